@@ -33,7 +33,12 @@ from app.jobs.errors import (
     CorpusNotFoundError,
 )
 from app.jobs.input_files import InputFile, find_input_file
-from tokenizer_core.blobs.atomic_files import make_folder, replace_synced, sync_folder
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    remove_synced,
+    replace_synced,
+    sync_folder,
+)
 from tokenizer_core.blobs.locks import try_lock, wait_for_lock
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.registry.versions import NAME
@@ -155,8 +160,7 @@ class CorpusStore:
         """
         with self._locked():
             corpus = self.get(corpus_id)
-            self._record(corpus_id).unlink()
-            sync_folder(self._folder)
+            remove_synced(self._record(corpus_id))
         self._drop(corpus)
 
     def sweep(self) -> None:

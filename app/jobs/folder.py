@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from app.jobs.input_files import InputFile, find_input_file
-from tokenizer_core.blobs.atomic_files import replacing, write_synced
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    replacing,
+    sync_folder,
+    write_synced,
+)
 
 LOG_TAIL_LINES: Final = 20
 _LOG_TAIL_BYTES: Final = 16 * 1024
@@ -82,7 +87,7 @@ class JobFolder:
 
     def make(self) -> None:
         """Make the folder, readable by this user only: a corpus may be private."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.path, mode=0o700)
 
     def write_documents(self, documents: Sequence[str], separator: str | None) -> list[InputFile]:
         """Write inline documents as corpus files and sync them.
@@ -94,7 +99,7 @@ class JobFolder:
             OSError: the disk is full or fails.
         """
         folder = self.documents_path
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, mode=0o700)
         if separator is not None:
             _write_private(folder / "documents.txt", separator.join(documents).encode())
             names = ["documents.txt"]
@@ -102,6 +107,7 @@ class JobFolder:
             names = [f"{index:05d}.txt" for index in range(len(documents))]
             for name, document in zip(names, documents, strict=True):
                 _write_private(folder / name, document.encode())
+        sync_folder(folder)
         return [find_input_file([folder], name) for name in names]
 
     def write_request(self, request: Mapping[str, Any]) -> None:

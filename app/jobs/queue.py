@@ -16,7 +16,6 @@ owner's host check its pid and start time, without any clock.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from app.jobs.database import JobDatabase, Run
 from app.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
 from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
 from app.serving.workers import ProcessIdentity, this_host
+from tokenizer_core.blobs.atomic_files import create_synced, make_folder
 
 JOBS_KEPT: Final = 1000
 """Number of newest finished jobs that the table keeps."""
@@ -420,15 +420,8 @@ def folder_id(artifacts_dir: Path) -> str:
     """
     path = artifacts_dir / FOLDER_ID_NAME
     if not path.exists():
-        artifacts_dir.mkdir(parents=True, exist_ok=True)
-        staged = artifacts_dir / f"{FOLDER_ID_NAME}.{secrets.token_hex(8)}"
-        try:
-            staged.write_text(secrets.token_hex(16), encoding="ascii")
-            os.link(staged, path)
-        except FileExistsError:
-            pass  # another process was first
-        finally:
-            staged.unlink(missing_ok=True)
+        make_folder(artifacts_dir)
+        create_synced(path, secrets.token_hex(16).encode())  # unless another process was first
     return path.read_text(encoding="ascii").strip()
 
 

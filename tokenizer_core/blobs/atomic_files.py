@@ -202,12 +202,42 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(path: Path) -> None:
-    """Make `path` and its missing parents, each entry synced to the disk."""
+def create_synced(path: Path, data: bytes) -> bool:
+    """Create `path` with `data`; return False and change nothing if it exists.
+
+    The file and its entry survive a power cut. Nobody sees the file without its data.
+
+    Raises:
+        OSError: the folder is missing or not writable, or the disk is full.
+    """
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        write_synced(staged, data)
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(staged)
+            return True
+        return False
+    finally:
+        staged.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def remove_synced(path: Path) -> None:
+    """Remove a file if it exists; it does not come back after a power cut."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        sync_folder(path.parent)
+
+
+def make_folder(path: Path, *, mode: int = 0o777) -> None:
+    """Make `path` and its missing parents, each entry synced to the disk.
+
+    The umask applies to `mode`, the permissions of `path` itself.
+    """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            folder.mkdir()
+            folder.mkdir(mode if folder == path else 0o777)
         sync_folder(folder.parent)
 
 

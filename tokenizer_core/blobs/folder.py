@@ -16,7 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tokenizer_core.blobs.atomic_files import make_folder, sync_folder, write_synced
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    remove_synced,
+    sync_folder,
+    write_synced,
+)
 from tokenizer_core.blobs.locks import hold_lock
 from tokenizer_core.blobs.protocol import (
     Versioned,
@@ -115,7 +120,7 @@ class FolderStorage:
     def remove(self, name: str) -> None:
         """See `Storage`."""
         with self._translating_errors(name):
-            self._path(name).unlink(missing_ok=True)
+            remove_synced(self._path(name))
 
     def _path(self, name: str) -> Path:
         return self._root / checked_storage_name(name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.blobs.atomic_files import (
     make_folder,
     remove_folder,
+    remove_synced,
     replace_synced,
     sync_folder,
 )
@@ -50,9 +51,7 @@ class StagedFolder:
         self.scratch = self._path / "scratch"
         if folder.exists() and not self._path.exists():
             raise self._exists()
-        make_folder(folder.parent)
-        with contextlib.suppress(FileExistsError):
-            self._path.mkdir()
+        make_folder(self._path)
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
         try:
             self._lock = os.open(self._path, flags)
@@ -82,11 +81,16 @@ class StagedFolder:
         replace_synced(self._path / _CHECKPOINT_NAME, data)
 
     def clear(self) -> None:
-        """Remove everything and make the folder of the files."""
-        (self._path / _CHECKPOINT_NAME).unlink(missing_ok=True)
+        """Remove everything and make the folder of the files.
+
+        After a power cut, no checkpoint remains without its files or beside newer ones.
+        """
+        checkpoint = self._path / _CHECKPOINT_NAME
+        if checkpoint.exists():
+            remove_synced(checkpoint)
         remove_folder(self.scratch)
         remove_folder(self.files)
-        self.files.mkdir()
+        make_folder(self.files)
 
     def publish(self) -> None:
         """Rename the folder of the files to its final name, and remove everything else.

@@ -197,7 +197,6 @@ class ArtifactStore(Artifacts):
             staged.rename(target)
             current = target
             atomic_files.sync_folder(parent)
-            atomic_files.sync_folder(self._staging)
             return True
         except BaseException:
             # Undo a rename that could not be synced, so that the version is certainly absent.

@@ -4,8 +4,9 @@ Every use opens its own connection (0.1 ms), does one short transaction and clos
 fork, thread or `kill -9` can damage shared state.
 
 The database uses `journal_mode=DELETE` because SQLite before 3.51.3 can corrupt a database in WAL
-mode when two connections checkpoint at once. It uses `synchronous=FULL` because an acknowledged row
-must be on the disk.
+mode when two connections checkpoint at once. It uses `synchronous=EXTRA` because an acknowledged
+row must be on the disk: FULL does not sync the removal of the journal, and a journal that comes
+back after a power cut undoes the last transaction.
 
 The service starts and serves with a file that it cannot use. Each use looks at the file again, and
 goes on when an operator has put a sound one there. A damaged file is not read again until it
@@ -28,6 +29,7 @@ from typing import Final
 from app.jobs.database import JobDatabaseError, JobDatabaseUnusableError, Rows, Run, migrations
 
 log = logging.getLogger("app.jobs")
+from tokenizer_core.blobs.atomic_files import make_folder
 
 DATABASE_NAME: Final = "jobs.sqlite3"
 """The name of the file in the artifacts folder."""
@@ -60,7 +62,7 @@ class SqliteDatabase:
         self._unusable: JobDatabaseUnusableError | None = None
         self._damaged_file: tuple[int, ...] | None = None
         self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             self._prepare()
         except JobDatabaseError as error:
@@ -140,7 +142,7 @@ class SqliteDatabase:
             try:
                 connection.row_factory = sqlite3.Row
                 connection.create_function("unix_now", 0, _unix_now)
-                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("PRAGMA synchronous=EXTRA")
                 yield connection
             finally:
                 connection.close()

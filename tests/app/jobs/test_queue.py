@@ -50,11 +50,11 @@ def claim(store: JobStore, owner: ProcessIdentity = ME) -> Job:
 
 
 @pytest.mark.promise(17)
-def test_the_file_is_in_delete_mode_and_fully_synchronous(sqlite_store: JobStore) -> None:
+def test_the_file_is_in_delete_mode_and_extra_synchronous(sqlite_store: JobStore) -> None:
     with sqlite3.connect(path_of(sqlite_store)) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
     with sqlite_store.database.read() as run:
-        assert run("PRAGMA synchronous", ()) == [{"synchronous": 2}]
+        assert run("PRAGMA synchronous", ()) == [{"synchronous": 3}]
 
 
 def test_a_file_that_was_moved_away_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:

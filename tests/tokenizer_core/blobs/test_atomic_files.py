@@ -7,7 +7,10 @@ import stat
 import pytest
 
 from tokenizer_core.blobs.atomic_files import (
+    create_synced,
+    make_folder,
     read_whole_file,
+    remove_synced,
     replace_synced,
     replacing,
     write_synced,
@@ -95,6 +98,25 @@ def test_a_short_write_is_continued(tmp_path, monkeypatch):
     assert (tmp_path / "x").read_bytes() == b"ten bytes."
     with pytest.raises(FileExistsError):
         write_synced(tmp_path / "x", b"")
+
+
+def test_create_synced_never_replaces_and_leaves_nothing_else(tmp_path):
+    assert create_synced(tmp_path / "x", b"first")
+    assert not create_synced(tmp_path / "x", b"second")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"first")]
+
+
+def test_remove_synced_may_find_nothing(tmp_path):
+    remove_synced(tmp_path / "no folder" / "x")
+    (tmp_path / "x").touch()
+    remove_synced(tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_made_with_its_permissions(tmp_path):
+    make_folder(tmp_path / "above" / "private", mode=0o700)
+    assert (tmp_path / "above" / "private").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "above").stat().st_mode & 0o055 == 0o055
 
 
 def test_a_block_that_fails_leaves_the_old_file(tmp_path):

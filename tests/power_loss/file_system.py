@@ -1,0 +1,298 @@
+"""A model of what a disk holds after a power loss, as in ALICE (Pillai et al., OSDI 2014).
+
+`history` is a list of operations as a process did them. `crash_states` yields the trees that a
+power loss can leave: at every moment, each operation that no fsync covers may be lost, and those
+that are kept need not be the first ones.
+
+- A fsync of a file covers its bytes and its size, not its name.
+- A fsync of a folder covers the names that were added to it and removed from it.
+- A rename is done or not, also between two folders; a fsync of one of them covers it. File systems
+  with a journal (ext4, XFS, Btrfs, ZFS) do this.
+- A write that no fsync covers may be torn at a block of 512 or 4,096 bytes, or leave zeros.
+- The bytes around a write are not damaged, and a sync that has returned is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = 0
+"""The node of the recorded folder."""
+
+Tree = dict[str, bytes | None]
+"""Path below the root -> bytes of a file, None for a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A new name of a node: a file that is created, a folder, or a hard link."""
+
+    folder: int
+    name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink:
+    """A removed name of a file or folder."""
+
+    folder: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A name that became another one, in one step."""
+
+    folder: int
+    name: str
+    new_folder: int
+    new_name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes in a file; no bytes if only the size grows, to `offset`."""
+
+    node: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A new size of a file."""
+
+    node: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A fsync of a file or folder that has returned."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The end of a step of the recorded process: from here its result must survive."""
+
+
+Operation = Link | Unlink | Rename | Write | Truncate | Sync | Mark
+
+
+@dataclass
+class FileSystem:
+    """Folders and files by node. The bytes of a file are replaced, never changed."""
+
+    folders: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
+    files: dict[int, bytes] = field(default_factory=dict)
+
+    def copy(self) -> FileSystem:
+        return FileSystem({node: {**names} for node, names in self.folders.items()}, {**self.files})
+
+    def apply(self, operation: Operation) -> None:
+        """Do an operation; earlier ones may be missing."""
+        match operation:
+            case Link(folder, name, node):
+                self._names(folder)[name] = node
+            case Unlink(folder, name):
+                self._names(folder).pop(name, None)
+            case Rename(folder, name, new_folder, new_name, node):
+                if self._names(folder).get(name) == node:
+                    del self._names(folder)[name]
+                self._names(new_folder)[new_name] = node
+            case Write(node, offset, data):
+                old = self.files.get(node, b"").ljust(offset, b"\0")
+                self.files[node] = old[:offset] + data + old[offset + len(data) :]
+            case Truncate(node, size):
+                self.files[node] = self.files.get(node, b"")[:size].ljust(size, b"\0")
+
+    def tree(self) -> Tree:
+        """All paths below the root."""
+        found: Tree = {}
+        waiting = [("", ROOT)]
+        while waiting:
+            above, folder = waiting.pop()
+            for name, node in self._names(folder).items():
+                path = above + name
+                found[path] = self.files.get(node, b"") if node not in self.folders else None
+                if node in self.folders:
+                    waiting.append((path + "/", node))
+        return found
+
+    def make_folder(self, node: int) -> None:
+        """Know `node` as a folder; it has no name yet."""
+        self.folders.setdefault(node, {})
+
+    def _names(self, folder: int) -> dict[str, int]:
+        return self.folders.setdefault(folder, {})
+
+
+@dataclass(frozen=True)
+class History:
+    """The tree on the disk at the beginning, the operations, and the nodes that are folders."""
+
+    before: FileSystem
+    operations: Sequence[Operation]
+    new_folders: frozenset[int] = frozenset()
+
+    def start(self) -> FileSystem:
+        """The file system at the beginning; it knows the new folders, which have no names yet."""
+        system = self.before.copy()
+        for node in self.new_folders:
+            system.make_folder(node)
+        return system
+
+    def final_tree(self) -> Tree:
+        """The tree after all operations."""
+        system = self.start()
+        for operation in self.operations:
+            system.apply(operation)
+        return system.tree()
+
+    def without(self, index: int) -> History:
+        """The same history without one operation."""
+        kept = [*self.operations[:index], *self.operations[index + 1 :]]
+        return History(self.before, kept, self.new_folders)
+
+
+def crash_states(
+    history: History, *, first: int = 0, n_samples: int = 64, unseen: str = "no path"
+) -> Iterator[tuple[int, int, Tree]]:
+    """(steps that ended, steps that began, tree) for all states that a power loss can leave.
+
+    Of up to eight operations that no fsync covers, every subset is kept once; of more, all, none,
+    each alone, all but each, and `n_samples` random subsets. Equal trees are yielded once for each
+    pair of numbers; `unseen` is a pattern of paths in which they may differ. States of moments with
+    fewer than `first` operations are left out.
+    """
+    random_numbers = random.Random(0)
+    base, n_base, n_ended, n_begun = history.start(), 0, 0, 0
+    uncovered: dict[int, set[int]] = {}  # operation -> nodes of which one must be synced
+    seen: set[tuple[int, int, bytes]] = set()
+    for n_done in range(len(history.operations) + 1):
+        if n_done:
+            last = history.operations[n_done - 1]
+            n_ended += isinstance(last, Mark)
+            n_begun = n_ended + (not isinstance(last, Mark))
+            _cover(uncovered, n_done - 1, last)
+        while n_base < n_done and n_base not in uncovered:
+            base.apply(history.operations[n_base])
+            n_base += 1
+        if n_done < first:
+            continue
+        for chosen in _choices(history, list(uncovered), random_numbers, n_samples):
+            system = base.copy()
+            for index in range(n_base, n_done):
+                operation = chosen.get(index) if index in uncovered else history.operations[index]
+                if operation is not None:
+                    system.apply(operation)
+            tree = system.tree()
+            key = n_ended, n_begun, _digest(tree, re.compile(unseen))
+            if key not in seen:
+                seen.add(key)
+                yield n_ended, n_begun, tree
+
+
+def is_idle(history: History, index: int) -> bool:
+    """Whether the sync at `index` covers nothing that earlier ones do not cover."""
+    uncovered: dict[int, set[int]] = {}
+    for earlier, operation in enumerate(history.operations[:index]):
+        _cover(uncovered, earlier, operation)
+    n_before = len(uncovered)
+    _cover(uncovered, index, history.operations[index])
+    return len(uncovered) == n_before
+
+
+def _cover(uncovered: dict[int, set[int]], index: int, operation: Operation) -> None:
+    """Add an operation, or drop those that a sync covers."""
+    match operation:
+        case Link(folder) | Unlink(folder):
+            uncovered[index] = {folder}
+        case Rename(folder, _, new_folder):
+            uncovered[index] = {folder, new_folder}
+        case Write(node) | Truncate(node):
+            uncovered[index] = {node}
+        case Sync(node):
+            for earlier in [index for index, nodes in uncovered.items() if node in nodes]:
+                del uncovered[earlier]
+
+
+def _choices(
+    history: History, indices: list[int], random_numbers: random.Random, n_samples: int
+) -> Iterator[dict[int, Operation]]:
+    """What is kept of the uncovered operations: index -> the operation or a torn part of it."""
+    operations = history.operations
+
+    def whole(kept: Sequence[int]) -> dict[int, Operation]:
+        return {index: operations[index] for index in kept}
+
+    def sample() -> list[int]:
+        return [index for index in indices if random_numbers.random() < 0.5]
+
+    if len(indices) <= 8:
+        for n_kept in range(len(indices) + 1):
+            yield from map(whole, itertools.combinations(indices, n_kept))
+    else:
+        for kept in ([], indices):
+            yield whole(kept)
+        for index in indices:
+            yield whole([index])
+            yield whole([other for other in indices if other != index])
+        for _ in range(n_samples):
+            yield whole(sample())
+    for index in indices:
+        for torn in _torn(operations[index]):
+            for kept in ([], indices, sample()):
+                yield whole(kept) | {index: torn}
+
+
+def _torn(operation: Operation) -> Iterator[Operation]:
+    """The parts of a write that may reach the disk alone."""
+    if not isinstance(operation, Write) or not operation.data:
+        return
+    node, start, data = operation.node, operation.offset, operation.data
+    end = start + len(data)
+    yield Write(node, end, b"")
+    for size in (512, 4096):
+        cut = (start + end) // 2 // size * size
+        if start < cut < end:
+            yield Write(node, start, data[: cut - start])
+            yield Write(node, cut, data[cut - start :])
+
+
+def _digest(tree: Tree, unseen: re.Pattern[str]) -> bytes:
+    found = hashlib.blake2b()
+    for path, data in sorted(tree.items()):
+        if unseen.search(path):
+            continue
+        found.update(repr((path, None if data is None else len(data))).encode())
+        found.update(data or b"")
+    return found.digest()
+
+
+def read_tree(folder: Path) -> Tree:
+    """The tree of a folder on the disk."""
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+def write_tree(folder: Path, tree: Tree) -> None:
+    """Make the new folder `folder` with a tree."""
+    folder.mkdir()
+    for path, data in sorted(tree.items()):
+        if data is None:
+            (folder / path).mkdir()
+        else:
+            (folder / path).write_bytes(data)

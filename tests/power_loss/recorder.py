@@ -1,0 +1,272 @@
+"""The file operations of a process below a folder, recorded by strace.
+
+strace sees every system call, also those of SQLite and of the compiled engine. An operation that
+this module does not know is an error, and the replayed operations must give the tree on the disk,
+so that nothing is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.power_loss.file_system import (
+    ROOT,
+    FileSystem,
+    History,
+    Link,
+    Mark,
+    Operation,
+    Rename,
+    Sync,
+    Truncate,
+    Unlink,
+    Write,
+    read_tree,
+)
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_MARK = "/end of a step of the recorded process"
+
+_STRACE = ["strace", "-f", "--seccomp-bpf", "-xx", "-s", str(1 << 24), "-e", "signal=none"]
+_MARKING = "access faccessat faccessat2"
+_KNOWN = (
+    "open openat close dup dup2 dup3 fcntl lseek write pwrite64 sendfile rename renameat renameat2 "
+    "link linkat unlink unlinkat mkdir mkdirat rmdir fsync fdatasync truncate ftruncate"
+)
+_REFUSED = (
+    "creat openat2 writev pwritev pwritev2 symlink symlinkat mknod mknodat sync syncfs fallocate "
+    "copy_file_range splice"
+)
+"""Calls that change files and that this module cannot replay; nothing here uses them so far."""
+
+_LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+)(?: .*)?", re.DOTALL)
+_RESUMED = re.compile(r"(\d+) +<\.\.\. \w+ resumed>(.*)", re.DOTALL)
+_UNFINISHED = re.compile(r"(\d+) +(.*) <unfinished \.\.\.>", re.DOTALL)
+_STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+
+
+def has_strace() -> bool:
+    """Whether strace is installed and may trace processes here."""
+    if shutil.which("strace") is None:
+        return False
+    done = subprocess.run([*_STRACE, "true"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def mark() -> None:
+    """Called by the recorded process at the end of a step."""
+    os.access(_MARK, os.F_OK)
+
+
+def record(command: Sequence[str], folder: Path, log: Path) -> History:
+    """Run `command` and return what it did below `folder`, which is on the disk at the beginning.
+
+    Raises:
+        AssertionError: the command failed, or the record is incomplete.
+    """
+    recorder = _Recorder(folder)
+    # A question mark: this processor may lack the call.
+    calls = ",".join(f"?{call}" for call in f"{_KNOWN} {_REFUSED} {_MARKING}".split())
+    done = subprocess.run(
+        [*_STRACE, "-o", str(log), "-e", f"trace={calls}", *command],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=_REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, arguments, result in _calls(log):
+        recorder.add(name, arguments, result)
+    history = recorder.history()
+    assert history.final_tree() == read_tree(folder), "the record is incomplete"
+    return history
+
+
+def _calls(log: Path) -> Iterator[tuple[str, list[str], int]]:
+    """Name, arguments and result of each call, in the order in which they ended."""
+    begun: dict[str, str] = {}
+    for line in log.read_text().splitlines():
+        whole = line
+        if match := _UNFINISHED.fullmatch(line):
+            begun[match[1]] = match[2]
+            continue
+        if match := _RESUMED.fullmatch(line):
+            whole = f"{match[1]} {begun.pop(match[1])}{match[2]}"
+        if match := _LINE.fullmatch(whole):
+            yield match[2], match[3].split(", "), int(match[4])
+
+
+@dataclass
+class _OpenFile:
+    """A descriptor: its path, and its node if it is below the recorded folder."""
+
+    path: str
+    node: int | None
+    appends: bool
+    position: int = 0
+
+
+class _Recorder:
+    """Translates the calls of one process into operations."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = str(folder.resolve())
+        self._open: dict[int, _OpenFile] = {}
+        self._now, self._n_nodes = FileSystem(), 1
+        for path in sorted(folder.rglob("*")):
+            node = self._new_node(is_folder=path.is_dir())
+            self._now.apply(Link(*self._place(str(path)), node))
+            if path.is_file():
+                self._now.apply(Write(node, 0, path.read_bytes()))
+        self._before = self._now.copy()
+        self._operations: list[Operation] = []
+
+    def history(self) -> History:
+        """What was added so far."""
+        new_folders = frozenset(self._now.folders.keys() - self._before.folders.keys())
+        return History(self._before, self._operations, new_folders)
+
+    def add(self, name: str, arguments: list[str], result: int) -> None:
+        """Add a call."""
+        if name in _MARKING.split():
+            if _MARK in map(_text, arguments):
+                self._do(Mark())
+        elif result >= 0:
+            if name in _REFUSED.split():
+                paths = [*map(_text, arguments), *(self._shown(given) for given in arguments)]
+                assert not any(map(self._is_inside, paths)), f"cannot replay {name}"
+            elif name in ("write", "pwrite64", "sendfile", "lseek", "ftruncate"):
+                self._add_data(name, arguments, result)
+            elif name in ("open", "openat", "close", "dup", "dup2", "dup3", "fcntl"):
+                self._add_descriptor(name, arguments, result)
+            elif name in ("fsync", "fdatasync"):
+                file = self._open[int(arguments[0])]
+                if file.node is not None:
+                    self._do(Sync(file.node))
+            else:
+                self._add_name(name, arguments)
+
+    def _add_descriptor(self, name: str, arguments: list[str], result: int) -> None:
+        if name == "close":
+            self._open.pop(int(arguments[0]), None)
+        elif name.startswith("dup") or (name == "fcntl" and arguments[1].startswith("F_DUPFD")):
+            if int(arguments[0]) in self._open:
+                self._open[result] = self._open[int(arguments[0])]
+        elif name != "fcntl":
+            if name == "open":
+                arguments = ["AT_FDCWD", *arguments]
+            path, flags = self._path(*arguments[:2]), arguments[2].split("|")
+            node = self._node(path)
+            if node is None and self._is_inside(path):
+                assert "O_CREAT" in flags
+                node = self._new_node()
+                self._do(Link(*self._place(path), node))
+            elif node is not None and "O_TRUNC" in flags and self._now.files.get(node):
+                self._do(Truncate(node, 0))
+            self._open[result] = _OpenFile(path, node, "O_APPEND" in flags)
+
+    def _add_data(self, name: str, arguments: list[str], result: int) -> None:
+        file = self._open.get(int(arguments[0]))
+        if file is None or file.node is None:
+            return
+        content = self._now.files.get(file.node, b"")
+        if name == "lseek":
+            file.position = result
+        elif name == "ftruncate":
+            self._do(Truncate(file.node, int(arguments[1])))
+        elif name == "pwrite64":
+            self._do(Write(file.node, int(arguments[3]), _bytes(arguments[1])[:result]))
+        else:
+            if name == "sendfile":
+                source = self._open[int(arguments[1])]
+                assert source.node is not None, "cannot replay sendfile from outside"
+                start = int(arguments[2].partition(" ")[0].strip("[]"))
+                data = self._now.files.get(source.node, b"")[start : start + result]
+            else:
+                data = _bytes(arguments[1])[:result]
+            start = len(content) if file.appends else file.position
+            if data:
+                self._do(Write(file.node, start, data))
+            file.position = start + len(data)
+
+    def _add_name(self, name: str, arguments: list[str]) -> None:
+        if name == "truncate":
+            path = self._path("AT_FDCWD", arguments[0])
+            assert not self._is_inside(path), "cannot replay truncate"
+            return
+        if not name.rstrip("2").endswith("at"):  # the older form of the call
+            arguments = [part for path in arguments for part in ("AT_FDCWD", path)]
+        path = self._path(*arguments[:2])
+        if name.startswith(("rename", "link")):
+            new_path = self._path(*arguments[2:4])
+            node = self._node(path)
+            assert self._is_inside(path) == self._is_inside(new_path), "cannot replay a move"
+            if node is None:
+                return
+            new_place = self._place(new_path)
+            if name.startswith("link"):
+                self._do(Link(*new_place, node))
+            else:
+                assert "RENAME" not in str(arguments[4:]), "cannot replay the flags of renameat2"
+                self._do(Rename(*self._place(path), *new_place, node))
+        elif self._is_inside(path):
+            if name.startswith("mkdir"):
+                self._do(Link(*self._place(path), self._new_node(is_folder=True)))
+            else:
+                self._do(Unlink(*self._place(path)))
+
+    def _do(self, operation: Operation) -> None:
+        self._operations.append(operation)
+        self._now.apply(operation)
+
+    def _new_node(self, *, is_folder: bool = False) -> int:
+        node, self._n_nodes = self._n_nodes, self._n_nodes + 1
+        if is_folder:
+            self._now.make_folder(node)
+        return node
+
+    def _path(self, folder: str, name: str) -> str:
+        """The absolute path of a name in a folder, which is a descriptor or `AT_FDCWD`."""
+        above = _REPOSITORY if folder == "AT_FDCWD" else self._shown(folder)
+        return os.path.normpath(Path(above, _text(name)))
+
+    def _shown(self, descriptor: str) -> str:
+        file = self._open.get(int(descriptor)) if descriptor.isdecimal() else None
+        return "" if file is None else file.path
+
+    def _is_inside(self, path: str) -> bool:
+        return path == self._root or path.startswith(self._root + "/")
+
+    def _node(self, path: str) -> int | None:
+        """The node at a path; None if it is outside or does not exist."""
+        if not self._is_inside(path):
+            return None
+        node: int | None = ROOT
+        for part in Path(path).relative_to(self._root).parts:
+            node = None if node is None else self._now.folders.get(node, {}).get(part)
+        return node
+
+    def _place(self, path: str) -> tuple[int, str]:
+        """The folder of a path below the root, and the name in it."""
+        above, name = os.path.split(path)
+        folder = self._node(above)
+        assert folder is not None, path
+        return folder, name
+
+
+def _bytes(argument: str) -> bytes:
+    match = _STRING.fullmatch(argument)
+    assert match is not None, argument[:200]
+    return bytes.fromhex(match[1].replace("\\x", ""))
+
+
+def _text(argument: str) -> str:
+    """The text of a string argument; "" for other arguments."""
+    return os.fsdecode(_bytes(argument)) if argument.startswith('"') else ""

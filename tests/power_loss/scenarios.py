@@ -1,0 +1,481 @@
+"""What is recorded: each scenario does some durable steps below a folder, and says what a folder
+that a power loss left must hold.
+
+`python -m tests.power_loss.scenarios NAME FOLDER` does the steps, for the recorder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from app.jobs.corpora import CorpusStore
+from app.jobs.database.sqlite import DATABASE_NAME
+from app.jobs.folder import JobFolder
+from app.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
+from app.jobs.token_files import TokenFilesFolder
+from tests.app.jobs.test_corpora import put
+from tests.app.jobs.test_queue import add, claim
+from tests.power_loss.recorder import mark
+from tests.tokenizer_core.corpus.small_corpora import (
+    NARROW,
+    TEXTS,
+    content,
+    write_texts,
+)
+from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
+from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.atomic_files import replace_synced, write_whole_file
+from tokenizer_core.blobs.folder import FolderStorage
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
+from tokenizer_core.corpus.remote_token_files import StoredTokenFiles, upload_token_files
+from tokenizer_core.errors import TokenFilesError
+from tokenizer_core.registry import Artifacts, ArtifactStore
+from tokenizer_core.registry.bucket_store import BucketArtifactStore
+
+Step = Callable[[Path], object]
+
+UNSEEN_STAGED = "^storage/.staging/[0-9a-f]{32}$"
+
+
+class Scenario:
+    """Steps, each of which is durable when it returns, and the state that a folder is in."""
+
+    is_durable = True
+    """Whether a step that has returned survives; else an earlier state may come back."""
+
+    unseen = "no path"
+    """A pattern of paths that nothing reads: trees that differ only there are checked once."""
+
+    def prepare(self, root: Path) -> None:
+        """Fill the folder before the steps; all of it is on the disk."""
+
+    def steps(self) -> Sequence[Step]:
+        """What is recorded."""
+        raise NotImplementedError
+
+    def observe(self, root: Path) -> object:
+        """The state of a folder, which this may change.
+
+        Raises:
+            AssertionError, and any error of the product: the folder is damaged.
+        """
+        raise NotImplementedError
+
+    def go_on(self, root: Path) -> None:
+        """Use the folder after `observe`: leftovers must not hinder, or must go."""
+
+    def run(self, root: Path, after_step: Callable[[], object]) -> None:
+        """Do the steps."""
+        for step in self.steps():
+            step(root)
+            after_step()
+
+
+class Registry(Scenario):
+    """Versions and the active pointer, in a folder."""
+
+    def store(self, root: Path) -> Artifacts:
+        return ArtifactStore(root / "artifacts")
+
+    def steps(self) -> Sequence[Step]:
+        def remove(root: Path) -> None:
+            (ref,) = self.store(root).versions("t")
+            self.store(root).remove(ref.name, ref.version)
+
+        return [
+            lambda root: self.store(root).publish(A, name="t"),
+            lambda root: self.store(root).promote(self.store(root).resolve("t")),
+            lambda root: self.store(root).publish(B, name="u"),
+            lambda root: self.store(root).promote(self.store(root).resolve("u")),
+            remove,
+            lambda root: self.store(root).publish(RICH, name="t"),
+            lambda root: self.store(root).fence(),
+        ]
+
+    def observe(self, root: Path) -> object:
+        store = self.store(root)
+        assert store.damaged() == {}
+        found = store.list()
+        for ref in found:
+            store.verify(ref)
+        active = store.active()
+        if active is not None:
+            store.verify(active)
+        names = [(ref.name, ref.digest) for ref in found]
+        return names, active and active.digest, store.pointer_state().generation
+
+    def go_on(self, root: Path) -> None:
+        store = self.store(root)
+        for spec in (B, A):
+            ref = store.publish(spec, name="v")
+            store.promote(ref)
+            assert store.active() == ref
+        staging = root / "artifacts" / "tokenizers" / ".staging"
+        assert not list(staging.iterdir()), "a leftover stays"
+
+
+class BucketRegistry(Registry):
+    """Versions and the pointer, file by file in a storage."""
+
+    unseen = UNSEEN_STAGED
+
+    def store(self, root: Path) -> Artifacts:
+        cache = root.with_name(f"cache of {root.name}")
+        shutil.rmtree(cache, ignore_errors=True)  # another host
+        return BucketArtifactStore(str(root / "storage"), cache)
+
+    def go_on(self, root: Path) -> None:
+        store = self.store(root)
+        store.promote(store.publish(B, name="v"))
+
+
+class CachedRegistry(Scenario):
+    """A host's cache of versions in a storage."""
+
+    def prepare(self, root: Path) -> None:
+        self.store(root).publish(A, name="t")
+
+    def steps(self) -> Sequence[Step]:
+        return [self.observe]
+
+    def observe(self, root: Path) -> object:
+        store = self.store(root)
+        return store.open(store.resolve("t")).fingerprint
+
+    @staticmethod
+    def store(root: Path) -> Artifacts:
+        return BucketArtifactStore(str(root / "storage"), root / "cache")
+
+
+class Storage(Scenario):
+    """Names and bytes in a folder."""
+
+    unseen = UNSEEN_STAGED
+
+    def steps(self) -> Sequence[Step]:
+        def swap(data: bytes) -> Step:
+            def do(root: Path) -> None:
+                storage = FolderStorage(root / "storage")
+                found = storage.read_versioned("pointer", max_bytes=10)
+                assert storage.swap("pointer", data, expected=found and found.version)
+
+            return do
+
+        return [
+            lambda root: FolderStorage(root / "storage").create("a/b", b"b" * 1500),
+            lambda root: FolderStorage(root / "storage").create("a/b", b"not this"),
+            lambda root: FolderStorage(root / "storage").put("a/b", b"B" * 1400),
+            swap(b"1"),
+            swap(b"2"),
+            lambda root: FolderStorage(root / "storage").remove("a/b"),
+            lambda root: FolderStorage(root / "storage").create("a/b", b"again"),
+        ]
+
+    def observe(self, root: Path) -> object:
+        storage = FolderStorage(root / "storage")
+        return {name: storage.read(name, max_bytes=2000) for name in storage.names()}
+
+    def go_on(self, root: Path) -> None:
+        FolderStorage(root / "storage").put("a/b", b"c")
+
+
+class Corpora(Scenario):
+    """Uploaded corpora."""
+
+    def steps(self) -> Sequence[Step]:
+        return [
+            lambda root: put(self.store(root), "one", b"1" * 1500),
+            lambda root: put(self.store(root), "two", b"2"),
+            lambda root: put(self.store(root), "one", b"one"),
+            lambda root: self.store(root).remove("two"),
+        ]
+
+    def observe(self, root: Path) -> object:
+        store = self.store(root)
+        store.sweep()
+        found = {}
+        for corpus in store.all():
+            data = (root / "artifacts" / "corpora" / "files" / corpus.file).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (corpus.bytes, corpus.sha256)
+            found[corpus.id] = data
+        assert store.used_bytes() == sum(map(len, found.values())), "a leftover stays"
+        return found
+
+    def go_on(self, root: Path) -> None:
+        put(self.store(root), "one", b"new")
+        put(self.store(root), "three", b"new")
+
+    @staticmethod
+    def store(root: Path) -> CorpusStore:
+        return CorpusStore(root / "artifacts" / "corpora", 1_000_000)
+
+
+class WholeTokenFiles(Scenario):
+    """Token files that one writer writes without checkpoints."""
+
+    def __init__(self, layout: str) -> None:
+        self.layout = layout
+
+    def steps(self) -> Sequence[Step]:
+        return [self.write]
+
+    def write(self, root: Path) -> None:
+        write_texts(root / "data" / "t", self.layout)
+
+    def observe(self, root: Path) -> object:
+        folder = root / "data" / "t"
+        if not folder.exists():
+            return None
+        verify_token_files(folder)
+        return content(folder)
+
+    def go_on(self, root: Path) -> None:
+        if (root / "data" / "t").exists():
+            with pytest.raises(TokenFilesError, match="is there already"):
+                self.write(root)
+        else:
+            self.write(root)
+        verify_token_files(root / "data" / "t")
+        assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
+
+
+class Checkpoints(Scenario):
+    """Token files with checkpoints: an abandoned run, and another one in its place."""
+
+    RUNS: ClassVar = {
+        "old": [list(range(80, 200))] * 12,
+        "new": [[id_ for text in TEXTS for id_ in NARROW.encode(text)] * 3] * 12,
+    }
+
+    def __init__(self, layout: str) -> None:
+        self.plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=700)
+        self.writers: list[TokenFilesWriter] = []
+
+    def steps(self) -> Sequence[Step]:
+        return [
+            lambda root: self.begin(root, "old"),
+            lambda _: self.append(6),
+            lambda root: self.begin(root, "new"),
+            lambda _: self.append(2),
+            lambda _: self.append(5),
+            lambda _: self.append(9),
+            lambda _: self.append(12) or self.writers[-1].finish(),
+        ]
+
+    def begin(self, root: Path, run: str) -> None:
+        for writer in self.writers:
+            writer.__exit__(None, None, None)
+        self.run_name, self.n_done = run, 0
+        self.writers.append(TokenFilesWriter(root / "data" / "t", self.plan))
+
+    def append(self, until: int) -> None:
+        documents = self.RUNS[self.run_name][self.n_done : until]
+        for document in documents:
+            self.writers[-1].append(document)
+        self.n_done = until
+        if until < 12:
+            self.writers[-1].checkpoint({"run": self.run_name, "done": until})
+
+    def observe(self, root: Path) -> object:
+        folder = root / "data" / "t"
+        if folder.exists():
+            verify_token_files(folder)
+            return content(folder)
+        with TokenFilesWriter(folder, self.plan, resume=True) as writer:
+            return writer.position
+
+    def go_on(self, root: Path) -> None:
+        folder = root / "data" / "t"
+        run = "new"
+        if folder.exists():
+            with pytest.raises(TokenFilesError, match="is there already"):
+                TokenFilesWriter(folder, self.plan)
+        else:
+            with TokenFilesWriter(folder, self.plan, resume=True) as writer:
+                position = writer.position or {"run": "new", "done": 0}
+                run = position["run"]
+                for document in self.RUNS[run][position["done"] :]:
+                    writer.append(document)
+                writer.finish()
+        verify_token_files(folder)
+        ids = [id_ for document in self.RUNS[run] for id_ in document]
+        data = b"".join(path.read_bytes()[:] for path in sorted(folder.glob("train*.bin")))
+        assert np.array(ids, dtype=np.uint16).tobytes() in data, "the files mix two runs"
+        assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
+
+
+class RemoteTokenFiles(Scenario):
+    """Token files that are uploaded to a storage, and the cache of a reader."""
+
+    unseen = UNSEEN_STAGED
+
+    def prepare(self, root: Path) -> None:
+        write_texts(root / "t", "npy")
+
+    def steps(self) -> Sequence[Step]:
+        def read(root: Path) -> None:
+            stored = StoredTokenFiles(str(root / "storage"), cache=root / "cache")
+            for name in stored.manifest.files():
+                stored.path(name)
+
+        return [lambda root: upload_token_files(root / "t", str(root / "storage")), read]
+
+    def observe(self, root: Path) -> object:
+        try:
+            stored = StoredTokenFiles(str(root / "storage"), cache=root / "cache")
+        except TokenFilesError:
+            return 0
+        expected = content(root / "t")
+        for name in stored.manifest.files():
+            assert open_storage(root / "storage").size(f"{stored.folder.name}/{name}")
+        for name in stored.manifest.files():
+            assert stored.path(name).read_bytes() == expected[name]
+        return 1
+
+    def go_on(self, root: Path) -> None:
+        upload_token_files(root / "t", str(root / "storage"))
+        assert self.observe(root) == 1
+
+
+class JobTokenFiles(Scenario):
+    """Token files that a job publishes, and that are removed later."""
+
+    JOB = "20261121T041500Z-0123456789ab"
+
+    def steps(self) -> Sequence[Step]:
+        def note(root: Path) -> None:
+            growing = self.folder(root).growing(self.JOB)
+            replace_synced(self.folder(root).note(growing), b"{}")
+
+        return [
+            lambda root: write_texts(self.folder(root).growing(self.JOB)),
+            note,
+            lambda root: self.folder(root).publish(self.folder(root).growing(self.JOB), "stories"),
+            lambda root: self.folder(root).remove("stories"),
+        ]
+
+    def observe(self, root: Path) -> object:
+        folder = self.folder(root)
+        for name in folder.names():
+            verify_token_files(folder.path(name))
+        growing = folder.growing(self.JOB)
+        if growing.exists():
+            verify_token_files(growing)
+        return folder.names(), growing.exists(), folder.notes(self.JOB)
+
+    def go_on(self, root: Path) -> None:
+        folder = self.folder(root)
+        folder.sweep(folder.left_over(), set())
+        assert folder.left_over() == []
+        write_texts(folder.growing(self.JOB))
+        folder.publish(folder.growing(self.JOB), "more")
+
+    @staticmethod
+    def folder(root: Path) -> TokenFilesFolder:
+        return TokenFilesFolder.of(root / "artifacts")
+
+
+class Jobs(Scenario):
+    """The job database in SQLite, and the inline documents of a job."""
+
+    IDS: ClassVar = [f"20261121T041500Z-{number:012x}" for number in range(3)]
+
+    def steps(self) -> Sequence[Step]:
+        def accept(number: int) -> Step:
+            def do(root: Path) -> None:
+                self.documents(root, number).make()
+                self.documents(root, number).write_documents(["one", "two"], None)
+                add(self.open(root), self.IDS[number])
+
+            return do
+
+        return [
+            self.open,
+            accept(0),
+            lambda root: claim(self.open(root)),
+            lambda root: self.open(root).finish(self.open(root).running()[0], "succeeded"),
+            accept(1),
+            lambda root: self.open(root).request_cancel(self.IDS[1]),
+        ]
+
+    def observe(self, root: Path) -> object:
+        path = root / "artifacts" / DATABASE_NAME
+        jobs = {job.id: job.state for job in self.open(root).latest()}
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        connection.close()
+        for number, job_id in enumerate(self.IDS):
+            if job_id in jobs:
+                documents = content(self.documents(root, number).documents_path)
+                assert documents == {"00000.txt": b"one", "00001.txt": b"two"}
+        return jobs
+
+    def go_on(self, root: Path) -> None:
+        add(self.open(root), self.IDS[2])
+
+    def open(self, root: Path) -> JobStore:
+        return JobStore.open(root / "artifacts")
+
+    def documents(self, root: Path, number: int) -> JobFolder:
+        return JobFolder.of(root / "artifacts", self.IDS[number])
+
+
+class FolderId(Scenario):
+    """The id of an artifacts folder, which rows in PostgreSQL name."""
+
+    def steps(self) -> Sequence[Step]:
+        return [lambda root: folder_id(root / "artifacts")]
+
+    def observe(self, root: Path) -> object:
+        is_known = (root / "artifacts" / FOLDER_ID_NAME).exists()
+        assert len(folder_id(root / "artifacts")) == 32
+        return is_known
+
+
+class WholeFile(Scenario):
+    """A file that is replaced, durable or not."""
+
+    is_durable = False
+
+    def steps(self) -> Sequence[Step]:
+        return [
+            lambda root: write_whole_file(root / "file", b"1" * 5000),
+            lambda root: write_whole_file(root / "file", b"2" * 700),
+        ]
+
+    def observe(self, root: Path) -> object:
+        path = root / "file"
+        return path.read_bytes() if path.exists() else None
+
+
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    "registry": Registry,
+    "registry in a storage": BucketRegistry,
+    "cached registry": CachedRegistry,
+    "storage": Storage,
+    "corpora": Corpora,
+    "token files, raw": lambda: WholeTokenFiles("raw"),
+    "token files, npy": lambda: WholeTokenFiles("npy"),
+    "token files, megatron": lambda: WholeTokenFiles("megatron"),
+    "token files, llmc": lambda: WholeTokenFiles("llmc"),
+    "checkpoints, raw": lambda: Checkpoints("raw"),
+    "checkpoints, megatron": lambda: Checkpoints("megatron"),
+    "token files in a storage": RemoteTokenFiles,
+    "token files of a job": JobTokenFiles,
+    "jobs": Jobs,
+    "id of a folder": FolderId,
+    "whole file": WholeFile,
+}
+
+
+if __name__ == "__main__":
+    SCENARIOS[sys.argv[1]]().run(Path(sys.argv[2]), mark)
