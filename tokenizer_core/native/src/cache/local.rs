@@ -62,10 +62,14 @@ pub struct LocalCache {
 }
 
 impl LocalCache {
-    /// Calls `take` with the ids of a piece that neither table has, if they are here. Returns
-    /// whether they are.
+    /// What `take` returns for the ids of a piece that neither table has, if they are here.
     #[inline(always)]
-    pub fn find(&self, piece: &MissedPiece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
+    pub fn find<T>(
+        &self,
+        piece: &MissedPiece,
+        cache: &PieceCache,
+        take: impl FnOnce(&[u32]) -> T,
+    ) -> Option<T> {
         let may_be_long = match piece.tier {
             Tier::Short { line, .. } => {
                 cache.may_be_middle(line)
@@ -75,13 +79,8 @@ impl LocalCache {
             Tier::Long => true,
             Tier::None => false,
         };
-        may_be_long && self.find_long(piece, take)
-    }
-
-    fn find_long(&self, piece: &MissedPiece, take: impl FnOnce(&[u32])) -> bool {
-        let long = self.long.as_ref();
-        let ids = long.and_then(|long| long.get(piece.bytes()));
-        ids.map(take).is_some()
+        let long = self.long.as_ref().filter(|_| may_be_long)?;
+        long.get(piece.bytes()).map(take)
     }
 
     /// Keeps the ids of a piece.

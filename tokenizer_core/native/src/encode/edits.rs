@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::encode::windows::Source;
+use crate::mem::growth::NoMemory;
 
 /// Start and end of a part of a text, in characters, and its replacement.
 pub type Change = (usize, usize, String);
@@ -67,14 +68,11 @@ impl<T: Source> Source for Changed<'_, T> {
                 break;
             }
             self.text.append_to(own, at..*start)?;
+            own.try_reserve(instead.len()).map_err(NoMemory::from)?;
             own.push_str(instead);
             at = *after;
         }
         self.text.append_to(own, at..end)
-    }
-
-    fn no_memory(&self) -> T::Error {
-        self.text.no_memory()
     }
 }
 
@@ -130,7 +128,7 @@ mod tests {
             let texts = [Changed::new(Characters(characters.clone()), &changes).unwrap()];
             for (_, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
-                encoder.encode(scanner, &changed, &mut expected);
+                encoder.encode(scanner, &changed, &mut expected).unwrap();
                 for sizes in [(1, 1), (3, 3), (20, 1), (1000, 1)] {
                     let batch = encoder.encode_in_windows(scanner, &none, &texts, sizes);
                     assert_eq!(batch.unwrap().ids, expected, "{changes:?} {sizes:?}");

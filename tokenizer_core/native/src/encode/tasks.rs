@@ -211,7 +211,7 @@ pub(crate) mod tests {
         ] {
             for (_, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
-                encoder.encode(scanner, &text, &mut expected);
+                encoder.encode(scanner, &text, &mut expected).unwrap();
                 let batch = encoder.encode_texts(scanner, &specials, &[&text[..]], 4);
                 assert!(batch.unwrap().ids == expected);
             }

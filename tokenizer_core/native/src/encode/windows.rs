@@ -10,6 +10,7 @@ use crate::encode::session::Session;
 use crate::encode::sink::{Appender, Sink};
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tasks::Encoded;
+use crate::mem::growth::{Grow, NoMemory};
 use crate::split::Scanner;
 use crate::split::safe_cuts::is_safe_cut;
 
@@ -23,7 +24,7 @@ const WINDOWS_PER_THREAD: usize = 8;
 /// A text that is UTF-8 already, or is written as UTF-8 part by part. Positions count its
 /// characters (bytes, in UTF-8).
 pub trait Source: Sync {
-    type Error: Send;
+    type Error: Send + From<NoMemory>;
 
     fn n_characters(&self) -> usize;
 
@@ -38,14 +39,7 @@ pub trait Source: Sync {
 
     /// Appends the UTF-8 of the part between two positions.
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
-
-    /// The error for missing memory.
-    fn no_memory(&self) -> Self::Error;
 }
-
-/// No memory for the ids of a text.
-#[derive(Debug, PartialEq)]
-pub struct NoMemory;
 
 /// Places are bytes.
 impl<T: AsRef<str> + Sync> Source for T {
@@ -70,12 +64,10 @@ impl<T: AsRef<str> + Sync> Source for T {
     }
 
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoMemory> {
-        own.push_str(&self.as_ref()[window]);
+        let part = &self.as_ref()[window];
+        own.try_reserve(part.len())?;
+        own.push_str(part);
         Ok(())
-    }
-
-    fn no_memory(&self) -> NoMemory {
-        NoMemory
     }
 }
 
@@ -98,13 +90,12 @@ pub fn take_source<S: Source>(
     sink: &mut impl Sink,
 ) -> Result<(), S::Error> {
     if let Some(utf8) = text.as_utf8() {
-        session.take_document(scanner, specials, utf8, sink);
-        return Ok(());
+        return Ok(session.take_document(scanner, specials, utf8, sink)?);
     }
     for window in Windows::of(text, specials, window) {
         own.clear();
         text.append_to(own, window)?;
-        session.take_document(scanner, specials, own, sink);
+        session.take_document(scanner, specials, own, sink)?;
     }
     Ok(())
 }
@@ -139,17 +130,16 @@ impl<S: Source> Part<'_, S> {
                 own
             }
         };
-        made.ids.reserve(utf8.len() / 3);
-        session.take_document(
-            scanner,
-            specials,
-            utf8,
-            &mut Appender { out: &mut made.ids },
-        );
-        if self.is_last {
-            made.ends.push(made.ids.len() as u64);
-        }
-        Ok(())
+        let mut take = || -> Result<(), NoMemory> {
+            made.ids.try_reserve(utf8.len() / 3)?;
+            let sink = &mut Appender { out: &mut made.ids };
+            session.take_document(scanner, specials, utf8, sink)?;
+            if self.is_last {
+                made.ends.try_push(made.ids.len() as u64)?;
+            }
+            Ok(())
+        };
+        take().map_err(|error| (self.number, error.into()))
     }
 }
 

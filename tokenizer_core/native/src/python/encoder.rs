@@ -20,7 +20,7 @@ use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, MAX_SHORT, with_short_ids};
-use crate::python::text::{self as texts, with_edits, with_texts};
+use crate::python::text::{self as texts, memory_error, with_edits, with_texts};
 use crate::python::unfilled::new_bytes;
 use crate::simd::Kernel;
 use crate::split::Scanner;
@@ -210,7 +210,7 @@ impl NativeEncoder {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
         documents::encode(py, &texts, as_uint16, |texts, encoded| {
-            encoder.encode_with_affixes(scanner, specials, texts, affixes, encoded);
+            encoder.encode_with_affixes(scanner, specials, texts, affixes, encoded)
         })
     }
 
@@ -223,8 +223,9 @@ impl NativeEncoder {
         let mut ids = Vec::new();
         releasing_gil_if_long(py, n_bytes, || {
             self.encoder
-                .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids);
-        });
+                .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids)
+        })
+        .map_err(memory_error)?;
         self.list_of(py, &ids)
     }
 
@@ -241,9 +242,10 @@ impl NativeEncoder {
         if limit.is_some() {
             // Counting may stop early, and callers repeat it: Python then keeps its own UTF-8.
             let text = text.to_str()?;
-            return Ok(releasing_gil_if_long(py, text.len(), || {
+            return releasing_gil_if_long(py, text.len(), || {
                 encoder.count_document(scanner, specials, text, limit)
-            }));
+            })
+            .map_err(memory_error);
         }
         with_edits(py, text, &[], |text| {
             encoder.count_source(scanner, specials, &text)

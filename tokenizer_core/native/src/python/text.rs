@@ -10,6 +10,7 @@ use pyo3::types::string::PyStringData;
 
 use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
+use crate::mem::growth::NoMemory;
 use crate::python::gil::releasing_gil_if_long;
 use crate::simd::Kernel;
 use crate::unicode::nfc;
@@ -38,6 +39,10 @@ pub fn with_texts<T: Send>(
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
     let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
     done.map_err(|(position, why)| error_of(&texts[position], why))
+}
+
+pub fn memory_error(_: impl Into<NoMemory>) -> PyErr {
+    PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids")
 }
 
 /// Runs `work` on one text with changes, which are in order, without the GIL if it is long. No
@@ -96,16 +101,12 @@ impl Source for Text<'_> {
         self.part(window)
             .append_utf8_to(unsafe { own.as_mut_vec() })
     }
-
-    fn no_memory(&self) -> NoUtf8 {
-        NoUtf8::Memory
-    }
 }
 
 fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
     match why {
         NoUtf8::Surrogate => surrogate_error(text),
-        NoUtf8::Memory => PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids"),
+        NoUtf8::Memory => memory_error(NoMemory),
     }
 }
 

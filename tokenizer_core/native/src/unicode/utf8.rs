@@ -7,6 +7,7 @@
 
 use std::mem::MaybeUninit;
 
+use crate::mem::growth::NoMemory;
 use crate::mem::huge_pages;
 use crate::simd::{Instructions, Kernel, Portable, Work};
 
@@ -107,6 +108,12 @@ unsafe impl WriteUtf8 for Portable {
 pub enum NoUtf8 {
     Surrogate,
     Memory,
+}
+
+impl From<NoMemory> for NoUtf8 {
+    fn from(_: NoMemory) -> NoUtf8 {
+        NoUtf8::Memory
+    }
 }
 
 /// Appends the UTF-8 of `points`; fails where one is a surrogate, which has none.
