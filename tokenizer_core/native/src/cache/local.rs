@@ -101,8 +101,13 @@ impl LocalCache {
         if middle.is_some_and(|(key, line)| cache.put_middle(&key, line, ids)) {
             self.n_entered[1] += 1;
         } else {
-            let long = self.long.get_or_insert_with(LongCache::new);
-            long.put(piece.bytes(), ids);
+            // Without memory for the cache it keeps none.
+            if self.long.is_none() {
+                self.long = LongCache::new().ok();
+            }
+            if let Some(long) = &mut self.long {
+                long.put(piece.bytes(), ids);
+            }
         }
     }
 

@@ -42,9 +42,9 @@ use crate::encode::specials::SpecialTokens;
 use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
-use crate::encode::windows::{Part, Source, Tasks, WINDOW, n_positions, take_source, window_for};
+use crate::encode::windows::{Source, Task, Tasks, WINDOW, n_positions, take_source, window_for};
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
-use crate::mem::growth::{Grow, NoMemory};
+use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::merge::Merge;
 use crate::simd::Kernel;
 use crate::split::Scanner;
@@ -114,7 +114,7 @@ impl Encoder {
 
     /// Appends the ids of plain text, split by `scanner`.
     pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) -> Result<(), NoMemory> {
-        self.with_session(|session| session.take(scanner, text, &mut Appender { out }))
+        self.with_session(|session| session.take(scanner, text, &mut Appender { out }))?
     }
 
     /// Appends the ids of `text`, special tokens recognised.
@@ -126,7 +126,7 @@ impl Encoder {
         out: &mut Vec<u32>,
     ) -> Result<(), NoMemory> {
         let sink = &mut Appender { out };
-        self.with_session(|session| session.take_document(scanner, specials, text, sink))
+        self.with_session(|session| session.take_document(scanner, specials, text, sink))?
     }
 
     /// Appends the ids of each text, `prefix` before and `suffix` after them.
@@ -157,7 +157,7 @@ impl Encoder {
         self.with_session(|session| {
             let mut pieces = pieces.map(str::as_bytes).filter(|piece| !piece.is_empty());
             pieces.try_for_each(|piece| session.take_piece(piece, &mut sink))
-        })
+        })?
     }
 
     /// Appends the ids of a short text to `ids`, which are moved as they grow.
@@ -171,7 +171,7 @@ impl Encoder {
         let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
         self.with_session(|session| {
             take_source(session, scanner, specials, text, WINDOW, own, sink)
-        })
+        })?
     }
 
     /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.
@@ -183,7 +183,7 @@ impl Encoder {
         limit: Option<usize>,
     ) -> Result<usize, NoMemory> {
         let mut sink = Counter::up_to(limit);
-        self.with_session(|session| session.take_document(scanner, specials, text, &mut sink))?;
+        self.with_session(|session| session.take_document(scanner, specials, text, &mut sink))??;
         Ok(sink.n_ids)
     }
 
@@ -197,7 +197,7 @@ impl Encoder {
         let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
         self.with_session(|session| {
             take_source(session, scanner, specials, text, WINDOW, own, sink)
-        })?;
+        })??;
         Ok(sink.n_ids)
     }
 
@@ -226,26 +226,30 @@ impl Encoder {
         (window, n_threads): (usize, usize),
     ) -> Result<Encoded, (usize, S::Error)> {
         let n_bytes = texts.iter().map(Source::max_bytes).sum();
+        let no_memory = |error: NoMemory| (0, error.into());
         let mut encoded = Encoded::default();
         if !texts.is_empty() {
             encoded.ids = self.reserve_ids(scanner, specials, texts, n_bytes)?;
-            let reserved = encoded.ends.try_reserve_exact(texts.len());
-            reserved.map_err(|error| (0, NoMemory::from(error).into()))?;
+            // A caller may put another one before them.
+            encoded.ends = with_room(texts.len() + 1).map_err(no_memory)?;
         }
         if n_threads > 1
             && Tasks::of(texts, specials, window).nth(1).is_some()
             && encoded.ids.try_reserve_exact(n_bytes).is_ok()
         {
             // Made before there are threads: several would each make one.
-            self.cache.current(&self.tables);
+            self.cache.current(&self.tables).map_err(no_memory)?;
             let mut tasks = Tasks::of(texts, specials, window);
-            let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Encoded| {
-                self.with_session(|session| {
+            let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
+                let task = task.map_err(no_memory)?;
+                let encode = |session: &mut Session| {
                     let mut parts = task.iter();
                     parts.try_for_each(|part| part.encode(session, scanner, specials, own, made))
-                })
+                };
+                self.with_session(encode).map_err(no_memory)?
             };
-            return run_in_threads(n_threads, encoded.ids, || tasks.next(), encode);
+            let next = || tasks.next();
+            return run_in_threads(n_threads, encoded, next, encode, no_memory);
         }
         let mut own = String::new();
         self.with_session(|session| {
@@ -258,7 +262,8 @@ impl Encoder {
                 encoded.ends.push(encoded.ids.len() as u64);
             }
             Ok(())
-        })?;
+        })
+        .map_err(no_memory)??;
         if n_bytes >= LARGE_BYTES {
             encoded.ids.shrink_to_fit();
         }
@@ -299,21 +304,21 @@ impl Encoder {
     }
 
     /// Runs `work` as one call, and adds what it did to the statistics.
-    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> T {
+    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> Result<T, NoMemory> {
         let mut guard = self.free_buffers();
         let mut own = None;
         let buffers = match &mut guard {
             Some(guard) => guard.get_or_insert_with(Buffers::new),
             None => own.insert(Buffers::new()),
         };
-        let mut session = Session::new(&self.tables, &self.cache, buffers);
+        let mut session = Session::new(&self.tables, &self.cache, buffers)?;
         let result = work(&mut session);
         let done = session.finish();
         self.misses.fetch_add(done.n_merged, Relaxed);
         // The parts of a long pre-token are missed one by one, and it is one piece.
         let n_hits = done.n_pieces.saturating_sub(done.n_merged);
         self.hits.fetch_add(n_hits, Relaxed);
-        result
+        Ok(result)
     }
 
     fn free_buffers(&self) -> Option<MutexGuard<'_, Option<Box<Buffers>>>> {
@@ -392,7 +397,7 @@ pub mod tests {
             .unwrap();
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
-                encoder.with_session::<()>(|_| panic!("as a bug would"));
+                let _ = encoder.with_session::<()>(|_| panic!("as a bug would"));
             });
             assert!(panicking.join().is_err());
             for _ in 0..80 {

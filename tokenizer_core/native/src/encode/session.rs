@@ -65,15 +65,15 @@ impl<'s> Session<'s> {
         tables: &'s Tables,
         shared: &'s SharedCache,
         buffers: &'s mut Buffers,
-    ) -> Session<'s> {
+    ) -> Result<Session<'s>, NoMemory> {
         buffers.misses.n_merged = 0;
-        Session {
+        Ok(Session {
             tables,
             shared,
-            cache: shared.current(tables),
+            cache: shared.current(tables)?,
             buffers,
             n_pieces: 0,
-        }
+        })
     }
 
     /// Ends the call.

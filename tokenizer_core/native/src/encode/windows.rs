@@ -183,19 +183,24 @@ impl<'t, S: Source> Tasks<'t, S> {
     }
 }
 
-impl<'t, S: Source> Iterator for Tasks<'t, S> {
-    type Item = Vec<Part<'t, S>>;
+/// Some windows for one thread.
+pub type Task<'t, S> = Result<Vec<Part<'t, S>>, NoMemory>;
 
-    fn next(&mut self) -> Option<Vec<Part<'t, S>>> {
+impl<'t, S: Source> Iterator for Tasks<'t, S> {
+    type Item = Task<'t, S>;
+
+    fn next(&mut self) -> Option<Task<'t, S>> {
         let (mut parts, mut size) = (Vec::new(), 0);
         while size < self.size
             && let Some(part) = self.next_part()
         {
             // The addition ends a long run of empty texts.
             size += part.window.len() + 1;
-            parts.push(part);
+            if let Err(error) = parts.try_push(part) {
+                return Some(Err(error));
+            }
         }
-        (!parts.is_empty()).then_some(parts)
+        (!parts.is_empty()).then_some(Ok(parts))
     }
 }
 

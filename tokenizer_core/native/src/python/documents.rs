@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::encode::Encoded;
-use crate::mem::growth::NoMemory;
+use crate::mem::growth::{NoMemory, collected, with_room};
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::memory_error;
 
@@ -57,16 +57,12 @@ pub fn encode<'py>(
     as_uint16: bool,
     encode: impl FnOnce(&[&str], &mut Encoded) -> Result<(), NoMemory> + Send,
 ) -> PyResult<Arrays<'py>> {
-    let mut lengths = Vec::new();
-    lengths
-        .try_reserve_exact(texts.len())
-        .map_err(memory_error)?;
-    lengths.extend(texts.iter().map(|text| text.len() as u64));
+    let lengths = texts.iter().map(|text| text.len() as u64);
+    let lengths = collected(lengths).map_err(memory_error)?;
     let n_bytes = lengths.iter().sum::<u64>() as usize;
     let made = releasing_gil_if_long(py, n_bytes, || {
-        let (mut checked, mut ends) = (Vec::new(), Vec::new());
-        checked.try_reserve_exact(texts.len())?;
-        ends.try_reserve_exact(texts.len() + 1)?;
+        let mut checked = with_room(texts.len())?;
+        let mut ends = with_room(texts.len() + 1)?;
         ends.push(0);
         for text in texts {
             match simdutf8::basic::from_utf8(text) {
@@ -113,16 +109,10 @@ pub fn encode<'py>(
 
 fn copied<'t>(ids: &[u32], as_uint16: bool) -> Result<Ids, Failure<'t>> {
     if !as_uint16 {
-        let mut wide = Vec::new();
-        wide.try_reserve_exact(ids.len())?;
-        wide.extend_from_slice(ids);
-        return Ok(Ids::Wide(wide));
+        return Ok(Ids::Wide(collected(ids.iter().copied())?));
     }
     // All bits together: without a branch for each, this is done in vectors.
     let bits = ids.iter().fold(0, |bits, id| bits | id);
     u16::try_from(bits).map_err(|_| Failure::TooWide)?;
-    let mut narrow = Vec::new();
-    narrow.try_reserve_exact(ids.len())?;
-    narrow.extend(ids.iter().map(|&id| id as u16));
-    Ok(Ids::Narrow(narrow))
+    Ok(Ids::Narrow(collected(ids.iter().map(|&id| id as u16))?))
 }

@@ -5,12 +5,13 @@ use std::ops::Range;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
 use pyo3::types::string::PyStringData;
 
 use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
-use crate::mem::growth::NoMemory;
+use crate::mem::growth::{NoMemory, with_room};
 use crate::python::gil::releasing_gil_if_long;
 use crate::simd::Kernel;
 use crate::unicode::nfc;
@@ -35,7 +36,10 @@ pub fn with_texts<T: Send>(
     texts: &[Bound<'_, PyString>],
     work: impl FnOnce(&[Text]) -> Result<T, (usize, NoUtf8)> + Send,
 ) -> PyResult<T> {
-    let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
+    let mut sources: Vec<Text> = with_room(texts.len()).map_err(memory_error)?;
+    for text in texts {
+        sources.push(Text::of(text)?);
+    }
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
     let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
     done.map_err(|(position, why)| error_of(&texts[position], why))
@@ -53,8 +57,8 @@ pub fn memory_error(_: impl Into<NoMemory>) -> PyErr {
 pub fn with_edits<T: Send>(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
-    changes: &[Change],
-    work: impl FnOnce(Changed<Text>) -> Result<T, NoUtf8> + Send,
+    changes: &[Change<PyBackedStr>],
+    work: impl FnOnce(Changed<Text, PyBackedStr>) -> Result<T, NoUtf8> + Send,
 ) -> PyResult<T> {
     let source = Text::of(text)?;
     let changed = Changed::new(source, changes)
