@@ -24,6 +24,7 @@ import numpy as np
 
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics
+from tokenizer_core.engines.stopping import check_stop
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pretokenize import split_in_windows
 
@@ -107,6 +108,7 @@ class PythonEngine(BaseEngine):
         return total
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
+        check_stop()
         # Two passes in C, one over the lengths and one over the cache: a check of each pre-token in
         # Python would cost more than all other work.
         if max(map(len, pre_tokens), default=0) <= MAX_CACHED_CHARS:
@@ -210,6 +212,7 @@ def _merge_in_windows(
             start -= n_bytes(symbols[number])
         # Otherwise a symbol is as long as the window.
         if start + size > end:
+            check_stop()
             window = merge(data[start : start + size])
             if not number or window[0] == symbols[number]:
                 symbols[number:] = window

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 use tokenizer_native::encode::windows::Source;
 use tokenizer_native::encode::{Encoded, specials::SpecialTokens};
-use tokenizer_native::mem::growth::NoMemory;
+use tokenizer_native::stop::Stopped;
 
 const TOKENS: [&str; 10] = [
     "<|endoftext|>",
@@ -30,7 +30,7 @@ const FIRST_ID: u32 = 1 << 19;
 struct Characters(Vec<char>);
 
 impl Source for Characters {
-    type Error = NoMemory;
+    type Error = Stopped;
 
     fn n_characters(&self) -> usize {
         self.0.len()
@@ -48,7 +48,7 @@ impl Source for Characters {
         None
     }
 
-    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoMemory> {
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Stopped> {
         own.extend(&self.0[window]);
         Ok(())
     }

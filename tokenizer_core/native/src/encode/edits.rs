@@ -3,7 +3,7 @@
 use std::ops::{Deref, Range};
 
 use crate::encode::windows::Source;
-use crate::mem::growth::NoMemory;
+use crate::stop::Stopped;
 
 /// Start and end of a part of a text, in characters, and its replacement.
 pub type Change<R> = (usize, usize, R);
@@ -68,7 +68,7 @@ impl<T: Source, R: Deref<Target = str> + Sync> Source for Changed<'_, T, R> {
                 break;
             }
             self.text.append_to(own, at..*start)?;
-            own.try_reserve(instead.len()).map_err(NoMemory::from)?;
+            own.try_reserve(instead.len()).map_err(Stopped::from)?;
             own.push_str(instead);
             at = *after;
         }

@@ -44,10 +44,11 @@ pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
 use crate::encode::windows::{Source, Task, Tasks, WINDOW, n_positions, take_source, window_for};
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
-use crate::mem::growth::{Grow, NoMemory, with_room};
+use crate::mem::growth::{Grow, with_room};
 use crate::merge::Merge;
 use crate::simd::Kernel;
 use crate::split::Scanner;
+use crate::stop::{self, Stopped};
 
 /// An encoder keeps at most this many buffers: some kilobytes each, and 4 MB after long pieces.
 const MAX_BUFFERS: usize = 32;
@@ -113,7 +114,7 @@ impl Encoder {
     }
 
     /// Appends the ids of plain text, split by `scanner`.
-    pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) -> Result<(), NoMemory> {
+    pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) -> Result<(), Stopped> {
         self.with_session(|session| session.take(scanner, text, &mut Appender { out }))?
     }
 
@@ -124,7 +125,7 @@ impl Encoder {
         specials: &SpecialTokens,
         text: &str,
         out: &mut Vec<u32>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let sink = &mut Appender { out };
         self.with_session(|session| session.take_document(scanner, specials, text, sink))?
     }
@@ -137,7 +138,7 @@ impl Encoder {
         texts: &[T],
         (prefix, suffix): (Option<u32>, Option<u32>),
         encoded: &mut Encoded,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         for text in texts {
             encoded.ids.try_extend(prefix.as_slice())?;
             self.encode_document(scanner, specials, text.as_ref(), &mut encoded.ids)?;
@@ -152,7 +153,7 @@ impl Encoder {
         &self,
         pieces: impl Iterator<Item = &'p str>,
         out: &mut Vec<u32>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let mut sink = Appender { out };
         self.with_session(|session| {
             let mut pieces = pieces.map(str::as_bytes).filter(|piece| !piece.is_empty());
@@ -181,7 +182,7 @@ impl Encoder {
         specials: &SpecialTokens,
         text: &str,
         limit: Option<usize>,
-    ) -> Result<usize, NoMemory> {
+    ) -> Result<usize, Stopped> {
         let mut sink = Counter::up_to(limit);
         self.with_session(|session| session.take_document(scanner, specials, text, &mut sink))??;
         Ok(sink.n_ids)
@@ -226,30 +227,35 @@ impl Encoder {
         (window, n_threads): (usize, usize),
     ) -> Result<Encoded, (usize, S::Error)> {
         let n_bytes = texts.iter().map(Source::max_bytes).sum();
-        let no_memory = |error: NoMemory| (0, error.into());
+        let stopped = |error: Stopped| (0, error.into());
         let mut encoded = Encoded::default();
         if !texts.is_empty() {
             encoded.ids = self.reserve_ids(scanner, specials, texts, n_bytes)?;
             // A caller may put another one before them.
-            encoded.ends = with_room(texts.len() + 1).map_err(no_memory)?;
+            encoded.ends = with_room(texts.len() + 1).map_err(|error| stopped(error.into()))?;
         }
         if n_threads > 1
             && Tasks::of(texts, specials, window).nth(1).is_some()
             && encoded.ids.try_reserve_exact(n_bytes).is_ok()
         {
             // Made before there are threads: several would each make one.
-            self.cache.current(&self.tables).map_err(no_memory)?;
+            let made = self.cache.current(&self.tables);
+            made.map_err(|error| stopped(error.into()))?;
+            let flag = stop::current();
             let mut tasks = Tasks::of(texts, specials, window);
             let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
-                let task = task.map_err(no_memory)?;
+                let task = task.map_err(|error| stopped(error.into()))?;
                 let encode = |session: &mut Session| {
                     let mut parts = task.iter();
                     parts.try_for_each(|part| part.encode(session, scanner, specials, own, made))
                 };
-                self.with_session(encode).map_err(no_memory)?
+                self.with_session(encode).map_err(stopped)?
             };
-            let next = || tasks.next();
-            return run_in_threads(n_threads, encoded, next, encode, no_memory);
+            let next = || {
+                stop::replace(flag.clone()); // of the thread that takes the task
+                tasks.next()
+            };
+            return run_in_threads(n_threads, encoded, next, encode, stopped);
         }
         let mut own = String::new();
         self.with_session(|session| {
@@ -263,7 +269,7 @@ impl Encoder {
             }
             Ok(())
         })
-        .map_err(no_memory)??;
+        .map_err(stopped)??;
         if n_bytes >= LARGE_BYTES {
             encoded.ids.shrink_to_fit();
         }
@@ -279,7 +285,7 @@ impl Encoder {
         texts: &[S],
         n_bytes: usize,
     ) -> Result<Vec<u32>, (usize, S::Error)> {
-        let no_memory = || (0, NoMemory.into());
+        let no_memory = || (0, Stopped::NoMemory.into());
         if n_bytes < LARGE_BYTES {
             return buffer_pool::take_for_short_text(n_bytes).ok_or_else(no_memory);
         }
@@ -304,7 +310,7 @@ impl Encoder {
     }
 
     /// Runs `work` as one call, and adds what it did to the statistics.
-    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> Result<T, NoMemory> {
+    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> Result<T, Stopped> {
         let mut guard = self.free_buffers();
         let mut own = None;
         let buffers = match &mut guard {

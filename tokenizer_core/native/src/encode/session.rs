@@ -19,6 +19,7 @@ use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::BLOCK;
 use crate::split::blocks::starts::BlockGrammar;
 use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
+use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
 pub struct Session<'s> {
@@ -27,6 +28,7 @@ pub struct Session<'s> {
     cache: Arc<PieceCache>,
     buffers: &'s mut Buffers,
     n_pieces: u64,
+    stop: Option<StopFlag>,
 }
 
 /// Memory that one call uses, kept for the next.
@@ -73,6 +75,7 @@ impl<'s> Session<'s> {
             cache: shared.current(tables)?,
             buffers,
             n_pieces: 0,
+            stop: stop::current(),
         })
     }
 
@@ -93,7 +96,7 @@ impl<'s> Session<'s> {
         specials: &SpecialTokens,
         text: &str,
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let mut at = 0;
         while sink.wants_more().is_continue()
             && let Some((found, id)) = specials.find(text, at)
@@ -111,7 +114,7 @@ impl<'s> Session<'s> {
         scanner: Scanner,
         text: &str,
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let text = text.as_bytes();
         match scanner {
             Scanner::Gpt2 => self.take_as::<Gpt2>(text, sink),
@@ -123,7 +126,8 @@ impl<'s> Session<'s> {
     }
 
     /// Takes the ids of one piece.
-    pub fn take_piece(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), NoMemory> {
+    pub fn take_piece(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), Stopped> {
+        stop::check(&self.stop)?;
         self.n_pieces += 1;
         self.renew_if_full();
         if piece.len() <= MAX_BATCH_BYTES {
@@ -138,9 +142,10 @@ impl<'s> Session<'s> {
         &mut self,
         text: &[u8],
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let mut at = 0;
         while at < text.len() && sink.wants_more().is_continue() {
+            stop::check(&self.stop)?;
             self.renew_if_full();
             let ends = &mut self.buffers.ends;
             let n = self.tables.kernel.run(FindEnds::<G> {
@@ -178,8 +183,8 @@ impl<'s> Session<'s> {
         start: usize,
         n: usize,
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
-        let (tables, cache) = (self.tables, &*self.cache);
+    ) -> Result<(), Stopped> {
+        let (tables, cache, stop) = (self.tables, &*self.cache, &self.stop);
         let Buffers { ends, misses } = &mut *self.buffers;
         let ends = &ends[..n];
         let lookup = &cache.lookup();
@@ -232,7 +237,7 @@ impl<'s> Session<'s> {
                     tier: Tier::of(range.len(), key, || lookup.number_of(line)),
                     range,
                 };
-                misses.take(tables, piece, cache, sink)?;
+                misses.take(tables, piece, cache, stop, sink)?;
                 cursor = sink.open(n - i - 1)?;
             }
         }
@@ -247,13 +252,14 @@ impl<'s> Session<'s> {
         text: &[u8],
         piece: Range<usize>,
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let whole = &text[piece.clone()];
         if whole.is_ascii() || self.tables.whole_id(whole).is_some() {
             return self.take_uncached(text, piece, false, sink);
         }
         let mut start = piece.start;
         while start < piece.end {
+            stop::check(&self.stop)?;
             let (boundaries, ends) = (&self.tables.boundaries, &mut self.buffers.ends);
             let (n, end) = find_parts(boundaries, text, start, piece.end, ends);
             if n == 0 {
@@ -274,14 +280,14 @@ impl<'s> Session<'s> {
         range: Range<usize>,
         is_part: bool,
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let piece = MissedPiece {
             text,
             range,
             is_part,
             tier: Tier::None,
         };
-        (self.buffers.misses).take(self.tables, piece, &self.cache, sink)
+        (self.buffers.misses).take(self.tables, piece, &self.cache, &self.stop, sink)
     }
 }
 
@@ -293,8 +299,9 @@ impl Misses {
         tables: &Tables,
         piece: MissedPiece,
         cache: &PieceCache,
+        stop: &Option<StopFlag>,
         sink: &mut impl Sink,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         if let Some(taken) = self.local.find(&piece, cache, |ids| sink.take(ids)) {
             return taken;
         }
@@ -312,7 +319,10 @@ impl Misses {
         if bytes.len() > WINDOW {
             let n_bytes = |id| tables.vocabulary.token(id).len();
             return sink.take_appended(&mut Vec::new(), |ids| {
-                tables.merger.encode_long(bytes, scratch, n_bytes, ids)
+                let check = || stop::check(stop);
+                tables
+                    .merger
+                    .encode_long(bytes, scratch, n_bytes, check, ids)
             });
         }
         tables.kernel.run(MergePiece {

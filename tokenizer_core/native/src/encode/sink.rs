@@ -8,6 +8,7 @@ use crate::cache::table::{Line, Slot};
 use crate::encode::piece_ends::BATCH;
 use crate::mem::growth::{Grow, NoMemory};
 use crate::split::blocks::classes::BLOCK;
+use crate::stop::Stopped;
 
 /// Takes ids. Between `open` and `close` the values of the tables go through a cursor, which stays
 /// in a register.
@@ -41,14 +42,14 @@ pub trait Sink {
     unsafe fn close(&mut self, cursor: Self::Cursor);
 
     /// Takes ids while no cursor is open.
-    fn take(&mut self, ids: &[u32]) -> Result<(), NoMemory>;
+    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped>;
 
     /// Takes the ids that `append` appends to a vector. It may be `own`, which is empty.
     fn take_appended(
         &mut self,
         own: &mut Vec<u32>,
-        append: impl FnOnce(&mut Vec<u32>) -> Result<(), NoMemory>,
-    ) -> Result<(), NoMemory>;
+        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped>;
 
     fn wants_more(&self) -> ControlFlow<()>;
 }
@@ -123,15 +124,15 @@ impl Sink for Appender<'_> {
         }
     }
 
-    fn take(&mut self, ids: &[u32]) -> Result<(), NoMemory> {
-        self.out.try_extend(ids)
+    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped> {
+        Ok(self.out.try_extend(ids)?)
     }
 
     fn take_appended(
         &mut self,
         _: &mut Vec<u32>,
-        append: impl FnOnce(&mut Vec<u32>) -> Result<(), NoMemory>,
-    ) -> Result<(), NoMemory> {
+        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
         append(self.out)
     }
 
@@ -185,7 +186,7 @@ impl Sink for Counter {
         self.n_ids = cursor;
     }
 
-    fn take(&mut self, ids: &[u32]) -> Result<(), NoMemory> {
+    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped> {
         self.n_ids += ids.len();
         Ok(())
     }
@@ -193,8 +194,8 @@ impl Sink for Counter {
     fn take_appended(
         &mut self,
         own: &mut Vec<u32>,
-        append: impl FnOnce(&mut Vec<u32>) -> Result<(), NoMemory>,
-    ) -> Result<(), NoMemory> {
+        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
         append(own)?;
         self.n_ids += own.len();
         Ok(())

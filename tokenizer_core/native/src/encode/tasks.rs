@@ -8,7 +8,8 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use crate::mem::growth::{Grow, NoMemory};
+use crate::mem::growth::Grow;
+use crate::stop::Stopped;
 
 /// The ids of some texts, one after the other, and where those of each end.
 #[derive(Debug, Default, PartialEq)]
@@ -18,14 +19,14 @@ pub struct Encoded {
 }
 
 /// Encodes the tasks that `next` gives, in this order, each to an empty `Encoded`; fails with the
-/// error of the first task that fails, or `no_memory`. `O` is memory that a thread keeps for all its
+/// error of the first task that fails, or `stopped`. `O` is memory that a thread keeps for all its
 /// tasks. `encoded` is empty and has room for all.
 pub fn run_in_threads<K: Send, O: Default, E: Send>(
     n_threads: usize,
     encoded: Encoded,
     next: impl FnMut() -> Option<K> + Send,
     encode: impl Fn(&mut O, K, &mut Encoded) -> Result<(), E> + Sync,
-    no_memory: impl Fn(NoMemory) -> E + Sync,
+    stopped: impl Fn(Stopped) -> E + Sync,
 ) -> Result<Encoded, E> {
     let Encoded { mut ids, ends } = encoded;
     let output = Output {
@@ -53,10 +54,10 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
         while let Some((number, task)) = take() {
             let work_on = || -> Result<(), E> {
                 let made = assembly_of_all().memory_for_one(&mut placed);
-                let mut made = made.map_err(&no_memory)?;
+                let mut made = made.map_err(&stopped)?;
                 encode(&mut own, task, &mut made)?;
                 let added = assembly_of_all().add(number, made, &mut placed);
-                added.map_err(&no_memory)
+                added.map_err(&stopped)
             };
             if let Err(error) = work_on() {
                 // All tasks before it have been taken, and may still fail.
@@ -106,7 +107,7 @@ struct Assembly {
 
 impl Assembly {
     /// An empty result for a task, made of the memory of those that `placed` returns.
-    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Encoded)>) -> Result<Encoded, NoMemory> {
+    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Encoded)>) -> Result<Encoded, Stopped> {
         self.free.try_reserve(placed.len())?;
         self.free.extend(placed.drain(..).map(|(_, batch)| batch));
         let mut batch = self.free.pop().unwrap_or_default();
@@ -121,7 +122,7 @@ impl Assembly {
         number: usize,
         made: Encoded,
         placed: &mut Vec<(usize, Encoded)>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let index = number - self.n_placed;
         if self.waiting.len() <= index {
             self.waiting.try_reserve(index + 1 - self.waiting.len())?;

@@ -13,6 +13,7 @@ use crate::encode::tasks::Encoded;
 use crate::mem::growth::{Grow, NoMemory};
 use crate::split::Scanner;
 use crate::split::safe_cuts::is_safe_cut;
+use crate::stop::{self, Stopped};
 
 /// Positions of a window; it extends to the next safe cut. Its memory is small, and its fixed cost
 /// does not count. Threads get smaller windows.
@@ -24,7 +25,7 @@ const WINDOWS_PER_THREAD: usize = 8;
 /// A text that is UTF-8 already, or is written as UTF-8 part by part. Positions count its
 /// characters (bytes, in UTF-8).
 pub trait Source: Sync {
-    type Error: Send + From<NoMemory>;
+    type Error: Send + From<Stopped>;
 
     fn n_characters(&self) -> usize;
 
@@ -43,7 +44,7 @@ pub trait Source: Sync {
 
 /// Places are bytes.
 impl<T: AsRef<str> + Sync> Source for T {
-    type Error = NoMemory;
+    type Error = Stopped;
 
     fn n_characters(&self) -> usize {
         self.as_ref().len()
@@ -63,7 +64,7 @@ impl<T: AsRef<str> + Sync> Source for T {
         Some(self.as_ref())
     }
 
-    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoMemory> {
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Stopped> {
         let part = &self.as_ref()[window];
         own.try_reserve(part.len())?;
         own.push_str(part);
@@ -130,7 +131,7 @@ impl<S: Source> Part<'_, S> {
                 own
             }
         };
-        let mut take = || -> Result<(), NoMemory> {
+        let mut take = || -> Result<(), Stopped> {
             made.ids.try_reserve(utf8.len() / 3)?;
             let sink = &mut Appender { out: &mut made.ids };
             session.take_document(scanner, specials, utf8, sink)?;
@@ -240,7 +241,7 @@ pub fn n_positions<S: Source>(text: &S) -> usize {
     text.as_utf8().map_or_else(|| text.n_characters(), str::len)
 }
 
-/// The first safe cut at `start + size` or later.
+/// The first safe cut at `start + size` or later. A cancelled call looks no further.
 fn next_cut<S: Source>(
     text: &S,
     specials: &SpecialTokens,
@@ -249,8 +250,16 @@ fn next_cut<S: Source>(
 ) -> Option<usize> {
     let may_be_cut =
         |(before, after)| is_safe_cut(before, after) && !specials.any_contains_pair(before, after);
-    (start + size..text.n_characters())
-        .find(|&position| text.around(position).is_some_and(may_be_cut))
+    let is_cut = |&position: &usize| text.around(position).is_some_and(may_be_cut);
+    let (mut from, end) = (start + size, text.n_characters());
+    while from < end && stop::check(&stop::current()).is_ok() {
+        let until = end.min(from + WINDOW);
+        if let Some(cut) = (from..until).find(is_cut) {
+            return Some(cut);
+        }
+        from = until;
+    }
+    None
 }
 
 #[cfg(test)]

@@ -256,17 +256,20 @@ impl Merger {
     }
 
     /// Appends the ids of a piece of any length to `ids`; `n_bytes` gives the length of a token.
-    pub fn encode_long(
+    /// `check` is called before each window.
+    pub fn encode_long<E: From<NoMemory>>(
         &self,
         piece: &[u8],
         scratch: &mut MergeScratch,
         n_bytes: impl Fn(u32) -> usize,
+        check: impl Fn() -> Result<(), E>,
         ids: &mut Vec<u32>,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), E> {
         let MergeScratch { long, ids: own } = scratch;
         let merge = |part: &[u8], ids: &mut Vec<u32>| {
+            check()?;
             self.start_symbols(part, ids)?;
-            self.merge_long(long, ids, 1)
+            Ok(self.merge_long(long, ids, 1)?)
         };
         let done = windows::encode(piece, WINDOW, ids, own, merge, n_bytes);
         scratch.shrink();

@@ -198,7 +198,13 @@ fn long_pieces_are_merged_without_recursion() {
     let (mut ids, mut scratch) = (vec![7], MergeScratch::default());
     let piece = vec![97; 1 << 20];
     merger
-        .encode_long(&piece, &mut scratch, |_| 8, &mut ids)
+        .encode_long(
+            &piece,
+            &mut scratch,
+            |_| 8,
+            || Ok::<_, NoMemory>(()),
+            &mut ids,
+        )
         .unwrap();
     assert_eq!((ids[0], ids.len()), (7, 1 + (1 << 17)));
     assert!(ids[1..].iter().all(|&id| id == 258));
@@ -216,7 +222,7 @@ fn encode_in_windows(
     let merge = |part: &[u8], ids: &mut Vec<u32>| {
         n_windows += 1;
         *ids = merge_at_once(merger, part);
-        Ok(())
+        Ok::<_, NoMemory>(())
     };
     let n_bytes = |id: u32| tokens[id as usize].len();
     windows::encode(piece, size, &mut ids, &mut Vec::new(), merge, n_bytes).unwrap();
@@ -281,7 +287,7 @@ fn windows_end_between_characters() {
         let merge = |part: &[u8], ids: &mut Vec<u32>| {
             assert!(std::str::from_utf8(part).is_ok());
             *ids = part.iter().map(|&byte| u32::from(byte)).collect();
-            Ok(())
+            Ok::<_, NoMemory>(())
         };
         windows::encode(&piece, size, &mut ids, &mut Vec::new(), merge, |_| 1).unwrap();
         assert!(ids.iter().map(|&id| id as u8).eq(piece.iter().copied()));

@@ -22,14 +22,14 @@ const OVERLAP: usize = 16;
 
 /// Appends the ids of a piece to `ids`. `merge` gives those of a part of it, and `n_bytes` the length
 /// of a token; `window_ids` is memory for the ids of a window.
-pub fn encode(
+pub fn encode<E: From<NoMemory>>(
     piece: &[u8],
     window: usize,
     ids: &mut Vec<u32>,
     window_ids: &mut Vec<u32>,
-    mut merge: impl FnMut(&[u8], &mut Vec<u32>) -> Result<(), NoMemory>,
+    mut merge: impl FnMut(&[u8], &mut Vec<u32>) -> Result<(), E>,
     n_bytes: impl Fn(u32) -> usize,
-) -> Result<(), NoMemory> {
+) -> Result<(), E> {
     let first = ids.len();
     let (mut size, mut end) = (window, 0);
     while end < piece.len() {

@@ -13,9 +13,10 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::encode::Encoded;
-use crate::mem::growth::{NoMemory, collected, with_room};
+use crate::mem::growth::{collected, with_room};
 use crate::python::gil::releasing_gil_if_long;
-use crate::python::text::memory_error;
+use crate::python::text::{memory_error, stopped_error};
+use crate::stop::Stopped;
 
 /// A thread keeps memory for at most this many ids.
 const MAX_KEPT_IDS: usize = 4 << 20;
@@ -40,12 +41,12 @@ enum Failure<'t> {
     NotUtf8(&'t [u8], Utf8Error),
     /// An id does not fit two bytes.
     TooWide,
-    Memory(NoMemory),
+    Stopped(Stopped),
 }
 
-impl<E: Into<NoMemory>> From<E> for Failure<'_> {
+impl<E: Into<Stopped>> From<E> for Failure<'_> {
     fn from(error: E) -> Self {
-        Failure::Memory(error.into())
+        Failure::Stopped(error.into())
     }
 }
 
@@ -55,7 +56,7 @@ pub fn encode<'py>(
     py: Python<'py>,
     texts: &[PyBackedBytes],
     as_uint16: bool,
-    encode: impl FnOnce(&[&str], &mut Encoded) -> Result<(), NoMemory> + Send,
+    encode: impl FnOnce(&[&str], &mut Encoded) -> Result<(), Stopped> + Send,
 ) -> PyResult<Arrays<'py>> {
     let lengths = texts.iter().map(|text| text.len() as u64);
     let lengths = collected(lengths).map_err(memory_error)?;
@@ -93,7 +94,7 @@ pub fn encode<'py>(
                 PyUnicodeDecodeError::new_utf8(py, bytes, error)?.into_any(),
             ));
         }
-        Err(Failure::Memory(error)) => return Err(memory_error(error)),
+        Err(Failure::Stopped(why)) => return Err(stopped_error(why)),
         Err(Failure::TooWide) => {
             return Err(PyValueError::new_err(
                 "an id does not fit two bytes; do without as_uint16",

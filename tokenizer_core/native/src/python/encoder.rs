@@ -21,7 +21,7 @@ use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
-use crate::python::text::{self as texts, memory_error, with_edits, with_texts};
+use crate::python::text::{self as texts, memory_error, stopped_error, with_edits, with_texts};
 use crate::python::unfilled::{int_of, new_bytes, new_list, pair_of, str_of};
 use crate::simd::Kernel;
 use crate::split::Scanner;
@@ -233,7 +233,7 @@ impl NativeEncoder {
             self.encoder
                 .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids)
         })
-        .map_err(memory_error)?;
+        .map_err(stopped_error)?;
         self.list_of(py, &ids)
     }
 
@@ -253,7 +253,7 @@ impl NativeEncoder {
             return releasing_gil_if_long(py, text.len(), || {
                 encoder.count_document(scanner, specials, text, limit)
             })
-            .map_err(memory_error);
+            .map_err(stopped_error);
         }
         with_edits(py, text, NO_CHANGES, |text| {
             encoder.count_source(scanner, specials, &text)

@@ -13,7 +13,9 @@ use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
 use crate::mem::growth::{NoMemory, with_room};
 use crate::python::gil::releasing_gil_if_long;
+use crate::python::stop::CancelledError;
 use crate::simd::Kernel;
+use crate::stop::Stopped;
 use crate::unicode::nfc;
 use crate::unicode::utf8::{CodePoint, NoUtf8, append_utf8};
 
@@ -43,6 +45,14 @@ pub fn with_texts<T: Send>(
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
     let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
     done.map_err(|(position, why)| error_of(&texts[position], why))
+}
+
+/// CancelledError or MemoryError.
+pub fn stopped_error(why: Stopped) -> PyErr {
+    match why {
+        Stopped::NoMemory => memory_error(NoMemory),
+        Stopped::Cancelled => CancelledError::new_err("The call was cancelled."),
+    }
 }
 
 pub fn memory_error(_: impl Into<NoMemory>) -> PyErr {
@@ -110,7 +120,7 @@ impl Source for Text<'_> {
 fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
     match why {
         NoUtf8::Surrogate => surrogate_error(text),
-        NoUtf8::Memory => memory_error(NoMemory),
+        NoUtf8::Stopped(why) => stopped_error(why),
     }
 }
 

@@ -32,8 +32,8 @@ impl Source for Characters {
     }
 }
 
-impl From<NoMemory> for &'static str {
-    fn from(_: NoMemory) -> &'static str {
+impl From<Stopped> for &'static str {
+    fn from(_: Stopped) -> &'static str {
         "no memory"
     }
 }
