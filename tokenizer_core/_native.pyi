@@ -17,11 +17,13 @@ __all__ = [
     "NativeEncoder",
     "NativeSpecials",
     "PretokenCounter",
+    "StopFlag",
     "UncountableChunkError",
     "UnknownIdError",
     "WordCounts",
     "decode_json_string",
     "json_of_ids",
+    "look_at",
     "nfc_runs",
     "split",
     "unicode_classes",
@@ -136,6 +138,18 @@ class UnknownIdError(ValueError):
 class UncountableChunkError(ValueError):
     """`args[0]` is the number of the first chunk that is not UTF-8 or could not be read to its
     end."""
+
+@final
+class StopFlag:
+    """Ends calls of other threads that look at it; see `engines.stoppable`."""
+
+    def __new__(cls) -> StopFlag: ...
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+
+def look_at(flag: StopFlag | None) -> StopFlag | None:
+    """From now on calls on this thread that encode or count raise CancelledError soon after
+    `flag` is set. Returns the flag before."""
 
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     """The JSON string whose opening quote is at `start`, and the index after its closing quote.

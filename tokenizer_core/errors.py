@@ -9,6 +9,7 @@
     ├── InvalidUtf8Error            (ValueError)   a text that arrives in pieces is not UTF-8
     ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
     ├── EngineUnavailableError      (RuntimeError) this installation does not have the engine
+    ├── CancelledError                             another thread cancelled the call
     ├── WorkerProcessError          (RuntimeError) a worker process died before its result
     ├── RunError                    (RuntimeError) a run over many workers cannot continue
     │   ├── RunConflictError        (ValueError)   the storage contains another run
@@ -139,6 +140,12 @@ class EngineUnavailableError(TokenizerCoreError, RuntimeError):
     """The requested engine is not part of this installation."""
 
     code = "engine_unavailable"
+
+
+class CancelledError(TokenizerCoreError):
+    """Another thread cancelled the call; see `engines.stoppable`."""
+
+    code = "cancelled"
 
 
 class WorkerProcessError(TokenizerCoreError, RuntimeError):

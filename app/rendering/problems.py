@@ -114,6 +114,17 @@ def _problem_of_disk_error(error: serving.DiskError) -> Problem:
     return Problem(503, error.code, str(error), headers=_retry_after(30))
 
 
+def _problem_of_memory(_error: MemoryError) -> Problem:
+    log.error("no memory for a request")
+    return Problem(
+        503,
+        "out_of_memory",
+        "The server has no memory for this request at the moment; send it again later, or in "
+        "smaller parts.",
+        headers=_retry_after(5),
+    )
+
+
 def _problem_of_full_disk(error: OSError) -> Problem | None:
     """Map any OSError for a full disk to the 507; a full disk is never a defect."""
     return problem_of_disk(error) if error.errno in serving.DISK_FULL else None
@@ -288,6 +299,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     RequestValidationError: lambda error: problem_of_validation(error.errors(), skip=1),
     HTTPException: _problem_of_http_error,
     OSError: _problem_of_full_disk,
+    MemoryError: _problem_of_memory,
 }
 """Error class -> its problem; the nearest base class with a row decides."""
 

@@ -11,10 +11,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.engines.native import NativeEngine, decode_json_string
+from tokenizer_core.engines.native import (
+    NativeEngine,
+    decode_json_string,
+    make_stop_flag,
+    stoppable,
+)
 from tokenizer_core.engines.native import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
+from tokenizer_core.engines.stopping import StopFlag
 from tokenizer_core.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -25,11 +31,14 @@ __all__ = [
     "EncodedDocuments",
     "Engine",
     "EngineChoice",
+    "StopFlag",
     "choose_engine",
     "create_engine",
     "decode_json_string",
+    "make_stop_flag",
     "native_unavailable_reason",
     "resolve_engine",
+    "stoppable",
 ]
 
 ENGINE_VARIABLE: Final = "TOKENIZER_ENGINE"

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from tokenizer_core.engines import stopping
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
+from tokenizer_core.engines.stopping import StopFlag
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -109,6 +112,53 @@ def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     None if no valid string begins there; a lone surrogate is invalid. Requires the compiled module.
     """
     return _native.decode_json_string(document, start)
+
+
+class _NativeStopFlag(StopFlag):
+    """Also seen by calls of the compiled module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.native = _native.StopFlag()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.native.set()
+
+
+def make_stop_flag() -> StopFlag:
+    """A new flag for `stoppable`."""
+    return _NativeStopFlag() if unavailable_reason() is None else StopFlag()
+
+
+@contextmanager
+def stoppable(flag: StopFlag) -> Iterator[None]:
+    """Within, calls of any engine on this thread look at `flag`.
+
+    After `flag.cancel()` from another thread they raise CancelledError: the native engine within
+    milliseconds, also in the threads of a batch and within one long pre-token, the Python engine
+    after some 64 kB of text. Texts of a few kilobytes may be encoded to their end.
+
+    Example:
+        >>> from tokenizer_core.engines import make_stop_flag, stoppable
+        >>> flag = make_stop_flag()
+        >>> with stoppable(flag):
+        ...     flag.is_cancelled
+        False
+    """
+    before, stopping.current.flag = stopping.current.flag, flag
+    if not isinstance(flag, _NativeStopFlag):
+        try:
+            yield
+        finally:
+            stopping.current.flag = before
+        return
+    native_before = _native.look_at(flag.native)
+    try:
+        yield
+    finally:
+        stopping.current.flag = before
+        _native.look_at(native_before)
 
 
 class NativeEngine(BaseEngine):

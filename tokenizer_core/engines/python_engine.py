@@ -2,7 +2,8 @@
 
 `pretokenize` splits a text. Each pre-token is looked up in an LRU cache and, on a miss, merged by
 `_bpe`: the pair of the lowest rank first, the leftmost of equals. For a short pre-token `_bpe`
-scans a list; for a long one it uses a heap, so a megabyte of one letter costs O(n log n).
+scans a list; for a long one it uses a heap, so a megabyte of one letter costs O(n log n). A very
+long one is merged in windows, so that memory hardly grows with it.
 
 One algorithm serves both kinds of tokenizer because of how it writes symbols:
 - kind `ranks`: a symbol is its bytes, and the key of a pair is their concatenation;
@@ -23,6 +24,7 @@ import numpy as np
 
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics
+from tokenizer_core.engines.stopping import check_stop
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pretokenize import split_in_windows
 
@@ -44,6 +46,11 @@ HEAP_FROM_SYMBOLS: Final = 160
 `min` over a list, the heap n log n at the speed of Python; they cost the same between 120 and
 200."""
 
+WINDOW_BYTES: Final = 1 << 16
+"""Longer pre-tokens are merged in windows of this size, because merging takes a hundred bytes of
+memory for each byte."""
+
+_OVERLAP: Final = 16
 _NO_RANK: Final = 1 << 30
 
 
@@ -101,6 +108,7 @@ class PythonEngine(BaseEngine):
         return total
 
     def _tokens_of(self, pre_tokens: Sequence[str]) -> Iterable[tuple[int, ...]]:
+        check_stop()
         # Two passes in C, one over the lengths and one over the cache: a check of each pre-token in
         # Python would cost more than all other work.
         if max(map(len, pre_tokens), default=0) <= MAX_CACHED_CHARS:
@@ -144,21 +152,30 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         rank_of_pair = {token: rank for token, rank in token_to_id.items() if len(token) > 1}
         product = {rank: token for token, rank in rank_of_pair.items()}
         id_of = token_to_id.__getitem__
+        n_bytes: Callable[[Any], int] = len
     else:
         start = tuple(chr(token_to_id[bytes([byte])]) for byte in range(256))
         rank_of_pair, product = _merge_tables(spec.merges, token_to_id)
         id_of = ord
+        vocab = dict(spec.vocab)
+
+        def n_bytes(symbol: str) -> int:
+            return len(vocab[ord(symbol)])
+
+    def _merge(data: bytes) -> list[Any]:
+        symbols = [start[byte] for byte in data]
+        if len(symbols) > HEAP_FROM_SYMBOLS:
+            return _merge_by_heap(symbols, rank_of_pair, product)
+        _merge_by_scan(symbols, rank_of_pair, product)
+        return symbols
 
     def _bpe(pre_token: str) -> tuple[int, ...]:
         data = pre_token.encode()
         if data in whole:
             return (whole[data],)
-        symbols = [start[byte] for byte in data]
-        if len(symbols) <= HEAP_FROM_SYMBOLS:
-            _merge_by_scan(symbols, rank_of_pair, product)
-        else:
-            symbols = _merge_by_heap(symbols, rank_of_pair, product)
-        return tuple(map(id_of, symbols))
+        if len(data) <= WINDOW_BYTES:
+            return tuple(map(id_of, _merge(data)))
+        return tuple(map(id_of, _merge_in_windows(data, WINDOW_BYTES, _merge, n_bytes)))
 
     return _bpe
 
@@ -172,6 +189,37 @@ def _merge_tables(
         rank_of_pair[chr(token_to_id[left]) + chr(token_to_id[right])] = rank
         product[rank] = chr(token_to_id[left + right])
     return rank_of_pair, product
+
+
+def _merge_in_windows(
+    data: bytes,
+    size: int,
+    merge: Callable[[bytes], list[Any]],
+    n_bytes: Callable[[Any], int],
+) -> list[Any]:
+    """As `merge(data)`, in windows of `size` bytes; `n_bytes` gives the length of a symbol.
+
+    A window begins with one of the last symbols before it, and may replace the later ones. It
+    is larger, and begins further back, if it would replace that one too. Why this is exact:
+    `native/src/merge/windows.rs`.
+    """
+    symbols: list[Any] = []
+    end = 0
+    while end < len(data):
+        number, start = len(symbols), end
+        while number and (start == end or start > end - size // _OVERLAP):
+            number -= 1
+            start -= n_bytes(symbols[number])
+        # Otherwise a symbol is as long as the window.
+        if start + size > end:
+            check_stop()
+            window = merge(data[start : start + size])
+            if not number or window[0] == symbols[number]:
+                symbols[number:] = window
+                end = start + size
+                continue
+        size *= 2
+    return symbols
 
 
 def _merge_by_scan(

@@ -25,7 +25,8 @@ LAYERS = (
     {"cache"},
     {"merge", "train::learn"},
     {"simd"},
-    {"mem", "json"},
+    {"json", "stop"},
+    {"mem"},
 )
 """Rooms from top to bottom; rooms of one layer do not import each other. `train` only holds two."""
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Final
 
 from app.jobs.database import JobDatabaseError, JobDatabaseUnusableError, Rows, Run, migrations
+from tokenizer_core.blobs.atomic_files import make_folder
 
 log = logging.getLogger("app.jobs")
-from tokenizer_core.blobs.atomic_files import make_folder
 
 DATABASE_NAME: Final = "jobs.sqlite3"
 """The name of the file in the artifacts folder."""

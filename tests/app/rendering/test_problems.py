@@ -72,6 +72,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (core.ArtifactStorageError(errno.EROFS, "secret"), 507, "disk_full", None, "disk is full"),
     (core.UnknownTokenIdError(3, 9, 5), 422, "unknown_token_id", None, "index 3"),
     (OSError(errno.EDQUOT, "/secret"), 507, "disk_full", None, "disk is full"),
+    (MemoryError("secret"), 503, "out_of_memory", "5", "in smaller parts"),
 ]
 
 

@@ -247,3 +247,17 @@ def test_a_megabyte_of_one_character(client: TestClient, character: str) -> None
     answer = encode(client, text=text, allowed_special="none")
     decoded = client.post("/decode", json={"tokens": answer["tokens"]}).json()["text"]
     assert decoded == text
+
+
+def test_without_memory_a_request_is_refused_and_the_next_is_served(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenizer, "encode_to_json", no_memory)
+        refused = client.post("/encode", json={"text": TEXT})
+    assert (refused.status_code, refused.json()["code"]) == (503, "out_of_memory")
+    assert refused.headers["Retry-After"] == "5"
+    assert encode(client, text=TEXT)["count"] > 0

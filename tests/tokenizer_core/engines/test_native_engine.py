@@ -24,7 +24,13 @@ from tests.tokenizer_core.engines.random_specs import (
     random_ranks,
     spec_of,
 )
-from tokenizer_core.engines import choose_engine, create_engine, native, resolve_engine
+from tokenizer_core.engines import (
+    choose_engine,
+    create_engine,
+    native,
+    python_engine,
+    resolve_engine,
+)
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
@@ -151,6 +157,68 @@ def test_threads_change_no_id(both, unit):
     expected = native.encode_to_numpy(text)
     for num_threads in (2, 3, 8):
         assert np.array_equal(native.encode_to_numpy(text, num_threads), expected)
+
+
+@pytest.mark.row(10)
+@pytest.mark.parametrize(
+    "characters",
+    first_and_thorough(["qxzjthe", "a", "abcabd", " ", "中文字中丮", "🙂🙃", "дѐeéa", "^"]),
+)
+@pytest.mark.parametrize("kind", ["merges", "ranks"])
+def test_a_long_pre_token_has_the_ids_of_merging_it_at_once(kind, characters, monkeypatch):
+    native_module()
+    spec = spec_from_corpus(kind, "gpt2")
+    rng = random.Random(3)
+    n_characters = 300_000 // len(characters.encode()) * len(characters)
+    at_random = "".join(rng.choices(characters, k=n_characters))
+    periodic = characters * (n_characters // len(characters))
+    in_windows = [create_engine(spec, name) for name in ("native", "python")]
+    monkeypatch.setattr(python_engine, "WINDOW_BYTES", 1 << 30)
+    at_once = create_engine(spec, "python")
+    for text in (at_random, periodic, "b" + periodic):
+        expected = at_once.encode_pre_tokens([text])
+        for engine in in_windows:
+            assert engine.encode_pre_tokens([text]) == expected
+        native = in_windows[0]
+        assert native.encode(text) == at_once.encode(text)
+        assert native.count(text) == len(native.encode(text))
+
+
+PEAK_OF_A_LONG_PRE_TOKEN = """
+import random, sys
+from tests.tokenizer_core.engines.test_native_engine import spec_from_corpus
+from tokenizer_core.engines import create_engine
+
+def status(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(key)) * 1024
+
+way, characters = sys.argv[1:]
+native = create_engine(spec_from_corpus("ranks", "gpt2"), "native")
+text = "".join(random.Random(2).choices(characters, k=1 << 20)) * 16
+native.encode_to_json("the first call makes tables")
+before = status("VmRSS")
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+made = getattr(native, way)(text)
+of_result = {"count": 0, "encode": 8, "encode_to_numpy": 4, "encode_to_json": 4}[way]
+n_ids = made if way == "count" else len(made) if way != "encode_to_json" else made[1]
+of_json = len(made[0]) if way == "encode_to_json" else 0
+print((status("VmHWM") - before - of_result * n_ids - of_json) / len(text))
+"""
+
+
+@pytest.mark.row(10)
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is used")
+@pytest.mark.parametrize("characters", ["a", "qxzj"])
+@pytest.mark.parametrize("way", ["count", "encode", "encode_to_numpy", "encode_to_json"])
+def test_a_long_pre_token_needs_few_bytes_of_memory_for_each_of_its_bytes(way, characters):
+    native_module()
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK_OF_A_LONG_PRE_TOKEN, way, characters],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert float(done.stdout) < 6
 
 
 @pytest.mark.parametrize("kind", ["whole merges", "ranks"])

@@ -19,9 +19,17 @@ def test_merges_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
     spec = spec_of(merges)
     expected = [spec.token_to_id[part] for part in apply_merges(text.encode(), merges)]
     assert PythonEngine(spec).encode_pre_tokens([text]) == expected
+    assert _ids_by_heap_and_in_windows(spec, text) == [expected] * 4
+
+
+def _ids_by_heap_and_in_windows(spec, text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)
-        assert PythonEngine(spec).encode_pre_tokens([text]) == expected
+        found = [PythonEngine(spec).encode_pre_tokens([text])]
+        for window_bytes in (1, 5, 20):
+            patch.setattr(python_engine, "WINDOW_BYTES", window_bytes)
+            found.append(PythonEngine(spec).encode_pre_tokens([text]))
+    return found
 
 
 @given(st.integers(0, 10**9), st.integers(1, 30), st.text("abc", min_size=1, max_size=60))
@@ -32,9 +40,7 @@ def test_ranks_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
     spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
     expected = [ranks[part] for part in apply_ranks(text.encode(), ranks)]
     assert PythonEngine(spec).encode_pre_tokens([text]) == expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)
-        assert PythonEngine(spec).encode_pre_tokens([text]) == expected
+    assert _ids_by_heap_and_in_windows(spec, text) == [expected] * 4
 
 
 @pytest.mark.row(35)

@@ -11,6 +11,7 @@ pub mod mem;
 pub mod merge;
 mod simd;
 pub mod split;
+pub mod stop;
 pub mod train;
 pub mod unicode;
 

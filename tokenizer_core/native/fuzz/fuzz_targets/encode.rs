@@ -21,12 +21,16 @@ fuzz_target!(|data: &[u8]| {
 
     for round in ["first", "again"] {
         let mut ids = Vec::new();
-        encoder.encode(scanner, &text, &mut ids);
+        let done = encoder.encode(scanner, &text, &mut ids);
+        done.expect("memory for a short text");
         let what = format!("{name}, {round}");
         assert_same(&chosen.both.definition, &text, &ends, &ids, &what);
     }
     let specials = SpecialTokens::none();
-    let count = |limit| encoder.count_document(scanner, &specials, &text, limit);
+    let count = |limit| {
+        let counted = encoder.count_document(scanner, &specials, &text, limit);
+        counted.expect("memory for a short text")
+    };
     assert_eq!(count(None), expected.len());
     let limit = expected.len() * usize::from(share) / 255;
     let counted = count(Some(limit));

@@ -40,14 +40,17 @@ fuzz_target!(|data: &[u8]| {
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
         let expected = both.definition.encode(piece.as_bytes());
         let mut ids = Vec::new();
-        both.encoder
+        let done = both
+            .encoder
             .encode_pieces([&piece[..]].into_iter(), &mut ids);
+        done.expect("memory for a short text");
         assert_eq!(ids, expected, "{piece:?}");
     }
     let text = pieces.concat();
     for (name, scanner) in Scanner::NAMES {
         let mut ids = Vec::new();
-        both.encoder.encode(scanner, &text, &mut ids);
+        let done = both.encoder.encode(scanner, &text, &mut ids);
+        done.expect("memory for a short text");
         let ends = ends_by_advance(scanner, &text);
         assert_same(&both.definition, &text, &ends, &ids, name);
     }

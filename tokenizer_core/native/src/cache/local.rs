@@ -62,10 +62,14 @@ pub struct LocalCache {
 }
 
 impl LocalCache {
-    /// Calls `take` with the ids of a piece that neither table has, if they are here. Returns
-    /// whether they are.
+    /// What `take` returns for the ids of a piece that neither table has, if they are here.
     #[inline(always)]
-    pub fn find(&self, piece: &MissedPiece, cache: &PieceCache, take: impl FnOnce(&[u32])) -> bool {
+    pub fn find<T>(
+        &self,
+        piece: &MissedPiece,
+        cache: &PieceCache,
+        take: impl FnOnce(&[u32]) -> T,
+    ) -> Option<T> {
         let may_be_long = match piece.tier {
             Tier::Short { line, .. } => {
                 cache.may_be_middle(line)
@@ -75,13 +79,8 @@ impl LocalCache {
             Tier::Long => true,
             Tier::None => false,
         };
-        may_be_long && self.find_long(piece, take)
-    }
-
-    fn find_long(&self, piece: &MissedPiece, take: impl FnOnce(&[u32])) -> bool {
-        let long = self.long.as_ref();
-        let ids = long.and_then(|long| long.get(piece.bytes()));
-        ids.map(take).is_some()
+        let long = self.long.as_ref().filter(|_| may_be_long)?;
+        long.get(piece.bytes()).map(take)
     }
 
     /// Keeps the ids of a piece.
@@ -102,8 +101,13 @@ impl LocalCache {
         if middle.is_some_and(|(key, line)| cache.put_middle(&key, line, ids)) {
             self.n_entered[1] += 1;
         } else {
-            let long = self.long.get_or_insert_with(LongCache::new);
-            long.put(piece.bytes(), ids);
+            // Without memory for the cache it keeps none.
+            if self.long.is_none() {
+                self.long = LongCache::new().ok();
+            }
+            if let Some(long) = &mut self.long {
+                long.put(piece.bytes(), ids);
+            }
         }
     }
 

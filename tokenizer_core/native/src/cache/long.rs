@@ -2,6 +2,7 @@
 //!
 //! Keys and ids are in two rings: new entries overwrite the oldest ones.
 
+use crate::mem::growth::{NoMemory, filled};
 use crate::mem::hash::HashKeys;
 
 /// Longer pieces are not kept.
@@ -33,15 +34,15 @@ pub struct LongCache {
 }
 
 impl LongCache {
-    pub fn new() -> LongCache {
-        LongCache {
+    pub fn new() -> Result<LongCache, NoMemory> {
+        Ok(LongCache {
             keys: HashKeys::random(),
-            slots: vec![Slot::default(); 1 << SLOT_BITS].into(),
-            key_ring: vec![0; KEY_RING].into(),
-            id_ring: vec![0; ID_RING].into(),
+            slots: filled(Slot::default(), 1 << SLOT_BITS)?.into(),
+            key_ring: filled(0, KEY_RING)?.into(),
+            id_ring: filled(0, ID_RING)?.into(),
             keys_written: 0,
             ids_written: 0,
-        }
+        })
     }
 
     pub fn get(&self, piece: &[u8]) -> Option<&[u32]> {
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_was_put_comes_back_until_the_rings_come_round() {
-        let mut cache = LongCache::new();
+        let mut cache = LongCache::new().unwrap();
         let piece = |i: usize| format!("{i}-").repeat(1 + i % 40).into_bytes();
         let ids = |i: usize| {
             (0..=(i % 97) as u32)

@@ -34,7 +34,6 @@ pub mod probe;
 mod probe_avx2;
 pub mod table;
 
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +41,7 @@ use crate::cache::key::{MAX_MIDDLE_BYTES, MAX_SHORT_BYTES, MiddleKey, middle_key
 use crate::cache::packed_ids::{MiddleValue, Value};
 use crate::cache::probe::Probe;
 use crate::cache::table::{Line, NARROW, PROBED_LINES, Slot, WriteOnceTable};
+use crate::mem::growth::NoMemory;
 use crate::mem::hash::HashKeys;
 use crate::simd::{Kernel, Portable, Work};
 
@@ -160,16 +160,16 @@ impl PieceCache {
     pub fn seeded<'t>(
         kernel: Kernel,
         seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
-    ) -> PieceCache {
+    ) -> Result<PieceCache, NoMemory> {
         let bits = seeds.len().next_power_of_two().trailing_zeros() + 1;
-        let mut short = ShortTable::new(bits.clamp(SHORT_BITS.0, MAX_FIRST_BITS));
+        let mut short = ShortTable::new(bits.clamp(SHORT_BITS.0, MAX_FIRST_BITS))?;
         let keys = HashKeys::random();
         seed(&mut short, &keys, kernel, seeds);
-        PieceCache {
+        Ok(PieceCache {
             keys,
             short: Arc::new(short),
-            middle: Arc::new(MiddleTable::new(MIDDLE_BITS.0)),
-        }
+            middle: Arc::new(MiddleTable::new(MIDDLE_BITS.0)?),
+        })
     }
 
     /// The successor of a full cache: twice as large, or empty but for the seeds. Fails without
@@ -178,7 +178,7 @@ impl PieceCache {
         &self,
         kernel: Kernel,
         seeds: impl Iterator<Item = (&'t [u8], u32)>,
-    ) -> io::Result<PieceCache> {
+    ) -> Result<PieceCache, NoMemory> {
         let keys = &self.keys;
         let mut short = grown(&self.short, SHORT_BITS.1, |key| {
             hash(kernel, keys, word(*key))
@@ -281,7 +281,7 @@ fn grown<const WORDS: usize>(
     table: &Arc<WriteOnceTable<WORDS>>,
     max_bits: u32,
     hash: impl Fn(&[u64; WORDS]) -> u64,
-) -> io::Result<Arc<WriteOnceTable<WORDS>>> {
+) -> Result<Arc<WriteOnceTable<WORDS>>, NoMemory> {
     let bits = table.line_bits();
     Ok(if !table.is_full() {
         table.clone()
@@ -289,7 +289,7 @@ fn grown<const WORDS: usize>(
         let line_of = |key: &[u64; WORDS]| (hash(key) >> (64 - bits - 1)) as usize;
         Arc::new(table.copied(bits + 1, line_of)?)
     } else {
-        Arc::new(WriteOnceTable::try_new(bits)?)
+        Arc::new(WriteOnceTable::new(bits)?)
     })
 }
 

@@ -5,9 +5,9 @@
 //! wide entry is written the same way to both slots of a line. A full table is replaced as a whole,
 //! see `cache`.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::mem::growth::{NoMemory, collected};
 use crate::mem::prefetch::prefetch;
 use crate::mem::zeroed::{Zeroable, ZeroedTable};
 
@@ -67,18 +67,14 @@ pub const NARROW: u64 = 1 << 63;
 impl<const WORDS: usize> WriteOnceTable<WORDS> {
     pub const SLOTS_PER_LINE: usize = LINE_WORDS / (2 * WORDS);
 
-    /// With `1 << line_bits` lines, at least `PROBED_LINES`. Panics without memory.
-    pub fn new(line_bits: u32) -> WriteOnceTable<WORDS> {
-        WriteOnceTable::try_new(line_bits).expect("memory for a table")
-    }
-
-    pub fn try_new(line_bits: u32) -> io::Result<WriteOnceTable<WORDS>> {
+    /// With `1 << line_bits` lines, at least `PROBED_LINES`.
+    pub fn new(line_bits: u32) -> Result<WriteOnceTable<WORDS>, NoMemory> {
         assert!(1 << line_bits >= PROBED_LINES);
+        let n_words = (1usize << line_bits).div_ceil(64);
+        let overflowed = collected((0..n_words).map(|_| AtomicU64::new(0)))?;
         Ok(WriteOnceTable {
-            lines: ZeroedTable::try_new(1 << line_bits)?,
-            overflowed: (0..(1usize << line_bits).div_ceil(64))
-                .map(|_| AtomicU64::new(0))
-                .collect(),
+            lines: ZeroedTable::try_new(1 << line_bits).map_err(|_| NoMemory)?,
+            overflowed: overflowed.into(),
             n_entries: AtomicUsize::new(0),
             n_refused: AtomicUsize::new(0),
         })
@@ -192,8 +188,8 @@ impl<const WORDS: usize> WriteOnceTable<WORDS> {
         &self,
         line_bits: u32,
         line_of: impl Fn(&[u64; WORDS]) -> usize,
-    ) -> io::Result<WriteOnceTable<WORDS>> {
-        let mut copy = WriteOnceTable::try_new(line_bits)?;
+    ) -> Result<WriteOnceTable<WORDS>, NoMemory> {
+        let mut copy = WriteOnceTable::new(line_bits)?;
         for line in self.lines.iter() {
             for slot in 0..Self::SLOTS_PER_LINE {
                 let keys = &line.keys[slot * WORDS..];

@@ -86,7 +86,7 @@ impl<K: Probe> Work<K> for Get<'_> {
 fn what_was_put_comes_back_or_is_missed_never_wrong() {
     for kernel in Kernel::all() {
         let seeds = [(&b"seed"[..], 7), (b"other seed", 8)];
-        let mut cache = PieceCache::seeded(kernel, seeds.into_iter());
+        let mut cache = PieceCache::seeded(kernel, seeds.into_iter()).unwrap();
         let position = |cache: &PieceCache, piece: &[u8]| {
             // Of a longer piece any will do.
             let key = Portable.key(piece, 0, piece.len().min(MAX_SHORT_BYTES));
@@ -134,7 +134,7 @@ fn what_was_put_comes_back_or_is_missed_never_wrong() {
 
 #[test]
 fn at_its_greatest_size_a_full_table_is_followed_by_an_empty_one() {
-    let table = Arc::new(WriteOnceTable::<4>::new(4));
+    let table = Arc::new(WriteOnceTable::<4>::new(4).unwrap());
     for i in 1..200u64 {
         table.put((i % 16) as usize, &[i, 0, 0, 1], &[i; 4]);
     }

@@ -1,28 +1,29 @@
 //! A text with changes, applied as its windows are written.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use crate::encode::windows::Source;
+use crate::stop::Stopped;
 
 /// Start and end of a part of a text, in characters, and its replacement.
-pub type Change = (usize, usize, String);
+pub type Change<R> = (usize, usize, R);
 
 /// A text with changes; see `Changed::new`.
-pub struct Changed<'t, T> {
+pub struct Changed<'t, T, R> {
     text: T,
-    changes: &'t [Change],
+    changes: &'t [Change<R>],
 }
 
-impl<'t, T: Source> Changed<'t, T> {
+impl<'t, T: Source, R> Changed<'t, T, R> {
     /// None if the changes are not in order or exceed the text.
-    pub fn new(text: T, changes: &'t [Change]) -> Option<Changed<'t, T>> {
+    pub fn new(text: T, changes: &'t [Change<R>]) -> Option<Changed<'t, T, R>> {
         let ends = changes.iter().flat_map(|(start, end, _)| [*start, *end]);
         let are_in_order = ends.chain([text.n_characters()]).is_sorted();
         are_in_order.then_some(Changed { text, changes })
     }
 }
 
-impl<T: Source> Source for Changed<'_, T> {
+impl<T: Source, R: Deref<Target = str> + Sync> Source for Changed<'_, T, R> {
     type Error = T::Error;
 
     fn n_characters(&self) -> usize {
@@ -67,14 +68,11 @@ impl<T: Source> Source for Changed<'_, T> {
                 break;
             }
             self.text.append_to(own, at..*start)?;
+            own.try_reserve(instead.len()).map_err(Stopped::from)?;
             own.push_str(instead);
             at = *after;
         }
         self.text.append_to(own, at..end)
-    }
-
-    fn no_memory(&self) -> T::Error {
-        self.text.no_memory()
     }
 }
 
@@ -110,7 +108,7 @@ mod tests {
             positions.sort_unstable();
             let whole = "the other, 12 the\n".repeat(5);
             let instead = ["", "the", " ", "\u{4e2d}", "s, the other'", &whole];
-            let changes: Vec<Change> = positions
+            let changes: Vec<Change<String>> = positions
                 .chunks(2)
                 .map(|position| {
                     (
@@ -130,7 +128,7 @@ mod tests {
             let texts = [Changed::new(Characters(characters.clone()), &changes).unwrap()];
             for (_, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
-                encoder.encode(scanner, &changed, &mut expected);
+                encoder.encode(scanner, &changed, &mut expected).unwrap();
                 for sizes in [(1, 1), (3, 3), (20, 1), (1000, 1)] {
                     let batch = encoder.encode_in_windows(scanner, &none, &texts, sizes);
                     assert_eq!(batch.unwrap().ids, expected, "{changes:?} {sizes:?}");
@@ -143,12 +141,12 @@ mod tests {
     fn changes_in_no_order_or_beyond_the_text_are_refused() {
         let text = || Characters("abc".chars().collect());
         for positions in [&[(1, 4)][..], &[(2, 1)], &[(1, 2), (0, 3)]] {
-            let changes: Vec<Change> = positions
+            let changes: Vec<Change<String>> = positions
                 .iter()
                 .map(|&(start, end)| (start, end, String::new()))
                 .collect();
             assert!(Changed::new(text(), &changes).is_none());
         }
-        assert!(Changed::new(text(), &[(0, 0, "x".into()), (3, 3, "y".into())]).is_some());
+        assert!(Changed::new(text(), &[(0, 0, "x"), (3, 3, "y")]).is_some());
     }
 }

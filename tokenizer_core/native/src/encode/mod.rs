@@ -42,11 +42,13 @@ use crate::encode::specials::SpecialTokens;
 use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
-use crate::encode::windows::{Part, Source, Tasks, WINDOW, n_positions, take_source, window_for};
+use crate::encode::windows::{Source, Task, Tasks, WINDOW, n_positions, take_source, window_for};
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
+use crate::mem::growth::{Grow, with_room};
 use crate::merge::Merge;
 use crate::simd::Kernel;
 use crate::split::Scanner;
+use crate::stop::{self, Stopped};
 
 /// An encoder keeps at most this many buffers: some kilobytes each, and 4 MB after long pieces.
 const MAX_BUFFERS: usize = 32;
@@ -112,8 +114,8 @@ impl Encoder {
     }
 
     /// Appends the ids of plain text, split by `scanner`.
-    pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) {
-        self.with_session(|session| session.take(scanner, text, &mut Appender { out }));
+    pub fn encode(&self, scanner: Scanner, text: &str, out: &mut Vec<u32>) -> Result<(), Stopped> {
+        self.with_session(|session| session.take(scanner, text, &mut Appender { out }))?
     }
 
     /// Appends the ids of `text`, special tokens recognised.
@@ -123,9 +125,9 @@ impl Encoder {
         specials: &SpecialTokens,
         text: &str,
         out: &mut Vec<u32>,
-    ) {
+    ) -> Result<(), Stopped> {
         let sink = &mut Appender { out };
-        self.with_session(|session| session.take_document(scanner, specials, text, sink));
+        self.with_session(|session| session.take_document(scanner, specials, text, sink))?
     }
 
     /// Appends the ids of each text, `prefix` before and `suffix` after them.
@@ -136,23 +138,27 @@ impl Encoder {
         texts: &[T],
         (prefix, suffix): (Option<u32>, Option<u32>),
         encoded: &mut Encoded,
-    ) {
+    ) -> Result<(), Stopped> {
         for text in texts {
-            encoded.ids.extend(prefix);
-            self.encode_document(scanner, specials, text.as_ref(), &mut encoded.ids);
-            encoded.ids.extend(suffix);
-            encoded.ends.push(encoded.ids.len() as u64);
+            encoded.ids.try_extend(prefix.as_slice())?;
+            self.encode_document(scanner, specials, text.as_ref(), &mut encoded.ids)?;
+            encoded.ids.try_extend(suffix.as_slice())?;
+            encoded.ends.try_push(encoded.ids.len() as u64)?;
         }
+        Ok(())
     }
 
     /// Appends the ids of pieces that are already split.
-    pub fn encode_pieces<'p>(&self, pieces: impl Iterator<Item = &'p str>, out: &mut Vec<u32>) {
+    pub fn encode_pieces<'p>(
+        &self,
+        pieces: impl Iterator<Item = &'p str>,
+        out: &mut Vec<u32>,
+    ) -> Result<(), Stopped> {
         let mut sink = Appender { out };
         self.with_session(|session| {
-            for piece in pieces.map(str::as_bytes).filter(|piece| !piece.is_empty()) {
-                session.take_piece(piece, &mut sink);
-            }
-        });
+            let mut pieces = pieces.map(str::as_bytes).filter(|piece| !piece.is_empty());
+            pieces.try_for_each(|piece| session.take_piece(piece, &mut sink))
+        })?
     }
 
     /// Appends the ids of a short text to `ids`, which are moved as they grow.
@@ -166,7 +172,7 @@ impl Encoder {
         let (own, sink) = (&mut String::new(), &mut Appender { out: ids });
         self.with_session(|session| {
             take_source(session, scanner, specials, text, WINDOW, own, sink)
-        })
+        })?
     }
 
     /// The number of ids of `text`, special tokens recognised; counting stops over `limit`.
@@ -176,10 +182,10 @@ impl Encoder {
         specials: &SpecialTokens,
         text: &str,
         limit: Option<usize>,
-    ) -> usize {
+    ) -> Result<usize, Stopped> {
         let mut sink = Counter::up_to(limit);
-        self.with_session(|session| session.take_document(scanner, specials, text, &mut sink));
-        sink.n_ids
+        self.with_session(|session| session.take_document(scanner, specials, text, &mut sink))??;
+        Ok(sink.n_ids)
     }
 
     /// The number of ids of a text, special tokens recognised.
@@ -192,7 +198,7 @@ impl Encoder {
         let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
         self.with_session(|session| {
             take_source(session, scanner, specials, text, WINDOW, own, sink)
-        })?;
+        })??;
         Ok(sink.n_ids)
     }
 
@@ -221,26 +227,35 @@ impl Encoder {
         (window, n_threads): (usize, usize),
     ) -> Result<Encoded, (usize, S::Error)> {
         let n_bytes = texts.iter().map(Source::max_bytes).sum();
+        let stopped = |error: Stopped| (0, error.into());
         let mut encoded = Encoded::default();
-        if let Some(first) = texts.first() {
-            let ids = self.reserve_ids(scanner, specials, texts, n_bytes)?;
-            let ids = ids.ok_or_else(|| (0, first.no_memory()));
-            (encoded.ids, encoded.ends) = (ids?, Vec::with_capacity(texts.len()));
+        if !texts.is_empty() {
+            encoded.ids = self.reserve_ids(scanner, specials, texts, n_bytes)?;
+            // A caller may put another one before them.
+            encoded.ends = with_room(texts.len() + 1).map_err(|error| stopped(error.into()))?;
         }
         if n_threads > 1
             && Tasks::of(texts, specials, window).nth(1).is_some()
             && encoded.ids.try_reserve_exact(n_bytes).is_ok()
         {
             // Made before there are threads: several would each make one.
-            self.cache.current(&self.tables);
+            let made = self.cache.current(&self.tables);
+            made.map_err(|error| stopped(error.into()))?;
+            let flag = stop::current();
             let mut tasks = Tasks::of(texts, specials, window);
-            let encode = |own: &mut String, task: Vec<Part<S>>, made: &mut Encoded| {
-                self.with_session(|session| {
+            let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
+                let task = task.map_err(|error| stopped(error.into()))?;
+                let encode = |session: &mut Session| {
                     let mut parts = task.iter();
                     parts.try_for_each(|part| part.encode(session, scanner, specials, own, made))
-                })
+                };
+                self.with_session(encode).map_err(stopped)?
             };
-            return run_in_threads(n_threads, encoded.ids, || tasks.next(), encode);
+            let next = || {
+                stop::replace(flag.clone()); // of the thread that takes the task
+                tasks.next()
+            };
+            return run_in_threads(n_threads, encoded, next, encode, stopped);
         }
         let mut own = String::new();
         self.with_session(|session| {
@@ -253,7 +268,8 @@ impl Encoder {
                 encoded.ends.push(encoded.ids.len() as u64);
             }
             Ok(())
-        })?;
+        })
+        .map_err(stopped)??;
         if n_bytes >= LARGE_BYTES {
             encoded.ids.shrink_to_fit();
         }
@@ -261,27 +277,27 @@ impl Encoder {
     }
 
     /// A vector for as many ids as this many bytes of text can have, at most one a byte. Where there is
-    /// no memory for that, one for the ids that the texts have: a vector that grew then would end the
-    /// process.
+    /// no memory for that, one for the ids that the texts have: growing a vector needs more than that.
     fn reserve_ids<S: Source>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
         texts: &[S],
         n_bytes: usize,
-    ) -> Result<Option<Vec<u32>>, (usize, S::Error)> {
+    ) -> Result<Vec<u32>, (usize, S::Error)> {
+        let no_memory = || (0, Stopped::NoMemory.into());
         if n_bytes < LARGE_BYTES {
-            return Ok(buffer_pool::take_for_short_text(n_bytes));
+            return buffer_pool::take_for_short_text(n_bytes).ok_or_else(no_memory);
         }
         if let Some(ids) = buffer_pool::take(n_bytes, SLACK) {
-            return Ok(Some(ids));
+            return Ok(ids);
         }
         let mut n_ids = 0;
         for (number, text) in texts.iter().enumerate() {
             let counted = self.count_source(scanner, specials, text);
             n_ids += counted.map_err(|error| (number, error))?;
         }
-        Ok(buffer_pool::take(n_ids, SLACK))
+        buffer_pool::take(n_ids, SLACK).ok_or_else(no_memory)
     }
 
     pub fn statistics(&self) -> Statistics {
@@ -294,21 +310,21 @@ impl Encoder {
     }
 
     /// Runs `work` as one call, and adds what it did to the statistics.
-    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> T {
+    fn with_session<T>(&self, work: impl FnOnce(&mut Session) -> T) -> Result<T, Stopped> {
         let mut guard = self.free_buffers();
         let mut own = None;
         let buffers = match &mut guard {
             Some(guard) => guard.get_or_insert_with(Buffers::new),
             None => own.insert(Buffers::new()),
         };
-        let mut session = Session::new(&self.tables, &self.cache, buffers);
+        let mut session = Session::new(&self.tables, &self.cache, buffers)?;
         let result = work(&mut session);
         let done = session.finish();
         self.misses.fetch_add(done.n_merged, Relaxed);
         // The parts of a long pre-token are missed one by one, and it is one piece.
         let n_hits = done.n_pieces.saturating_sub(done.n_merged);
         self.hits.fetch_add(n_hits, Relaxed);
-        result
+        Ok(result)
     }
 
     fn free_buffers(&self) -> Option<MutexGuard<'_, Option<Box<Buffers>>>> {
@@ -360,11 +376,15 @@ pub mod tests {
         for _ in 0..2 {
             for (_, scanner) in Scanner::NAMES {
                 let mut ids = Vec::new();
-                encoder.encode(scanner, &text, &mut ids);
+                encoder.encode(scanner, &text, &mut ids).unwrap();
                 let mut decoded = vec![0; encoder.vocabulary().decoded_len(&ids).unwrap()];
                 encoder.vocabulary().decode_into(&ids, &mut decoded);
                 assert_eq!(decoded, text.as_bytes());
-                let count = |limit| encoder.count_document(scanner, &none, &text, limit);
+                let count = |limit| {
+                    encoder
+                        .count_document(scanner, &none, &text, limit)
+                        .unwrap()
+                };
                 assert_eq!(count(None), ids.len());
                 assert!(count(Some(9)) > 9);
             }
@@ -378,17 +398,21 @@ pub mod tests {
     fn calls_at_the_same_time_and_after_a_panic_agree() {
         let encoder = encoder();
         let mut expected = Vec::new();
-        encoder.encode(Scanner::Gpt2, "the other the", &mut expected);
+        encoder
+            .encode(Scanner::Gpt2, "the other the", &mut expected)
+            .unwrap();
         std::thread::scope(|scope| {
             let panicking = scope.spawn(|| {
-                encoder.with_session::<()>(|_| panic!("as a bug would"));
+                let _ = encoder.with_session::<()>(|_| panic!("as a bug would"));
             });
             assert!(panicking.join().is_err());
             for _ in 0..80 {
                 scope.spawn(|| {
                     for _ in 0..50 {
                         let mut ids = Vec::new();
-                        encoder.encode(Scanner::Gpt2, "the other the", &mut ids);
+                        encoder
+                            .encode(Scanner::Gpt2, "the other the", &mut ids)
+                            .unwrap();
                         assert_eq!(ids, expected);
                     }
                 });
@@ -419,12 +443,13 @@ pub mod tests {
                             encoder
                                 .tables
                                 .merger
-                                .encode(word.as_bytes(), &mut scratch, take);
+                                .encode(word.as_bytes(), &mut scratch, take)
+                                .unwrap();
                         }
                         for _ in 0..2 {
                             let mut ids = Vec::new();
                             let texts = words.iter().map(String::as_str);
-                            encoder.encode_pieces(texts, &mut ids);
+                            encoder.encode_pieces(texts, &mut ids).unwrap();
                             assert!(ids == expected, "block {block} of thread {thread}");
                         }
                     }

@@ -13,11 +13,13 @@ use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, Ta
 use crate::encode::sink::Sink;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tables::{SharedCache, Tables};
-use crate::merge::{MergeScratch, Merger};
+use crate::mem::growth::NoMemory;
+use crate::merge::{MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::BLOCK;
 use crate::split::blocks::starts::BlockGrammar;
 use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
+use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
 pub struct Session<'s> {
@@ -26,6 +28,7 @@ pub struct Session<'s> {
     cache: Arc<PieceCache>,
     buffers: &'s mut Buffers,
     n_pieces: u64,
+    stop: Option<StopFlag>,
 }
 
 /// Memory that one call uses, kept for the next.
@@ -64,15 +67,16 @@ impl<'s> Session<'s> {
         tables: &'s Tables,
         shared: &'s SharedCache,
         buffers: &'s mut Buffers,
-    ) -> Session<'s> {
+    ) -> Result<Session<'s>, NoMemory> {
         buffers.misses.n_merged = 0;
-        Session {
+        Ok(Session {
             tables,
             shared,
-            cache: shared.current(tables),
+            cache: shared.current(tables)?,
             buffers,
             n_pieces: 0,
-        }
+            stop: stop::current(),
+        })
     }
 
     /// Ends the call.
@@ -92,20 +96,25 @@ impl<'s> Session<'s> {
         specials: &SpecialTokens,
         text: &str,
         sink: &mut impl Sink,
-    ) {
+    ) -> Result<(), Stopped> {
         let mut at = 0;
         while sink.wants_more().is_continue()
             && let Some((found, id)) = specials.find(text, at)
         {
-            self.take(scanner, &text[at..found.start], sink);
-            sink.take(&[id]);
+            self.take(scanner, &text[at..found.start], sink)?;
+            sink.take(&[id])?;
             at = found.end;
         }
-        self.take(scanner, &text[at..], sink);
+        self.take(scanner, &text[at..], sink)
     }
 
     /// Takes the ids of plain text.
-    pub fn take(&mut self, scanner: Scanner, text: &str, sink: &mut impl Sink) {
+    pub fn take(
+        &mut self,
+        scanner: Scanner,
+        text: &str,
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
         let text = text.as_bytes();
         match scanner {
             Scanner::Gpt2 => self.take_as::<Gpt2>(text, sink),
@@ -117,20 +126,26 @@ impl<'s> Session<'s> {
     }
 
     /// Takes the ids of one piece.
-    pub fn take_piece(&mut self, piece: &[u8], sink: &mut impl Sink) {
+    pub fn take_piece(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), Stopped> {
+        stop::check(&self.stop)?;
         self.n_pieces += 1;
         self.renew_if_full();
         if piece.len() <= MAX_BATCH_BYTES {
             self.buffers.ends[0] = piece.len() as u32;
-            self.take_batch(piece, 0, 1, sink);
+            self.take_batch(piece, 0, 1, sink)
         } else {
-            self.take_uncached(piece, 0..piece.len(), false, sink);
+            self.take_uncached(piece, 0..piece.len(), false, sink)
         }
     }
 
-    fn take_as<G: Grammar + BlockGrammar>(&mut self, text: &[u8], sink: &mut impl Sink) {
+    fn take_as<G: Grammar + BlockGrammar>(
+        &mut self,
+        text: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
         let mut at = 0;
         while at < text.len() && sink.wants_more().is_continue() {
+            stop::check(&self.stop)?;
             self.renew_if_full();
             let ends = &mut self.buffers.ends;
             let n = self.tables.kernel.run(FindEnds::<G> {
@@ -142,14 +157,15 @@ impl<'s> Session<'s> {
             });
             if n == 0 {
                 let end = G::advance(text, at);
-                self.take_long(text, at..end, sink);
+                self.take_long(text, at..end, sink)?;
                 (at, self.n_pieces) = (end, self.n_pieces + 1);
             } else {
                 let end = at + offset_of(n, ends);
-                self.take_batch(text, at, n, sink);
+                self.take_batch(text, at, n, sink)?;
                 (at, self.n_pieces) = (end, self.n_pieces + n as u64);
             }
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -161,8 +177,14 @@ impl<'s> Session<'s> {
     }
 
     /// Takes the ids of the `n` pieces of the batch that starts at `start`.
-    fn take_batch<'k>(&'k mut self, text: &[u8], start: usize, n: usize, sink: &mut impl Sink) {
-        let (tables, cache) = (self.tables, &*self.cache);
+    fn take_batch<'k>(
+        &'k mut self,
+        text: &[u8],
+        start: usize,
+        n: usize,
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        let (tables, cache, stop) = (self.tables, &*self.cache, &self.stop);
         let Buffers { ends, misses } = &mut *self.buffers;
         let ends = &ends[..n];
         let lookup = &cache.lookup();
@@ -182,7 +204,7 @@ impl<'s> Session<'s> {
             }
         };
         prefetch(next);
-        let mut cursor = sink.open(n);
+        let mut cursor = sink.open(n)?;
         for first in (0..n).step_by(GROUP) {
             std::mem::swap(&mut group, &mut next);
             prefetch(next);
@@ -215,32 +237,40 @@ impl<'s> Session<'s> {
                     tier: Tier::of(range.len(), key, || lookup.number_of(line)),
                     range,
                 };
-                misses.take(tables, piece, cache, sink);
-                cursor = sink.open(n - i - 1);
+                misses.take(tables, piece, cache, stop, sink)?;
+                cursor = sink.open(n - i - 1)?;
             }
         }
         // SAFETY: as above.
         unsafe { sink.close(cursor) };
+        Ok(())
     }
 
     /// Takes the ids of a long pre-token, by its parts.
-    fn take_long(&mut self, text: &[u8], piece: Range<usize>, sink: &mut impl Sink) {
+    fn take_long(
+        &mut self,
+        text: &[u8],
+        piece: Range<usize>,
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
         let whole = &text[piece.clone()];
         if whole.is_ascii() || self.tables.whole_id(whole).is_some() {
             return self.take_uncached(text, piece, false, sink);
         }
         let mut start = piece.start;
         while start < piece.end {
+            stop::check(&self.stop)?;
             let (boundaries, ends) = (&self.tables.boundaries, &mut self.buffers.ends);
             let (n, end) = find_parts(boundaries, text, start, piece.end, ends);
             if n == 0 {
                 let is_part = end - start < whole.len();
-                self.take_uncached(text, start..end, is_part, sink);
+                self.take_uncached(text, start..end, is_part, sink)?;
             } else {
-                self.take_batch(text, start, n, sink);
+                self.take_batch(text, start, n, sink)?;
             }
             start = end;
         }
+        Ok(())
     }
 
     /// Takes the ids of a piece that is too long to be kept.
@@ -250,14 +280,14 @@ impl<'s> Session<'s> {
         range: Range<usize>,
         is_part: bool,
         sink: &mut impl Sink,
-    ) {
+    ) -> Result<(), Stopped> {
         let piece = MissedPiece {
             text,
             range,
             is_part,
             tier: Tier::None,
         };
-        (self.buffers.misses).take(self.tables, piece, &self.cache, sink);
+        (self.buffers.misses).take(self.tables, piece, &self.cache, &self.stop, sink)
     }
 }
 
@@ -269,10 +299,11 @@ impl Misses {
         tables: &Tables,
         piece: MissedPiece,
         cache: &PieceCache,
+        stop: &Option<StopFlag>,
         sink: &mut impl Sink,
-    ) {
-        if self.local.find(&piece, cache, |ids| sink.take(ids)) {
-            return;
+    ) -> Result<(), Stopped> {
+        if let Some(taken) = self.local.find(&piece, cache, |ids| sink.take(ids)) {
+            return taken;
         }
         let bytes = piece.bytes();
         // A part may have the bytes of a token that only a whole pre-token becomes, so the cache
@@ -284,18 +315,27 @@ impl Misses {
             return sink.take(&[id]);
         }
         self.n_merged += 1;
-        let local = &mut self.local;
+        let (scratch, local) = (&mut self.scratch, &mut self.local);
+        if bytes.len() > WINDOW {
+            let n_bytes = |id| tables.vocabulary.token(id).len();
+            return sink.take_appended(&mut Vec::new(), |ids| {
+                let check = || stop::check(stop);
+                tables
+                    .merger
+                    .encode_long(bytes, scratch, n_bytes, check, ids)
+            });
+        }
         tables.kernel.run(MergePiece {
             merger: &tables.merger,
             piece: bytes,
-            scratch: &mut self.scratch,
+            scratch,
             take: |ids: &[u32]| {
-                sink.take(ids);
                 if whole_id.is_none() {
                     local.keep(&piece, cache, ids);
                 }
+                sink.take(ids)
             },
-        });
+        })?
     }
 }
 
@@ -307,11 +347,11 @@ struct MergePiece<'c, F> {
     take: F,
 }
 
-impl<F: FnOnce(&[u32]), K: Instructions> Work<K> for MergePiece<'_, F> {
-    type Output = ();
+impl<T, F: FnOnce(&[u32]) -> T, K: Instructions> Work<K> for MergePiece<'_, F> {
+    type Output = Result<T, NoMemory>;
 
     #[inline(always)]
-    fn run(self, _: K) {
-        self.merger.encode(self.piece, self.scratch, self.take);
+    fn run(self, _: K) -> Result<T, NoMemory> {
+        self.merger.encode(self.piece, self.scratch, self.take)
     }
 }

@@ -6,7 +6,9 @@ use crate::cache::packed_ids::{MiddleValue, count_in};
 use crate::cache::probe::Probe;
 use crate::cache::table::{Line, Slot};
 use crate::encode::piece_ends::BATCH;
+use crate::mem::growth::{Grow, NoMemory};
 use crate::split::blocks::classes::BLOCK;
+use crate::stop::Stopped;
 
 /// Takes ids. Between `open` and `close` the values of the tables go through a cursor, which stays
 /// in a register.
@@ -14,7 +16,7 @@ pub trait Sink {
     type Cursor: Copy;
 
     /// A cursor that can take `n_values` values.
-    fn open(&mut self, n_values: usize) -> Self::Cursor;
+    fn open(&mut self, n_values: usize) -> Result<Self::Cursor, NoMemory>;
 
     /// Takes the ids of the value in a slot.
     ///
@@ -40,7 +42,14 @@ pub trait Sink {
     unsafe fn close(&mut self, cursor: Self::Cursor);
 
     /// Takes ids while no cursor is open.
-    fn take(&mut self, ids: &[u32]);
+    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped>;
+
+    /// Takes the ids that `append` appends to a vector. It may be `own`, which is empty.
+    fn take_appended(
+        &mut self,
+        own: &mut Vec<u32>,
+        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped>;
 
     fn wants_more(&self) -> ControlFlow<()>;
 }
@@ -64,9 +73,9 @@ impl Sink for Appender<'_> {
     type Cursor = *mut u32;
 
     #[inline(always)]
-    fn open(&mut self, n_values: usize) -> *mut u32 {
-        self.out.reserve(n_values * ROOM);
-        self.out.spare_capacity_mut().as_mut_ptr().cast()
+    fn open(&mut self, n_values: usize) -> Result<*mut u32, NoMemory> {
+        self.out.try_reserve(n_values * ROOM)?;
+        Ok(self.out.spare_capacity_mut().as_mut_ptr().cast())
     }
 
     #[inline(always)]
@@ -115,8 +124,16 @@ impl Sink for Appender<'_> {
         }
     }
 
-    fn take(&mut self, ids: &[u32]) {
-        self.out.extend_from_slice(ids);
+    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped> {
+        Ok(self.out.try_extend(ids)?)
+    }
+
+    fn take_appended(
+        &mut self,
+        _: &mut Vec<u32>,
+        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        append(self.out)
     }
 
     #[inline(always)]
@@ -144,8 +161,8 @@ impl Sink for Counter {
     type Cursor = usize;
 
     #[inline(always)]
-    fn open(&mut self, _: usize) -> usize {
-        self.n_ids
+    fn open(&mut self, _: usize) -> Result<usize, NoMemory> {
+        Ok(self.n_ids)
     }
 
     #[inline(always)]
@@ -169,8 +186,19 @@ impl Sink for Counter {
         self.n_ids = cursor;
     }
 
-    fn take(&mut self, ids: &[u32]) {
+    fn take(&mut self, ids: &[u32]) -> Result<(), Stopped> {
         self.n_ids += ids.len();
+        Ok(())
+    }
+
+    fn take_appended(
+        &mut self,
+        own: &mut Vec<u32>,
+        append: impl FnOnce(&mut Vec<u32>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        append(own)?;
+        self.n_ids += own.len();
+        Ok(())
     }
 
     #[inline(always)]

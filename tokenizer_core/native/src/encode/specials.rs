@@ -82,7 +82,7 @@ pub(crate) mod tests {
                 .filter(|(token, _)| text.as_bytes()[at..].starts_with(token.as_bytes()))
                 .max_by_key(|(token, _)| token.len());
             if let Some((token, id)) = found {
-                encoder.encode(scanner, &text[start..at], &mut ids);
+                encoder.encode(scanner, &text[start..at], &mut ids).unwrap();
                 ids.push(*id);
                 at += token.len();
                 start = at;
@@ -90,7 +90,7 @@ pub(crate) mod tests {
                 at += 1;
             }
         }
-        encoder.encode(scanner, &text[start..], &mut ids);
+        encoder.encode(scanner, &text[start..], &mut ids).unwrap();
         ids
     }
 
@@ -124,9 +124,15 @@ pub(crate) mod tests {
             for (name, scanner) in Scanner::NAMES {
                 let expected = encode_slowly(&encoder, scanner, &text);
                 let mut ids = Vec::new();
-                encoder.encode_document(scanner, &specials, &text, &mut ids);
+                encoder
+                    .encode_document(scanner, &specials, &text, &mut ids)
+                    .unwrap();
                 assert_eq!(ids, expected, "{name} {text:?}");
-                let count = |limit| encoder.count_document(scanner, &specials, &text, limit);
+                let count = |limit| {
+                    encoder
+                        .count_document(scanner, &specials, &text, limit)
+                        .unwrap()
+                };
                 assert_eq!(count(None), ids.len());
                 assert_eq!(count(Some(ids.len())), ids.len());
                 if !ids.is_empty() {
@@ -142,7 +148,9 @@ pub(crate) mod tests {
         for _ in 0..2 {
             let mut ids = buffer_pool::take(text.len(), SLACK).unwrap();
             let room = ids.capacity();
-            encoder.encode_document(Scanner::Gpt2, &SpecialTokens::none(), &text, &mut ids);
+            encoder
+                .encode_document(Scanner::Gpt2, &SpecialTokens::none(), &text, &mut ids)
+                .unwrap();
             assert_eq!((ids.len(), ids.capacity()), (text.len(), room));
         }
     }

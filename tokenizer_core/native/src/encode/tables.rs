@@ -7,6 +7,7 @@ use arc_swap::ArcSwapOption;
 use crate::cache::PieceCache;
 use crate::cache::key::MAX_SHORT_BYTES;
 use crate::decode::vocabulary::{TokenTable, Vocabulary};
+use crate::mem::growth::NoMemory;
 use crate::merge::boundaries::Boundaries;
 use crate::merge::pair_table::ID_BITS;
 use crate::merge::{Merge, Merger};
@@ -109,15 +110,15 @@ pub struct SharedCache {
 }
 
 impl SharedCache {
-    pub fn current(&self, tables: &Tables) -> Arc<PieceCache> {
+    pub fn current(&self, tables: &Tables) -> Result<Arc<PieceCache>, NoMemory> {
         if let Some(cache) = self.cache.load_full() {
-            return cache;
+            return Ok(cache);
         }
         // Two calls that come first together both make one.
-        let cache = Arc::new(PieceCache::seeded(tables.kernel, tables.seeds()));
+        let cache = Arc::new(PieceCache::seeded(tables.kernel, tables.seeds())?);
         let none: Option<Arc<PieceCache>> = None;
         let before = self.cache.compare_and_swap(&none, Some(cache.clone()));
-        before.clone().unwrap_or(cache)
+        Ok(before.clone().unwrap_or(cache))
     }
 
     /// How many pieces it holds.
@@ -137,7 +138,9 @@ impl SharedCache {
             // It guards nothing that a panic could have left half done.
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
         };
-        let current = self.current(tables);
+        let Ok(current) = self.current(tables) else {
+            return;
+        };
         if Arc::ptr_eq(&current, cache) {
             if let Ok(successor) = current.successor(tables.kernel, tables.seeds()) {
                 *cache = Arc::new(successor);

@@ -8,6 +8,9 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use crate::mem::growth::Grow;
+use crate::stop::Stopped;
+
 /// The ids of some texts, one after the other, and where those of each end.
 #[derive(Debug, Default, PartialEq)]
 pub struct Encoded {
@@ -16,21 +19,26 @@ pub struct Encoded {
 }
 
 /// Encodes the tasks that `next` gives, in this order, each to an empty `Encoded`; fails with the
-/// error of the first task that fails. `O` is memory that a thread keeps for all its tasks. `ids`
-/// is empty and has room for all.
+/// error of the first task that fails, or `stopped`. `O` is memory that a thread keeps for all its
+/// tasks. `encoded` is empty and has room for all.
 pub fn run_in_threads<K: Send, O: Default, E: Send>(
     n_threads: usize,
-    mut ids: Vec<u32>,
+    encoded: Encoded,
     next: impl FnMut() -> Option<K> + Send,
     encode: impl Fn(&mut O, K, &mut Encoded) -> Result<(), E> + Sync,
+    stopped: impl Fn(Stopped) -> E + Sync,
 ) -> Result<Encoded, E> {
+    let Encoded { mut ids, ends } = encoded;
     let output = Output {
         start: ids.as_mut_ptr(),
         capacity: ids.capacity(),
     };
     let tasks = Mutex::new((0.., next));
     let failure: Mutex<Option<(usize, E)>> = Mutex::new(None);
-    let assembly = Mutex::new(Assembly::default());
+    let assembly = Mutex::new(Assembly {
+        ends,
+        ..Assembly::default()
+    });
     let take = || {
         let (numbers, next) = &mut *tasks.lock().expect("cutting does not panic");
         let is_over = failure.lock().expect("nothing panics with it").is_some();
@@ -44,8 +52,14 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
     let work = || {
         let (mut own, mut placed) = (O::default(), Vec::new());
         while let Some((number, task)) = take() {
-            let mut made = assembly_of_all().memory_for_one(&mut placed);
-            if let Err(error) = encode(&mut own, task, &mut made) {
+            let work_on = || -> Result<(), E> {
+                let made = assembly_of_all().memory_for_one(&mut placed);
+                let mut made = made.map_err(&stopped)?;
+                encode(&mut own, task, &mut made)?;
+                let added = assembly_of_all().add(number, made, &mut placed);
+                added.map_err(&stopped)
+            };
+            if let Err(error) = work_on() {
                 // All tasks before it have been taken, and may still fail.
                 let mut failure = failure.lock().expect("nothing panics with it");
                 if failure.as_ref().is_none_or(|first| number < first.0) {
@@ -53,7 +67,6 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
                 }
                 return;
             }
-            assembly_of_all().add(number, made, &mut placed);
             for (at, made) in &placed {
                 // SAFETY: `Assembly` gives each position to one task only.
                 unsafe { output.write(*at, &made.ids) };
@@ -86,6 +99,7 @@ struct Assembly {
     waiting: VecDeque<Option<Encoded>>,
     n_placed: usize,
     n_ids: usize,
+    /// With room for those of all texts.
     ends: Vec<u64>,
     /// Memory of tasks whose ids were copied.
     free: Vec<Encoded>,
@@ -93,18 +107,25 @@ struct Assembly {
 
 impl Assembly {
     /// An empty result for a task, made of the memory of those that `placed` returns.
-    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Encoded)>) -> Encoded {
+    fn memory_for_one(&mut self, placed: &mut Vec<(usize, Encoded)>) -> Result<Encoded, Stopped> {
+        self.free.try_reserve(placed.len())?;
         self.free.extend(placed.drain(..).map(|(_, batch)| batch));
         let mut batch = self.free.pop().unwrap_or_default();
         batch.ids.clear();
         batch.ends.clear();
-        batch
+        Ok(batch)
     }
 
     /// Adds a finished task, and moves to `placed` all that now have a position.
-    fn add(&mut self, number: usize, made: Encoded, placed: &mut Vec<(usize, Encoded)>) {
+    fn add(
+        &mut self,
+        number: usize,
+        made: Encoded,
+        placed: &mut Vec<(usize, Encoded)>,
+    ) -> Result<(), Stopped> {
         let index = number - self.n_placed;
         if self.waiting.len() <= index {
+            self.waiting.try_reserve(index + 1 - self.waiting.len())?;
             self.waiting.resize_with(index + 1, || None);
         }
         self.waiting[index] = Some(made);
@@ -115,8 +136,9 @@ impl Assembly {
             self.n_ids += made.ids.len();
             self.ends
                 .extend(made.ends.iter().map(|end| at as u64 + end));
-            placed.push((at, made));
+            placed.try_push((at, made))?;
         }
+        Ok(())
     }
 }
 
@@ -211,7 +233,7 @@ pub(crate) mod tests {
         ] {
             for (_, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
-                encoder.encode(scanner, &text, &mut expected);
+                encoder.encode(scanner, &text, &mut expected).unwrap();
                 let batch = encoder.encode_texts(scanner, &specials, &[&text[..]], 4);
                 assert!(batch.unwrap().ids == expected);
             }
@@ -223,12 +245,12 @@ pub(crate) mod tests {
         let mut assembly = Assembly::default();
         let mut placed = Vec::new();
         let mut make = |number: usize, placed: &mut Vec<_>| {
-            let mut made = assembly.memory_for_one(placed);
+            let mut made = assembly.memory_for_one(placed).unwrap();
             assert!(made.ids.is_empty() && made.ends.is_empty());
             let is_new = made.ids.capacity() == 0;
             made.ids.extend([number as u32; 10]);
             made.ends.push(10);
-            assembly.add(number, made, placed);
+            assembly.add(number, made, placed).unwrap();
             is_new
         };
         assert!(make(0, &mut placed));

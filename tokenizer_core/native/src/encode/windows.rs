@@ -10,8 +10,10 @@ use crate::encode::session::Session;
 use crate::encode::sink::{Appender, Sink};
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tasks::Encoded;
+use crate::mem::growth::{Grow, NoMemory};
 use crate::split::Scanner;
 use crate::split::safe_cuts::is_safe_cut;
+use crate::stop::{self, Stopped};
 
 /// Positions of a window; it extends to the next safe cut. Its memory is small, and its fixed cost
 /// does not count. Threads get smaller windows.
@@ -23,7 +25,7 @@ const WINDOWS_PER_THREAD: usize = 8;
 /// A text that is UTF-8 already, or is written as UTF-8 part by part. Positions count its
 /// characters (bytes, in UTF-8).
 pub trait Source: Sync {
-    type Error: Send;
+    type Error: Send + From<Stopped>;
 
     fn n_characters(&self) -> usize;
 
@@ -38,18 +40,11 @@ pub trait Source: Sync {
 
     /// Appends the UTF-8 of the part between two positions.
     fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Self::Error>;
-
-    /// The error for missing memory.
-    fn no_memory(&self) -> Self::Error;
 }
-
-/// No memory for the ids of a text.
-#[derive(Debug, PartialEq)]
-pub struct NoMemory;
 
 /// Places are bytes.
 impl<T: AsRef<str> + Sync> Source for T {
-    type Error = NoMemory;
+    type Error = Stopped;
 
     fn n_characters(&self) -> usize {
         self.as_ref().len()
@@ -69,13 +64,11 @@ impl<T: AsRef<str> + Sync> Source for T {
         Some(self.as_ref())
     }
 
-    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), NoMemory> {
-        own.push_str(&self.as_ref()[window]);
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Stopped> {
+        let part = &self.as_ref()[window];
+        own.try_reserve(part.len())?;
+        own.push_str(part);
         Ok(())
-    }
-
-    fn no_memory(&self) -> NoMemory {
-        NoMemory
     }
 }
 
@@ -98,13 +91,12 @@ pub fn take_source<S: Source>(
     sink: &mut impl Sink,
 ) -> Result<(), S::Error> {
     if let Some(utf8) = text.as_utf8() {
-        session.take_document(scanner, specials, utf8, sink);
-        return Ok(());
+        return Ok(session.take_document(scanner, specials, utf8, sink)?);
     }
     for window in Windows::of(text, specials, window) {
         own.clear();
         text.append_to(own, window)?;
-        session.take_document(scanner, specials, own, sink);
+        session.take_document(scanner, specials, own, sink)?;
     }
     Ok(())
 }
@@ -139,17 +131,16 @@ impl<S: Source> Part<'_, S> {
                 own
             }
         };
-        made.ids.reserve(utf8.len() / 3);
-        session.take_document(
-            scanner,
-            specials,
-            utf8,
-            &mut Appender { out: &mut made.ids },
-        );
-        if self.is_last {
-            made.ends.push(made.ids.len() as u64);
-        }
-        Ok(())
+        let mut take = || -> Result<(), Stopped> {
+            made.ids.try_reserve(utf8.len() / 3)?;
+            let sink = &mut Appender { out: &mut made.ids };
+            session.take_document(scanner, specials, utf8, sink)?;
+            if self.is_last {
+                made.ends.try_push(made.ids.len() as u64)?;
+            }
+            Ok(())
+        };
+        take().map_err(|error| (self.number, error.into()))
     }
 }
 
@@ -193,19 +184,24 @@ impl<'t, S: Source> Tasks<'t, S> {
     }
 }
 
-impl<'t, S: Source> Iterator for Tasks<'t, S> {
-    type Item = Vec<Part<'t, S>>;
+/// Some windows for one thread.
+pub type Task<'t, S> = Result<Vec<Part<'t, S>>, NoMemory>;
 
-    fn next(&mut self) -> Option<Vec<Part<'t, S>>> {
+impl<'t, S: Source> Iterator for Tasks<'t, S> {
+    type Item = Task<'t, S>;
+
+    fn next(&mut self) -> Option<Task<'t, S>> {
         let (mut parts, mut size) = (Vec::new(), 0);
         while size < self.size
             && let Some(part) = self.next_part()
         {
             // The addition ends a long run of empty texts.
             size += part.window.len() + 1;
-            parts.push(part);
+            if let Err(error) = parts.try_push(part) {
+                return Some(Err(error));
+            }
         }
-        (!parts.is_empty()).then_some(parts)
+        (!parts.is_empty()).then_some(Ok(parts))
     }
 }
 
@@ -245,7 +241,7 @@ pub fn n_positions<S: Source>(text: &S) -> usize {
     text.as_utf8().map_or_else(|| text.n_characters(), str::len)
 }
 
-/// The first safe cut at `start + size` or later.
+/// The first safe cut at `start + size` or later. A cancelled call looks no further.
 fn next_cut<S: Source>(
     text: &S,
     specials: &SpecialTokens,
@@ -254,8 +250,16 @@ fn next_cut<S: Source>(
 ) -> Option<usize> {
     let may_be_cut =
         |(before, after)| is_safe_cut(before, after) && !specials.any_contains_pair(before, after);
-    (start + size..text.n_characters())
-        .find(|&position| text.around(position).is_some_and(may_be_cut))
+    let is_cut = |&position: &usize| text.around(position).is_some_and(may_be_cut);
+    let (mut from, end) = (start + size, text.n_characters());
+    while from < end && stop::check(&stop::current()).is_ok() {
+        let until = end.min(from + WINDOW);
+        if let Some(cut) = (from..until).find(is_cut) {
+            return Some(cut);
+        }
+        from = until;
+    }
+    None
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use crate::mem::growth::collected;
+
 /// The most bytes of an id and the comma after it.
 const LONGEST: usize = 11;
 
@@ -11,10 +13,17 @@ const N_WORDS: u32 = 1 << 18;
 
 /// The digits of each id and a comma, the first in the low byte; their number in the highest byte.
 /// Rendering takes a third of the time that dividing by a hundred takes.
-static WORDS: OnceLock<Box<[u64]>> = OnceLock::new();
+static WORDS: OnceLock<Vec<u64>> = OnceLock::new();
 
+/// Those words; none without memory for them, and rendering then takes longer.
 fn words() -> &'static [u64] {
-    WORDS.get_or_init(|| (0..N_WORDS).map(make_word).collect())
+    if WORDS.get().is_none() {
+        let Ok(words) = collected((0..N_WORDS).map(make_word)) else {
+            return &[];
+        };
+        let _ = WORDS.set(words); // or another thread has made them
+    }
+    WORDS.get().map_or(&[], Vec::as_slice)
 }
 
 /// How many bytes `write` writes for these ids.

@@ -2,31 +2,43 @@
 
 use std::borrow::Cow;
 
+use crate::mem::growth::NoMemory;
+
 /// The text of the JSON string whose opening quote is at `start`, and the index after its closing
 /// quote.
 ///
 /// None if no string begins there, or if it is invalid: an unknown escape, a control character,
 /// bytes that are not UTF-8, a lone surrogate.
-pub fn string_at(document: &[u8], start: usize) -> Option<(Cow<'_, str>, usize)> {
-    let string = document.get(start..)?.strip_prefix(b"\"")?;
-    let (text, end) = read_string(string)?;
-    let text = match text {
-        Cow::Borrowed(bytes) => Cow::Borrowed(simdutf8::basic::from_utf8(bytes).ok()?),
-        Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).ok()?),
+pub fn string_at(document: &[u8], start: usize) -> Result<Option<(Cow<'_, str>, usize)>, NoMemory> {
+    let rest = document.get(start..).unwrap_or_default();
+    let Some(string) = rest.strip_prefix(b"\"") else {
+        return Ok(None);
     };
-    Some((text, start + 1 + end))
+    let mut own = Vec::new();
+    let at = plain_run(string);
+    if string.get(at) == Some(&b'\\') {
+        own.try_reserve_exact(string.len())?;
+    }
+    let checked = || {
+        let (text, end) = read_string(string, at, own)?;
+        let text = match text {
+            Cow::Borrowed(bytes) => Cow::Borrowed(simdutf8::basic::from_utf8(bytes).ok()?),
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).ok()?),
+        };
+        Some((text, start + 1 + end))
+    };
+    Ok(checked())
 }
 
-/// The bytes of a string that begins after its quote, and where it ends.
+/// The bytes of a string that begins after its quote, and where it ends. The first `at` of them are no
+/// escapes; `text` has room for all where an escape comes next.
 ///
 /// They are UTF-8 if the bytes between the quotes are: an escape stands for whole characters, and
 /// no neighbour can take a part of one.
-fn read_string(string: &[u8]) -> Option<(Cow<'_, [u8]>, usize)> {
-    let mut at = plain_run(string);
+fn read_string(string: &[u8], mut at: usize, mut text: Vec<u8>) -> Option<(Cow<'_, [u8]>, usize)> {
     if *string.get(at)? == b'"' {
         return Some((Cow::Borrowed(&string[..at]), at + 1));
     }
-    let mut text = Vec::with_capacity(string.len());
     text.extend_from_slice(&string[..at]);
     loop {
         match *string.get(at)? {
@@ -111,7 +123,7 @@ mod tests {
 
     fn text_of(string: &[u8]) -> Option<String> {
         let document = [b"{\"", string, b"\"}"].concat();
-        let (text, end) = string_at(&document, 1)?;
+        let (text, end) = string_at(&document, 1).unwrap()?;
         assert_eq!(&document[end..], b"}");
         Some(text.into_owned())
     }
@@ -167,11 +179,11 @@ mod tests {
     #[test]
     fn a_string_begins_with_a_quote_within_the_document() {
         let document = b" \"a\" , [\xff";
-        assert_eq!(string_at(document, 1), Some(("a".into(), 4)));
+        assert_eq!(string_at(document, 1), Ok(Some(("a".into(), 4))));
         for start in [0, 2, 5, document.len(), usize::MAX] {
-            assert_eq!(string_at(document, start), None);
+            assert_eq!(string_at(document, start), Ok(None));
         }
-        assert_eq!(string_at(b"\"a", 0), None);
-        assert_eq!(string_at(b"\"", 0), None);
+        assert_eq!(string_at(b"\"a", 0), Ok(None));
+        assert_eq!(string_at(b"\"", 0), Ok(None));
     }
 }

@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::mem::growth::{Grow, NoMemory};
 use crate::mem::huge_pages;
 use crate::mem::prefetch::prefetch;
 use crate::merge::pair_table::NO_RANK;
@@ -16,6 +17,8 @@ const GONE: u32 = u32::MAX;
 /// Buckets at most, and symbols for each.
 const MAX_BUCKET_BITS: u32 = 12;
 const SYMBOLS_PER_BUCKET: usize = 16;
+/// Buckets keep room for at most this many positions in total.
+const MAX_KEPT: usize = 1 << 18;
 
 /// Memory for merging, kept between pieces.
 #[derive(Default)]
@@ -42,13 +45,13 @@ impl LongMerge {
         n_ranks: usize,
         rank_of: impl Fn(u32, u32) -> u32,
         product_of: impl Fn(u32) -> u32,
-    ) {
+    ) -> Result<(), NoMemory> {
         let LongMerge { symbols, queue } = self;
         let n = ids.len();
-        assert!(n < GONE as usize, "a piece of 4 GiB or more");
-        queue.start(n, n_ranks);
+        assert!(n < GONE as usize, "4 GiB or more at once");
+        queue.start(n, n_ranks)?;
         symbols.clear();
-        symbols.reserve_exact(n);
+        symbols.try_reserve_exact(n)?;
         huge_pages::advise(symbols.as_ptr(), symbols.capacity());
         symbols.extend((0u32..).zip(&*ids).map(|(position, &id)| {
             Symbol {
@@ -61,11 +64,11 @@ impl LongMerge {
             }
         }));
         for (position, symbol) in (0..).zip(&*symbols) {
-            queue.push(symbol.rank, position);
+            queue.push(symbol.rank, position)?;
         }
         let mut n_left = n;
         while n_left > at_most {
-            let Some((rank, position)) = queue.pop(|position| symbols[position as usize].rank)
+            let Some((rank, position)) = queue.pop(|position| symbols[position as usize].rank)?
             else {
                 break;
             };
@@ -86,13 +89,13 @@ impl LongMerge {
             if before != GONE {
                 let previous = &mut symbols[before as usize];
                 previous.rank = rank_of(previous.id, id);
-                queue.push(previous.rank, before);
+                queue.push(previous.rank, before)?;
             }
             let mut rank = NO_RANK;
             if let Some(next) = symbols.get_mut(next as usize) {
                 next.before = position as u32;
                 rank = rank_of(id, next.id);
-                queue.push(rank, position as u32);
+                queue.push(rank, position as u32)?;
             }
             symbols[position] = Symbol {
                 id,
@@ -104,6 +107,7 @@ impl LongMerge {
         ids.clear();
         let left = symbols.iter().filter(|symbol| symbol.id != GONE);
         ids.extend(left.map(|symbol| symbol.id));
+        Ok(())
     }
 }
 
@@ -126,36 +130,47 @@ struct PairQueue {
 }
 
 impl PairQueue {
-    fn start(&mut self, n_symbols: usize, n_ranks: usize) {
+    fn start(&mut self, n_symbols: usize, n_ranks: usize) -> Result<(), NoMemory> {
         let bits = (n_symbols / SYMBOLS_PER_BUCKET)
             .max(1)
             .ilog2()
             .min(MAX_BUCKET_BITS);
         self.shift = (usize::BITS - n_ranks.leading_zeros()).saturating_sub(bits);
-        self.buckets
-            .resize_with((n_ranks >> self.shift) + 1, Vec::new);
-        self.buckets.iter_mut().for_each(Vec::clear);
+        let n_buckets = (n_ranks >> self.shift) + 1;
+        let mut n_kept = 0;
+        for bucket in &mut self.buckets {
+            n_kept += bucket.capacity();
+            bucket.clear();
+        }
+        if n_kept > MAX_KEPT {
+            self.buckets.clear();
+        }
+        self.buckets.try_reserve(n_buckets)?;
+        self.buckets.resize_with(n_buckets, Vec::new);
         (self.n_opened, self.n_given) = (0, 0);
         self.open.clear();
         self.late.clear();
+        Ok(())
     }
 
     #[inline]
-    fn push(&mut self, rank: u32, position: u32) {
+    fn push(&mut self, rank: u32, position: u32) -> Result<(), NoMemory> {
         if rank == NO_RANK {
-            return;
+            return Ok(());
         }
         let entry = u64::from(rank) << 40 | u64::from(position);
         let bucket = (rank >> self.shift) as usize;
         if bucket >= self.n_opened {
-            self.buckets[bucket].push(position);
+            self.buckets[bucket].try_push(position)
         } else {
+            self.late.try_reserve(1)?;
             self.late.push(Reverse(entry));
+            Ok(())
         }
     }
 
     #[inline]
-    fn pop(&mut self, rank_at: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
+    fn pop(&mut self, rank_at: impl Fn(u32) -> u32) -> Result<Option<(u32, u32)>, NoMemory> {
         loop {
             let next = self.open.get(self.n_given).copied();
             let entry = match self.late.peek() {
@@ -169,11 +184,11 @@ impl PairQueue {
                         next
                     }
                     // All late pairs rank below those in the buckets, which are empty.
-                    None if self.open_next(&rank_at) => continue,
-                    None => return None,
+                    None if self.open_next(&rank_at)? => continue,
+                    None => return Ok(None),
                 },
             };
-            return Some(((entry >> 40) as u32, entry as u32));
+            return Ok(Some(((entry >> 40) as u32, entry as u32)));
         }
     }
 
@@ -185,12 +200,13 @@ impl PairQueue {
     }
 
     /// Opens the next bucket with a pending pair; false without one.
-    fn open_next(&mut self, rank_at: impl Fn(u32) -> u32) -> bool {
+    fn open_next(&mut self, rank_at: impl Fn(u32) -> u32) -> Result<bool, NoMemory> {
         self.open.clear();
         self.n_given = 0;
-        while let Some(bucket) = self.buckets.get_mut(self.n_opened) {
+        while let Some(bucket) = self.buckets.get(self.n_opened) {
             self.n_opened += 1;
-            for &position in &*bucket {
+            self.open.try_reserve(bucket.len())?;
+            for &position in bucket {
                 let rank = rank_at(position);
                 if rank != NO_RANK && (rank >> self.shift) as usize + 1 == self.n_opened {
                     self.open.push(u64::from(rank) << 40 | u64::from(position));
@@ -198,10 +214,10 @@ impl PairQueue {
             }
             if !self.open.is_empty() {
                 self.open.sort_unstable();
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 }
 
@@ -251,7 +267,9 @@ mod tests {
             for length in [2, 3, 20, 70, 300] {
                 let ids: Vec<u32> = (0..length).map(|_| 1 + random(3) as u32).collect();
                 let mut merged = ids.clone();
-                merger.merge(&mut merged, 1, n_ranks * gap, rank_of, |rank| 256 + rank);
+                let product_of = |rank| 256 + rank;
+                let done = merger.merge(&mut merged, 1, n_ranks * gap, rank_of, product_of);
+                assert_eq!(done, Ok(()));
                 assert_eq!(merged, merge_slowly(ids, rank_of));
             }
         }
@@ -263,7 +281,8 @@ mod tests {
         for at_most in 1..20 {
             let mut ids = vec![1; 16];
             let mut merger = LongMerge::default();
-            merger.merge(&mut ids, at_most, 100, rank_of, |rank| rank + 1);
+            let done = merger.merge(&mut ids, at_most, 100, rank_of, |rank| rank + 1);
+            assert_eq!(done, Ok(()));
             assert_eq!(ids.len(), at_most.min(16));
         }
     }

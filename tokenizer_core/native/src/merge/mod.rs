@@ -23,13 +23,16 @@ pub mod boundaries;
 mod long;
 pub mod pair_table;
 mod short;
+mod windows;
 
 use std::thread;
 
+use crate::mem::growth::NoMemory;
 use crate::merge::atoms::Atoms;
 use crate::merge::long::LongMerge;
 use crate::merge::pair_table::{NO_RANK, Pair, PairTable};
 use crate::merge::short::ShortMerge;
+pub use crate::merge::windows::WINDOW;
 
 /// Up to this many symbols are merged by scanning, more in `long`. The scan costs n^2 at the speed
 /// of vector minima, and one word of bits says which symbols remain.
@@ -66,9 +69,9 @@ pub struct MergeScratch {
 }
 
 impl MergeScratch {
-    /// Frees the memory that one very long piece has taken.
+    /// Frees the memory that enlarged windows have taken.
     fn shrink(&mut self) {
-        const KEPT: usize = 1 << 16;
+        const KEPT: usize = 2 * WINDOW;
         if self.ids.capacity() > KEPT {
             *self = MergeScratch::default();
         }
@@ -226,11 +229,12 @@ impl Merger {
     /// The last two symbols that merging `token` alone comes to; None when it stops before.
     fn last_pair(&self, token: &[u8], scratch: &mut MergeScratch) -> Option<(u32, u32)> {
         let mut found = None;
-        self.merge(token, scratch, 2, |ids| {
+        let merged = self.merge(token, scratch, 2, |ids| {
             if let [left, right] = *ids {
                 found = Some((left, right));
             }
         });
+        merged.expect("memory for a token");
         found
     }
 
@@ -240,50 +244,88 @@ impl Merger {
         self.made[id as usize]
     }
 
-    /// Calls `take` once with the ids of a piece of at least one byte.
+    /// Calls `take` once with the ids of a piece of at least one byte and at most `WINDOW`.
     #[inline(always)]
-    pub fn encode(&self, piece: &[u8], scratch: &mut MergeScratch, take: impl FnOnce(&[u32])) {
-        self.merge(piece, scratch, 1, take);
+    pub fn encode<T>(
+        &self,
+        piece: &[u8],
+        scratch: &mut MergeScratch,
+        take: impl FnOnce(&[u32]) -> T,
+    ) -> Result<T, NoMemory> {
+        self.merge(piece, scratch, 1, take)
+    }
+
+    /// Appends the ids of a piece of any length to `ids`; `n_bytes` gives the length of a token.
+    /// `check` is called before each window.
+    pub fn encode_long<E: From<NoMemory>>(
+        &self,
+        piece: &[u8],
+        scratch: &mut MergeScratch,
+        n_bytes: impl Fn(u32) -> usize,
+        check: impl Fn() -> Result<(), E>,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), E> {
+        let MergeScratch { long, ids: own } = scratch;
+        let merge = |part: &[u8], ids: &mut Vec<u32>| {
+            check()?;
+            self.start_symbols(part, ids)?;
+            Ok(self.merge_long(long, ids, 1)?)
+        };
+        let done = windows::encode(piece, WINDOW, ids, own, merge, n_bytes);
+        scratch.shrink();
+        done
     }
 
     /// Merges until `at_most` symbols are left or no pair has a rank.
     #[inline(always)]
-    fn merge(
+    fn merge<T>(
         &self,
         piece: &[u8],
         scratch: &mut MergeScratch,
         at_most: usize,
-        take: impl FnOnce(&[u32]),
-    ) {
+        take: impl FnOnce(&[u32]) -> T,
+    ) -> Result<T, NoMemory> {
         if piece.len() <= MAX_SHORTEST {
-            return self.merge_short::<MAX_SHORTEST>(piece, at_most, take);
+            return Ok(self.merge_short::<MAX_SHORTEST, T>(piece, at_most, take));
         }
         if piece.len() <= MAX_SHORT && piece.is_ascii() {
-            return self.merge_short::<MAX_SHORT>(piece, at_most, take);
+            return Ok(self.merge_short::<MAX_SHORT, T>(piece, at_most, take));
         }
-        scratch.ids.clear();
-        self.atoms
-            .start(&self.start, piece, |id| scratch.ids.push(id));
-        match scratch.ids.len() {
+        let MergeScratch { ids, long, .. } = scratch;
+        self.start_symbols(piece, ids)?;
+        Ok(match ids.len() {
             n if n <= MAX_SHORTEST => {
-                let mut short = ShortMerge::<MAX_SHORTEST>::of(&scratch.ids, &self.pairs);
-                take(short.merge(&self.pairs, at_most));
+                let mut short = ShortMerge::<MAX_SHORTEST>::of(ids, &self.pairs);
+                take(short.merge(&self.pairs, at_most))
             }
             n if n <= MAX_SHORT => {
-                let mut short = ShortMerge::<MAX_SHORT>::of(&scratch.ids, &self.pairs);
-                take(short.merge(&self.pairs, at_most));
+                let mut short = ShortMerge::<MAX_SHORT>::of(ids, &self.pairs);
+                take(short.merge(&self.pairs, at_most))
             }
             _ => {
-                self.merge_long(scratch, at_most);
-                take(&scratch.ids);
+                self.merge_long(long, ids, at_most)?;
+                take(ids)
             }
-        }
-        scratch.shrink();
+        })
+    }
+
+    /// The symbols that a piece starts as.
+    #[inline(always)]
+    fn start_symbols(&self, piece: &[u8], ids: &mut Vec<u32>) -> Result<(), NoMemory> {
+        ids.clear();
+        ids.try_reserve(piece.len())?;
+        self.atoms.start(&self.start, piece, |id| ids.push(id));
+        Ok(())
     }
 
     /// A piece of at most `N` bytes.
     #[inline(always)]
-    fn merge_short<const N: usize>(&self, piece: &[u8], at_most: usize, take: impl FnOnce(&[u32])) {
+    fn merge_short<const N: usize, T>(
+        &self,
+        piece: &[u8],
+        at_most: usize,
+        take: impl FnOnce(&[u32]) -> T,
+    ) -> T {
         let mut short = ShortMerge::<N>::empty();
         if piece.is_ascii() {
             short.start_from_bytes(piece, &self.start, &self.start_ranks);
@@ -291,18 +333,23 @@ impl Merger {
             self.atoms
                 .start(&self.start, piece, |id| short.push(id, &self.pairs));
         }
-        take(short.merge(&self.pairs, at_most));
+        take(short.merge(&self.pairs, at_most))
     }
 
     #[inline(never)]
-    fn merge_long(&self, scratch: &mut MergeScratch, at_most: usize) {
-        scratch.long.merge(
-            &mut scratch.ids,
+    fn merge_long(
+        &self,
+        long: &mut LongMerge,
+        ids: &mut Vec<u32>,
+        at_most: usize,
+    ) -> Result<(), NoMemory> {
+        long.merge(
+            ids,
             at_most,
             self.pairs.n_ranks(),
             |left, right| self.pairs.rank(left, right),
             |rank| self.pairs.product(rank),
-        );
+        )
     }
 }
 

@@ -6,14 +6,24 @@ fn bytes_as_ids() -> [u32; 256] {
 
 fn encode(merger: &Merger, piece: &[u8]) -> Vec<u32> {
     let mut found = Vec::new();
-    merger.encode(piece, &mut MergeScratch::default(), |ids| found.extend(ids));
-    let mut scratch = MergeScratch::default();
-    scratch
-        .ids
-        .extend(piece.iter().map(|&byte| merger.start[byte as usize]));
-    merger.merge_long(&mut scratch, 1);
-    assert_eq!(scratch.ids, found, "scan and long merge differ");
+    let take = |ids: &[u32]| found.extend(ids);
+    merger
+        .encode(piece, &mut MergeScratch::default(), take)
+        .unwrap();
+    assert_eq!(
+        merge_at_once(merger, piece),
+        found,
+        "scan and long merge differ"
+    );
     found
+}
+
+fn merge_at_once(merger: &Merger, piece: &[u8]) -> Vec<u32> {
+    let start = |&byte: &u8| merger.start[byte as usize];
+    let mut ids = piece.iter().map(start).collect();
+    let mut long = LongMerge::default();
+    merger.merge_long(&mut long, &mut ids, 1).unwrap();
+    ids
 }
 
 fn bytes_by_id(merges: &[Merge]) -> Vec<Vec<u8>> {
@@ -185,12 +195,103 @@ fn a_token_is_made_where_merging_its_bytes_comes_to_its_id() {
 fn long_pieces_are_merged_without_recursion() {
     let merges = [(97, 97, 256), (256, 256, 257), (257, 257, 258)];
     let merger = of_merges(&merges);
-    let mut n = 0;
-    merger.encode(&vec![97; 1 << 20], &mut MergeScratch::default(), |ids| {
-        n = ids.len();
-        assert!(ids.iter().all(|&id| id == 258));
-    });
-    assert_eq!(n, 1 << 17);
+    let (mut ids, mut scratch) = (vec![7], MergeScratch::default());
+    let piece = vec![97; 1 << 20];
+    merger
+        .encode_long(
+            &piece,
+            &mut scratch,
+            |_| 8,
+            || Ok::<_, NoMemory>(()),
+            &mut ids,
+        )
+        .unwrap();
+    assert_eq!((ids[0], ids.len()), (7, 1 + (1 << 17)));
+    assert!(ids[1..].iter().all(|&id| id == 258));
+    assert!(scratch.ids.capacity() <= 2 * WINDOW);
+}
+
+/// The ids in windows of a given size, and how many windows were merged.
+fn encode_in_windows(
+    merger: &Merger,
+    tokens: &[Vec<u8>],
+    piece: &[u8],
+    size: usize,
+) -> (Vec<u32>, usize) {
+    let (mut ids, mut n_windows) = (Vec::new(), 0);
+    let merge = |part: &[u8], ids: &mut Vec<u32>| {
+        n_windows += 1;
+        *ids = merge_at_once(merger, part);
+        Ok::<_, NoMemory>(())
+    };
+    let n_bytes = |id: u32| tokens[id as usize].len();
+    windows::encode(piece, size, &mut ids, &mut Vec::new(), merge, n_bytes).unwrap();
+    (ids, n_windows)
+}
+
+#[test]
+fn windows_of_any_size_give_the_ids_of_the_whole_whatever_the_ranks() {
+    let (mut n_enlarged, mut n_joined) = (0, 0);
+    for seed in 0..300 {
+        let merges = all_ways_to_part(seed, seed % 2 == 0);
+        let tokens = bytes_by_id(&merges);
+        let merger = Merger::of_all(bytes_as_ids(), &merges);
+        let mut state = seed;
+        let mut random = |n: usize| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        for round in 0..20 {
+            // Of random letters, of one, and of a period.
+            let period: Vec<u8> = (0..1 + random(9)).map(|_| b"abc"[random(3)]).collect();
+            let piece: Vec<u8> = (0..1 + random(400))
+                .map(|i| match round % 2 {
+                    0 => b"abc"[random(3)],
+                    _ => period[i % period.len()],
+                })
+                .collect();
+            let expected = merge_at_once(&merger, &piece);
+            for size in [1, 2, 3, 7, 16, 40, 100] {
+                let (ids, n_windows) = encode_in_windows(&merger, &tokens, &piece, size);
+                assert_eq!(ids, expected, "{seed} {size}");
+                n_joined += usize::from(n_windows > 1 && size == 100);
+                n_enlarged += usize::from(n_windows > 2 && size < 4);
+            }
+        }
+    }
+    assert!(
+        n_joined > 3000 && n_enlarged > 3000,
+        "{n_joined} {n_enlarged}"
+    );
+}
+
+#[test]
+fn a_window_is_enlarged_until_no_token_of_its_part_changes() {
+    // Each `b` joins the one after it, from the last: one token is as long as the piece.
+    let merges: Vec<Merge> = (0..40)
+        .map(|n| (98, if n == 0 { 99 } else { 255 + n }, 256 + n))
+        .collect();
+    let (merger, tokens) = (of_merges(&merges), bytes_by_id(&merges));
+    let piece = [&[98; 40][..], b"c"].concat();
+    let (ids, n_windows) = encode_in_windows(&merger, &tokens, &piece, 4);
+    assert_eq!((ids, n_windows > 4), (vec![295], true));
+}
+
+#[test]
+fn windows_end_between_characters() {
+    let piece = "a\u{e9}\u{4e2d}\u{1f642}\u{301}".repeat(50).into_bytes();
+    for size in 1..40 {
+        let mut ids = Vec::new();
+        let merge = |part: &[u8], ids: &mut Vec<u32>| {
+            assert!(std::str::from_utf8(part).is_ok());
+            *ids = part.iter().map(|&byte| u32::from(byte)).collect();
+            Ok::<_, NoMemory>(())
+        };
+        windows::encode(&piece, size, &mut ids, &mut Vec::new(), merge, |_| 1).unwrap();
+        assert!(ids.iter().map(|&id| id as u8).eq(piece.iter().copied()));
+    }
 }
 
 #[test]

@@ -12,8 +12,10 @@ use pyo3::types::PyList;
 
 use crate::decode::vocabulary::Vocabulary;
 use crate::decode::{Ids, Measure};
+use crate::mem::growth::{Grow, collected, with_room};
 use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
+use crate::python::text::memory_error;
 use crate::python::unfilled::{new_ascii, new_bytes};
 
 create_exception!(
@@ -30,15 +32,15 @@ pub fn decode_list<'py>(
     as_text: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = ids.py();
-    let mut plain: Vec<u32> = Vec::with_capacity(ids.len());
+    let mut plain: Vec<u32> = with_room(ids.len()).map_err(memory_error)?;
     while plain.len() < ids.len() {
         let index = plain.len();
         if let Some(id) = plain_int(ids, index) {
-            plain.push(id);
+            plain.try_push(id).map_err(memory_error)?;
             continue;
         }
         match ids.get_item(index)?.extract() {
-            Ok(id) => plain.push(id),
+            Ok(id) => plain.try_push(id).map_err(memory_error)?,
             // One before it may be unknown; that one is the first.
             Err(_) => {
                 let first = vocabulary.measure(&plain[..]).err();
@@ -78,7 +80,8 @@ pub fn decode_array<'py>(
         return Err(PyValueError::new_err("the array is not aligned"));
     }
     if !ids.is_c_contiguous() {
-        return decode(py, vocabulary, &ids.as_array().to_vec()[..], as_text);
+        let copy = collected(ids.as_array().iter().copied()).map_err(memory_error)?;
+        return decode(py, vocabulary, &copy[..], as_text);
     }
     // SAFETY: the array is held, so its memory does not move, is aligned and initialized, and has
     // `len` elements; NumPy refuses to resize an array that others hold. Other threads may write

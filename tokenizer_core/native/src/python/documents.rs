@@ -5,6 +5,7 @@
 //! for every 4 kB, a tenth of the time.
 
 use std::cell::Cell;
+use std::str::Utf8Error;
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::{PyUnicodeDecodeError, PyValueError};
@@ -12,7 +13,10 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use crate::encode::Encoded;
+use crate::mem::growth::{collected, with_room};
 use crate::python::gil::releasing_gil_if_long;
+use crate::python::text::{memory_error, stopped_error};
+use crate::stop::Stopped;
 
 /// A thread keeps memory for at most this many ids.
 const MAX_KEPT_IDS: usize = 4 << 20;
@@ -33,33 +37,51 @@ enum Ids {
     Wide(Vec<u32>),
 }
 
+enum Failure<'t> {
+    NotUtf8(&'t [u8], Utf8Error),
+    /// An id does not fit two bytes.
+    TooWide,
+    Stopped(Stopped),
+}
+
+impl<E: Into<Stopped>> From<E> for Failure<'_> {
+    fn from(error: E) -> Self {
+        Failure::Stopped(error.into())
+    }
+}
+
 /// The ids of `texts`, as uint16 or uint32. Raises UnicodeDecodeError if one is not UTF-8,
 /// ValueError if an id does not fit.
 pub fn encode<'py>(
     py: Python<'py>,
     texts: &[PyBackedBytes],
     as_uint16: bool,
-    encode: impl FnOnce(&[&str], &mut Encoded) + Send,
+    encode: impl FnOnce(&[&str], &mut Encoded) -> Result<(), Stopped> + Send,
 ) -> PyResult<Arrays<'py>> {
-    let lengths: Vec<u64> = texts.iter().map(|text| text.len() as u64).collect();
+    let lengths = texts.iter().map(|text| text.len() as u64);
+    let lengths = collected(lengths).map_err(memory_error)?;
     let n_bytes = lengths.iter().sum::<u64>() as usize;
     let made = releasing_gil_if_long(py, n_bytes, || {
-        let mut checked = Vec::with_capacity(texts.len());
+        let mut checked = with_room(texts.len())?;
+        let mut ends = with_room(texts.len() + 1)?;
+        ends.push(0);
         for text in texts {
             match simdutf8::basic::from_utf8(text) {
                 Ok(text) => checked.push(text),
                 // Only the slower check names the position.
-                Err(_) => return Err((&**text, std::str::from_utf8(text).unwrap_err())),
+                Err(_) => {
+                    let error = std::str::from_utf8(text).unwrap_err();
+                    return Err(Failure::NotUtf8(text, error));
+                }
             }
         }
         let mut encoded = Encoded {
             ids: KEPT.take(),
-            ends: Vec::with_capacity(texts.len() + 1),
+            ends,
         };
         encoded.ids.clear();
-        encoded.ends.push(0);
-        encode(&checked, &mut encoded);
-        let ids = copied(&encoded.ids, as_uint16);
+        encode(&checked, &mut encoded)?;
+        let ids = copied(&encoded.ids, as_uint16)?;
         if encoded.ids.capacity() <= MAX_KEPT_IDS {
             KEPT.set(encoded.ids);
         }
@@ -67,30 +89,31 @@ pub fn encode<'py>(
     });
     let (ids, ends) = match made {
         Ok(made) => made,
-        Err((bytes, error)) => {
+        Err(Failure::NotUtf8(bytes, error)) => {
             return Err(PyErr::from_value(
                 PyUnicodeDecodeError::new_utf8(py, bytes, error)?.into_any(),
             ));
         }
-    };
-    let ids = match ids {
-        Some(Ids::Narrow(ids)) => ids.into_pyarray(py).into_any(),
-        Some(Ids::Wide(ids)) => ids.into_pyarray(py).into_any(),
-        None => {
+        Err(Failure::Stopped(why)) => return Err(stopped_error(why)),
+        Err(Failure::TooWide) => {
             return Err(PyValueError::new_err(
                 "an id does not fit two bytes; do without as_uint16",
             ));
         }
     };
+    let ids = match ids {
+        Ids::Narrow(ids) => ids.into_pyarray(py).into_any(),
+        Ids::Wide(ids) => ids.into_pyarray(py).into_any(),
+    };
     Ok((ids, ends.into_pyarray(py), lengths.into_pyarray(py)))
 }
 
-fn copied(ids: &[u32], as_uint16: bool) -> Option<Ids> {
+fn copied<'t>(ids: &[u32], as_uint16: bool) -> Result<Ids, Failure<'t>> {
     if !as_uint16 {
-        return Some(Ids::Wide(ids.to_vec()));
+        return Ok(Ids::Wide(collected(ids.iter().copied())?));
     }
     // All bits together: without a branch for each, this is done in vectors.
     let bits = ids.iter().fold(0, |bits, id| bits | id);
-    u16::try_from(bits).ok()?;
-    Some(Ids::Narrow(ids.iter().map(|&id| id as u16).collect()))
+    u16::try_from(bits).map_err(|_| Failure::TooWide)?;
+    Ok(Ids::Narrow(collected(ids.iter().map(|&id| id as u16))?))
 }

@@ -12,6 +12,7 @@ use crate::encode::Encoder;
 use crate::encode::edits::Change;
 use crate::encode::specials::SpecialTokens;
 use crate::json;
+use crate::mem::growth::collected;
 use crate::mem::{buffer_pool, huge_pages};
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
@@ -19,12 +20,15 @@ use crate::python::arrays::array_of;
 use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
-use crate::python::lists::{Ints, MAX_SHORT, with_short_ids};
-use crate::python::text::{self as texts, with_edits, with_texts};
-use crate::python::unfilled::new_bytes;
+use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
+use crate::python::text::{self as texts, memory_error, stopped_error, with_edits, with_texts};
+use crate::python::unfilled::{int_of, new_bytes, new_list, pair_of, str_of};
 use crate::simd::Kernel;
 use crate::split::Scanner;
 use crate::unicode::{UNICODE_TABLES, class_of};
+
+/// Of a type that `&[]` alone does not have.
+const NO_CHANGES: &[Change<PyBackedStr>] = &[];
 
 type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
@@ -127,30 +131,31 @@ impl NativeEncoder {
         with_short_ids(encode, |ids| self.list_of(py, ids))
     }
 
-    #[pyo3(signature = (text, num_threads=1, specials=None, changes=vec![]))]
+    #[pyo3(signature = (text, num_threads=1, specials=None, changes=Items(vec![])))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
-        changes: Vec<Change>,
+        changes: Items<Change<PyBackedStr>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let ids = self.ids_of(py, text, num_threads, specials, &changes)?;
+        let ids = self.ids_of(py, text, num_threads, specials, &changes.0)?;
         array_of(py, ids)
     }
 
     /// (the ids as the text of a JSON array, their number)
-    #[pyo3(signature = (text, specials=None, changes=vec![], prefix_ids=vec![], suffix_ids=vec![]))]
+    #[pyo3(signature = (text, specials=None, changes=Items(vec![]), prefix_ids=Items(vec![]), suffix_ids=Items(vec![])))]
     fn encode_to_json<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyString>,
         specials: Option<&NativeSpecials>,
-        changes: Vec<Change>,
-        prefix_ids: Vec<u32>,
-        suffix_ids: Vec<u32>,
+        changes: Items<Change<PyBackedStr>>,
+        prefix_ids: Items<u32>,
+        suffix_ids: Items<u32>,
     ) -> PyResult<JsonAndCount<'py>> {
+        let (changes, prefix_ids, suffix_ids) = (changes.0, prefix_ids.0, suffix_ids.0);
         let json_of = |ids: &[u32]| {
             let parts = [&prefix_ids[..], ids, &suffix_ids];
             let n_ids = parts.iter().map(|part| part.len()).sum();
@@ -169,18 +174,20 @@ impl NativeEncoder {
     fn encode_batch<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<Bound<'py, PyString>>,
+        texts: Items<Bound<'py, PyString>>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let batch = self.batch_of(py, &texts, num_threads, specials)?;
-        let starts = std::iter::once(0).chain(batch.ends.iter().copied());
-        let lists: Vec<Bound<'py, PyList>> = starts
-            .zip(&batch.ends)
-            .map(|(start, end)| self.list_of(py, &batch.ids[start as usize..*end as usize]))
-            .collect::<PyResult<_>>()?;
+        let batch = self.batch_of(py, &texts.0, num_threads, specials)?;
+        let mut start = 0;
+        let lists = batch.ends.iter().map(|&end| {
+            let ids = &batch.ids[start..end as usize];
+            start = end as usize;
+            Ok(self.list_of(py, ids)?.into_any())
+        });
+        let lists = new_list(py, lists);
         buffer_pool::give_back(batch.ids);
-        PyList::new(py, lists)
+        lists
     }
 
     /// The ids of all texts, and where those of each begin and those of the last end.
@@ -188,11 +195,11 @@ impl NativeEncoder {
     fn encode_batch_to_numpy<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<Bound<'py, PyString>>,
+        texts: Items<Bound<'py, PyString>>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<IdsAndOffsets<'py>> {
-        let mut batch = self.batch_of(py, &texts, num_threads, specials)?;
+        let mut batch = self.batch_of(py, &texts.0, num_threads, specials)?;
         batch.ends.insert(0, 0);
         Ok((array_of(py, batch.ids)?, batch.ends.into_pyarray(py)))
     }
@@ -202,29 +209,31 @@ impl NativeEncoder {
     fn encode_documents<'py>(
         &self,
         py: Python<'py>,
-        texts: Vec<PyBackedBytes>,
+        texts: Items<PyBackedBytes>,
         affixes: (Option<u32>, Option<u32>),
         as_uint16: bool,
         specials: Option<&NativeSpecials>,
     ) -> PyResult<documents::Arrays<'py>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
-        documents::encode(py, &texts, as_uint16, |texts, encoded| {
-            encoder.encode_with_affixes(scanner, specials, texts, affixes, encoded);
+        documents::encode(py, &texts.0, as_uint16, |texts, encoded| {
+            encoder.encode_with_affixes(scanner, specials, texts, affixes, encoded)
         })
     }
 
     fn encode_pre_tokens<'py>(
         &self,
         py: Python<'py>,
-        pre_tokens: Vec<PyBackedStr>,
+        pre_tokens: Items<PyBackedStr>,
     ) -> PyResult<Bound<'py, PyList>> {
+        let pre_tokens = pre_tokens.0;
         let n_bytes: usize = pre_tokens.iter().map(|pre_token| pre_token.len()).sum();
         let mut ids = Vec::new();
         releasing_gil_if_long(py, n_bytes, || {
             self.encoder
-                .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids);
-        });
+                .encode_pieces(pre_tokens.iter().map(|piece| &**piece), &mut ids)
+        })
+        .map_err(stopped_error)?;
         self.list_of(py, &ids)
     }
 
@@ -241,11 +250,12 @@ impl NativeEncoder {
         if limit.is_some() {
             // Counting may stop early, and callers repeat it: Python then keeps its own UTF-8.
             let text = text.to_str()?;
-            return Ok(releasing_gil_if_long(py, text.len(), || {
+            return releasing_gil_if_long(py, text.len(), || {
                 encoder.count_document(scanner, specials, text, limit)
-            }));
+            })
+            .map_err(stopped_error);
         }
-        with_edits(py, text, &[], |text| {
+        with_edits(py, text, NO_CHANGES, |text| {
             encoder.count_source(scanner, specials, &text)
         })
     }
@@ -301,7 +311,7 @@ impl NativeEncoder {
         mut ids: Vec<u32>,
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_edits(py, text, &[], move |text| {
+        with_edits(py, text, NO_CHANGES, move |text| {
             let encoder = &self.encoder;
             encoder.append_source(scanner, specials, &text, &mut ids)?;
             Ok(ids)
@@ -314,7 +324,7 @@ impl NativeEncoder {
         text: &Bound<'_, PyString>,
         num_threads: usize,
         specials: Option<&NativeSpecials>,
-        changes: &[Change],
+        changes: &[Change<PyBackedStr>],
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         with_edits(py, text, changes, |text| {
@@ -418,8 +428,18 @@ fn unicode_classes(py: Python<'_>) -> Bound<'_, PyBytes> {
 
 /// Where NFC may change a text; see `unicode/nfc.rs`.
 #[pyfunction]
-fn nfc_runs(text: &Bound<'_, PyString>, max_runs: usize) -> PyResult<Option<Vec<(usize, usize)>>> {
-    texts::nfc_runs(text, max_runs)
+fn nfc_runs<'py>(
+    text: &Bound<'py, PyString>,
+    max_runs: usize,
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    let py = text.py();
+    let Some(runs) = texts::nfc_runs(text, max_runs)? else {
+        return Ok(None);
+    };
+    let runs = runs
+        .iter()
+        .map(|&(start, end)| pair_of([int_of(py, start)?, int_of(py, end)?]));
+    new_list(py, runs).map(Some)
 }
 
 /// Ids as the text of a JSON array.
@@ -429,7 +449,7 @@ fn json_of_ids<'py>(
     ids: PyReadonlyArray1<'py, u32>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // A copy, because another thread may write to the array while the GIL is released.
-    let ids = ids.as_array().to_vec();
+    let ids = collected(ids.as_array().iter().copied()).map_err(memory_error)?;
     json_bytes(py, &[&ids])
 }
 
@@ -452,9 +472,11 @@ fn decode_json_string<'py>(
     py: Python<'py>,
     document: &[u8],
     start: usize,
-) -> Option<(Bound<'py, PyString>, usize)> {
+) -> PyResult<Option<(Bound<'py, PyString>, usize)>> {
     let n_bytes = document.len();
-    let (text, end) =
-        releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start))?;
-    Some((PyString::new(py, &text), end))
+    let string = releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start));
+    let Some((text, end)) = string.map_err(memory_error)? else {
+        return Ok(None);
+    };
+    Ok(Some((str_of(py, &text)?, end)))
 }

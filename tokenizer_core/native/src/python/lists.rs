@@ -1,12 +1,15 @@
-//! Lists of ids for Python, made of ints that exist already.
+//! Lists of ids for Python, made of ints that exist already; and sequences as arguments.
 
 use std::cell::Cell;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyInt, PyList};
+use pyo3::types::{PyList, PySequence};
 
+use crate::mem::growth::with_room;
 use crate::mem::prefetch::prefetch;
+use crate::python::text::memory_error;
+use crate::python::unfilled::{int_of, new_list};
 
 /// Each int is prefetched this many ids ahead, and the pointer to it as many before that: with a
 /// large vocabulary both are outside the cache.
@@ -36,7 +39,7 @@ pub fn with_short_ids<T>(
 /// The Python int of each id, made at the first call that returns a list: reusing one costs a third
 /// of making one.
 #[derive(Default)]
-pub struct Ints(PyOnceLock<Vec<Py<PyInt>>>);
+pub struct Ints(PyOnceLock<Vec<Py<PyAny>>>);
 
 impl Ints {
     /// A list of ids, which are below `n_ids`.
@@ -47,9 +50,11 @@ impl Ints {
         ids: &[u32],
     ) -> PyResult<Bound<'py, PyList>> {
         let ints = self.0.get_or_try_init(py, || {
-            (0..n_ids as u32)
-                .map(|id| Ok(id.into_pyobject(py)?.unbind()))
-                .collect::<PyResult<_>>()
+            let mut ints = with_room(n_ids).map_err(memory_error)?;
+            for id in 0..n_ids {
+                ints.push(int_of(py, id)?.unbind());
+            }
+            Ok::<_, PyErr>(ints)
         })?;
         let ask_for_pointer = |id: &u32| prefetch(&raw const ints[*id as usize]);
         let ask_for = |id: &u32| prefetch(ints[*id as usize].as_ptr());
@@ -58,8 +63,29 @@ impl Ints {
         let taken = ids.iter().enumerate().map(|(position, &id)| {
             ids.get(position + 2 * AHEAD).map(ask_for_pointer);
             ids.get(position + AHEAD).map(ask_for);
-            ints[id as usize].bind(py)
+            Ok(ints[id as usize].bind(py).clone())
         });
-        PyList::new(py, taken)
+        new_list(py, taken)
+    }
+}
+
+/// The items of a sequence. PyO3's vectors end the process where there is no memory for them.
+pub struct Items<T>(pub Vec<T>);
+
+impl<'a, 'py, T> FromPyObject<'a, 'py> for Items<T>
+where
+    T: for<'b> FromPyObject<'b, 'py, Error: Into<PyErr>>,
+{
+    type Error = PyErr;
+
+    fn extract(sequence: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let sequence = sequence.cast::<PySequence>()?;
+        let mut items = with_room(sequence.len()?).map_err(memory_error)?;
+        for item in sequence.try_iter()? {
+            // Code that runs meanwhile may make the sequence longer.
+            items.try_reserve(1).map_err(memory_error)?;
+            items.push(item?.extract().map_err(Into::into)?);
+        }
+        Ok(Items(items))
     }
 }

@@ -6,6 +6,7 @@ mod documents;
 mod encoder;
 mod gil;
 mod lists;
+mod stop;
 mod text;
 mod training;
 mod unfilled;
@@ -15,5 +16,6 @@ use pyo3::prelude::*;
 /// Adds everything to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
+    stop::register(module)?;
     training::register(module)
 }

@@ -5,13 +5,17 @@ use std::ops::Range;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyString;
 use pyo3::types::string::PyStringData;
 
 use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
+use crate::mem::growth::{NoMemory, with_room};
 use crate::python::gil::releasing_gil_if_long;
+use crate::python::stop::CancelledError;
 use crate::simd::Kernel;
+use crate::stop::Stopped;
 use crate::unicode::nfc;
 use crate::unicode::utf8::{CodePoint, NoUtf8, append_utf8};
 
@@ -34,10 +38,25 @@ pub fn with_texts<T: Send>(
     texts: &[Bound<'_, PyString>],
     work: impl FnOnce(&[Text]) -> Result<T, (usize, NoUtf8)> + Send,
 ) -> PyResult<T> {
-    let sources: Vec<Text> = texts.iter().map(Text::of).collect::<PyResult<_>>()?;
+    let mut sources: Vec<Text> = with_room(texts.len()).map_err(memory_error)?;
+    for text in texts {
+        sources.push(Text::of(text)?);
+    }
     let n_bytes = sources.iter().map(Text::n_bytes).sum();
     let done = releasing_gil_if_long(py, n_bytes, || work(&sources));
     done.map_err(|(position, why)| error_of(&texts[position], why))
+}
+
+/// CancelledError or MemoryError.
+pub fn stopped_error(why: Stopped) -> PyErr {
+    match why {
+        Stopped::NoMemory => memory_error(NoMemory),
+        Stopped::Cancelled => CancelledError::new_err("The call was cancelled."),
+    }
+}
+
+pub fn memory_error(_: impl Into<NoMemory>) -> PyErr {
+    PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids")
 }
 
 /// Runs `work` on one text with changes, which are in order, without the GIL if it is long. No
@@ -48,8 +67,8 @@ pub fn with_texts<T: Send>(
 pub fn with_edits<T: Send>(
     py: Python<'_>,
     text: &Bound<'_, PyString>,
-    changes: &[Change],
-    work: impl FnOnce(Changed<Text>) -> Result<T, NoUtf8> + Send,
+    changes: &[Change<PyBackedStr>],
+    work: impl FnOnce(Changed<Text, PyBackedStr>) -> Result<T, NoUtf8> + Send,
 ) -> PyResult<T> {
     let source = Text::of(text)?;
     let changed = Changed::new(source, changes)
@@ -96,16 +115,12 @@ impl Source for Text<'_> {
         self.part(window)
             .append_utf8_to(unsafe { own.as_mut_vec() })
     }
-
-    fn no_memory(&self) -> NoUtf8 {
-        NoUtf8::Memory
-    }
 }
 
 fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {
     match why {
         NoUtf8::Surrogate => surrogate_error(text),
-        NoUtf8::Memory => PyMemoryError::new_err("no memory for the texts in UTF-8 and their ids"),
+        NoUtf8::Stopped(why) => stopped_error(why),
     }
 }
 

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::create_exception;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
+use crate::mem::growth::{NoMemory, with_room};
+use crate::python::lists::Items;
+use crate::python::unfilled::{bytes_of, int_of, new_list, pair_of, str_of};
 use crate::split::Scanner;
 use crate::train::count::{
     Ceiling, Chunk, ChunkFailure, CountError, CountedWords, Counter, CountingRules,
@@ -60,15 +63,15 @@ impl PretokenCounter {
         })?;
         let rules = CountingRules::new(scanner, &special_tokens)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let ceiling = ceiling.map(|(memory_bytes, folder)| Ceiling {
+            memory_bytes,
+            folder,
+        });
+        let counter = Counter::new(rules, num_threads, ceiling).map_err(|error| {
+            PyMemoryError::new_err(format!("no memory for a counting thread: {error}"))
+        })?;
         Ok(PretokenCounter {
-            counter: Some(Counter::new(
-                rules,
-                num_threads,
-                ceiling.map(|(memory_bytes, folder)| Ceiling {
-                    memory_bytes,
-                    folder,
-                }),
-            )),
+            counter: Some(counter),
         })
     }
 
@@ -111,6 +114,7 @@ impl PretokenCounter {
                 Err(UncountableChunkError::new_err(number))
             }
             Err(CountError::Scratch(error)) => Err(error.into()),
+            Err(CountError::NoMemory) => Err(no_memory(NoMemory)),
             Err(CountError::WorkerLost) => Err(PyRuntimeError::new_err(
                 "a counting thread panicked; see standard error",
             )),
@@ -122,6 +126,10 @@ impl PretokenCounter {
         let counter = self.counter.take();
         py.detach(|| drop(counter));
     }
+}
+
+fn no_memory(_: NoMemory) -> PyErr {
+    PyMemoryError::new_err("no memory for the counts of pre-tokens and pairs")
 }
 
 fn closed() -> PyErr {
@@ -142,7 +150,8 @@ impl WordCounts {
         let mut words = CountedWords::default();
         for (word, count) in counts {
             let word: &str = word.extract()?;
-            words.push(word.as_bytes(), count.extract()?);
+            let pushed = words.push(word.as_bytes(), count.extract()?);
+            pushed.map_err(no_memory)?;
         }
         Ok(WordCounts { words })
     }
@@ -152,7 +161,7 @@ impl WordCounts {
         let dict = PyDict::new(py);
         for (word, count) in &self.words {
             let word = std::str::from_utf8(word).expect("taken from a str");
-            dict.set_item(word, count)?;
+            dict.set_item(str_of(py, word)?, int_of(py, count as usize)?)?;
         }
         Ok(dict)
     }
@@ -165,7 +174,10 @@ impl WordCounts {
             (!words.is_sorted()).then(|| words.sorted())
         });
         match sorted {
-            Some(words) => Bound::new(slf.py(), WordCounts { words }),
+            Some(words) => {
+                let words = words.map_err(no_memory)?;
+                Bound::new(slf.py(), WordCounts { words })
+            }
             None => Ok(slf),
         }
     }
@@ -183,10 +195,10 @@ impl WordCounts {
         position: usize,
         n_words: usize,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let (lengths, counts, text, position) = self.words.columns(position, n_words);
-        let [lengths, counts, text] =
-            [lengths, counts, text].map(|column| PyBytes::new(py, &column));
-        (lengths, counts, text, position).into_pyobject(py)
+        let columns = self.words.columns(position, n_words).map_err(no_memory)?;
+        let ([lengths, counts, text], position) = columns;
+        let (lengths, counts) = (bytes_of(py, &lengths)?, bytes_of(py, &counts)?);
+        (lengths, counts, bytes_of(py, &text)?, position).into_pyobject(py)
     }
 
     fn __len__(&self) -> usize {
@@ -219,7 +231,7 @@ impl WordCounts {
         after_merge: Option<Py<PyAny>>,
         min_frequency: u64,
         max_token_length: Option<usize>,
-        first_merges: Vec<(PyBackedBytes, PyBackedBytes)>,
+        first_merges: Items<(PyBackedBytes, PyBackedBytes)>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let rules = Rules {
             tie_break: match tie_break {
@@ -229,7 +241,7 @@ impl WordCounts {
             },
             min_frequency,
             max_token_length: max_token_length.unwrap_or(usize::MAX),
-            first_merges: number_symbols(&first_merges)?,
+            first_merges: number_symbols(&first_merges.0)?,
         };
         let mut raised = None;
         let mut next_poll = Instant::now() + POLL;
@@ -259,6 +271,7 @@ impl WordCounts {
             Err(LearnError::Cancelled) => {
                 Err(raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())))
             }
+            Err(LearnError::NoMemory) => Err(no_memory(NoMemory)),
             Err(LearnError::CountOverflow) => Err(PyValueError::new_err(
                 "the counts add up to more symbols than fit 64 bits",
             )),
@@ -269,7 +282,9 @@ impl WordCounts {
 /// The pairs as symbols, once it is certain that each can be merged when its turn comes.
 fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u32, u32)>> {
     let mut symbols: HashMap<Vec<u8>, u32> = (0..=255).map(|b| (vec![b], u32::from(b))).collect();
-    let mut pairs = Vec::with_capacity(merges.len());
+    let mut pairs = with_room(merges.len()).map_err(no_memory)?;
+    let reserved = symbols.try_reserve(merges.len());
+    reserved.map_err(|_| no_memory(NoMemory))?;
     for (left, right) in merges {
         let product = [&left[..], &right[..]].concat();
         let known = (symbols.get(&left[..]), symbols.get(&right[..]));
@@ -288,11 +303,14 @@ fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u3
 fn answer<'py>(py: Python<'py>, learned: &Learned) -> PyResult<Bound<'py, PyTuple>> {
     // One object for a token, however many merges it takes part in.
     let n_tokens = learned.tokens.len();
-    let tokens: Vec<_> = (0..n_tokens)
-        .map(|id| PyBytes::new(py, learned.tokens.get(id)))
-        .collect();
+    let mut tokens = with_room(n_tokens).map_err(no_memory)?;
+    for id in 0..n_tokens {
+        tokens.push(bytes_of(py, learned.tokens.get(id))?);
+    }
+    let token = |symbol: u32| tokens[symbol as usize].clone();
     let merges = learned.merges.iter();
-    let merges = merges.map(|&(left, right)| (&tokens[left as usize], &tokens[right as usize]));
-    let merges = PyList::new(py, merges)?;
-    (merges, learned.no_pair_left, &learned.token_counts).into_pyobject(py)
+    let merges = merges.map(|&(left, right)| pair_of([token(left), token(right)]));
+    let counts = learned.token_counts.iter();
+    let counts = new_list(py, counts.map(|&count| int_of(py, count as usize)))?;
+    (new_list(py, merges)?, learned.no_pair_left, counts).into_pyobject(py)
 }

@@ -1,9 +1,11 @@
-//! Python objects whose memory the engine fills itself, so that no result is copied.
+//! Python objects whose memory the engine fills itself, so that no result is copied, and others that
+//! need not fit the memory: PyO3's functions panic where these raise MemoryError.
 
 use std::mem::MaybeUninit;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
 
 /// A new `bytes` and its memory.
 ///
@@ -44,5 +46,66 @@ pub unsafe fn new_ascii(
             object,
             std::slice::from_raw_parts_mut(start.cast(), n_bytes),
         ))
+    }
+}
+
+/// A new list of `items`.
+pub fn new_list<'py>(
+    py: Python<'py>,
+    items: impl ExactSizeIterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let n_items = items.len();
+    // SAFETY: the function gives a new reference to a list, or null with an exception set.
+    let list = unsafe {
+        let list = ffi::PyList_New(n_items as ffi::Py_ssize_t);
+        Bound::from_owned_ptr_or_err(py, list)?.cast_into_unchecked::<PyList>()
+    };
+    let mut n_set = 0;
+    for item in items.take(n_items) {
+        // SAFETY: the list has so many positions, nothing else has a reference to it, and each position is
+        // empty until it is set here. A list with empty positions may be dropped.
+        unsafe { ffi::PyList_SET_ITEM(list.as_ptr(), n_set as ffi::Py_ssize_t, item?.into_ptr()) };
+        n_set += 1;
+    }
+    assert_eq!(n_set, n_items);
+    Ok(list)
+}
+
+/// A new `bytes` with a copy of `bytes`.
+pub fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the function reads this memory, and gives a new reference, or null with an exception set.
+    unsafe {
+        let length = bytes.len() as ffi::Py_ssize_t;
+        let copy = ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length);
+        Bound::from_owned_ptr_or_err(py, copy)
+    }
+}
+
+/// A new `str` with a copy of `text`.
+pub fn str_of<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: the function reads this memory, and gives a new reference to a `str`, or null with an
+    // exception set.
+    unsafe {
+        let length = text.len() as ffi::Py_ssize_t;
+        let string = ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length);
+        Ok(Bound::from_owned_ptr_or_err(py, string)?.cast_into_unchecked())
+    }
+}
+
+/// An `int`.
+pub fn int_of(py: Python<'_>, number: usize) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: the function gives a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromSize_t(number)) }
+}
+
+/// A tuple of two.
+pub fn pair_of<'py>(items: [Bound<'py, PyAny>; 2]) -> PyResult<Bound<'py, PyAny>> {
+    let [first, second] = items;
+    let py = first.py();
+    // SAFETY: the function adds references to both, and gives a new one to a tuple, or null with an
+    // exception set.
+    unsafe {
+        let pair = ffi::PyTuple_Pack(2, first.as_ptr(), second.as_ptr());
+        Bound::from_owned_ptr_or_err(py, pair)
     }
 }

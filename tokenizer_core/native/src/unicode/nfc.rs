@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::mem::growth::Grow;
 use crate::simd::{Instructions, Kernel, Work};
 use crate::unicode::nfc_ranges::RANGES;
 use crate::unicode::utf8::{CodePoint, NoUtf8};
@@ -63,7 +64,7 @@ impl<U: CodePoint, K: Instructions> Work<K> for NfcRuns<'_, U> {
                 match runs.last_mut() {
                     Some((_, end)) if *end == at => *end = at + 1,
                     _ if n_runs == self.max_runs => is_more = true,
-                    _ => runs.push((at, at + 1)),
+                    _ => runs.try_push((at, at + 1))?,
                 }
             }
         }

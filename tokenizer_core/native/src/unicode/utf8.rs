@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 
 use crate::mem::huge_pages;
 use crate::simd::{Instructions, Kernel, Portable, Work};
+use crate::stop::Stopped;
 
 /// A code point in one of Python's widths.
 pub trait CodePoint: Copy + Into<u32> + Send + Sync + std::ops::BitOr<Output = Self> {
@@ -106,7 +107,13 @@ unsafe impl WriteUtf8 for Portable {
 #[derive(Debug, PartialEq)]
 pub enum NoUtf8 {
     Surrogate,
-    Memory,
+    Stopped(Stopped),
+}
+
+impl<E: Into<Stopped>> From<E> for NoUtf8 {
+    fn from(error: E) -> NoUtf8 {
+        NoUtf8::Stopped(error.into())
+    }
 }
 
 /// Appends the UTF-8 of `points`; fails where one is a surrogate, which has none.
@@ -130,7 +137,7 @@ pub fn append_utf8<U: CodePoint>(
             let estimate = left.div_ceil(CHUNK) * (written / done.div_ceil(CHUNK)) / 16 * 17 + room;
             out.try_reserve(estimate)
                 .or_else(|_| out.try_reserve_exact(room))
-                .map_err(|_| NoUtf8::Memory)?;
+                .map_err(Stopped::from)?;
             huge_pages::advise(out.as_ptr(), out.capacity());
         }
         let (written, any_surrogate) = kernel.run(Write {

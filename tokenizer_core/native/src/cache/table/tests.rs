@@ -12,7 +12,7 @@ fn line_of<const WORDS: usize>(key: &[u64; WORDS]) -> usize {
 
 /// What several threads enter at once is found by all as it was entered, or refused.
 fn fill<const WORDS: usize>() {
-    let table = WriteOnceTable::<WORDS>::new(8);
+    let table = WriteOnceTable::<WORDS>::new(8).unwrap();
     let n = 400;
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -43,7 +43,7 @@ fn fill<const WORDS: usize>() {
     assert!(n_found > n_slots / 2 && n_found <= n as usize, "{n_found}");
     assert!(WORDS == 2 || table.is_full());
     // Of the smaller ones all fit, but for what two threads have entered twice: by one alone.
-    let by_one = WriteOnceTable::<WORDS>::new(8);
+    let by_one = WriteOnceTable::<WORDS>::new(8).unwrap();
     for (key, value) in (1..=n).map(entry::<WORDS>) {
         let line = line_of(&key) % 256;
         by_one.put(line, &key, &value);
@@ -71,7 +71,7 @@ fn wide_entry(number: u64) -> ([u64; 2], [u64; 4]) {
 
 #[test]
 fn wide_entries_are_found_whole_beside_others_and_in_a_copy() {
-    let table = WriteOnceTable::<2>::new(8);
+    let table = WriteOnceTable::<2>::new(8).unwrap();
     let n = 150;
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -125,7 +125,7 @@ fn wide_entries_are_found_whole_beside_others_and_in_a_copy() {
 #[test]
 fn a_wide_entry_takes_no_line_of_which_a_slot_is_taken() {
     for taken in [1, 3] {
-        let table = WriteOnceTable::<2>::new(2);
+        let table = WriteOnceTable::<2>::new(2).unwrap();
         let (key, value) = wide_entry(8);
         table.lines[0].keys[taken].store(CLAIMED, Ordering::Relaxed);
         assert!(!table.put_wide(0, &key, &value));
@@ -139,7 +139,7 @@ fn a_wide_entry_takes_no_line_of_which_a_slot_is_taken() {
 
 #[test]
 fn a_slot_that_is_being_written_is_neither_found_nor_copied() {
-    let table = WriteOnceTable::<2>::new(2);
+    let table = WriteOnceTable::<2>::new(2).unwrap();
     table.lines[0].keys[1].store(CLAIMED, Ordering::Relaxed);
     let key = [0, NARROW | 5];
     assert_eq!(table.get(0, &key), None);

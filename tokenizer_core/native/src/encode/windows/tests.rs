@@ -30,8 +30,10 @@ impl Source for Characters {
         let is_broken = characters.contains(&'\u{fffd}');
         if is_broken { Err("broken") } else { Ok(()) }
     }
+}
 
-    fn no_memory(&self) -> &'static str {
+impl From<Stopped> for &'static str {
+    fn from(_: Stopped) -> &'static str {
         "no memory"
     }
 }
@@ -44,7 +46,9 @@ fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
             let texts = [Characters(text.chars().collect())];
             for (name, scanner) in Scanner::NAMES {
                 let mut expected = Vec::new();
-                encoder.encode_document(scanner, &specials, &text, &mut expected);
+                encoder
+                    .encode_document(scanner, &specials, &text, &mut expected)
+                    .unwrap();
                 for sizes in [(1, 1), (2, 1), (7, 1), (1, 3), (40, 2), (1000, 1)] {
                     let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
                     assert_eq!(batch.unwrap().ids, expected, "{name} {sizes:?} {text:?}");

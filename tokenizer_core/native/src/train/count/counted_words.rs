@@ -1,5 +1,13 @@
 //! Distinct words with their counts, packed: the output of counting and the input of learning.
 
+use crate::mem::growth::{Grow, NoMemory, with_room};
+
+/// The most bytes of a number.
+pub(super) const LONGEST_NUMBER: usize = 10;
+
+/// Three columns, and the position after them.
+pub type Columns = ([Vec<u8>; 3], usize);
+
 /// Words, each once, with how often each occurs; one after the other in one block of memory as
 /// length, bytes, count, the numbers in seven bits a byte.
 #[derive(Clone, Debug, Default)]
@@ -11,15 +19,17 @@ pub struct CountedWords {
 }
 
 impl CountedWords {
-    pub fn with_capacity(size: usize) -> CountedWords {
-        CountedWords {
-            packed: Vec::with_capacity(size),
+    /// With room for words of `size` bytes, lengths and counts included.
+    pub fn with_room(size: usize) -> Result<CountedWords, NoMemory> {
+        Ok(CountedWords {
+            packed: with_room(size)?,
             ..CountedWords::default()
-        }
+        })
     }
 
     /// Adds a word that is not there yet, with a count of at least 1.
-    pub fn push(&mut self, word: &[u8], count: u64) {
+    pub fn push(&mut self, word: &[u8], count: u64) -> Result<(), NoMemory> {
+        self.packed.try_reserve(word.len() + 2 * LONGEST_NUMBER)?;
         push_number(&mut self.packed, word.len() as u64);
         self.packed.extend_from_slice(word);
         push_number(&mut self.packed, count);
@@ -28,6 +38,7 @@ impl CountedWords {
         self.n_occurrences = self.n_occurrences.saturating_add(count);
         let size = count.saturating_mul(word.len() as u64);
         self.n_bytes = self.n_bytes.saturating_add(size);
+        Ok(())
     }
 
     /// Gives back memory that was kept for words to come.
@@ -55,14 +66,15 @@ impl CountedWords {
     }
 
     /// The same words in the order of their bytes.
-    pub fn sorted(&self) -> CountedWords {
-        let mut order: Vec<(&[u8], u64)> = self.iter().collect();
+    pub fn sorted(&self) -> Result<CountedWords, NoMemory> {
+        let mut order: Vec<(&[u8], u64)> = with_room(self.n_words)?;
+        order.extend(self);
         order.sort_unstable();
-        let mut words = CountedWords::with_capacity(self.packed.len());
+        let mut words = CountedWords::with_room(self.packed.len())?;
         for (word, count) in order {
-            words.push(word, count);
+            words.push(word, count)?;
         }
-        words
+        Ok(words)
     }
 
     /// Whether each word comes before the next in the order of their bytes.
@@ -72,17 +84,17 @@ impl CountedWords {
 
     /// Up to `n_words` words, which are UTF-8, from `position` on, the first being at 0: characters of
     /// each (u32), count of each (u64), both little-endian, all of them joined, and the position after.
-    pub fn columns(&self, position: usize, n_words: usize) -> (Vec<u8>, Vec<u8>, Vec<u8>, usize) {
+    pub fn columns(&self, position: usize, n_words: usize) -> Result<Columns, NoMemory> {
         let is_first = |&&byte: &&u8| byte & 0xC0 != 0x80; // of a character
         let (mut lengths, mut counts, mut text) = (Vec::new(), Vec::new(), Vec::new());
         let mut words = Words(self.packed.get(position..).unwrap_or_default());
         for (word, count) in words.by_ref().take(n_words) {
             let length = word.iter().filter(is_first).count() as u32;
-            lengths.extend_from_slice(&length.to_le_bytes());
-            counts.extend_from_slice(&count.to_le_bytes());
-            text.extend_from_slice(word);
+            lengths.try_extend(&length.to_le_bytes())?;
+            counts.try_extend(&count.to_le_bytes())?;
+            text.try_extend(word)?;
         }
-        (lengths, counts, text, self.packed.len() - words.0.len())
+        Ok(([lengths, counts, text], self.packed.len() - words.0.len()))
     }
 
     pub fn iter(&self) -> Words<'_> {

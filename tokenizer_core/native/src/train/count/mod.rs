@@ -26,10 +26,11 @@ use std::thread::JoinHandle;
 
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 
-pub use counted_words::{CountedWords, Words};
+pub use counted_words::{Columns, CountedWords, Words};
 use sorted_runs::{join_runs, sum_runs};
 use word_table::WordTable;
 
+use crate::mem::growth::NoMemory;
 use crate::split::Scanner;
 
 /// A thread joins this many runs to one, which bounds the open files.
@@ -91,6 +92,17 @@ pub enum CountError {
     WorkerLost,
     /// The folder of the ceiling could not be used.
     Scratch(io::Error),
+    /// No memory for the counts.
+    NoMemory,
+}
+
+impl From<io::Error> for CountError {
+    fn from(error: io::Error) -> CountError {
+        match error.kind() {
+            io::ErrorKind::OutOfMemory => CountError::NoMemory,
+            _ => CountError::Scratch(error),
+        }
+    }
 }
 
 /// The sum of all chunks.
@@ -119,27 +131,39 @@ struct Progress {
 }
 
 impl Counter {
-    pub fn new(rules: CountingRules, n_threads: usize, ceiling: Option<Ceiling>) -> Counter {
+    /// With up to `n_threads` threads. Fails if the system starts none.
+    pub fn new(
+        rules: CountingRules,
+        n_threads: usize,
+        ceiling: Option<Ceiling>,
+    ) -> io::Result<Counter> {
         let n_threads = n_threads.max(1);
         let (sender, receiver) = sync_channel(2 * n_threads);
         let (rules, receiver) = (Arc::new(rules), Arc::new(Mutex::new(receiver)));
         let progress = Arc::new(Progress::default());
         progress.n_wanted.store(u64::MAX, Relaxed);
-        let workers = (0..n_threads).map(|_| {
+        let mut workers = Vec::new();
+        for _ in 0..n_threads {
             let (rules, receiver) = (Arc::clone(&rules), Arc::clone(&receiver));
             let progress = Arc::clone(&progress);
             let share = ceiling.clone().map(|ceiling| Ceiling {
                 memory_bytes: ceiling.memory_bytes / n_threads / GROWTH,
                 ..ceiling
             });
-            std::thread::spawn(move || work(&rules, &receiver, &progress, Tally::new(share)))
-        });
-        Counter {
+            let tally = Tally::new(share)?;
+            let work = move || work(&rules, &receiver, &progress, tally);
+            match std::thread::Builder::new().spawn(work) {
+                Ok(worker) => workers.push(worker),
+                Err(error) if workers.is_empty() => return Err(error),
+                Err(_) => break, // the others do its work
+            }
+        }
+        Ok(Counter {
             chunks: Some(sender),
-            workers: workers.collect(),
+            workers,
             progress,
             n_chunks: 0,
-        }
+        })
     }
 
     /// Hands out a chunk; waits while enough are in progress. False if a chunk has failed; `finish`
@@ -174,17 +198,17 @@ impl Counter {
             }
         }
         let mut sum = sum.filter(|_| !lost).ok_or(CountError::WorkerLost)?;
-        if let Some(error) = sum.scratch_error {
-            return Err(CountError::Scratch(error));
+        if let Some(error) = sum.error {
+            return Err(error.into());
         }
         if let Some((number, failure)) = sum.failure {
             return Err(CountError::Chunk(number, failure));
         }
         let words = if sum.runs.is_empty() {
-            sum.table.into_words()
+            sum.table.into_words().map_err(io::Error::from)?
         } else {
-            sum.spill().map_err(CountError::Scratch)?;
-            sum_runs(sum.runs).map_err(CountError::Scratch)?
+            sum.spill()?;
+            sum_runs(sum.runs)?
         };
         Ok(Counted {
             words,
@@ -213,20 +237,21 @@ struct Tally {
     ceiling: Option<Ceiling>,
     runs: Vec<File>,
     n_spills: u64,
-    scratch_error: Option<io::Error>,
+    /// Of the disk, or for missing memory.
+    error: Option<io::Error>,
 }
 
 impl Tally {
-    fn new(ceiling: Option<Ceiling>) -> Tally {
-        Tally {
-            table: WordTable::new(),
+    fn new(ceiling: Option<Ceiling>) -> Result<Tally, NoMemory> {
+        Ok(Tally {
+            table: WordTable::new()?,
             n_documents: 0,
             failure: None,
             ceiling,
             runs: Vec::new(),
             n_spills: 0,
-            scratch_error: None,
-        }
+            error: None,
+        })
     }
 
     /// Writes the table to the disk if it has come to its share; false if that failed.
@@ -235,8 +260,8 @@ impl Tally {
         if share.is_none_or(|share| self.table.memory_bytes() <= share) {
             return true;
         }
-        self.scratch_error = self.spill().err();
-        self.scratch_error.is_none()
+        self.error = self.spill().err();
+        self.error.is_none()
     }
 
     fn spill(&mut self) -> io::Result<()> {
@@ -257,12 +282,13 @@ impl Tally {
         if other.table.len() > self.table.len() {
             std::mem::swap(&mut self.table, &mut other.table);
         }
-        self.table.add_all(&other.table);
+        let added = self.table.add_all(&other.table);
         drop(other.table);
         self.runs.append(&mut other.runs);
         self.n_spills += other.n_spills;
-        self.scratch_error = self.scratch_error.take().or(other.scratch_error);
-        if self.scratch_error.is_none() {
+        let first = self.error.take().or(other.error);
+        self.error = first.or(added.err().map(io::Error::from));
+        if self.error.is_none() {
             self.keep_below_ceiling();
         }
         self.n_documents += other.n_documents;
@@ -272,23 +298,29 @@ impl Tally {
         };
     }
 
-    fn count(&mut self, rules: &CountingRules, text: &str, begins_inside_document: bool) {
+    fn count(
+        &mut self,
+        rules: &CountingRules,
+        text: &str,
+        begins_inside_document: bool,
+    ) -> Result<(), NoMemory> {
         let mut goes_on = begins_inside_document;
         let mut start = 0;
         let mut count_plain = |plain: &str| {
             if !plain.is_empty() {
                 self.n_documents += u64::from(!goes_on);
-                self.table.count_text(rules.scanner, plain);
+                self.table.count_text(rules.scanner, plain)?;
             }
             goes_on = false;
+            Ok(())
         };
         if let Some(special_tokens) = &rules.special_tokens {
             for found in special_tokens.find_iter(text) {
-                count_plain(&text[start..found.start()]);
+                count_plain(&text[start..found.start()])?;
                 start = found.end();
             }
         }
-        count_plain(&text[start..]);
+        count_plain(&text[start..])
     }
 }
 
@@ -313,13 +345,20 @@ fn work(
         let size = chunk.end - chunk.start;
         match read_text(&chunk, &mut buffer) {
             Ok(text) => {
-                tally.count(rules, text, chunk.start > 0);
+                let counted = tally.count(rules, text, chunk.start > 0);
                 progress.bytes_done.fetch_add(size, Relaxed);
-                if !tally.keep_below_ceiling() {
+                if let Err(error) = counted {
+                    tally.error = Some(error.into());
+                }
+                if tally.error.is_some() || !tally.keep_below_ceiling() {
                     progress.n_wanted.store(0, Relaxed);
                 }
             }
-            Err(failure) => {
+            Err(Unread::NoMemory(error)) => {
+                tally.error = Some(error.into());
+                progress.n_wanted.store(0, Relaxed);
+            }
+            Err(Unread::Failed(failure)) => {
                 progress.n_wanted.fetch_min(number as u64, Relaxed);
                 if tally.failure.is_none_or(|(earlier, _)| number < earlier) {
                     tally.failure = Some((number, failure));
@@ -329,12 +368,25 @@ fn work(
     }
 }
 
-fn read_text<'b>(chunk: &Chunk, buffer: &'b mut Vec<u8>) -> Result<&'b str, ChunkFailure> {
+enum Unread {
+    Failed(ChunkFailure),
+    NoMemory(NoMemory),
+}
+
+impl From<ChunkFailure> for Unread {
+    fn from(failure: ChunkFailure) -> Unread {
+        Unread::Failed(failure)
+    }
+}
+
+fn read_text<'b>(chunk: &Chunk, buffer: &'b mut Vec<u8>) -> Result<&'b str, Unread> {
     let size = usize::try_from(chunk.end - chunk.start).map_err(|_| ChunkFailure::Unreadable)?;
     if buffer.len() < size {
+        let reserved = buffer.try_reserve(size - buffer.len());
+        reserved.map_err(|error| Unread::NoMemory(error.into()))?;
         buffer.resize(size, 0);
     }
     let bytes = &mut buffer[..size];
     (chunk.file.read_exact_at(bytes, chunk.start)).map_err(|_| ChunkFailure::Unreadable)?;
-    from_utf8(bytes).map_err(|error| ChunkFailure::NotUtf8(error.valid_up_to() as u64))
+    from_utf8(bytes).map_err(|error| ChunkFailure::NotUtf8(error.valid_up_to() as u64).into())
 }

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::counted_words::{CountedWords, push_number};
+use crate::mem::growth::NoMemory;
 
 const BUFFER_BYTES: usize = 1 << 16;
 
@@ -77,11 +78,8 @@ pub(super) fn sum_runs(runs: Vec<File>) -> io::Result<CountedWords> {
         size += run.metadata()?.len();
     }
     // What is not written to takes no memory, and the rest is given back.
-    let mut words = CountedWords::with_capacity(usize::try_from(size).unwrap_or(0));
-    merge_runs(runs, |word, count| {
-        words.push(word, count);
-        Ok(())
-    })?;
+    let mut words = CountedWords::with_room(usize::try_from(size).unwrap_or(0))?;
+    merge_runs(runs, |word, count| Ok(words.push(word, count)?))?;
     words.shrink();
     Ok(words)
 }
@@ -138,6 +136,9 @@ impl RunHead {
         }
         let len = read_number(&mut self.rest)?;
         self.word.clear();
+        self.word
+            .try_reserve(len as usize)
+            .map_err(NoMemory::from)?;
         self.word.resize(len as usize, 0);
         self.rest.read_exact(&mut self.word)?;
         self.count = read_number(&mut self.rest)?;

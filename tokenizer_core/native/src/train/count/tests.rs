@@ -74,7 +74,7 @@ fn count_in_chunks(
     ceiling: Option<Ceiling>,
 ) -> Result<Counted, CountError> {
     let rules = CountingRules::new(Scanner::Gpt2, special_tokens).expect("few tokens");
-    let mut counter = Counter::new(rules, n_threads, ceiling);
+    let mut counter = Counter::new(rules, n_threads, ceiling).unwrap();
     for ends in cuts.windows(2) {
         let (start, end, file) = (ends[0], ends[1], Arc::clone(file));
         if !counter.submit(Chunk { file, start, end }) {
@@ -135,7 +135,7 @@ fn a_folder_that_cannot_be_used_is_an_error() {
 
 #[test]
 fn a_table_comes_back_from_the_disk_as_it_was() {
-    let (mut table, mut expected) = (WordTable::new(), Counts::new());
+    let (mut table, mut expected) = (WordTable::new().unwrap(), Counts::new());
     let mut runs = Vec::new();
     for i in 0..9_000_usize {
         // Short and long words, with zeros in them, and counts of one and of many bytes.
@@ -159,7 +159,7 @@ fn a_table_comes_back_from_the_disk_as_it_was() {
 
 #[test]
 fn a_table_counts_words_of_any_length_and_any_count() {
-    let mut tables = [WordTable::new(), WordTable::new()];
+    let mut tables = [WordTable::new().unwrap(), WordTable::new().unwrap()];
     let mut expected = Counts::new();
     for i in 0..40_000_usize {
         let word = vec![(i % 3) as u8; i % 97 + 1];
@@ -173,9 +173,9 @@ fn a_table_counts_words_of_any_length_and_any_count() {
         *expected.entry(word).or_default() += count;
     }
     let [mut first, second] = tables;
-    first.add_all(&second);
+    first.add_all(&second).unwrap();
     assert_eq!(first.len(), expected.len());
-    assert_eq!(to_map(&first.into_words()), expected);
+    assert_eq!(to_map(&first.into_words().unwrap()), expected);
 }
 
 #[test]
@@ -203,13 +203,13 @@ fn the_first_broken_chunk_is_told_of() {
 fn of_two_failures_the_first_is_kept() {
     let failed = |number| Tally {
         failure: Some((number, ChunkFailure::Unreadable)),
-        ..Tally::new(None)
+        ..Tally::new(None).unwrap()
     };
     for (first, second) in [(3, 8), (8, 3)] {
         let mut tally = failed(first);
         tally.join(failed(second));
         assert_eq!(tally.failure, Some((3, ChunkFailure::Unreadable)));
-        tally.join(Tally::new(None));
+        tally.join(Tally::new(None).unwrap());
         assert!(tally.failure.is_some());
     }
 }
@@ -218,7 +218,7 @@ fn of_two_failures_the_first_is_kept() {
 fn a_counter_that_is_dropped_ends_its_threads() {
     let file = temporary_file("dropped", &[b'a'; 100]);
     let rules = CountingRules::new(Scanner::Gpt2, &[]).expect("none");
-    let mut counter = Counter::new(rules, 3, None);
+    let mut counter = Counter::new(rules, 3, None).unwrap();
     for _ in 0..50 {
         let file = Arc::clone(&file);
         assert!(counter.submit(Chunk {
@@ -238,7 +238,7 @@ fn numbers_of_all_sizes_are_packed() {
         .flat_map(|bit| [1 << bit, (1 << bit) + 1, u64::MAX >> bit])
         .collect();
     for &count in &counts {
-        words.push(b"w", count);
+        words.push(b"w", count).unwrap();
     }
     assert_eq!(
         words.iter().map(|(_, count)| count).collect::<Vec<_>>(),

@@ -7,8 +7,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::counted_words::{CountedWords, push_number, read_number};
+use super::counted_words::{CountedWords, LONGEST_NUMBER, push_number, read_number};
 use super::sorted_runs::write_run;
+use crate::mem::growth::{NoMemory, filled};
 use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
 use crate::split::Scanner;
@@ -62,13 +63,13 @@ impl WordTable {
     /// An empty table with its own hash keys: the order of slots in one table is random in another.
     /// (With the same keys, adding a table to one half as large fills the beginning of that first,
     /// and probing there becomes quadratic.)
-    pub(super) fn new() -> WordTable {
-        WordTable {
+    pub(super) fn new() -> Result<WordTable, NoMemory> {
+        Ok(WordTable {
             hash_keys: HashKeys::random(),
-            slots: vec![EMPTY; FIRST_SLOTS],
+            slots: filled(EMPTY, FIRST_SLOTS)?,
             n_words: 0,
             text: Vec::new(),
-        }
+        })
     }
 
     /// Distinct words.
@@ -83,7 +84,8 @@ impl WordTable {
 
     /// All words and counts as a sorted run; the table is empty after.
     pub(super) fn spill(&mut self, folder: &Path) -> io::Result<File> {
-        let mut taken: Vec<Slot> = std::mem::replace(&mut self.slots, vec![EMPTY; FIRST_SLOTS]);
+        let empty = filled(EMPTY, FIRST_SLOTS)?;
+        let mut taken: Vec<Slot> = std::mem::replace(&mut self.slots, empty);
         taken.retain(|slot| slot.count > 0);
         let text = std::mem::take(&mut self.text);
         self.n_words = 0;
@@ -100,11 +102,14 @@ impl WordTable {
     }
 
     /// Counts every pre-token of `text`.
-    pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) {
+    pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) -> Result<(), NoMemory> {
         let bytes = text.as_bytes();
         let mut pending = [([0; 2], 0); PENDING];
-        let (mut n_pending, mut start) = (0, 0);
+        let (mut n_pending, mut start, mut counted) = (0, 0, Ok(()));
         scanner.for_each(text, |word| {
+            if counted.is_err() {
+                return;
+            }
             if word.len() <= LONGEST_SHORT {
                 let key = short_key(bytes, start, word.len());
                 let hash = hash_short(self.hash_keys, key);
@@ -112,15 +117,16 @@ impl WordTable {
                 pending[n_pending] = (key, hash);
                 n_pending += 1;
                 if n_pending == PENDING {
-                    self.add_short_words(&pending);
+                    counted = self.add_short_words(&pending);
                     n_pending = 0;
                 }
             } else {
-                self.add_long_word(word, self.hash_keys.of_bytes(word), 1);
+                counted = self.add_long_word(word, self.hash_keys.of_bytes(word), 1);
             }
             start += word.len();
         });
-        self.add_short_words(&pending[..n_pending]);
+        counted?;
+        self.add_short_words(&pending[..n_pending])
     }
 
     /// Counts one word `count` times.
@@ -128,28 +134,30 @@ impl WordTable {
     pub(super) fn add(&mut self, word: &[u8], count: u64) {
         if word.len() <= LONGEST_SHORT {
             let key = short_key(word, 0, word.len());
-            self.reserve(1);
+            self.reserve(1).unwrap();
             self.add_short_word(key, hash_short(self.hash_keys, key), count);
         } else {
-            self.add_long_word(word, self.hash_keys.of_bytes(word), count);
+            let added = self.add_long_word(word, self.hash_keys.of_bytes(word), count);
+            added.unwrap();
         }
     }
 
     /// Adds the counts of another table.
-    pub(super) fn add_all(&mut self, other: &WordTable) {
+    pub(super) fn add_all(&mut self, other: &WordTable) -> Result<(), NoMemory> {
         for slot in other.slots.iter().filter(|slot| slot.count > 0) {
             if slot.key[1] & IS_LONG == 0 {
-                self.reserve(1);
+                self.reserve(1)?;
                 self.add_short_word(slot.key, hash_short(self.hash_keys, slot.key), slot.count);
             } else {
                 let word = other.long_word(slot);
-                self.add_long_word(word, self.hash_keys.of_bytes(word), slot.count);
+                self.add_long_word(word, self.hash_keys.of_bytes(word), slot.count)?;
             }
         }
+        Ok(())
     }
 
     /// The words and counts, without what only the counting needed.
-    pub(super) fn into_words(self) -> CountedWords {
+    pub(super) fn into_words(self) -> Result<CountedWords, NoMemory> {
         let taken = || self.slots.iter().filter(|slot| slot.count > 0);
         let size = taken().map(|slot| {
             let short = (slot.key[1] >> 56) as usize;
@@ -161,18 +169,19 @@ impl WordTable {
             }
         });
         let size = size.sum::<usize>() + self.text.len();
-        let mut words = CountedWords::with_capacity(size + size / 64);
+        let mut words = CountedWords::with_room(size + size / 64)?;
         for slot in taken() {
-            words.push(slot.word(&self.text, &mut [0; 16]), slot.count);
+            words.push(slot.word(&self.text, &mut [0; 16]), slot.count)?;
         }
-        words
+        Ok(words)
     }
 
-    fn add_short_words(&mut self, pending: &[([u64; 2], u64)]) {
-        self.reserve(pending.len());
+    fn add_short_words(&mut self, pending: &[([u64; 2], u64)]) -> Result<(), NoMemory> {
+        self.reserve(pending.len())?;
         for &(key, hash) in pending {
             self.add_short_word(key, hash, 1);
         }
+        Ok(())
     }
 
     /// There is room for it.
@@ -195,8 +204,8 @@ impl WordTable {
         }
     }
 
-    fn add_long_word(&mut self, word: &[u8], hash: u64, count: u64) {
-        self.reserve(1);
+    fn add_long_word(&mut self, word: &[u8], hash: u64, count: u64) -> Result<(), NoMemory> {
+        self.reserve(1)?;
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
@@ -206,15 +215,17 @@ impl WordTable {
             }
             if slot.key[1] & IS_LONG != 0 && slot.key[0] == hash && self.long_word(&slot) == word {
                 self.slots[at].count += count;
-                return;
+                return Ok(());
             }
             at = (at + 1) & mask;
         }
+        self.text.try_reserve(word.len() + LONGEST_NUMBER)?;
         let key = [hash, IS_LONG | self.text.len() as u64];
         self.slots[at] = Slot { key, count };
         self.n_words += 1;
         push_number(&mut self.text, word.len() as u64);
         self.text.extend_from_slice(word);
+        Ok(())
     }
 
     fn long_word(&self, slot: &Slot) -> &[u8] {
@@ -222,16 +233,17 @@ impl WordTable {
     }
 
     #[inline(always)]
-    fn reserve(&mut self, n_more: usize) {
+    fn reserve(&mut self, n_more: usize) -> Result<(), NoMemory> {
         if (self.n_words + n_more) * 4 > self.slots.len() * 3 {
-            self.grow();
+            self.grow()?;
         }
+        Ok(())
     }
 
     #[cold]
-    fn grow(&mut self) {
+    fn grow(&mut self) -> Result<(), NoMemory> {
         let size = self.slots.len() * 2;
-        let slots = std::mem::replace(&mut self.slots, vec![EMPTY; size]);
+        let slots = std::mem::replace(&mut self.slots, filled(EMPTY, size)?);
         for slot in slots.into_iter().filter(|slot| slot.count > 0) {
             let is_long = slot.key[1] & IS_LONG != 0;
             let hash = if is_long {
@@ -245,6 +257,7 @@ impl WordTable {
             }
             self.slots[at] = slot;
         }
+        Ok(())
     }
 
     #[inline(always)]

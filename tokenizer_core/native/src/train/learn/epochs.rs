@@ -9,44 +9,45 @@ use super::pair_queue::{Pair, PairQueue};
 use super::symbols::Unsigned;
 use super::ties::TieOrder;
 use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning};
+use crate::mem::growth::{Grow, NoMemory, collected, filled, with_room};
 
 /// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
 const MAX_BUCKETS: usize = 1 << 22;
 const NO_NUMBER: u32 = u32::MAX;
 
 impl<S: Unsigned, P: Unsigned> Learner<S, P> {
-    pub(super) fn new<'a, W>(words: W, rules: &Rules, tuning: Tuning) -> Self
+    pub(super) fn new<'a, W>(words: W, rules: &Rules, tuning: Tuning) -> Result<Self, NoMemory>
     where
         W: Iterator<Item = (&'a [u8], u64)> + Clone,
     {
         let mut order = TieOrder::new(rules.tie_break);
         for &(left, right) in &rules.first_merges {
-            order.push(left as usize, right as usize);
+            order.push(left as usize, right as usize)?;
         }
         let n_symbols = order.keys.len();
-        let first_merges = FirstMerges::new(&rules.first_merges);
+        let first_merges = FirstMerges::new(&rules.first_merges)?;
         let mut split = Vec::new();
         // Where the words of each count begin: counts fall along the arena.
         let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
         let mut n_tokens = 0;
         for (word, count) in words.clone() {
-            first_merges.apply(word, &mut split);
+            first_merges.apply(word, &mut split)?;
             n_tokens += split.len() as u64 * count;
             if split.len() > 1 {
                 *sizes.entry(count).or_default() += split.len() + 1;
             }
         }
         let mut end = 1;
-        let mut groups = Vec::with_capacity(sizes.len());
+        let mut groups = with_room(sizes.len())?;
         for (&count, size) in sizes.iter_mut().rev() {
             let start = end;
             end += *size;
             groups.push(Group { end, count });
             *size = start;
         }
-        let mut symbols = vec![Self::boundary(); end];
+        let mut symbols = filled(Self::boundary(), end)?;
         for (word, count) in words {
-            first_merges.apply(word, &mut split);
+            first_merges.apply(word, &mut split)?;
             if split.len() > 1 {
                 let next = sizes.get_mut(&count).expect("counted above");
                 for (position, &symbol) in symbols[*next..].iter_mut().zip(&split) {
@@ -55,43 +56,48 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                 *next += split.len() + 1;
             }
         }
-        Learner {
+        Ok(Learner {
             tuning,
             order,
             symbols,
             groups,
-            spans: vec![P::of(1); n_symbols],
+            spans: filled(P::of(1), n_symbols)?,
             n_tokens,
             min_frequency: rules.min_frequency.max(1),
             max_token_length: rules.max_token_length,
             threshold: 0,
             pairs: Vec::new(),
             positions: Vec::new(),
-            table: PairNumbers::new(),
+            table: PairNumbers::new()?,
             queue: PairQueue::default(),
-            before: vec![NO_NEIGHBOUR; n_symbols],
-            after: vec![NO_NEIGHBOUR; n_symbols],
+            before: filled(NO_NEIGHBOUR, n_symbols)?,
+            after: filled(NO_NEIGHBOUR, n_symbols)?,
             seen_before: Vec::new(),
             seen_after: Vec::new(),
             hits: Vec::new(),
-        }
+        })
     }
 
     /// Calls `visit(position, left, right, count)` for every pair of the compacted arena.
     #[inline(always)]
-    fn for_each_pair(symbols: &[S], groups: &[Group], mut visit: impl FnMut(usize, S, S, u64)) {
+    fn for_each_pair(
+        symbols: &[S],
+        groups: &[Group],
+        mut visit: impl FnMut(usize, S, S, u64) -> Result<(), NoMemory>,
+    ) -> Result<(), NoMemory> {
         let mut position = 1;
         for group in groups {
             let mut left = Self::boundary();
             while position < group.end {
                 let right = symbols[position];
                 if left != Self::boundary() && right != Self::boundary() {
-                    visit(position - 1, left, right, group.count);
+                    visit(position - 1, left, right, group.count)?;
                 }
                 left = right;
                 position += 1;
             }
         }
+        Ok(())
     }
 
     fn choose_threshold(&self, highest: u64) -> u64 {
@@ -101,16 +107,16 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         (highest / self.tuning.threshold_divisor.max(2)).max(self.min_frequency)
     }
 
-    pub(super) fn begin_next_epoch(&mut self, n_left: usize) {
+    pub(super) fn begin_next_epoch(&mut self, n_left: usize) -> Result<(), NoMemory> {
         self.pairs = Vec::new();
         self.positions = Vec::new();
-        self.table = PairNumbers::new();
+        self.table = PairNumbers::new()?;
         self.queue.clear();
         self.compact();
         // Every pair that had reached the old threshold was merged, or has fallen below it.
         let highest = self.threshold - 1;
         self.threshold = self.choose_threshold(highest);
-        self.list_pairs(highest, n_left);
+        self.list_pairs(highest, n_left)
     }
 
     /// Moves the symbols together: each covers one position again, and words of one are dropped.
@@ -144,48 +150,50 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     }
 
     /// Finds the pairs that reach the threshold, with their counts and positions, and queues them.
-    pub(super) fn list_pairs(&mut self, highest: u64, n_left: usize) {
+    pub(super) fn list_pairs(&mut self, highest: u64, n_left: usize) -> Result<(), NoMemory> {
         if self.spans.len().pow(2) <= self.tuning.dense_pairs {
-            self.list_pairs_by_square();
+            self.list_pairs_by_square()?;
         } else {
-            self.list_pairs_by_sketch(highest, n_left);
+            self.list_pairs_by_sketch(highest, n_left)?;
         }
-        for (number, pair) in self.pairs.iter().enumerate() {
-            self.table
-                .get_or_insert(key_of(pair.left, pair.right), number as u32);
-            self.queue.add(number as u32, pair, &self.order);
+        for (number, pair) in (0..).zip(&self.pairs) {
+            let key = key_of(pair.left, pair.right);
+            self.table.get_or_insert(key, number)?;
+            self.queue.add(number, pair, &self.order)?;
         }
+        Ok(())
     }
 
     /// With few symbols all pairs have a position in a square.
-    fn list_pairs_by_square(&mut self) {
+    fn list_pairs_by_square(&mut self) -> Result<(), NoMemory> {
         let side = self.spans.len();
-        let mut sums = vec![(0_u64, 0_u64); side * side];
+        let mut sums = filled((0_u64, 0_u64), side * side)?;
         Self::for_each_pair(&self.symbols, &self.groups, |_, left, right, count| {
             let sum = &mut sums[left.get() * side + right.get()];
             sum.0 += count;
             sum.1 += 1;
-        });
+            Ok(())
+        })?;
         if self.threshold == 0 {
             let highest = sums.iter().map(|sum| sum.0).max().unwrap_or(0);
             self.threshold = self.choose_threshold(highest);
         }
-        let mut numbers = vec![NO_NUMBER; side * side];
+        let mut numbers = filled(NO_NUMBER, side * side)?;
         for (code, &(count, len)) in sums.iter().enumerate() {
             let (left, right) = (S::of(code / side), S::of(code % side));
             if len > 0 && count >= self.threshold && self.may_be_merged(left, right) {
                 numbers[code] = self.pairs.len() as u32;
-                self.pairs.push(Pair {
+                self.pairs.try_push(Pair {
                     count,
                     start: 0,
                     len,
                     left,
                     right,
-                });
+                })?;
             }
         }
         drop(sums);
-        let mut ends = lay_out_lists(&mut self.pairs, &mut self.positions);
+        let mut ends = lay_out_lists(&mut self.pairs, &mut self.positions)?;
         let positions = &mut self.positions;
         Self::for_each_pair(&self.symbols, &self.groups, |position, left, right, _| {
             let number = numbers[left.get() * side + right.get()];
@@ -194,18 +202,20 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                 positions[*end] = P::of(position);
                 *end += 1;
             }
-        });
+            Ok(())
+        })
     }
 
     /// With many symbols most pairs are ruled out before they need an entry of their own: sums
     /// over hash buckets bound the counts of the pairs in them from above.
-    fn list_pairs_by_sketch(&mut self, highest: u64, n_left: usize) {
+    fn list_pairs_by_sketch(&mut self, highest: u64, n_left: usize) -> Result<(), NoMemory> {
         let n_buckets = self.symbols.len().next_power_of_two().min(MAX_BUCKETS);
-        let mut sketch = vec![0_u32; n_buckets];
+        let mut sketch = filled(0_u32, n_buckets)?;
         Self::for_each_pair(&self.symbols, &self.groups, |_, left, right, count| {
             let sum = &mut sketch[bucket_of(key_of(left, right), n_buckets)];
             *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        });
+            Ok(())
+        })?;
         if self.threshold == 0 {
             // The first epoch, after many merges that were given. The sums bound the counts.
             let highest = sketch.iter().max().map_or(0, |&sum| u64::from(sum));
@@ -215,7 +225,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             let enough_pairs = n_left * self.tuning.pairs_per_merge + self.tuning.min_pairs;
             self.threshold = self
                 .threshold
-                .max(threshold_for(enough_pairs, highest, &sketch));
+                .max(threshold_for(enough_pairs, highest, &sketch)?);
         }
         let enough = u32::try_from(self.threshold).unwrap_or(u32::MAX);
         let mut found: Vec<(P, u32)> = Vec::new();
@@ -228,27 +238,27 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                 let key = key_of(left, right);
                 let is_rare = sketch[bucket_of(key, n_buckets)] < enough;
                 if is_rare || !order.fits(left.get(), right.get(), longest) {
-                    return;
+                    return Ok(());
                 }
-                let number = table.get_or_insert(key, pairs.len() as u32);
+                let number = table.get_or_insert(key, pairs.len() as u32)?;
                 if number as usize == pairs.len() {
-                    pairs.push(Pair {
+                    pairs.try_push(Pair {
                         count: 0,
                         start: 0,
                         len: 0,
                         left,
                         right,
-                    });
+                    })?;
                 }
                 let pair = &mut pairs[number as usize];
                 pair.count += count;
                 pair.len += 1;
-                found.push((P::of(position), number));
+                found.try_push((P::of(position), number))
             },
-        );
+        )?;
         drop(sketch);
-        self.table = PairNumbers::new();
-        let mut numbers = vec![NO_NUMBER; self.pairs.len()];
+        self.table = PairNumbers::new()?;
+        let mut numbers = filled(NO_NUMBER, self.pairs.len())?;
         let (mut old, mut kept) = (0, 0);
         let threshold = self.threshold;
         self.pairs.retain(|pair| {
@@ -260,7 +270,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             old += 1;
             keep
         });
-        let mut ends = lay_out_lists(&mut self.pairs, &mut self.positions);
+        let mut ends = lay_out_lists(&mut self.pairs, &mut self.positions)?;
         for (position, number) in found {
             let number = numbers[number as usize];
             if number != NO_NUMBER {
@@ -269,26 +279,30 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                 *end += 1;
             }
         }
+        Ok(())
     }
 }
 
 /// Gives each pair its part of `positions`; returns where the parts begin.
-fn lay_out_lists<S, P: Unsigned>(pairs: &mut [Pair<S>], positions: &mut Vec<P>) -> Vec<usize> {
+fn lay_out_lists<S, P: Unsigned>(
+    pairs: &mut [Pair<S>],
+    positions: &mut Vec<P>,
+) -> Result<Vec<usize>, NoMemory> {
     let mut end = 0;
     let starts = pairs.iter_mut().map(|pair| {
         pair.start = end;
         end += pair.len;
         pair.start as usize
     });
-    let starts = starts.collect();
-    *positions = vec![P::of(0); end as usize];
-    starts
+    let starts = collected(starts)?;
+    *positions = filled(P::of(0), end as usize)?;
+    Ok(starts)
 }
 
 /// The lowest threshold, up to `highest`, that no more than about `n_pairs` reach.
-fn threshold_for(n_pairs: usize, highest: u64, sketch: &[u32]) -> u64 {
+fn threshold_for(n_pairs: usize, highest: u64, sketch: &[u32]) -> Result<u64, NoMemory> {
     let last = usize::try_from(highest).unwrap_or(usize::MAX).min(1 << 16);
-    let mut sizes = vec![0_usize; last + 1];
+    let mut sizes = filled(0_usize, last + 1)?;
     for &sum in sketch {
         sizes[last.min(sum as usize)] += 1;
     }
@@ -296,10 +310,10 @@ fn threshold_for(n_pairs: usize, highest: u64, sketch: &[u32]) -> u64 {
     for threshold in (1..last).rev() {
         reached += sizes[threshold + 1];
         if reached + sizes[threshold] > n_pairs {
-            return threshold as u64 + 1;
+            return Ok(threshold as u64 + 1);
         }
     }
-    1
+    Ok(1)
 }
 
 #[inline(always)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::symbols::N_BYTES;
+use crate::mem::growth::NoMemory;
 
 /// Pairs of symbols with their ranks; the product of the pair of rank `k` is symbol `256 + k`.
 pub(super) struct FirstMerges {
@@ -10,10 +11,11 @@ pub(super) struct FirstMerges {
 }
 
 impl FirstMerges {
-    pub(super) fn new(merges: &[(u32, u32)]) -> FirstMerges {
-        FirstMerges {
-            ranks: merges.iter().copied().zip(0..).collect(),
-        }
+    pub(super) fn new(merges: &[(u32, u32)]) -> Result<FirstMerges, NoMemory> {
+        let mut ranks = HashMap::new();
+        ranks.try_reserve(merges.len())?;
+        ranks.extend(merges.iter().copied().zip(0..));
+        Ok(FirstMerges { ranks })
     }
 
     /// Replaces `symbols` by those of `word` after all given merges.
@@ -21,11 +23,12 @@ impl FirstMerges {
     /// The pair of the lowest rank in the word is merged at all its positions, left to right, then
     /// the next one: as no merge makes a pair of a lower rank, this equals applying each merge in
     /// order.
-    pub(super) fn apply(&self, word: &[u8], symbols: &mut Vec<u32>) {
+    pub(super) fn apply(&self, word: &[u8], symbols: &mut Vec<u32>) -> Result<(), NoMemory> {
         symbols.clear();
+        symbols.try_reserve(word.len())?;
         symbols.extend(word.iter().copied().map(u32::from));
         if self.ranks.is_empty() {
-            return;
+            return Ok(());
         }
         let rank_of = |pair: &[u32]| self.ranks.get(&(pair[0], pair[1])).copied();
         while let Some(rank) = symbols.windows(2).filter_map(rank_of).min() {
@@ -43,5 +46,6 @@ impl FirstMerges {
             }
             symbols.truncate(write);
         }
+        Ok(())
     }
 }

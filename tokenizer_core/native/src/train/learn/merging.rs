@@ -4,6 +4,7 @@ use super::pair_numbers::key_of;
 use super::pair_queue::Pair;
 use super::symbols::Unsigned;
 use super::{Group, Hit, Learner, NO_NEIGHBOUR, Neighbour};
+use crate::mem::growth::{Grow, NoMemory};
 use crate::mem::prefetch::prefetch;
 
 const NOWHERE: u64 = u64::MAX;
@@ -11,16 +12,17 @@ const NOWHERE: u64 = u64::MAX;
 const PREFETCH_DISTANCE: usize = 16;
 
 impl<S: Unsigned, P: Unsigned> Learner<S, P> {
-    pub(super) fn merge(&mut self, index: u32) {
+    pub(super) fn merge(&mut self, index: u32) -> Result<(), NoMemory> {
         let pair = self.pairs[index as usize];
         self.pairs[index as usize].count = 0;
-        let product = S::of(self.order.push(pair.left.get(), pair.right.get()));
+        let product = S::of(self.order.push(pair.left.get(), pair.right.get())?);
         let span = self.spans[pair.left.get()].get() + self.spans[pair.right.get()].get();
-        self.spans.push(P::of(span));
-        self.before.push(NO_NEIGHBOUR);
-        self.after.push(NO_NEIGHBOUR);
-        self.replace(&pair, product);
-        let more = self.add_pairs_before(pair.left, product) | self.add_pairs_after(&pair, product);
+        self.spans.try_push(P::of(span))?;
+        self.before.try_push(NO_NEIGHBOUR)?;
+        self.after.try_push(NO_NEIGHBOUR)?;
+        self.replace(&pair, product)?;
+        let more =
+            self.add_pairs_before(pair.left, product)? | self.add_pairs_after(&pair, product)?;
         if more {
             self.write_positions();
         }
@@ -31,10 +33,11 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             self.after[symbol.get()] = NO_NEIGHBOUR;
         }
         self.hits.clear();
+        Ok(())
     }
 
     /// Writes `product` over every occurrence of `pair`, left to right, and notes what it touches.
-    fn replace(&mut self, pair: &Pair<S>, product: S) {
+    fn replace(&mut self, pair: &Pair<S>, product: S) -> Result<(), NoMemory> {
         let left_span = self.spans[pair.left.get()].get();
         let right_span = self.spans[pair.right.get()].get();
         let span = left_span + right_span;
@@ -59,17 +62,24 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             self.symbols[position] = product;
             self.symbols[position + span - 1] = product;
             if let Some(previous) = previous {
-                self.note(previous, span, product, &mut group);
+                self.note(previous, span, product, &mut group)?;
             }
             previous = Some(position);
         }
         if let Some(previous) = previous {
-            self.note(previous, span, product, &mut group);
+            self.note(previous, span, product, &mut group)?;
         }
+        Ok(())
     }
 
     #[inline(always)]
-    fn note(&mut self, position: usize, span: usize, product: S, group: &mut usize) {
+    fn note(
+        &mut self,
+        position: usize,
+        span: usize,
+        product: S,
+        group: &mut usize,
+    ) -> Result<(), NoMemory> {
         if position >= self.groups[*group].end {
             *group = find_group(&self.groups, *group, position);
         }
@@ -83,7 +93,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         if left != Self::boundary() {
             let neighbour = &mut self.before[left.get()];
             if neighbour.cursor == 0 {
-                self.seen_before.push(left);
+                self.seen_before.try_push(left)?;
             }
             neighbour.count += count;
             neighbour.cursor += 1;
@@ -91,32 +101,32 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         if right != Self::boundary() {
             let neighbour = &mut self.after[right.get()];
             if neighbour.cursor == 0 {
-                self.seen_after.push(right);
+                self.seen_after.try_push(right)?;
             }
             neighbour.count += count;
             neighbour.cursor += 1;
         }
-        self.hits.push(Hit {
+        self.hits.try_push(Hit {
             position: P::of(position),
             left,
             right,
-        });
+        })
     }
 
-    fn add_pairs_before(&mut self, merged_left: S, product: S) -> bool {
+    fn add_pairs_before(&mut self, merged_left: S, product: S) -> Result<bool, NoMemory> {
         let mut any = false;
         for i in 0..self.seen_before.len() {
             let symbol = self.seen_before[i];
             let neighbour = self.before[symbol.get()];
             self.lower(key_of(symbol, merged_left), neighbour.count);
-            let start = self.add_pair(symbol, product, neighbour);
+            let start = self.add_pair(symbol, product, neighbour)?;
             any |= start != NOWHERE;
             self.before[symbol.get()].cursor = start;
         }
-        any
+        Ok(any)
     }
 
-    fn add_pairs_after(&mut self, merged: &Pair<S>, product: S) -> bool {
+    fn add_pairs_after(&mut self, merged: &Pair<S>, product: S) -> Result<bool, NoMemory> {
         let mut any = false;
         for i in 0..self.seen_after.len() {
             let symbol = self.seen_after[i];
@@ -128,11 +138,11 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                 symbol
             };
             self.lower(key_of(merged.right, stood), neighbour.count);
-            let start = self.add_pair(product, symbol, neighbour);
+            let start = self.add_pair(product, symbol, neighbour)?;
             any |= start != NOWHERE;
             self.after[symbol.get()].cursor = start;
         }
-        any
+        Ok(any)
     }
 
     fn lower(&mut self, key: u64, by: u64) {
@@ -150,12 +160,13 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
 
     /// Adds a pair if it reaches the threshold and may be merged; where its positions begin, or
     /// NOWHERE.
-    fn add_pair(&mut self, left: S, right: S, neighbour: Neighbour) -> u64 {
+    fn add_pair(&mut self, left: S, right: S, neighbour: Neighbour) -> Result<u64, NoMemory> {
         if neighbour.count < self.threshold || !self.may_be_merged(left, right) {
-            return NOWHERE;
+            return Ok(NOWHERE);
         }
         let start = self.positions.len() as u64;
         let len = neighbour.cursor;
+        self.positions.try_reserve(len as usize)?;
         self.positions.resize((start + len) as usize, P::of(0));
         let number = self.pairs.len() as u32;
         let pair = Pair {
@@ -165,10 +176,10 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             left,
             right,
         };
-        self.table.get_or_insert(key_of(left, right), number);
-        self.queue.add(number, &pair, &self.order);
-        self.pairs.push(pair);
-        start
+        self.table.get_or_insert(key_of(left, right), number)?;
+        self.queue.add(number, &pair, &self.order)?;
+        self.pairs.try_push(pair)?;
+        Ok(start)
     }
 
     fn write_positions(&mut self) {

@@ -31,6 +31,7 @@ mod symbols;
 mod tests;
 mod ties;
 
+use crate::mem::growth::{Grow, NoMemory, collected, filled};
 use pair_numbers::PairNumbers;
 use pair_queue::{Pair, PairQueue};
 use symbols::{N_BYTES, Unsigned};
@@ -44,6 +45,13 @@ pub enum LearnError {
     Cancelled,
     /// The sum of all symbols counted does not fit 64 bits.
     CountOverflow,
+    NoMemory,
+}
+
+impl From<NoMemory> for LearnError {
+    fn from(_: NoMemory) -> LearnError {
+        LearnError::NoMemory
+    }
 }
 
 /// The rules that decide the merges, in addition to the counts.
@@ -142,16 +150,16 @@ where
     let narrow_positions = positions <= u32::MAX as usize;
     match (narrow_symbols, narrow_positions) {
         (true, true) => {
-            Learner::<u16, u32>::new(words, rules, tuning).run(rules, n_merges, after_merge)
+            Learner::<u16, u32>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
         }
         (true, false) => {
-            Learner::<u16, u64>::new(words, rules, tuning).run(rules, n_merges, after_merge)
+            Learner::<u16, u64>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
         }
         (false, true) => {
-            Learner::<u32, u32>::new(words, rules, tuning).run(rules, n_merges, after_merge)
+            Learner::<u32, u32>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
         }
         (false, false) => {
-            Learner::<u32, u64>::new(words, rules, tuning).run(rules, n_merges, after_merge)
+            Learner::<u32, u64>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
         }
     }
 }
@@ -220,23 +228,24 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         n_merges: usize,
         after_merge: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Learned, LearnError> {
-        let mut merges = rules.first_merges.clone();
-        let mut token_counts = vec![self.n_tokens];
+        let mut merges = collected(rules.first_merges.iter().copied())?;
+        let mut token_counts = filled(self.n_tokens, 1)?;
         if merges.len() < n_merges {
-            self.list_pairs(u64::MAX, n_merges - merges.len());
+            self.list_pairs(u64::MAX, n_merges - merges.len())?;
         }
         while merges.len() < n_merges {
-            let Some(index) = self.queue.pop(&self.pairs, &self.order, self.threshold) else {
+            let popped = self.queue.pop(&self.pairs, &self.order, self.threshold)?;
+            let Some(index) = popped else {
                 if self.threshold <= self.min_frequency {
                     break;
                 }
-                self.begin_next_epoch(n_merges - merges.len());
+                self.begin_next_epoch(n_merges - merges.len())?;
                 continue;
             };
             let pair = self.pairs[index as usize];
-            merges.push((pair.left.get() as u32, pair.right.get() as u32));
-            self.merge(index);
-            token_counts.push(self.n_tokens);
+            merges.try_push((pair.left.get() as u32, pair.right.get() as u32))?;
+            self.merge(index)?;
+            token_counts.try_push(self.n_tokens)?;
             if !after_merge(merges.len()) {
                 return Err(LearnError::Cancelled);
             }

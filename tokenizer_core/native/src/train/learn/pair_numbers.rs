@@ -1,6 +1,7 @@
 //! From a pair of symbols to the number of the pair.
 
 use super::symbols::Unsigned;
+use crate::mem::growth::{NoMemory, filled};
 
 /// (left, right) -> number of the pair. Open addressing; nothing is ever removed before `clear`.
 pub(super) struct PairNumbers {
@@ -23,12 +24,12 @@ pub(super) fn key_of<S: Unsigned>(left: S, right: S) -> u64 {
 }
 
 impl PairNumbers {
-    pub(super) fn new() -> Self {
-        PairNumbers {
-            keys: vec![NO_KEY; 1 << 10],
-            values: vec![0; 1 << 10],
+    pub(super) fn new() -> Result<Self, NoMemory> {
+        Ok(PairNumbers {
+            keys: filled(NO_KEY, 1 << 10)?,
+            values: filled(0, 1 << 10)?,
             len: 0,
-        }
+        })
     }
 
     #[inline(always)]
@@ -48,24 +49,25 @@ impl PairNumbers {
     }
 
     /// The value of `key`, which is `value` if there was none.
-    pub(super) fn get_or_insert(&mut self, key: u64, value: u32) -> u32 {
+    pub(super) fn get_or_insert(&mut self, key: u64, value: u32) -> Result<u32, NoMemory> {
         let slot = self.slot_of(key);
         if self.keys[slot] == key {
-            return self.values[slot];
+            return Ok(self.values[slot]);
         }
         self.keys[slot] = key;
         self.values[slot] = value;
         self.len += 1;
         if self.len * 2 > self.keys.len() {
-            self.grow();
+            self.grow()?;
         }
-        value
+        Ok(value)
     }
 
-    fn grow(&mut self) {
+    fn grow(&mut self) -> Result<(), NoMemory> {
         let size = self.keys.len() * 2;
-        let keys = std::mem::replace(&mut self.keys, vec![NO_KEY; size]);
-        let values = std::mem::replace(&mut self.values, vec![0; size]);
+        let (keys, values) = (filled(NO_KEY, size)?, filled(0, size)?);
+        let keys = std::mem::replace(&mut self.keys, keys);
+        let values = std::mem::replace(&mut self.values, values);
         for (key, value) in keys.into_iter().zip(values) {
             if key != NO_KEY {
                 let slot = self.slot_of(key);
@@ -73,5 +75,6 @@ impl PairNumbers {
                 self.values[slot] = value;
             }
         }
+        Ok(())
     }
 }

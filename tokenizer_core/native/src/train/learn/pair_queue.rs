@@ -6,6 +6,7 @@ use std::collections::binary_heap::PeekMut;
 
 use super::symbols::Unsigned;
 use super::ties::{TieOrder, Tied};
+use crate::mem::growth::{Grow, NoMemory};
 
 /// A pair that reached the threshold when it arose. `count` is 0 once it is merged.
 #[derive(Clone, Copy)]
@@ -36,13 +37,25 @@ impl PairQueue {
         self.open_count = 0;
     }
 
-    pub(super) fn add<S: Unsigned>(&mut self, index: u32, pair: &Pair<S>, order: &TieOrder) {
+    pub(super) fn add<S: Unsigned>(
+        &mut self,
+        index: u32,
+        pair: &Pair<S>,
+        order: &TieOrder,
+    ) -> Result<(), NoMemory> {
         if pair.count == self.open_count {
-            self.open.push(tied(index, pair, order));
+            self.open.try_push(tied(index, pair, order))?;
             sift_up(&mut self.open, order);
+            Ok(())
         } else {
-            self.waiting.push((pair.count, index));
+            self.wait(pair.count, index)
         }
+    }
+
+    fn wait(&mut self, count: u64, index: u32) -> Result<(), NoMemory> {
+        self.waiting.try_reserve(1)?;
+        self.waiting.push((count, index));
+        Ok(())
     }
 
     /// The pair to merge next, or None without one of count `threshold` or more.
@@ -51,18 +64,20 @@ impl PairQueue {
         pairs: &[Pair<S>],
         order: &TieOrder,
         threshold: u64,
-    ) -> Option<u32> {
+    ) -> Result<Option<u32>, NoMemory> {
         loop {
             while let Some(index) = pop_greatest(&mut self.open, order) {
                 let count = pairs[index as usize].count;
                 if count == self.open_count {
-                    return Some(index);
+                    return Ok(Some(index));
                 }
                 if count >= threshold {
-                    self.waiting.push((count, index));
+                    self.wait(count, index)?;
                 }
             }
-            let &(highest, _) = self.waiting.peek()?;
+            let Some(&(highest, _)) = self.waiting.peek() else {
+                return Ok(None);
+            };
             self.open_count = highest;
             while let Some(mut top) = self.waiting.peek_mut() {
                 if top.0 != highest {
@@ -76,7 +91,7 @@ impl PairQueue {
                 }
                 PeekMut::pop(top);
                 if pair.count == highest {
-                    self.open.push(tied(index, pair, order));
+                    self.open.try_push(tied(index, pair, order))?;
                 }
             }
             for position in (0..self.open.len() / 2).rev() {

@@ -142,7 +142,8 @@ impl Random {
             for _ in 0..self.below(6) {
                 let (word, _) = &words[self.below(words.len() as u64) as usize];
                 let mut symbols = Vec::new();
-                FirstMerges::new(&rules.first_merges).apply(word, &mut symbols);
+                let given = FirstMerges::new(&rules.first_merges).unwrap();
+                given.apply(word, &mut symbols).unwrap();
                 if symbols.len() > 1 {
                     let position = self.below(symbols.len() as u64 - 1) as usize;
                     let pair = (symbols[position], symbols[position + 1]);
@@ -193,8 +194,8 @@ fn wide_symbols_and_places_learn_the_same() {
         let rules = random.rules(TieBreak::Lexicographic, &words);
         let narrow = Learner::<u16, u32>::new(given(), &rules, tuning);
         let wide = Learner::<u32, u64>::new(given(), &rules, tuning);
-        let narrow = narrow.run(&rules, 40, &mut |_| true);
-        let wide = wide.run(&rules, 40, &mut |_| true);
+        let narrow = narrow.unwrap().run(&rules, 40, &mut |_| true);
+        let wide = wide.unwrap().run(&rules, 40, &mut |_| true);
         assert_eq!(narrow, wide);
     }
 }

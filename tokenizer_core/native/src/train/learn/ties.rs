@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use super::symbols::N_BYTES;
+use crate::mem::growth::{Grow, NoMemory};
 
 /// Which of several pairs with the highest count is merged first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +41,13 @@ impl TokenTable {
         &self.bytes[start..self.ends[id]]
     }
 
-    fn push_joined(&mut self, left: usize, right: usize) {
+    fn push_joined(&mut self, left: usize, right: usize) -> Result<(), NoMemory> {
         for id in [left, right] {
             let start = if id == 0 { 0 } else { self.ends[id - 1] };
+            self.bytes.try_reserve(self.ends[id] - start)?;
             self.bytes.extend_from_within(start..self.ends[id]);
         }
-        self.ends.push(self.bytes.len());
+        self.ends.try_push(self.bytes.len())
     }
 
     /// The first eight bytes as a number that orders as they do, padded with zeros: it cannot order
@@ -93,14 +95,14 @@ impl TieOrder {
     }
 
     /// Adds the product of two symbols, and gives its id.
-    pub(super) fn push(&mut self, left: usize, right: usize) -> usize {
+    pub(super) fn push(&mut self, left: usize, right: usize) -> Result<usize, NoMemory> {
         let id = self.keys.len();
-        self.tokens.push_joined(left, right);
-        self.keys.push(match self.tie_break {
+        self.tokens.push_joined(left, right)?;
+        self.keys.try_push(match self.tie_break {
             TieBreak::Lexicographic => self.tokens.prefix(id),
             TieBreak::HuggingFace => u64::MAX - id as u64,
-        });
-        id
+        })?;
+        Ok(id)
     }
 
     /// Whether the product of two symbols has at most `longest` bytes.

@@ -1,0 +1,135 @@
+"""Calls of the native engine under a limit of address space, each in a forked process.
+
+    python -m tests.tokenizer_core.engines.memory_limits CALL STEPS
+
+Prints, for each limit up to what the call needs, `ok`, `MemoryError`, or how else the process
+ended. The lowest limits are left out: with a few kilobytes the C library ends a new thread.
+"""
+
+import os
+import random
+import resource
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.tokenizer_core.engines.random_specs import spec_of
+from tokenizer_core.engines import create_engine, decode_json_string
+from tokenizer_core.engines.native import NativeCounter, NativeCounts
+from tokenizer_core.normalize import changes_by_nfc
+
+_rng = random.Random(1)
+_words = ["".join(_rng.choices("abcdefghij", k=_rng.randrange(2, 12))) for _ in range(40_000)]
+TEXT = " ".join(_words) * 4
+CYRILLIC = TEXT.translate({ord("a") + i: 0x430 + i for i in range(10)})
+MARKS = "e\u0301 x" * 300_000
+LETTERS = "".join(_rng.choices("qxzj", k=1 << 21))
+LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
+ENGINE = create_engine(spec_of([(b"a", b"b"), (b"c", b"d"), (b" ", b"ab")]), "native")
+IDS = np.arange(3_000_000, dtype=np.uint32) % 259
+LIST = IDS[:1_000_000].tolist()
+JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
+PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
+
+
+def _count_file() -> None:
+    with tempfile.TemporaryFile() as file, NativeCounter("gpt2", ["<|x|>"], 2) as counter:
+        file.write("\n".join(PRE_TOKENS).encode())
+        size = file.tell()
+        for start in range(0, size, size // 7 + 1):
+            counter.submit(file.fileno(), start, min(size, start + size // 7 + 1))
+        counts, _, _ = counter.finish()
+        dict(counts)
+
+
+def _learn() -> None:
+    NativeCounts.of(PRE_TOKENS).learn(300, "lexicographic", None)
+
+
+CALLS: dict[str, Callable[[], object]] = {
+    "encode": lambda: ENGINE.encode(TEXT),
+    "encode a short text": lambda: ENGINE.encode(TEXT[:60_000]),
+    "encode letters": lambda: ENGINE.encode(LETTERS),
+    "encode_to_numpy": lambda: ENGINE.encode_to_numpy(CYRILLIC),
+    "encode_to_numpy, threads": lambda: ENGINE.encode_to_numpy(TEXT, 2),
+    "encode_to_json": lambda: ENGINE.encode_to_json(TEXT),
+    "encode_to_json, changed": lambda: ENGINE.encode_to_json(
+        MARKS, changes=changes_by_nfc(MARKS, None)
+    ),
+    "encode_batch": lambda: ENGINE.encode_batch(LISTED),
+    "encode_batch, threads": lambda: ENGINE.encode_batch(LISTED, 3),
+    "encode_batch_to_numpy": lambda: ENGINE.encode_batch_to_numpy([CYRILLIC, *LISTED], 2),
+    "encode_documents": lambda: ENGINE.encode_documents(
+        [text.encode() for text in LISTED], (1, None), as_uint16=True
+    ),
+    "encode_pre_tokens": lambda: ENGINE.encode_pre_tokens(LISTED),
+    "count": lambda: ENGINE.count(CYRILLIC),
+    "count letters": lambda: ENGINE.count(LETTERS),
+    "count up to a limit": lambda: ENGINE.count(CYRILLIC, 10**9),
+    "decode": lambda: ENGINE.decode(IDS),
+    "decode, list": lambda: ENGINE.decode_bytes(LIST),
+    "decode, strided": lambda: ENGINE.decode_bytes(IDS[::2]),
+    "nfc_changes": lambda: ENGINE.nfc_changes(("x" * 150 + "e\u0301") * 20_000),
+    "nfc_changes, all": lambda: ENGINE.nfc_changes(MARKS),
+    "json_of_ids": lambda: ENGINE.json_of_ids(IDS),
+    "decode_json_string": lambda: decode_json_string(JSON, 8),
+    "count pre-tokens": _count_file,
+    "sort and list counts": lambda: [
+        list(column) for column in NativeCounts.of(PRE_TOKENS).columns()
+    ],
+    "learn": _learn,
+}
+
+
+def _status(key: str) -> int:
+    with Path("/proc/self/status").open() as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(key)) * 1024
+
+
+def _in_fork(work: Callable[[], object]) -> str:
+    """What `work` returns, or how it ended."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, str(work()).encode())
+        except MemoryError:
+            os.write(write, b"MemoryError")
+        except BaseException as error:
+            os.write(write, f"{type(error).__name__}: {error}".encode()[:300])
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        ended = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return ended if code == 0 else f"{ended} exit status {code}"
+
+
+def _needed(call: Callable[[], object]) -> int:
+    before = _status("VmSize")
+    call()
+    return _status("VmPeak") - before
+
+
+def _limited(call: Callable[[], object], n_bytes: int) -> str:
+    limit = _status("VmSize") + n_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, -1))
+    call()
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+    return "ok"
+
+
+def main(name: str, n_steps: int) -> None:
+    call = CALLS[name]
+    needed = int(_in_fork(lambda: _needed(call)))
+    for step in range(1, n_steps + 1):
+        n_bytes = (needed + (1 << 20)) * step**2 // n_steps**2  # most of them low
+        print(_in_fork(lambda n_bytes=n_bytes: _limited(call, n_bytes)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

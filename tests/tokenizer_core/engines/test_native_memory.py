@@ -1,0 +1,24 @@
+"""Without memory every call of the native engine raises MemoryError, and the process lives."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.native_module import native_module
+from tests.profiles import first_and_thorough
+from tests.tokenizer_core.engines.memory_limits import CALLS
+
+
+@pytest.mark.promise(19)
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space, and asks /proc")
+@pytest.mark.parametrize("call", first_and_thorough(CALLS))
+def test_under_any_limit_a_call_succeeds_or_raises_memory_error(call):
+    native_module()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tokenizer_core.engines.memory_limits", call, "16"],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    ended = done.stdout.splitlines()
+    assert set(ended) == {"ok", "MemoryError"}, (ended, done.stderr)
+    assert (len(ended), ended[-1]) == (16, "ok")

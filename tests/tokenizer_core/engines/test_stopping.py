@@ -1,0 +1,51 @@
+"""A flag that another thread sets ends a call, within one long pre-token and in batch threads."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.native_module import native_module
+from tests.tokenizer_core.engines.random_specs import spec_of
+from tokenizer_core.engines import create_engine, make_stop_flag, stoppable
+from tokenizer_core.errors import CancelledError
+
+SPEC = spec_of([(b"a", b"a"), (b"aa", b"aa"), (b"b", b"c")])
+LETTERS = "abc" * (64 << 20)
+WAYS = {
+    "encode": lambda engine: engine.encode(LETTERS),
+    "encode_to_json": lambda engine: engine.encode_to_json(LETTERS),
+    "count": lambda engine: engine.count(LETTERS),
+    "encode_batch": lambda engine: engine.encode_batch_to_numpy([LETTERS, LETTERS], 2),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_long_call_of_another_thread_is_cancelled(way):
+    native_module()
+    engine, flag = create_engine(SPEC, "native"), make_stop_flag()
+    engine.encode("the first call makes tables")
+    threading.Timer(0.1, flag.cancel).start()
+    started = time.perf_counter()
+    with stoppable(flag), pytest.raises(CancelledError):
+        WAYS[way](engine)
+    assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize("name", ["native", "python"])
+def test_only_calls_within_look_at_the_flag(name):
+    if name == "native":
+        native_module()
+    engine, flag, outer = create_engine(SPEC, name), make_stop_flag(), make_stop_flag()
+    expected = engine.encode("aaa bc")
+    with stoppable(outer):
+        with stoppable(flag):
+            assert engine.encode("aaa bc") == expected
+            flag.cancel()
+            for call in (engine.encode, engine.count, engine.encode_to_numpy):
+                with pytest.raises(CancelledError):
+                    call("aaa bc" * 100_000)
+        assert (flag.is_cancelled, outer.is_cancelled) == (True, False)
+        assert np.array_equal(engine.encode_to_numpy("aaa bc"), expected)
+    assert engine.encode("aaa bc") == expected

@@ -1,0 +1,38 @@
+"""The flag by which another thread ends a call of an engine."""
+
+from __future__ import annotations
+
+import threading
+
+from tokenizer_core.errors import CancelledError
+
+
+class StopFlag:
+    """Asks calls to end; once cancelled it stays so. Any thread may call `cancel`."""
+
+    def __init__(self) -> None:
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """End the calls that look at this flag, soon, with CancelledError."""
+        self._is_cancelled = True
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._is_cancelled
+
+
+class _Current(threading.local):
+    flag: StopFlag | None = None
+
+
+current = _Current()
+"""The flag that calls of the Python engine on this thread look at."""
+
+
+def check_stop() -> None:
+    """Raises CancelledError if the flag of this thread is cancelled."""
+    flag = current.flag
+    if flag is not None and flag.is_cancelled:
+        raise CancelledError("The call was cancelled.")
