@@ -231,7 +231,11 @@ async def _lifespan(
             queue=WorkQueue(
                 executor, service_metrics.queue_depth.inc, work_seconds=settings.work_seconds
             ),
-            quick_queue=WorkQueue(quick_executor, work_seconds=settings.work_seconds),
+            quick_queue=WorkQueue(
+                quick_executor,
+                service_metrics.queue_depth.inc,
+                work_seconds=settings.work_seconds,
+            ),
             budget=ByteBudget(settings.memory_limit),
             metrics=service_metrics,
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from starlette.requests import ClientDisconnect
 
 from app.access.errors import OverloadedError, WorkTooLongError
+from tokenizer_core.engines import make_stop_flag, stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,8 @@ SEND_IDLE_SECONDS: Final = 60.0
 """A client that reads nothing of its response for this long is treated as disconnected."""
 
 MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
-"""A client that has read more slowly for SEND_IDLE_SECONDS is disconnected: it holds memory."""
+"""The least mean rate of reading a large response, which holds memory. Kernels pass on what a
+client reads in bursts of a megabyte, so that only half of the clients at this rate keep up."""
 
 MAX_WAITING: Final = 256
 """Limit on large requests that wait for a thread."""
@@ -123,7 +125,8 @@ class _Work(Generic[Result]):
         arguments: tuple[object, ...],
     ) -> None:
         self.lease = lease
-        self.is_unwanted = False
+        self.flag = make_stop_flag()
+        """Cancelled when nobody waits for the result."""
         self.began_at: float | None = None
         """When a thread took the call, in seconds of `time.monotonic`."""
         self._queue = queue
@@ -142,12 +145,13 @@ class _Work(Generic[Result]):
         self.began_at = time.monotonic()
         token = _CURRENT.set(self)
         try:
-            return call[0](*call[1])
+            with stoppable(self.flag):
+                return call[0](*call[1])
         finally:
             _CURRENT.reset(token)
             with self._queue.lock:
                 self._is_running = False
-                is_unwanted = self.is_unwanted
+                is_unwanted = self.flag.is_cancelled
             if is_unwanted:
                 self._release()
 
@@ -155,7 +159,7 @@ class _Work(Generic[Result]):
         """Nobody waits for the result: free what the work holds, now or when it has stopped."""
         self._take_call(is_running=False)
         with self._queue.lock:
-            self.is_unwanted = True
+            self.flag.cancel()
             is_running = self._is_running
         if not is_running:
             self._release()
@@ -183,11 +187,13 @@ _CURRENT: Final[contextvars.ContextVar[_Work[Any] | None]] = contextvars.Context
 def check_wanted() -> None:
     """End work on a thread that nobody waits for; long loops call this once per step.
 
+    The engines look at the same flag, see `tokenizer_core.engines.stoppable`.
+
     Raises:
         ClientDisconnect: the client has left, or the server ends.
     """
     work = _CURRENT.get()
-    if work is not None and work.is_unwanted:
+    if work is not None and work.flag.is_cancelled:
         raise ClientDisconnect
 
 
@@ -291,7 +297,11 @@ class WorkQueue:
     async def _run(self, work: _Work[Result], departure: Departure | None) -> Result:
         self.change(1)
         in_context = contextvars.copy_context().run  # for the request id in the logs
-        result = asyncio.wrap_future(self._executor.submit(in_context, work))
+        try:
+            result = asyncio.wrap_future(self._executor.submit(in_context, work))
+        except RuntimeError:  # the service ends
+            work.abandon()
+            raise
         stop = result.cancel
         deadline = _Deadline(work, self._work_seconds, stop)
         try:

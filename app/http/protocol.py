@@ -45,7 +45,7 @@ AFTER_EOF_SECONDS: Final = 1.0
 """After its FIN a client is served as long as no second passes without a part of a response. A
 client that only sends no more cannot be told from one that is gone."""
 
-_RESET_POLL_SECONDS: Final = 0.05
+_RESET_POLL_SECONDS: Final = 0.1
 
 _SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
@@ -113,12 +113,16 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._departure.note()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Keep the connection for the responses of whole requests; otherwise close it."""
-        if self.scheme == "https" or self._is_idle() or self._has_unread():
-            return None
-        self.cycle.keep_alive = False
-        self._await_response()
-        return True
+        """Keep the connection for the responses of whole requests; otherwise close it.
+
+        Both ways, what was written reaches the client.
+        """
+        if self._is_idle() or self._has_unread() or self.scheme == "https":
+            self._wire.end()
+        else:
+            self.cycle.keep_alive = False
+            self._await_response()
+        return None if self.scheme == "https" else True  # True: do not close the transport here
 
     def _await_response(self) -> None:
         if self._eof_timer is None:
@@ -290,6 +294,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._head_begun = False
         self._bytes_without_news = 0
         super().on_message_complete()
+        if not self.pipeline:
+            # A large body paused it, and nobody asks for more: a reset would not be noticed.
+            self.flow.resume_reading()
 
     # Response
 

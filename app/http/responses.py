@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _SEND_BYTES: Final = 1 << 18
 _PIECE_BYTES: Final = 1 << 20
+_MOST_PATIENCE: Final = 5
+"""The credit of a quick reader, in idle times: kernels pass on a slow one's reads in bursts."""
+
 _RANGE: Final = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 
@@ -79,7 +82,7 @@ class ChunkedBody(Response):
         n_left = self.n_bytes
         pace = Pace(
             grace_seconds=self._idle_seconds,
-            most_seconds=self._idle_seconds,
+            most_seconds=_MOST_PATIENCE * self._idle_seconds,
             bytes_per_second=MIN_READ_BYTES_PER_SECOND,
         )
         try:
@@ -89,7 +92,8 @@ class ChunkedBody(Response):
             for part, is_last in _join(self._chunks, self.n_bytes):
                 message = {"type": "http.response.body", "body": part, "more_body": not is_last}
                 started = clock()
-                await send_within(pace.seconds_left, scope, send, message)
+                seconds = min(self._idle_seconds, pace.seconds_left)
+                await send_within(seconds, scope, send, message)
                 pace.note(waited_seconds=clock() - started, n_bytes=len(part))
                 n_left -= len(part)
                 if self._lease is not None:

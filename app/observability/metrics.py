@@ -174,7 +174,7 @@ class ServiceMetrics:
             "tokenizer_inflight", "Requests being answered.", mode="livesum"
         )
         self.queue_depth = self._gauge(
-            "tokenizer_queue_depth", "Large requests waiting for a thread.", mode="livesum"
+            "tokenizer_queue_depth", "Requests waiting for a thread.", mode="livesum"
         )
         self.request_memory = self._gauge(
             "tokenizer_request_memory_bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import struct
 import time
@@ -34,8 +35,13 @@ def post(path: str, body: Any, *headers: str) -> bytes:
     return head(f"POST {path} HTTP/1.1", JSON, f"Content-Length: {len(data)}", *headers) + data
 
 
-LONG_WORK = post("/chunk", {"text": "x" * 20_000, "max_tokens": 2000, "overlap_tokens": 1999})
-"""A few seconds: 18,000 chunks of 10 kB, within the limit of a response below."""
+def long_work(n_bytes: int = 0) -> bytes:
+    """A few seconds: 18,000 chunks of 10 kB, within the limit of a response below."""
+    body = {"text": "x" * 20_000, "max_tokens": 2000, "overlap_tokens": 1999}
+    return post("/chunk", json.dumps(body).encode().ljust(n_bytes))
+
+
+LONG_WORK = long_work()
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +89,20 @@ def reset(connection: socket.socket) -> None:
 
 
 @pytest.mark.row(16)
-@pytest.mark.parametrize("after", [b"", LIVEZ, LIVEZ * 3, b"\0garbage\r\n\r\n"], ids=range(4))
+@pytest.mark.parametrize(
+    ("n_bytes", "after"),
+    [(0, b""), (0, LIVEZ), (0, LIVEZ * 3), (0, b"\0garbage\r\n\r\n"), (600_000, b"")],
+    ids=range(5),
+)
 @pytest.mark.parametrize("leave", [reset, socket.socket.close], ids=["reset", "closed"])
 def test_work_ends_with_its_client(
-    server: Server, after: bytes, leave: Callable[[socket.socket], None]
+    server: Server, n_bytes: int, after: bytes, leave: Callable[[socket.socket], None]
 ) -> None:
-    """Also for a client that has sent further requests, for which reading is paused."""
+    """Also for a client that has sent further requests or a large body, where reading pauses."""
     before = metric(server, "http_requests_total{")
     connections = [connect(server.port) for _ in range(N_CLIENTS)]
     for connection in connections:
-        send(connection, LONG_WORK)
+        send(connection, long_work(n_bytes))
     wait_for(lambda: metric(server, "tokenizer_inflight ") == N_CLIENTS + 1, "nothing has begun")
     for connection in connections:
         send(connection, after)
@@ -105,17 +115,61 @@ def test_work_ends_with_its_client(
     assert metric(server, 'http_requests_total{handler="/chunk",method="POST",status="500') == 0
 
 
-def test_a_client_that_sends_no_more_gets_its_responses(server: Server) -> None:
+def sizes_of_responses(data: bytes) -> list[int]:
+    """The sizes of the bodies in `data`; fails if one is cut off."""
+    sizes = []
+    while data:
+        lines, _, data = data.partition(b"\r\n\r\n")
+        (size,) = re.findall(rb"(?i)\r\ncontent-length: (\d+)", lines)
+        assert len(data) >= int(size), "a response is cut off"
+        sizes.append(int(size))
+        data = data[int(size) :]
+    return sizes
+
+
+ENCODE = post("/encode", {"text": "a b " * 300_000})
+
+
+@pytest.mark.parametrize(
+    ("request_", "n_responses"),
+    [
+        (LIVEZ, 1),
+        (LIVEZ * 5, 5),
+        (post("/encode", {"text": "a b"}), 1),
+        (post("/encode", b"no JSON"), 1),
+        (post("/encode", {"text": "a b " * 2500}), 1),
+        (post("/encode", {"text": "a b"}) * 3, 3),
+        (ENCODE, 1),
+        (ENCODE + LIVEZ, 2),
+        (ENCODE + LIVEZ[:20], 1),
+        (post("/decode", {"tokens": [97] * 300_000}), 1),
+        (post("/encode", {"text": ["a"] * 100, "return": ["pieces"]}), 1),
+    ],
+    ids=range(11),
+)
+def test_a_client_that_sends_no_more_gets_its_responses(
+    server: Server, request_: bytes, n_responses: int
+) -> None:
     """A FIN after whole requests: `nc -N` and many scripts send it."""
-    request = post("/encode", {"text": "a b " * 300_000})
-    for sent, n_responses in ((request, 1), (request + LIVEZ, 2), (LIVEZ * 5, 5)):
+    for delay in [0.0] * 10 + [0.001, 0.01]:
         with connect(server.port) as connection:
-            send(connection, sent)
+            send(connection, request_)
+            time.sleep(delay)
             connection.shutdown(socket.SHUT_WR)
-            answer = read_answer(connection)
-        assert answer.end == "closed"
-        assert answer.data.count(b"HTTP/1.1 200 OK") == n_responses
-        assert answer.seconds < SECONDS
+            data = b"".join(iter(lambda: connection.recv(1 << 20), b""))
+        assert len(sizes_of_responses(data)) == n_responses
+
+
+def test_a_stream_goes_on_after_a_fin(server: Server) -> None:
+    text = b"a b " * 50_000
+    sent = head("POST /encode_stream HTTP/1.1", f"Content-Length: {len(text)}")
+    with connect(server.port) as connection:
+        send(connection, sent + text)
+        connection.shutdown(socket.SHUT_WR)
+        answer = read_answer(connection)
+    assert answer.end == "closed"
+    assert answer.body.endswith(b"0\r\n\r\n")
+    assert b'"done":true,"count":200000' in answer.body
 
 
 def test_after_a_fin_there_is_a_second_for_the_response(server: Server) -> None:
