@@ -45,19 +45,34 @@ LONG_WORK = long_work()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def artifacts_(tmp_path_factory: pytest.TempPathFactory) -> Path:
     artifacts = tmp_path_factory.mktemp("server") / "artifacts"
     publish_bytes(artifacts, "starter")
-    with serve(
-        artifacts,
-        threads="1",
-        max_body_bytes=str(BODY_LIMIT),
-        max_response_bytes=str(1 << 30),
-        request_memory_bytes=str(MEMORY_LIMIT),
-    ) as server:
+    return artifacts
+
+
+@contextlib.contextmanager
+def quiet_server(artifacts: Path, **settings: str) -> Iterator[Server]:
+    """A server that must not report a defect."""
+    with serve(artifacts, threads="1", **settings) as server:
         yield server
         assert server.process.poll() is None
         assert "Traceback" not in server.output
+
+
+@pytest.fixture(scope="module")
+def server(artifacts_: Path) -> Iterator[Server]:
+    """A server with much memory for responses, so that work is long."""
+    with quiet_server(artifacts_, max_response_bytes=str(1 << 30)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def small_server(artifacts_: Path) -> Iterator[Server]:
+    """A server with little memory."""
+    limits = {"max_body_bytes": str(BODY_LIMIT), "request_memory_bytes": str(MEMORY_LIMIT)}
+    with quiet_server(artifacts_, **limits) as server:
+        yield server
 
 
 def metric(server: Server, name: str) -> float:
@@ -218,7 +233,7 @@ def test_what_overlaps_repeat_is_refused_before_it_is_made(tmp_path: Path) -> No
 
 
 @pytest.mark.row(16)
-def test_responses_that_nobody_reads_are_within_the_budget(server: Server) -> None:
+def test_responses_that_nobody_reads_are_within_the_budget(small_server: Server) -> None:
     """Each is 12 MB, of a body of 4 MB, and 32 MB are allowed: later ones are told to come back."""
     ids = b"\7\0" * (BODY_LIMIT // 2)  # in JSON, six bytes each
     request = head(
@@ -229,25 +244,25 @@ def test_responses_that_nobody_reads_are_within_the_budget(server: Server) -> No
     statuses = []
     with contextlib.ExitStack() as held:
         for _ in range(N_CLIENTS):
-            connection = held.enter_context(connect(server.port, receive_buffer=4096))
+            connection = held.enter_context(connect(small_server.port, receive_buffer=4096))
             send(connection, request + ids)
             statuses.append(connection.recv(100).split()[1])
         assert statuses[0] == b"200"
         assert b"503" in statuses
         assert set(statuses) == {b"200", b"503"}
         time.sleep(1)  # the metric is a sample
-        assert 0 < metric(server, "tokenizer_request_memory_bytes ") <= MEMORY_LIMIT
-    wait_for(lambda: is_idle(server), "memory is held")
+        assert 0 < metric(small_server, "tokenizer_request_memory_bytes ") <= MEMORY_LIMIT
+    wait_for(lambda: is_idle(small_server), "memory is held")
 
 
 @pytest.mark.row(16)
-def test_what_streams_hold_back_is_within_the_budget(server: Server) -> None:
+def test_what_streams_hold_back_is_within_the_budget(small_server: Server) -> None:
     """A text without a split is held until it ends."""
-    refused = metric(server, 'tokenizer_rejected_total{reason="overloaded"}')
+    refused = metric(small_server, 'tokenizer_rejected_total{reason="overloaded"}')
     piece = b"a" * (1 << 20)
     chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
     with contextlib.ExitStack() as held:
-        connections = [held.enter_context(connect(server.port)) for _ in range(N_CLIENTS)]
+        connections = [held.enter_context(connect(small_server.port)) for _ in range(N_CLIENTS)]
         for connection in connections:
             send(connection, head("POST /encode_stream HTTP/1.1", "Transfer-Encoding: chunked"))
         for _ in range(4):
@@ -256,11 +271,11 @@ def test_what_streams_hold_back_is_within_the_budget(server: Server) -> None:
                     connection.settimeout(1)
                     send(connection, chunk)
         wait_for(
-            lambda: metric(server, 'tokenizer_rejected_total{reason="overloaded"}') > refused,
+            lambda: metric(small_server, 'tokenizer_rejected_total{reason="overloaded"}') > refused,
             "nothing is refused",
         )
-        assert 0 < metric(server, "tokenizer_request_memory_bytes ") <= MEMORY_LIMIT
-    wait_for(lambda: is_idle(server), "memory is held")
+        assert 0 < metric(small_server, "tokenizer_request_memory_bytes ") <= MEMORY_LIMIT
+    wait_for(lambda: is_idle(small_server), "memory is held")
 
 
 @pytest.mark.row(16)
