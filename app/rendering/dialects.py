@@ -201,10 +201,12 @@ def _place_tokens(text: str, live: LiveTokenizer, *, add_special_tokens: bool) -
     """
     spec = live.tokenizer.spec
     ids, offsets = live.tokenizer.encode_with_offsets(text)
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
-    bounds = np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
-    starts = bounds[np.searchsorted(bounds, offsets[:, 0].astype(np.int64), side="right") - 1]
-    stops = bounds[np.searchsorted(bounds, offsets[:, 1].astype(np.int64), side="left")]
+    starts, stops = offsets.astype(np.int64).T
+    if not text.isascii():
+        data = np.frombuffer(text.encode(), dtype=np.uint8)
+        bounds = np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
+        starts = bounds[np.searchsorted(bounds, starts, side="right") - 1]
+        stops = bounds[np.searchsorted(bounds, stops, side="left")]
     placed = np.stack([np.array(ids, dtype=np.int64), starts, stops], axis=1)
     if not add_special_tokens:
         return placed
