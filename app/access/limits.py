@@ -50,8 +50,8 @@ SEND_IDLE_SECONDS: Final = 60.0
 """A client that reads nothing of its response for this long is treated as disconnected."""
 
 MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
-"""The least mean rate of reading a large response, which holds memory. Kernels pass on what a
-client reads in bursts of a megabyte, so that only half of the clients at this rate keep up."""
+"""The least mean rate at which a client must read a large response, which holds memory. Kernels
+report reads in bursts of a megabyte, so that only twice this rate is safe."""
 
 MAX_WAITING: Final = 256
 """Limit on large requests that wait for a thread."""

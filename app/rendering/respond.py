@@ -52,10 +52,9 @@ async def respond(
 ) -> tuple[Rendered, Response]:
     """Call `render` on the body that `parse` reads; return the result and its response.
 
-    Small work runs on the event loop. Work on a small body that takes longer, such as a batch of
-    many texts, has a thread of its own, so that it neither delays the event loop nor waits for
-    large requests. All other work runs on the threads for large requests, also for a small body
-    unless `is_short`.
+    Small work runs on the event loop. A small body can make more work, for example a batch of many
+    texts: that has a thread of its own, where it does not wait for large requests. All other work,
+    also that of a small body unless `is_short`, runs on the threads for large requests.
 
     Raises:
         Problem: the request is invalid.
