@@ -6,6 +6,7 @@ Prints, for each limit up to what the call needs, `ok`, `MemoryError`, or how el
 ended. The lowest limits are left out: with a few kilobytes the C library ends a new thread.
 """
 
+import functools
 import os
 import random
 import resource
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core.engines import create_engine, decode_json_string
+from tokenizer_core.engines import Engine, create_engine, decode_json_string
 from tokenizer_core.engines.native import NativeCounter, NativeCounts
 from tokenizer_core.normalize import changes_by_nfc
 
@@ -28,11 +29,16 @@ CYRILLIC = TEXT.translate({ord("a") + i: 0x430 + i for i in range(10)})
 MARKS = "e\u0301 x" * 300_000
 LETTERS = "".join(_rng.choices("qxzj", k=1 << 21))
 LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
-ENGINE = create_engine(spec_of([(b"a", b"b"), (b"c", b"d"), (b" ", b"ab")]), "native")
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
 LIST = IDS[:1_000_000].tolist()
 JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
 PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
+
+
+@functools.cache
+def engine() -> Engine:
+    """The engine; not at import, for installations without it."""
+    return create_engine(spec_of([(b"a", b"b"), (b"c", b"d"), (b" ", b"ab")]), "native")
 
 
 def _count_file() -> None:
@@ -50,31 +56,31 @@ def _learn() -> None:
 
 
 CALLS: dict[str, Callable[[], object]] = {
-    "encode": lambda: ENGINE.encode(TEXT),
-    "encode a short text": lambda: ENGINE.encode(TEXT[:60_000]),
-    "encode letters": lambda: ENGINE.encode(LETTERS),
-    "encode_to_numpy": lambda: ENGINE.encode_to_numpy(CYRILLIC),
-    "encode_to_numpy, threads": lambda: ENGINE.encode_to_numpy(TEXT, 2),
-    "encode_to_json": lambda: ENGINE.encode_to_json(TEXT),
-    "encode_to_json, changed": lambda: ENGINE.encode_to_json(
+    "encode": lambda: engine().encode(TEXT),
+    "encode a short text": lambda: engine().encode(TEXT[:60_000]),
+    "encode letters": lambda: engine().encode(LETTERS),
+    "encode_to_numpy": lambda: engine().encode_to_numpy(CYRILLIC),
+    "encode_to_numpy, threads": lambda: engine().encode_to_numpy(TEXT, 2),
+    "encode_to_json": lambda: engine().encode_to_json(TEXT),
+    "encode_to_json, changed": lambda: engine().encode_to_json(
         MARKS, changes=changes_by_nfc(MARKS, None)
     ),
-    "encode_batch": lambda: ENGINE.encode_batch(LISTED),
-    "encode_batch, threads": lambda: ENGINE.encode_batch(LISTED, 3),
-    "encode_batch_to_numpy": lambda: ENGINE.encode_batch_to_numpy([CYRILLIC, *LISTED], 2),
-    "encode_documents": lambda: ENGINE.encode_documents(
+    "encode_batch": lambda: engine().encode_batch(LISTED),
+    "encode_batch, threads": lambda: engine().encode_batch(LISTED, 3),
+    "encode_batch_to_numpy": lambda: engine().encode_batch_to_numpy([CYRILLIC, *LISTED], 2),
+    "encode_documents": lambda: engine().encode_documents(
         [text.encode() for text in LISTED], (1, None), as_uint16=True
     ),
-    "encode_pre_tokens": lambda: ENGINE.encode_pre_tokens(LISTED),
-    "count": lambda: ENGINE.count(CYRILLIC),
-    "count letters": lambda: ENGINE.count(LETTERS),
-    "count up to a limit": lambda: ENGINE.count(CYRILLIC, 10**9),
-    "decode": lambda: ENGINE.decode(IDS),
-    "decode, list": lambda: ENGINE.decode_bytes(LIST),
-    "decode, strided": lambda: ENGINE.decode_bytes(IDS[::2]),
-    "nfc_changes": lambda: ENGINE.nfc_changes(("x" * 150 + "e\u0301") * 20_000),
-    "nfc_changes, all": lambda: ENGINE.nfc_changes(MARKS),
-    "json_of_ids": lambda: ENGINE.json_of_ids(IDS),
+    "encode_pre_tokens": lambda: engine().encode_pre_tokens(LISTED),
+    "count": lambda: engine().count(CYRILLIC),
+    "count letters": lambda: engine().count(LETTERS),
+    "count up to a limit": lambda: engine().count(CYRILLIC, 10**9),
+    "decode": lambda: engine().decode(IDS),
+    "decode, list": lambda: engine().decode_bytes(LIST),
+    "decode, strided": lambda: engine().decode_bytes(IDS[::2]),
+    "nfc_changes": lambda: engine().nfc_changes(("x" * 150 + "e\u0301") * 20_000),
+    "nfc_changes, all": lambda: engine().nfc_changes(MARKS),
+    "json_of_ids": lambda: engine().json_of_ids(IDS),
     "decode_json_string": lambda: decode_json_string(JSON, 8),
     "count pre-tokens": _count_file,
     "sort and list counts": lambda: [
@@ -125,6 +131,7 @@ def _limited(call: Callable[[], object], n_bytes: int) -> str:
 
 def main(name: str, n_steps: int) -> None:
     call = CALLS[name]
+    engine()  # making one may end the process where memory is missing
     needed = int(_in_fork(lambda: _needed(call)))
     for step in range(1, n_steps + 1):
         n_bytes = (needed + (1 << 20)) * step**2 // n_steps**2  # most of them low
