@@ -78,6 +78,22 @@ class ChunkedBody(Response):
         Raises:
             ClientDisconnect: the client read nothing for too long, or too slowly.
         """
+        try:
+            head = {"status": self.status_code, "headers": self.raw_headers}
+            message: Message = {"type": "http.response.start", **head}
+            await send_within(self._idle_seconds, scope, send, message)
+            if self.n_bytes > _SEND_BYTES:
+                await self._send_parts(scope, send)
+            else:
+                body = b"".join(self._chunks)
+                message = {"type": "http.response.body", "body": body, "more_body": False}
+                await send_within(self._idle_seconds, scope, send, message)
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+
+    async def _send_parts(self, scope: Scope, send: Send) -> None:
+        """Send the body in parts; the client must read them at the least rate."""
         clock = asyncio.get_running_loop().time
         n_left = self.n_bytes
         pace = Pace(
@@ -85,33 +101,24 @@ class ChunkedBody(Response):
             most_seconds=_MOST_PATIENCE * self._idle_seconds,
             bytes_per_second=MIN_READ_BYTES_PER_SECOND,
         )
-        try:
-            head = {"status": self.status_code, "headers": self.raw_headers}
-            message: Message = {"type": "http.response.start", **head}
-            await send_within(self._idle_seconds, scope, send, message)
-            for part, is_last in _join(self._chunks, self.n_bytes):
-                message = {"type": "http.response.body", "body": part, "more_body": not is_last}
-                started = clock()
-                seconds = min(self._idle_seconds, pace.seconds_left)
-                await send_within(seconds, scope, send, message)
-                pace.note(waited_seconds=clock() - started, n_bytes=len(part))
-                n_left -= len(part)
-                if self._lease is not None:
-                    self._lease.hold(n_left)
-        finally:
+        for part, is_last in _join(self._chunks, n_left):
+            message: Message = {
+                "type": "http.response.body",
+                "body": part,
+                "more_body": not is_last,
+            }
+            started = clock()
+            seconds = min(self._idle_seconds, pace.seconds_left)
+            await send_within(seconds, scope, send, message)
+            pace.note(waited_seconds=clock() - started, n_bytes=len(part))
+            n_left -= len(part)
             if self._lease is not None:
-                self._lease.release()
+                self._lease.hold(n_left)
 
 
-def _join(chunks: list[bytes], n_bytes: int) -> Iterable[tuple[bytes, bool]]:
-    """Join the chunks, `n_bytes` in total, into pieces of about `_SEND_BYTES`; yield each piece
-    and whether it is the last. Empties the list `chunks`, so that sent chunks are freed."""
-    if n_bytes <= _SEND_BYTES:
-        return ((b"".join(chunks), True),)
-    return _join_many(chunks, n_bytes)
-
-
-def _join_many(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]:
+def _join(chunks: list[bytes], n_left: int) -> Iterator[tuple[bytes, bool]]:
+    """Join the chunks, `n_left` bytes in total, into pieces of about `_SEND_BYTES`; yield each
+    piece and whether it is the last. Empties the list `chunks`, so that sent chunks are freed."""
     waiting: list[bytes] = []
     n_bytes = 0
     chunks.reverse()
