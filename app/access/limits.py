@@ -51,10 +51,10 @@ SEND_IDLE_SECONDS: Final = 60.0
 
 MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
 """The least mean rate at which a client must read a large response, which holds memory. Kernels
-report reads in bursts of a megabyte, so that only twice this rate is safe."""
+report reads in bursts of about a megabyte, so a client near this rate may be too slow."""
 
 MAX_WAITING: Final = 256
-"""Limit on large requests that wait for a thread."""
+"""Limit on requests that wait for the threads of one queue."""
 
 Result = TypeVar("Result")
 

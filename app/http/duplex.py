@@ -176,8 +176,8 @@ class DuplexStream(Response):
         # One byte can complete a megabyte of pending input, so pending bytes count too.
         n_held = n_bytes + self._codec.n_pending
         is_large = n_held > INLINE_BODY_BYTES
-        # An ordinary stream holds back one window; a text without a split is held until its end.
         departure = self._scope.get(DEPARTURE)
+        # An ordinary stream holds back one window; a text without a split is held until its end.
         self._lease.hold(n_held if n_held > 2 * _WINDOW_BYTES else 0)
         while True:
             if is_large:

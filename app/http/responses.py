@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SEND_BYTES: Final = 1 << 18
 _PIECE_BYTES: Final = 1 << 20
 _MOST_PATIENCE: Final = 5
-"""The credit of a quick reader, in idle times: kernels pass on a slow one's reads in bursts."""
+"""The longest pause that earlier reading earns, in multiples of the idle time."""
 
 _RANGE: Final = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 

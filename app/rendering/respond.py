@@ -52,9 +52,9 @@ async def respond(
 ) -> tuple[Rendered, Response]:
     """Call `render` on the body that `parse` reads; return the result and its response.
 
-    Small work runs on the event loop. A small body can make more work, for example a batch of many
-    texts: that has a thread of its own, where it does not wait for large requests. All other work,
-    also that of a small body unless `is_short`, runs on the threads for large requests.
+    Small work runs on the event loop. A small body with more work, such as a batch of many texts,
+    has a thread of its own, so it does not wait for large requests. All other work runs on the
+    threads for large requests; without `is_short`, so does that of small bodies.
 
     Raises:
         Problem: the request is invalid.

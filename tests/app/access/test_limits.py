@@ -25,7 +25,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 
 class Steps:
-    """Work that runs until it is told to go on, and says where it is."""
+    """Work that waits for permission to end and records its steps."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -212,7 +212,9 @@ def test_work_that_ended_just_before_the_client_left_frees_its_lease(
         )
         await asyncio.sleep(0)
         assert ended.wait(SECONDS)
-        executor.submit(int).result(SECONDS)  # the thread has gone on; the loop has not
+        executor.submit(int).result(
+            SECONDS
+        )  # the thread is done, and the event loop has not seen it
         departure.note()
         with pytest.raises(ClientDisconnect):
             await request
