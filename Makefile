@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-all test-full reliability soak test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-all test-full reliability soak test-language-model test-course test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -52,6 +52,9 @@ ATHERIS := $(VENV)/atheris
 # So has Hugging Face's library: it needs another `regex` than the one that decides our ids.
 TRANSFORMERS := $(VENV)/transformers
 
+# So has torch: it takes 5 GB, and only the language model needs it.
+TORCH := $(VENV)/torch
+
 # Runs a command if cargo exists; otherwise prints a notice, and fails if the engine is required.
 define with-cargo
 if command -v $(CARGO) >/dev/null; then $(1); \
@@ -62,7 +65,7 @@ endef
 help: ## show this
 	@echo "usage: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r target text; do \
-		printf '  %-13s %s\n' "$$target" "$$text"; done
+		printf '  %-19s %s\n' "$$target" "$$text"; done
 
 serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this command
 	@echo "starting the service"
@@ -79,6 +82,13 @@ test-full: $(TOOLS) $(TRANSFORMERS) test-native ## run all tests, also those tha
 
 reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k row_07" runs one
 	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
+
+test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and test the model and its example
+	PYTHONPATH=$(TORCH) $(BIN)/python -m pytest tests/tokenizer_core/evaluation/test_language_model.py \
+		tests/integration/end_to_end/test_language_model.py $(ARGS)
+
+test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
+	PYTHONPATH=$(TORCH) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)
 
 soak: $(TOOLS) ## put every kind of load on a server for ten minutes, check for leaks; ARGS="--minutes 60"
 	$(BIN)/python -m tests.integration.reliability.soak $(ARGS)
@@ -167,4 +177,10 @@ $(ATHERIS): $(CREATED) tests/fuzz/requirements.txt
 
 $(TRANSFORMERS): $(CREATED) tests/parity/requirements.txt
 	@$(PIP) install --no-deps --upgrade --target $@ --requirement tests/parity/requirements.txt
+	@touch $@
+
+$(TORCH): $(CREATED) tests/course/requirements.txt constraints.txt
+	@echo "installing torch into $@: 5 GB"
+	@$(PIP) install --upgrade --target $@ --constraint constraints.txt \
+		--requirement tests/course/requirements.txt
 	@touch $@

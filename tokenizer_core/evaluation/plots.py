@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tokenizer_core.evaluation.page import Markup, element
+from tokenizer_core.evaluation.page import STYLE, Markup, element
 
 WIDTH: Final = 380
 N_COLOURS: Final = 8
@@ -135,6 +135,38 @@ def swatch(index: int, *, is_line: bool) -> Markup:
         stroke_dasharray=_DASHES[index % len(_DASHES)],
     )
     return element("svg", line, viewBox="0 0 26 12", width=26, height=12, aria_hidden="true")
+
+
+def picture(plot: Markup, names: Sequence[str] = ()) -> str:
+    """A plot of lines as an SVG file of its own, with the names of its series above it.
+
+    Example:
+        >>> plot = lines([("a", [(1, 0.5), (10, 0.01)])], "Zipf", "rank", "share")
+        >>> picture(plot, ["a"]).startswith('<svg xmlns="http://www.w3.org/2000/svg"')
+        True
+    """
+    legend: list[Markup] = []
+    for index, name in enumerate(names):
+        x = _LEFT + index * (WIDTH - _LEFT) / len(names)
+        legend += [
+            element("line", x1=x, x2=x + 26, y1=-12, y2=-12, class_=f"line thick s{index}",
+                    stroke_dasharray=_DASHES[index % len(_DASHES)]),
+            element("text", name, x=x + 32, y=-8),
+        ]  # fmt: skip
+    height = _HEIGHT + 30
+    return (
+        element(
+            "svg",
+            element("style", Markup(STYLE + "svg { background: var(--page); }")),
+            *legend,
+            plot,
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"-4 -30 {WIDTH + 8} {height}",
+            width=2 * WIDTH,
+            height=2 * height,
+        )
+        + "\n"
+    )
 
 
 class _LogAxis:
