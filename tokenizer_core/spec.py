@@ -25,6 +25,9 @@ MAX_ADDED_TOKEN_CHARS: Final = 1024
 """Longer special tokens are refused: a search takes time in proportion to the token's length at
 every position where the text begins like the token."""
 
+NEVER_IN_UTF8: Final = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
+"""The bytes that no UTF-8 text has. A vocabulary may lack them (GPT-NeoX, OLMo)."""
+
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 _DERIVED: Final = ("token_to_id", "fingerprint")
 
@@ -321,10 +324,12 @@ def _check_vocab(vocab: Mapping[int, bytes]) -> None:
     is_sound = set(map(type, vocab)) == {int} and b"" not in values and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
         _name_first_unsound(vocab)
-    missing = [byte for byte in range(256) if bytes([byte]) not in values]
+    missing = [
+        byte for byte in range(256) if bytes([byte]) not in values and byte not in NEVER_IN_UTF8
+    ]
     if missing:
         raise InvalidSpecError(
-            f"the vocabulary has no token for {len(missing)} of the 256 bytes (first: "
+            f"the vocabulary has no token for {len(missing)} of the bytes of UTF-8 (first: "
             f"0x{missing[0]:02x}); byte-level BPE needs all of them to encode any text"
         )
 

@@ -26,6 +26,11 @@ JSON_FILES = {
     "llama3": "llama3_1.tokenizer.json",
     "qwen3": "qwen3.tokenizer.json",
 }
+OPEN_FILES = {
+    "gpt_neox": "gpt_neox.tokenizer.json",
+    "phi2": "phi2.tokenizer.json",
+}
+"""Of `vocab_open`; held against the library itself, without committed digests."""
 NAMES = [*RANK_FILES, *JSON_FILES]
 CORPORA = [
     "en_reuters_news",
@@ -47,6 +52,8 @@ DIGEST_BYTES = {"native": 500_000, "python": 20_000}
 
 def vocabulary_file(data: Path, name: str) -> Path:
     """The file of a vocabulary in the shared data."""
+    if name in OPEN_FILES:
+        return data / "vocab_open" / OPEN_FILES[name]
     return data / "vocab" / (JSON_FILES.get(name) or f"{RANK_FILES[name]}.tiktoken")
 
 

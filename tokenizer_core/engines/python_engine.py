@@ -154,7 +154,9 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         id_of = token_to_id.__getitem__
         n_bytes: Callable[[Any], int] = len
     else:
-        start = tuple(chr(token_to_id[bytes([byte])]) for byte in range(256))
+        # Text never has the bytes that a vocabulary may lack, so that any id serves for them.
+        unused = token_to_id[b"\x00"]
+        start = tuple(chr(token_to_id.get(bytes([byte]), unused)) for byte in range(256))
         rank_of_pair, product = _merge_tables(spec.merges, token_to_id)
         id_of = ord
         vocab = dict(spec.vocab)

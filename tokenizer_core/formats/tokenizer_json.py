@@ -62,8 +62,18 @@ def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
     root = check_fields(
         parse_strict_json(data, "tokenizer.json"),
         "tokenizer",
-        {"version": ("1.0",), "truncation": (None,), "padding": (None,)},
-        ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"),
+        {"version": ("1.0",)},
+        # How to cut and fill batches for a model; the service does neither.
+        (
+            "truncation",
+            "padding",
+            "added_tokens",
+            "normalizer",
+            "pre_tokenizer",
+            "post_processor",
+            "decoder",
+            "model",
+        ),
         ("pre_tokenizer", "decoder", "model"),
     )
     normalizer = _parse_normalizer(root.get("normalizer"))
@@ -94,14 +104,15 @@ def _check_model(value: object) -> dict[str, object]:
         {
             "type": ("BPE",),
             "dropout": (None,),
-            "unk_token": (None,),
             "continuing_subword_prefix": (None, ""),
             "end_of_word_suffix": (None, ""),
-            "fuse_unk": (None, False),
-            "byte_fallback": (None, False),
+            "fuse_unk": (None, False, True),
+            "byte_fallback": (None, False, True),
             "ignore_merges": (None, False, True),
         },
-        ("vocab", "merges"),
+        # The unknown token stands for characters without an entry. The spec refuses a vocabulary
+        # that lacks a byte of UTF-8, so that there are none.
+        ("unk_token", "vocab", "merges"),
         ("vocab", "merges"),
     )
 
@@ -204,9 +215,9 @@ def _parse_normalizer(value: object) -> Normalizer:
             value, "normalizer", {"type": ("Sequence",)}, ("normalizers",), ("normalizers",)
         )
         steps = table["normalizers"]
-        if not isinstance(steps, list) or len(steps) != 1:
-            raise FormatError("tokenizer.json: normalizer.normalizers must be one NFC")
-        value = steps[0]
+        if not isinstance(steps, list) or len(steps) > 1:
+            raise FormatError("tokenizer.json: normalizer.normalizers must be empty or one NFC")
+        value = steps[0] if steps else None
     if value is None:
         return "none"
     check_fields(value, "normalizer", {"type": ("NFC",)}, required=("type",))
@@ -230,7 +241,7 @@ def _parse_added_tokens(
                 "single_word": no,
                 "lstrip": no,
                 "rstrip": no,
-                "normalized": no if normalizer != "none" else (False, True),
+                "normalized": (False, True),
                 "special": (False, True),
             },
             ("id", "content"),
@@ -244,7 +255,13 @@ def _parse_added_tokens(
         check_id(id_, content)
         assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
         added.append(AddedToken(content, id_, fields["special"] is True))
-        by_normalized[fields["normalized"] is True].append(content)
+        is_normalized = fields["normalized"] is True
+        if is_normalized and normalizer == "nfc" and not _is_same_in_nfc(content):
+            raise FormatError(
+                f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer NFC may "
+                f"make or change {content!a:.60} in a text, which cannot be read exactly"
+            )
+        by_normalized[is_normalized].append(content)
     _check_two_passes(by_normalized[False], by_normalized[True])
     wanted = assign_added_ids(texts, [token.content for token in added])
     for token, id_ in zip(added, wanted, strict=True):
@@ -255,6 +272,21 @@ def _parse_added_tokens(
                 f"with its id"
             )
     return added
+
+
+def _is_same_in_nfc(content: str) -> bool:
+    """Whether the token is found at the same positions in a text and in the text's NFC.
+
+    NFC changes an ASCII character only by composing it with marks after it, which have to follow
+    the token's last character: a letter, or `<`, `=`, `>`. It makes three ASCII characters of
+    others: U+212A becomes K, U+037E a semicolon, U+1FEF a grave accent.
+    """
+    last = content[-1]
+    return (
+        content.isascii()
+        and not (last.isalpha() or last in "<=>")
+        and not any(character in "K;`" for character in content)
+    )
 
 
 def _is_encodable(text: str) -> bool:

@@ -103,13 +103,38 @@ SPELLINGS: Final = MappingProxyType(
 
 _NAMES: Final = {expression: name for name, expression in SPELLINGS.items()}
 
+# Digits splits by Rust's `char::is_numeric`: 13 characters of Unicode 17 more than `\p{N}` here,
+# which ByteLevel does not count among the digits.
+_NEW_NUMERIC: Final = r"\U00011DE0-\U00011DE9\U00016FF4-\U00016FF6"
+_NUMERIC: Final = rf"\p{{N}}{_NEW_NUMERIC}"
+
+
+def _after_digits(digits: str) -> SplitPattern:
+    """GPT-2's pattern on the text between `digits`, which Digits has cut out before.
+
+    There a run of white space ends with the text before a digit, so that none of it is kept for the
+    next word; and a digit never takes a space.
+    """
+    return SplitPattern(
+        "custom",
+        rf"'(?:[sdmt]|ll|ve|re)| ?\p{{L}}++|{digits}| ?[^\s\p{{L}}{_NUMERIC}]++"
+        rf"|\s++(?=[{_NUMERIC}]|\Z)|\s+(?!\S)|\s",
+    )
+
+
+_DIGITS_THEN_GPT2: Final = MappingProxyType(
+    {True: _after_digits(f"[{_NUMERIC}]"), False: _after_digits(rf"\p{{N}}++|[{_NEW_NUMERIC}]++")}
+)
+"""Whether Digits isolates each digit -> the pattern of Digits followed by ByteLevel (StarCoder,
+SmolLM, Granite, Command R)."""
+
 # All our patterns match every character, so removing the unmatched text removes nothing: these two
 # ways to split are equivalent, and both are in use.
 _BEHAVIORS: Final = (("Isolated", False), ("Removed", True))
 
 
 def parse_pre_tokenizer(value: object) -> SplitPattern:
-    """The split pattern of a `pre_tokenizer`: ByteLevel, or a sequence of Split and ByteLevel.
+    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after one Split or Digits.
 
     Raises:
         FormatError: any other value (named).
@@ -119,23 +144,44 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
         'gpt2'
     """
     where = "pre_tokenizer"
-    if isinstance(value, dict) and value.get("type") == "ByteLevel":
-        check_byte_level(value, where, add_prefix_space=(False,), use_regex=(True,))
-        _require(value, where, "add_prefix_space")
-        return PATTERNS["gpt2"]
+    if _is_byte_level(value):
+        return _gpt2_of(value, where)
     table = check_fields(
         value, where, {"type": ("Sequence",)}, ("pretokenizers",), ("type", "pretokenizers")
     )
     steps = table["pretokenizers"]
+    if isinstance(steps, list) and len(steps) == 1 and _is_byte_level(steps[0]):
+        return _gpt2_of(steps[0], f"{where}.pretokenizers[0]")
     if not isinstance(steps, list) or len(steps) != 2:
         raise FormatError(
-            "tokenizer.json: pre_tokenizer.pretokenizers must be one Split and one ByteLevel"
+            "tokenizer.json: pre_tokenizer.pretokenizers must be one Split or Digits and one "
+            "ByteLevel"
         )
+    if isinstance(steps[0], dict) and steps[0].get("type") == "Digits":
+        digits = check_fields(
+            steps[0],
+            f"{where}.pretokenizers[0]",
+            {"type": ("Digits",), "individual_digits": (True, False)},
+            required=("individual_digits",),
+        )
+        _gpt2_of(steps[1], f"{where}.pretokenizers[1]")
+        return _DIGITS_THEN_GPT2[digits["individual_digits"] is True]
     last = check_byte_level(
         steps[1], f"{where}.pretokenizers[1]", add_prefix_space=(False,), use_regex=(False,)
     )
     _require(last, f"{where}.pretokenizers[1]", "add_prefix_space", "use_regex")
     return _parse_split(steps[0], f"{where}.pretokenizers[0]")
+
+
+def _is_byte_level(value: object) -> bool:
+    return isinstance(value, dict) and value.get("type") == "ByteLevel"
+
+
+def _gpt2_of(value: object, where: str) -> SplitPattern:
+    """The pattern of a ByteLevel that splits."""
+    table = check_byte_level(value, where, add_prefix_space=(False,), use_regex=(True,))
+    _require(table, where, "add_prefix_space")
+    return PATTERNS["gpt2"]
 
 
 def _parse_split(value: object, where: str) -> SplitPattern:
@@ -169,8 +215,12 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
     """The `pre_tokenizer` that splits like `pattern`.
 
     Raises:
-        FormatError: a custom pattern.
+        FormatError: a custom pattern, unless it is that of Digits and ByteLevel.
     """
+    for individually, digits in _DIGITS_THEN_GPT2.items():
+        if pattern == digits:
+            step = {"type": "Digits", "individual_digits": individually}
+            return {"type": "Sequence", "pretokenizers": [step, render_byte_level()]}
     if pattern.name not in SPELLINGS or pattern != PATTERNS[pattern.name]:
         raise FormatError(
             f"the split pattern {pattern.expression!r:.120} is not one of {', '.join(SPELLINGS)}; "

@@ -97,6 +97,8 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
             theirs.encode_ordinary,
         )
     reference = tokenizers.Tokenizer.from_file(str(path))
+    reference.no_truncation()
+    reference.no_padding()
 
     def encode_parts(parts: list[str]) -> list[list[int]]:
         return [e.ids for e in reference.encode_batch_fast(parts, add_special_tokens=False)]

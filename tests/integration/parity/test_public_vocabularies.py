@@ -10,10 +10,11 @@ from tests.adversarial import (
     every_code_point_in_context,
 )
 from tests.integration.parity.references import first_difference
-from tests.parity.vocabularies import CORPORA, NAMES, read_sample
+from tests.parity.vocabularies import CORPORA, NAMES, OPEN_FILES, read_sample
 from tests.profiles import first_and_slow
 from tokenizer_core import StreamingEncoder
 
+ALL_NAMES = [*NAMES, *OPEN_FILES]
 SAMPLE_BYTES = 2_000_000
 # The Python engine encodes this much of each pair in the quick suite, and 200 kB of the others:
 # these two vocabularies use most of its special cases, and it encodes a few megabytes a second.
@@ -22,7 +23,7 @@ QUICK_BYTES = {"gpt2": SAMPLE_BYTES, "cl100k": SAMPLE_BYTES}
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_ids_of_a_corpus_equal_the_references(name, corpus, pairs, shared_data):
     pair = pairs(name)
     is_native = pair.ours.engine_name == "native"
@@ -36,7 +37,7 @@ def test_ids_of_a_corpus_equal_the_references(name, corpus, pairs, shared_data):
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("corpus", first_and_slow(CORPORA))
-@pytest.mark.parametrize("name", first_and_slow(NAMES))
+@pytest.mark.parametrize("name", first_and_slow(ALL_NAMES))
 def test_ids_of_2_mb_at_another_place_equal_the_references(name, corpus, pairs, shared_data):
     path = shared_data / "corpora" / f"{corpus}.txt"
     offset = max(0, path.stat().st_size - SAMPLE_BYTES)
@@ -45,7 +46,7 @@ def test_ids_of_2_mb_at_another_place_equal_the_references(name, corpus, pairs, 
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_ids_of_adversarial_texts_equal_the_references(name, pairs):
     pair = pairs(name)
     for text in adversarial_texts():
@@ -55,7 +56,7 @@ def test_ids_of_adversarial_texts_equal_the_references(name, pairs):
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_code_points_at_class_borders_split_as_in_the_reference(name, pairs):
     pair = pairs(name)
     for text in class_borders_in_context():
@@ -63,7 +64,7 @@ def test_code_points_at_class_borders_split_as_in_the_reference(name, pairs):
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", first_and_slow(NAMES))
+@pytest.mark.parametrize("name", first_and_slow(ALL_NAMES))
 def test_every_code_point_splits_as_in_the_reference(name, pairs):
     pair = pairs(name)
     for text in every_code_point_in_context():
@@ -71,7 +72,7 @@ def test_every_code_point_splits_as_in_the_reference(name, pairs):
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_streaming_equals_one_shot_for_200_seeded_cuts(name, corpus, pairs, shared_data):
     pair = pairs(name)
@@ -89,7 +90,7 @@ def test_streaming_equals_one_shot_for_200_seeded_cuts(name, corpus, pairs, shar
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_streaming_equals_one_shot_for_every_cut_of_adversarial_texts(name, pairs):
     tokenizer = pairs(name).ours
     for text in adversarial_texts(longest=300):
@@ -105,7 +106,7 @@ def test_streaming_equals_one_shot_for_every_cut_of_adversarial_texts(name, pair
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", first_and_slow(NAMES))
+@pytest.mark.parametrize("name", first_and_slow(ALL_NAMES))
 def test_streaming_equals_one_shot_for_every_cut_of_4_kb(name, pairs):
     tokenizer = pairs(name).ours
     text = "".join(adversarial_texts(longest=300))

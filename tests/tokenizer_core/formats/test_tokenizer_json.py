@@ -5,6 +5,7 @@ import contextlib
 import copy
 import json
 import re
+import unicodedata
 
 import pytest
 import tokenizers
@@ -27,6 +28,7 @@ from tokenizer_core.formats import (
     save_tokenizer_json,
     tokenizer_json,
 )
+from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.tokenizer_json import (
     assign_added_ids,
     parse_tokenizer_json,
@@ -169,15 +171,10 @@ DROP = "(left out)"  # a string, so that test names are the same in every proces
 REFUSED = [
     # base, path to the field, value, words of the message
     (GPT2, "version", "2.0", "version"),
-    (GPT2, "truncation", {"max_length": 5}, "truncation"),
-    (GPT2, "padding", {"strategy": "BatchLongest"}, "padding"),
     (GPT2, "surprise", 1, "surprise"),
     (GPT2, "model.type", "Unigram", "model.type"),
     (GPT2, "model.type", "WordPiece", "model.type"),
     (GPT2, "model.dropout", 0.1, "model.dropout"),
-    (GPT2, "model.unk_token", "<unk>", "model.unk_token"),
-    (GPT2, "model.fuse_unk", True, "model.fuse_unk"),
-    (GPT2, "model.byte_fallback", True, "model.byte_fallback"),
     (GPT2, "model.continuing_subword_prefix", "##", "continuing_subword_prefix"),
     (GPT2, "model.end_of_word_suffix", "</w>", "end_of_word_suffix"),
     (GPT2, "model.ignore_merges", 1, "ignore_merges"),
@@ -209,7 +206,7 @@ REFUSED = [
     (GPT2, "pre_tokenizer.add_prefix_space", DROP, "add_prefix_space"),
     (GPT2, "pre_tokenizer.use_regex", False, "use_regex"),
     (GPT2, "pre_tokenizer.surprise", False, "surprise"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "type"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "pattern is not known"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "MergedWithNext", "behavior"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "Removed", "behavior"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", True, "invert"),
@@ -226,7 +223,7 @@ REFUSED = [
     (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", True, "use_regex"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", DROP, "use_regex"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.1", DROP, "one Split and one ByteLevel"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.1", DROP, "one Split or Digits and one ByteLevel"),
     (LLAMA3, "post_processor", {"type": "RobertaProcessing"}, "post_processor.type"),
     (LLAMA3, "post_processor", {"type": "BertProcessing"}, "post_processor.type"),
     (LLAMA3, "post_processor.processors.1.single", [], "sequence A once"),
@@ -262,6 +259,99 @@ def changed(base: dict, path: str, value: object) -> dict:
     return table
 
 
+DIGITS = {
+    individually: {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Digits", "individual_digits": individually},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        ],
+    }
+    for individually in (True, False)
+}
+
+
+@pytest.mark.parametrize("individually", [True, False])
+@given(st.text("a' s\n\t19٣Ⅷ\u00a0\u3000!é中\U00011de3\U00016ff5", max_size=12))
+def test_digits_split_as_in_tokenizers(individually, text):
+    spec = parse(changed(GPT2, "pre_tokenizer", DIGITS[individually]))
+    steps = [tokenizers.pre_tokenizers.Digits(individual_digits=individually)]
+    steps += [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    theirs = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
+    wanted = [text[start:end] for _, (start, end) in theirs]
+    assert spec.pattern.compile().findall(text) == wanted
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("individually", [True, False])
+def test_every_code_point_is_a_digit_as_in_tokenizers(individually):
+    spec = parse(changed(GPT2, "pre_tokenizer", DIGITS[individually]))
+    theirs = tokenizers.pre_tokenizers.Digits(individual_digits=individually)
+    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    for first in range(0, len(codes), 1 << 16):
+        text = "".join(f"{chr(code)}\n" for code in codes[first : first + (1 << 16)])
+        wanted = {part for part, _ in theirs.pre_tokenize_str(text) if len(part) == 1} - {"\n"}
+        digits = [c for c in text[::2] if len(spec.pattern.compile().findall(f" {c}")) == 2]
+        assert wanted == {c for c in digits if not c.isspace()}
+
+
+def test_digits_are_written_back():
+    for individually, pre_tokenizer in DIGITS.items():
+        spec = parse(changed(GPT2, "pre_tokenizer", pre_tokenizer))
+        assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec, individually
+
+
+@pytest.mark.parametrize("content", ["   ", "|||IP_ADDRESS|||", "<|a=b|", "\t"])
+def test_tokens_that_nfc_cannot_touch_are_read(content):
+    table = changed(QWEN, "added_tokens.0.content", content)
+    table["added_tokens"][0]["normalized"] = True
+    spec = parse(table)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    ours = Tokenizer.from_spec(spec)
+    for mark in ("", "\u0301", "\u0338", "\u0327\u0301"):
+        for text in (
+            f"a{content}{mark}b",
+            f"A\u030a{content}\u212a{mark}",
+            f"{content}{content}{mark}",
+        ):
+            assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
+@pytest.mark.parametrize("content", ["<|x|>", "word", "K|", "a;|", "`|", "é|", "=="])
+def test_tokens_that_nfc_may_make_or_change_are_refused(content):
+    table = changed(QWEN, "added_tokens.0.content", content)
+    table["added_tokens"][0]["normalized"] = True
+    with pytest.raises(FormatError, match=r"added_tokens\[0\].normalized"):
+        parse(table)
+
+
+def test_nfc_touches_the_ascii_that_the_reader_says():
+    made, composed = set(), set()
+    for code in range(128, 0x110000):
+        if not 0xD800 <= code < 0xE000:
+            made |= {c for c in unicodedata.normalize("NFC", chr(code)) if c.isascii()}
+        parts = unicodedata.decomposition(chr(code)).split()
+        if parts and not parts[0].startswith("<"):
+            first, *others = (chr(int(part, 16)) for part in parts)
+            assert not any(other.isascii() for other in others)
+            composed |= {first} if others and first.isascii() else set()
+    assert made == set("K;`")
+    assert {c for c in composed if not c.isalpha()} == set("<=>")
+
+
+@pytest.mark.parametrize("byte", [0xC0, 0xC1, 0xF5, 0xFF])
+def test_bytes_that_text_never_has_may_be_missing(byte, engine):
+    table = copy.deepcopy(GPT2)
+    vocab = table["model"]["vocab"]
+    vocab["<filler>"] = vocab.pop(render_token(bytes([byte])))  # keeps the number of entries
+    ours = Tokenizer.from_spec(parse(table), engine=engine)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    for text in ("the ÿÀ text\n", "\U0010ffff\u07ff\u0800", "中文<|endoftext|>é"):
+        ids = ours.encode(text)
+        assert ids == theirs.encode(text, add_special_tokens=False).ids
+        assert ours.decode(ids) == text
+
+
 @pytest.mark.parametrize(("base", "path", "value", "message"), REFUSED, ids=lambda x: str(x)[:40])
 def test_what_changes_ids_is_refused_by_name(base, path, value, message):
     parse(base)
@@ -279,6 +369,13 @@ ACCEPTED = [
     (GPT2, "post_processor", DROP),
     (GPT2, "added_tokens.0.normalized", True),
     (GPT2, "normalizer", DROP),
+    (GPT2, "truncation", {"max_length": 5}),
+    (GPT2, "padding", {"strategy": "BatchLongest"}),
+    (GPT2, "model.unk_token", "<unk>"),
+    (GPT2, "model.fuse_unk", True),
+    (GPT2, "model.byte_fallback", True),
+    (GPT2, "normalizer", {"type": "Sequence", "normalizers": []}),
+    (GPT2, "pre_tokenizer", {"type": "Sequence", "pretokenizers": [GPT2["pre_tokenizer"]]}),
     (QWEN, "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}]}),
 ]
 

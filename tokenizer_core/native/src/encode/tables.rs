@@ -50,6 +50,12 @@ impl Tables {
                 start[usize::from(byte)] = id;
             }
         }
+        // Text never has these bytes, so that any id serves where a vocabulary lacks them.
+        for byte in [0xC0, 0xC1].into_iter().chain(0xF5..=0xFF) {
+            if start[byte] == u32::MAX {
+                start[byte] = start[0];
+            }
+        }
         if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
             return Err(format!("no token for byte 0x{byte:02x}"));
         }
