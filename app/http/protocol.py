@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import http
+import logging
 import re
 import select
 import sys
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     )
 
     from app.ingress import AllowedHosts
+
+log = logging.getLogger("app.http")
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 """Limit of the request line and headers together, and of the input between two pieces of a body."""
@@ -341,11 +344,22 @@ class GuardedHttpProtocol(HttpToolsProtocol):
                 cycle.expected_content_length = len(message.get("body", b""))
             return send(message)
 
-        await app(scope, receive, send_message)
-        if not cycle.response_complete and self.flow.write_paused:
-            # The service gave up on a client that does not read; a normal close would wait for it.
+        is_cut_off = False
+        try:
+            await app(scope, receive, send_message)
+        except asyncio.CancelledError:
+            if not cycle.response_started:
+                raise
+            # The server ends. uvicorn would log a traceback.
+            log.warning("a response is cut off: the server ends")
+            is_cut_off = True
+        if not cycle.response_complete and (is_cut_off or self.flow.write_paused):
             cycle.disconnected = True
-            self._wire.abort()
+            if self.flow.write_paused:
+                # The client does not read; a normal close would wait for it.
+                self._wire.abort()
+            else:
+                self._wire.close()
 
     def on_response_complete(self) -> None:
         """Start the next request, unless the rest of this one is still to be received."""

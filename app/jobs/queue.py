@@ -16,17 +16,20 @@ owner's host check its pid and start time, without any clock.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from app.jobs.database import JobDatabase, Run
 from app.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
 from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
 from app.serving.workers import ProcessIdentity, this_host
 from tokenizer_core.blobs.atomic_files import create_synced, make_folder
+
+log = logging.getLogger("app.jobs")
 
 JOBS_KEPT: Final = 1000
 """Number of newest finished jobs that the table keeps."""
@@ -40,6 +43,24 @@ FOLDER_ID_NAME: Final = ".folder-id"
 Kind = Literal["train", "encode"]
 State = Literal["queued", "running", "live", "succeeded", "failed", "cancelled"]
 FINAL_STATES: Final = frozenset({"live", "succeeded", "failed", "cancelled"})
+
+DAMAGED: Final = "job_damaged"
+"""The error code of a job whose row cannot be read."""
+
+_DAMAGED_ERROR: Final = {
+    "code": DAMAGED,
+    "detail": "The row of this job in the job database is damaged, so its request and its result "
+    "are unknown; request the job again. Other jobs are not affected.",
+}
+_LATEST: Final = 1e11
+"""Later moments, in Unix seconds, have no date."""
+
+_NAMES: Final = {"train": "name", "encode": "token_files_id"}
+_RESULTS: Final[Mapping[str, Mapping[str, type]]] = {
+    "train": {"name": str, "version": str, "digest": str},
+    "encode": {"id": str, "documents": int, "tokens": int, "bytes": int},
+}
+"""For each kind: the field of the request that names the job, and the fields of its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +95,23 @@ class Job:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Job:
-        """The job in a row of the table."""
+        """The job in a row of the table; of a damaged row, a failed job with the error `DAMAGED`.
+
+        Example:
+            >>> row = dict.fromkeys(Job.__slots__) | {"id": "a", "attempt": 1, "request": "{"}
+            >>> job = Job.of_row(row)
+            >>> job.id, job.state, job.error["code"]
+            ('a', 'failed', 'job_damaged')
+        """
+        try:
+            job = cls._of_sound_row(row)
+            job._check()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return cls._of_damaged_row(row)
+        return job
+
+    @classmethod
+    def _of_sound_row(cls, row: Mapping[str, Any]) -> Job:
         return cls(
             id=row["id"],
             kind=row["kind"] or "train",  # None: written by an earlier release
@@ -98,10 +135,64 @@ class Job:
             finished_at=row["finished_at"],
         )
 
+    def _check(self) -> None:
+        """Check the values that routes show and that the runner relies on.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: a value cannot be one of a job.
+        """
+        shown = [self.id, self.phase, self.request.get(_NAMES[self.kind], "")]
+        moments = [self.created_at, self.started_at or 0.0, self.finished_at or 0.0]
+        numbers = [self.attempt, self.deaths, self.takeovers, *self.counters.values()]
+        if self.error is not None:
+            shown += [self.error["code"], self.error["detail"]]
+        fields = {} if self.result is None else _RESULTS[self.kind]
+        is_sound = (
+            self.state in get_args(State)
+            and 0 <= self.progress <= 1
+            and all(abs(moment) < _LATEST for moment in moments)
+            and all(isinstance(number, int) for number in numbers)
+            and all(isinstance((self.result or {})[name], kind) for name, kind in fields.items())
+        )
+        "".join(shown).encode()  # strings, without a lone surrogate
+        if not is_sound:
+            raise ValueError(f"job {self.id}: a value in its row is impossible")
+
+    @classmethod
+    def _of_damaged_row(cls, row: Mapping[str, Any]) -> Job:
+        attempt = row["attempt"]
+        return cls(
+            id=str(row["id"]),
+            kind=row["kind"] if row["kind"] in get_args(Kind) else "train",
+            request=dict.fromkeys(_NAMES.values(), ""),
+            state="failed",
+            phase="failed",
+            progress=0.0,
+            counters={},
+            cancel_requested=False,
+            attempt=attempt if isinstance(attempt, int) else 0,
+            deaths=0,
+            takeovers=0,
+            owner=None,
+            owner_host=None,
+            lease_ends_at=None,
+            child=None,
+            result=None,
+            error=_DAMAGED_ERROR,
+            created_at=0.0,
+            started_at=None,
+            finished_at=None,
+        )
+
     @property
     def is_final(self) -> bool:
         """Whether the job has ended."""
         return self.state in FINAL_STATES
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its row cannot be read."""
+        return self.error is not None and self.error["code"] == DAMAGED
 
     @property
     def is_of_this_host(self) -> bool:
@@ -256,7 +347,11 @@ class JobStore:
                 " RETURNING *",
                 (owner.to_json(), this_host(), self.lease_seconds, self._folder),
             )
-            return Job.of_row(rows[0]) if rows else None
+            job = Job.of_row(rows[0]) if rows else None
+            if job is None or not job.is_damaged:
+                return job
+            _fail_damaged(run, job)
+        return None
 
     def take_over(self, job: Job, owner: ProcessIdentity, *, if_lease_ended: bool) -> Job | None:
         """Take a running job over from a dead owner, so that `owner` requeues or ends it.
@@ -394,6 +489,11 @@ class JobStore:
             )
         return [row["id"] for row in rows]
 
+    def fail_damaged(self, job: Job) -> None:
+        """Fail an unfinished job whose row cannot be read, so that it does not block the queue."""
+        with self.database.transaction() as run:
+            _fail_damaged(run, job)
+
     def _select(self, statement: str, values: tuple[object, ...]) -> list[Job]:
         with self.database.read() as run:
             return [Job.of_row(row) for row in run(statement, values)]
@@ -423,6 +523,15 @@ def folder_id(artifacts_dir: Path) -> str:
         make_folder(artifacts_dir)
         create_synced(path, secrets.token_hex(16).encode())  # unless another process was first
     return path.read_text(encoding="ascii").strip()
+
+
+def _fail_damaged(run: Run, job: Job) -> None:
+    run(
+        "UPDATE jobs SET state = 'failed', phase = 'failed', error = ?, finished_at = unix_now()"
+        " WHERE id = ?",
+        (json.dumps(job.error), job.id),
+    )
+    log.error("job %s: its row in the job database is damaged; the job failed", job.id)
 
 
 def _count_unfinished(run: Run, folder: str) -> int:

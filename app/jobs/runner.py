@@ -336,6 +336,9 @@ class JobRunner:
         takes the job, and the job's earlier child gets no permission to publish.
         """
         for job in self._jobs.running():
+            if job.is_damaged:  # its owner, if it lives, then ends its child
+                self._jobs.fail_damaged(job)
+                continue
             taken = self._take_lost(job)
             if taken is None:
                 continue

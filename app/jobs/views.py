@@ -27,7 +27,7 @@ def _fields(job: Job) -> dict[str, Any]:
     cancelling = job.cancel_requested and not job.is_final
     return {
         "id": job.id,
-        "name": job.request["name" if job.kind == "train" else "token_files_id"],
+        "name": job.request.get("name" if job.kind == "train" else "token_files_id", ""),
         "state": job.state,
         "phase": "cancelling" if cancelling else job.phase,
         "progress": round(job.progress, 4),

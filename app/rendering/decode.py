@@ -193,7 +193,12 @@ def _render_text(
     try:
         for start in range(0, len(ids), _WINDOW):
             check_wanted()
-            yield escape(decoder.feed(ids[start : start + _WINDOW]))
+            window = ids[start : start + _WINDOW]
+            rendered = escape(decoder.feed(window))
+            # `check_decoded_size` reserved the bytes of the tokens. Escapes and U+FFFD need more.
+            n_reserved = int(live.token_lengths[window].sum(dtype=np.uint64))
+            reserve_memory(max(0, len(rendered) - n_reserved))
+            yield rendered
         yield escape(decoder.flush())
     except UnicodeDecodeError:
         raise _not_utf8(pointer) from None

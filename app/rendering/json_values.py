@@ -107,6 +107,15 @@ def escape(text: str) -> bytes:
     return dump(text)[1:-1]
 
 
+def escaped_length(text: str) -> int:
+    """The length of `text` in bytes of JSON, without the quotes: up to six times its UTF-8."""
+    total = 0
+    for start in range(0, len(text), _CHAR_WINDOW):
+        check_wanted()
+        total += len(escape(text[start : start + _CHAR_WINDOW]))
+    return total
+
+
 def describe_token(token: bytes) -> dict[str, Any]:
     """The bytes of a token in base64, and as `text` if they are valid UTF-8."""
     try:

@@ -12,6 +12,7 @@ from app.rendering.decode import check_decoded_size
 from app.rendering.json_values import (
     Rendered,
     dump,
+    escaped_length,
     policies,
     render_ids,
     render_text,
@@ -196,7 +197,7 @@ def _check_plan(parts: TextChunks, request: ChunkRequest, max_bytes: int) -> Non
     for power in range(1, 10):
         n_id_bytes += int(np.count_nonzero(parts.ids >= 10**power))
     n_text_bytes = utf8_length(request.text)
-    bytes_per_text_byte = 1 + n_id_bytes / max(1, n_text_bytes)
+    bytes_per_text_byte = (escaped_length(request.text) + n_id_bytes) / max(1, n_text_bytes)
     n_repeated = covered = 0
     for n_chunks, (start, end) in enumerate(parts.plan(), 1):
         check_wanted()

@@ -1,4 +1,7 @@
-"""Round trips: whether a text or ids return unchanged, and where they first differ."""
+"""Round trips: whether a text or ids return unchanged, and where they first differ.
+
+Between their steps they look at the flag of `engines.stoppable`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tokenizer_core.engines.stopping import check_stop
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.special_tokens import matcher_of, resolve_policy
 
@@ -33,6 +37,7 @@ def first_difference_of_text(
     Raises:
         SpecialTokenForbiddenError: the text contains a disallowed special token.
         UnicodeEncodeError: the text contains a lone surrogate.
+        CancelledError: another thread cancelled the call.
     """
     ids = tokenizer.encode_to_numpy(
         text, allowed_special=allowed_special, disallowed_special=disallowed_special
@@ -41,8 +46,11 @@ def first_difference_of_text(
     if tokenizer.spec.normalizer == "nfc":
         recognised, _ = resolve_policy(tokenizer.spec.added_tokens, allowed_special, ())
         segments = matcher_of(recognised).split(text)
-        expected = "".join(normalize_nfc(plain) + (token or "") for plain, token in segments)
-    return _first_difference(tokenizer.decode(ids), expected)
+        expected = "".join(_normalized(plain) + (token or "") for plain, token in segments)
+    check_stop()
+    decoded = tokenizer.decode(ids)
+    check_stop()
+    return _first_difference(decoded, expected)
 
 
 def first_difference_of_ids(
@@ -60,6 +68,7 @@ def first_difference_of_ids(
     Raises:
         UnknownTokenIdError: an id is not in the vocabulary; names index and id.
         SpecialTokenForbiddenError: the decoded text contains a disallowed special token.
+        CancelledError: another thread cancelled the call.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -68,11 +77,12 @@ def first_difference_of_ids(
         >>> first_difference_of_ids(tokenizer, np.array([120, 97, 98], dtype=np.uint32))
         1
     """
+    text = tokenizer.decode(ids)
+    check_stop()
     again = tokenizer.encode_to_numpy(
-        tokenizer.decode(ids),
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
+        text, allowed_special=allowed_special, disallowed_special=disallowed_special
     )
+    check_stop()
     n_both = min(len(ids), len(again))
     differing = np.flatnonzero(ids[:n_both] != again[:n_both])
     if len(differing):
@@ -80,11 +90,17 @@ def first_difference_of_ids(
     return None if len(ids) == len(again) else n_both
 
 
+def _normalized(text: str) -> str:
+    check_stop()
+    return normalize_nfc(text)
+
+
 def _first_difference(one: str, other: str) -> int | None:
     if one == other:
         return None
     n_both = min(len(one), len(other))
     for start in range(0, n_both, _WINDOW_CHARS):
+        check_stop()
         end = min(start + _WINDOW_CHARS, n_both)
         if one[start:end] != other[start:end]:
             return next(index for index in range(start, end) if one[index] != other[index])

@@ -253,6 +253,58 @@ def test_a_client_that_left_is_no_error() -> None:
     assert app.n_answered == 3
 
 
+class EndlessApp(SlowApp):
+    """Sends a part of a response and waits."""
+
+    n_bytes = 1
+
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        part = {"type": "http.response.body", "body": bytes(self.n_bytes), "more_body": True}
+        await send(part)
+        self.n_answered += 1
+        await asyncio.Event().wait()
+
+
+class EndlessLongApp(EndlessApp):
+    """Sends more than a connection's buffers hold."""
+
+    n_bytes = 50_000_000
+
+
+@pytest.mark.parametrize("kind", [EndlessApp, EndlessLongApp])
+def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
+    kind: type[EndlessApp], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = kind(ConnectionGuard())
+
+    async def run() -> None:
+        config = uvicorn.Config(
+            app, port=0, http=GuardedHttpProtocol, lifespan="on", log_config=None,
+            timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve())
+        async with asyncio.timeout(30):
+            while not server.started:  # noqa: ASYNC110 - it has no event for it
+                await asyncio.sleep(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(REQUEST)
+            assert await reader.read(1)
+            server.should_exit = True
+            await serving
+            writer.close()
+
+    uvloop.run(run())
+    logged = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [record.getMessage() for record in logged] == [
+        "Cancel 1 running task(s), timeout graceful shutdown exceeded",
+        "a response is cut off: the server ends",
+    ]
+    assert all(record.exc_info is None for record in logged)
+
+
 def test_the_old_module_warns_and_gives_the_same_protocol() -> None:
     sys.modules.pop("app.http_protocol", None)
     with pytest.warns(DeprecationWarning, match=r"use app\.http\.protocol"):

@@ -16,6 +16,7 @@ from app.jobs.queue import (
     JobStore,
     folder_id,
 )
+from app.jobs.views import summary_of
 from app.serving.workers import ProcessIdentity, this_host
 from tests.app.jobs.conftest import OpenJobs
 
@@ -449,3 +450,63 @@ def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
     with sqlite3.connect(path_of(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     add(store, "after")
+
+
+GARBLED = {
+    "request": '{"na',
+    "counters": "[1]",
+    "result": '{"name": 1}',
+    "error": "x",
+    "owner": "{}",
+    "child": "null",
+    "state": "sleeping",
+    "kind": "paint",
+    "progress": 7,
+    "created_at": 1e300,
+}
+"""For each column, a value that no job has."""
+
+
+@pytest.mark.parametrize("column", GARBLED)
+def test_a_damaged_row_is_shown_as_such_and_hides_no_other_job(
+    sqlite_store: JobStore, column: str
+) -> None:
+    add(sqlite_store, "damaged")
+    add(sqlite_store, "sound")
+    claim(sqlite_store)
+    garble(sqlite_store, "damaged", column)
+    newer, older = sqlite_store.latest()
+    assert (newer.id, newer.state) == ("sound", "queued")
+    assert (older.id, older.state) == ("damaged", "failed")
+    assert older.error is not None
+    assert older.error["code"] == "job_damaged"
+    assert older.is_damaged
+    assert not newer.is_damaged
+    assert sqlite_store.get("damaged") == older
+    assert summary_of(older).model_dump()["error"]["code"] == "job_damaged"
+
+
+def test_a_damaged_job_that_waits_fails_and_the_next_one_runs(sqlite_store: JobStore) -> None:
+    add(sqlite_store, "damaged")
+    add(sqlite_store, "sound")
+    garble(sqlite_store, "damaged", "request")
+    assert sqlite_store.claim_next(ME) is None
+    assert claim(sqlite_store).id == "sound"
+    with sqlite_store.database.read() as run:
+        assert run("SELECT state FROM jobs WHERE id = 'damaged'", ()) == [{"state": "failed"}]
+
+
+def test_a_damaged_job_that_runs_is_failed_and_its_owner_notices(sqlite_store: JobStore) -> None:
+    add(sqlite_store, "damaged")
+    job = claim(sqlite_store)
+    garble(sqlite_store, "damaged", "owner")
+    (damaged,) = sqlite_store.running()
+    sqlite_store.fail_damaged(damaged)
+    assert sqlite_store.running() == []
+    assert sqlite_store.is_cancel_requested(job)
+    assert not sqlite_store.allow_publishing(job)
+
+
+def garble(store: JobStore, job_id: str, column: str) -> None:
+    with store.database.transaction() as run:
+        run(f"UPDATE jobs SET {column} = ? WHERE id = ?", (GARBLED[column], job_id))

@@ -11,13 +11,29 @@ import httpx
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.reliability.soak import left_over, soak, soaked_server
-from tests.integration.reliability.soak_figures import MAX_MORE, Sample, leaks, row_of
+from tests.integration.reliability.soak import (
+    MAX_ENGINE_BUFFERS,
+    ask_accounts,
+    left_over,
+    soak,
+    soaked_server,
+    too_many_buffers,
+)
+from tests.integration.reliability.soak_figures import (
+    MAX_MORE,
+    Account,
+    Sample,
+    leaks,
+    row_of,
+    what_grew,
+)
 from tests.integration.reliability.soak_load import KINDS, SoakLoad
 from tests.integration.server_process import Server
 from tokenizer_core.registry import ArtifactStore
 
-FLAT = Sample(0, memory=200 << 20, highest=0, files=60, threads=30, processes=4, disk_files=20)
+FLAT = Sample(
+    0, memory=200 << 20, highest=0, files=60, threads=30, processes=4, disk_files=20, blocks=10**6
+)
 
 
 def series(added: dict[str, list[int]] | None = None, *, n: int = 30) -> list[Sample]:
@@ -70,6 +86,36 @@ def test_the_table_has_what_was_done_in_a_minute() -> None:
     assert "3" in cells
 
 
+def test_where_something_grew_each_process_says_what() -> None:
+    samples = [
+        dataclasses.replace(
+            sample,
+            accounts={
+                7: Account({"threads": 9, "Python blocks": 500 * at}, {"str": 3, "list": at}),
+                8: Account({"threads": 9}),
+            },
+        )
+        for at, sample in enumerate(series(n=9))
+    ]
+    assert list(what_grew(samples)) == [
+        "process 7, from 0.1 to 0.1 min:",
+        "    Python blocks: 1,500 -> 4,000 (+2,500)",
+        "    threads: 9 -> 9 (+0)",
+        "    objects of list: 3 -> 8 (+5)",
+        "process 8, from 0.1 to 0.1 min:",
+        "    threads: 9 -> 9 (+0)",
+    ]
+
+
+def test_an_engine_that_keeps_more_than_its_bound_is_a_failure() -> None:
+    def kept(n_bytes: int) -> Sample:
+        return dataclasses.replace(FLAT, accounts={7: Account({"engine buffers": n_bytes})})
+
+    assert list(too_many_buffers([kept(0), kept(MAX_ENGINE_BUFFERS)])) == []
+    (failure,) = too_many_buffers([kept(MAX_ENGINE_BUFFERS), kept(MAX_ENGINE_BUFFERS + 1)])
+    assert failure.startswith("the engine of process 7 kept 67,108,865 bytes")
+
+
 def test_another_status_and_other_ids_are_failures() -> None:
     load = SoakLoad(cast(Server, None), REPOSITORY / "artifacts", [])
     broken = httpx.MockTransport(lambda request: httpx.Response(500, text="broken"))
@@ -97,11 +143,22 @@ def test_what_a_server_leaves_behind_is_found(tmp_path: Path) -> None:
 
 
 def test_a_round_of_every_kind_is_answered_as_it_should_be(tmp_path: Path) -> None:
-    with soaked_server(tmp_path / "artifacts", tmp_path) as (_, load):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with soaked_server(tmp_path / "artifacts", temporary) as (server, load):
         for kind in KINDS:
             load.go_round(kind)
         load.drop_caches()
+        first, second = (
+            ask_accounts(server.serving_pids(), tmp_path / "accounts") for _ in range(2)
+        )
     assert load.failures == []
+    assert first.keys() == second.keys() == set(server.serving_pids())
+    for pid, account in second.items():
+        assert account.figures["engine buffers"] <= first[pid].figures["engine buffers"]
+        assert account.figures["Python blocks"] > 100_000
+        assert account.figures["memory, anonymous"] > 10 << 20
+        assert account.types["<class 'dict'>"] > 1000
     assert {"swaps", "jobs", "hung up", "checked"} <= set(load.done)
 
 

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from tests.native_module import native_module
 from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
 from tokenizer_core import Tokenizer
-from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError
-from tokenizer_core.text.round_trips import first_difference_of_ids, first_difference_of_text
+from tokenizer_core.engines import StopFlag, make_stop_flag, stoppable
+from tokenizer_core.errors import CancelledError, SpecialTokenForbiddenError, UnknownTokenIdError
+from tokenizer_core.text.round_trips import (
+    _first_difference,
+    first_difference_of_ids,
+    first_difference_of_text,
+)
 
 VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: "中".encode()}
 MERGES = [(b"a", b"b"), (b"\xe4\xb8", b"\xad")]
@@ -83,3 +88,47 @@ def test_a_forbidden_special_token_is_an_error(engine):
         first_difference_of_text(tokenizer, "x<|a|>", **options)
     with pytest.raises(SpecialTokenForbiddenError):
         first_difference_of_ids(tokenizer, ids_of(258), **options)
+
+
+class CancelledBy(Tokenizer):
+    """Another thread cancels the call while this step of it runs."""
+
+    def __init__(self, step: str, flag: StopFlag) -> None:
+        super().__init__(VOCAB, MERGES[:1], engine="python")
+        self.step, self.flag, self.steps = step, flag, []
+
+    def encode_to_numpy(self, text, **options):
+        return self._end("encode", super().encode_to_numpy(text, **options))
+
+    def decode(self, ids, **options):
+        return self._end("decode", super().decode(ids, **options))
+
+    def _end(self, step, result):
+        self.steps.append(step)
+        if step == self.step:
+            self.flag.cancel()
+        return result
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "step", "steps"),
+    [
+        (first_difference_of_text, "abc", "encode", ["encode"]),
+        (first_difference_of_text, "abc", "decode", ["encode", "decode"]),
+        (first_difference_of_ids, ids_of(97, 98), "decode", ["decode"]),
+        (first_difference_of_ids, ids_of(97, 98), "encode", ["decode", "encode"]),
+    ],
+)
+def test_a_cancelled_check_ends_after_its_step(check, value, step, steps):
+    flag = make_stop_flag()
+    tokenizer = CancelledBy(step, flag)
+    with stoppable(flag), pytest.raises(CancelledError):
+        check(tokenizer, value)
+    assert tokenizer.steps == steps
+
+
+def test_a_cancelled_check_compares_no_further():
+    flag = make_stop_flag()
+    flag.cancel()
+    with stoppable(flag), pytest.raises(CancelledError):
+        _first_difference("ab", "ac")

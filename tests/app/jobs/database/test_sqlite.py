@@ -216,6 +216,30 @@ def test_a_text_that_is_not_utf_8_is_damage(path: Path) -> None:
         store.latest()
 
 
+def test_a_damaged_row_is_a_failed_job_in_every_route(
+    path: Path, start: Callable[[], TestClient]
+) -> None:
+    job = "20261121T041500Z-0123456789ab"
+    store = JobStore.open(path.parent)
+    store.add(job, {"name": "y"}, request_digest="d", idempotency_key=None, queue_limit=8)
+    store.request_cancel(job)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE jobs SET request = '{\"na' WHERE id = ?", (job,))
+    client = start()
+    check_sound(client, job, "a")
+    for method, route in (
+        ("GET", f"/jobs/{job}"),
+        ("GET", f"/train/{job}"),
+        ("DELETE", f"/jobs/{job}"),
+    ):
+        response = client.request(method, route)
+        assert response.status_code == 200, route
+        assert response.json()["state"] == "failed"
+        assert response.json()["error"]["code"] == "job_damaged"
+    assert "job_damaged" in client.get(f"/jobs/{job}/events").text
+    assert [listed["name"] for listed in client.get("/train").json()["jobs"]] == ["", "x"]
+
+
 def test_a_busy_file_is_no_damage(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")

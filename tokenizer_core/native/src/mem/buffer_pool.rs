@@ -6,7 +6,7 @@
 //! needed serves the next ones. A large result is a separate mapping, and growing it asks the
 //! system for more memory after it.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use crate::mem::huge_pages;
 
@@ -49,6 +49,15 @@ pub fn give_back(ids: Vec<u32>) {
     if ids.capacity() >= MIN_KEPT {
         with_pool(|pool| pool.keep(ids));
     }
+}
+
+/// Drops the pool; returns the bytes that it had reserved.
+pub fn release() -> usize {
+    let dropped = std::mem::take(&mut POOL.lock().unwrap_or_else(PoisonError::into_inner).0);
+    dropped
+        .iter()
+        .map(|ids| ids.capacity() * size_of::<u32>())
+        .sum()
 }
 
 /// None while another thread uses the pool: asking the system is faster than waiting.

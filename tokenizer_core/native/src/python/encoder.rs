@@ -45,6 +45,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
     module.add_function(wrap_pyfunction!(decode_json_string, module)?)?;
+    module.add_function(wrap_pyfunction!(release_buffers, module)?)?;
     Ok(())
 }
 
@@ -440,6 +441,12 @@ fn nfc_runs<'py>(
         .iter()
         .map(|&(start, end)| pair_of([int_of(py, start)?, int_of(py, end)?]));
     new_list(py, runs).map(Some)
+}
+
+/// Drops the memory that is kept for the ids of later calls; returns its bytes, at most 64 MB.
+#[pyfunction]
+fn release_buffers(py: Python<'_>) -> usize {
+    py.detach(buffer_pool::release)
 }
 
 /// Ids as the text of a JSON array.

@@ -26,15 +26,11 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
         let n_symbols = order.keys.len();
         let first_merges = FirstMerges::new(&rules.first_merges)?;
-        let mut split = Vec::new();
         // Where the words of each count begin: counts fall along the arena.
         let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
-        let mut n_tokens = 0;
         for (word, count) in words.clone() {
-            first_merges.apply(word, &mut split)?;
-            n_tokens += split.len() as u64 * count;
-            if split.len() > 1 {
-                *sizes.entry(count).or_default() += split.len() + 1;
+            if word.len() > 1 {
+                *sizes.entry(count).or_default() += word.len() + 1;
             }
         }
         let mut end = 1;
@@ -46,17 +42,22 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             *size = start;
         }
         let mut symbols = filled(Self::boundary(), end)?;
+        let mut n_tokens = 0;
         for (word, count) in words {
-            first_merges.apply(word, &mut split)?;
-            if split.len() > 1 {
+            let mut n_left = word.len();
+            if n_left > 1 {
                 let next = sizes.get_mut(&count).expect("counted above");
-                for (position, &symbol) in symbols[*next..].iter_mut().zip(&split) {
-                    *position = S::of(symbol as usize);
+                let split = &mut symbols[*next..*next + n_left];
+                *next += n_left + 1;
+                for (symbol, &byte) in split.iter_mut().zip(word) {
+                    *symbol = S::of(usize::from(byte));
                 }
-                *next += split.len() + 1;
+                n_left = first_merges.apply(split);
+                split[n_left..].fill(Self::boundary());
             }
+            n_tokens += n_left as u64 * count;
         }
-        Ok(Learner {
+        let mut learner = Learner {
             tuning,
             order,
             symbols,
@@ -68,6 +69,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             threshold: 0,
             pairs: Vec::new(),
             positions: Vec::new(),
+            free: 0..0,
             table: PairNumbers::new()?,
             queue: PairQueue::default(),
             before: filled(NO_NEIGHBOUR, n_symbols)?,
@@ -75,7 +77,11 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             seen_before: Vec::new(),
             seen_after: Vec::new(),
             hits: Vec::new(),
-        })
+        };
+        if !rules.first_merges.is_empty() {
+            learner.compact(); // the merges left room behind the words
+        }
+        Ok(learner)
     }
 
     /// Calls `visit(position, left, right, count)` for every pair of the compacted arena.
@@ -110,6 +116,8 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
     pub(super) fn begin_next_epoch(&mut self, n_left: usize) -> Result<(), NoMemory> {
         self.pairs = Vec::new();
         self.positions = Vec::new();
+        self.free = 0..0;
+        self.hits = Vec::new();
         self.table = PairNumbers::new()?;
         self.queue.clear();
         self.compact();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::symbols::N_BYTES;
+use super::symbols::{N_BYTES, Unsigned};
 use crate::mem::growth::NoMemory;
 
 /// Pairs of symbols with their ranks; the product of the pair of rank `k` is symbol `256 + k`.
@@ -18,25 +18,27 @@ impl FirstMerges {
         Ok(FirstMerges { ranks })
     }
 
-    /// Replaces `symbols` by those of `word` after all given merges.
+    /// Applies all merges to the bytes of a word, in place; returns the number of symbols left, which
+    /// are the first ones of `symbols`.
     ///
     /// The pair of the lowest rank in the word is merged at all its positions, left to right, then
     /// the next one: as no merge makes a pair of a lower rank, this equals applying each merge in
     /// order.
-    pub(super) fn apply(&self, word: &[u8], symbols: &mut Vec<u32>) -> Result<(), NoMemory> {
-        symbols.clear();
-        symbols.try_reserve(word.len())?;
-        symbols.extend(word.iter().copied().map(u32::from));
+    pub(super) fn apply<S: Unsigned>(&self, symbols: &mut [S]) -> usize {
+        let mut len = symbols.len();
         if self.ranks.is_empty() {
-            return Ok(());
+            return len;
         }
-        let rank_of = |pair: &[u32]| self.ranks.get(&(pair[0], pair[1])).copied();
-        while let Some(rank) = symbols.windows(2).filter_map(rank_of).min() {
+        let rank_of = |pair: &[S]| {
+            let key = (pair[0].get() as u32, pair[1].get() as u32);
+            self.ranks.get(&key).copied()
+        };
+        while let Some(rank) = symbols[..len].windows(2).filter_map(rank_of).min() {
             let (mut read, mut write) = (0, 0);
-            while read < symbols.len() {
-                let here = symbols.get(read..read + 2);
+            while read < len {
+                let here = symbols[..len].get(read..read + 2);
                 if here.and_then(rank_of) == Some(rank) {
-                    symbols[write] = N_BYTES as u32 + rank;
+                    symbols[write] = S::of(N_BYTES + rank as usize);
                     read += 2;
                 } else {
                     symbols[write] = symbols[read];
@@ -44,8 +46,8 @@ impl FirstMerges {
                 }
                 write += 1;
             }
-            symbols.truncate(write);
+            len = write;
         }
-        Ok(())
+        len
     }
 }

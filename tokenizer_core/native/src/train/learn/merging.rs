@@ -21,6 +21,9 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         self.before.try_push(NO_NEIGHBOUR)?;
         self.after.try_push(NO_NEIGHBOUR)?;
         self.replace(&pair, product)?;
+        if pair.len as usize > self.free.len() {
+            self.free = pair.start as usize..(pair.start + pair.len) as usize;
+        }
         let more =
             self.add_pairs_before(pair.left, product)? | self.add_pairs_after(&pair, product)?;
         if more {
@@ -164,10 +167,8 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         if neighbour.count < self.threshold || !self.may_be_merged(left, right) {
             return Ok(NOWHERE);
         }
-        let start = self.positions.len() as u64;
         let len = neighbour.cursor;
-        self.positions.try_reserve(len as usize)?;
-        self.positions.resize((start + len) as usize, P::of(0));
+        let start = self.take_room(len as usize)? as u64;
         let number = self.pairs.len() as u32;
         let pair = Pair {
             count: neighbour.count,
@@ -179,6 +180,18 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         self.table.get_or_insert(key_of(left, right), number)?;
         self.queue.add(number, &pair, &self.order)?;
         self.pairs.try_push(pair)?;
+        Ok(start)
+    }
+
+    /// Where a new list of `len` positions begins.
+    fn take_room(&mut self, len: usize) -> Result<usize, NoMemory> {
+        if len <= self.free.len() {
+            self.free.start += len;
+            return Ok(self.free.start - len);
+        }
+        let start = self.positions.len();
+        self.positions.try_reserve(len)?;
+        self.positions.resize(start + len, P::of(0));
         Ok(start)
     }
 

@@ -31,6 +31,8 @@ mod symbols;
 mod tests;
 mod ties;
 
+use std::ops::Range;
+
 use crate::mem::growth::{Grow, NoMemory, collected, filled};
 use pair_numbers::PairNumbers;
 use pair_queue::{Pair, PairQueue};
@@ -204,6 +206,8 @@ struct Learner<S, P> {
     threshold: u64,
     pairs: Vec<Pair<S>>,
     positions: Vec<P>,
+    /// A part of `positions` where the list of a merged pair was; new lists are written there.
+    free: Range<usize>,
     table: PairNumbers,
     queue: PairQueue,
     before: Vec<Neighbour>,

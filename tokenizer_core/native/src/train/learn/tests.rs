@@ -141,9 +141,10 @@ impl Random {
             let mut tokens: Vec<Vec<u8>> = (0..=255_u8).map(|b| vec![b]).collect();
             for _ in 0..self.below(6) {
                 let (word, _) = &words[self.below(words.len() as u64) as usize];
-                let mut symbols = Vec::new();
+                let mut symbols: Vec<u32> = word.iter().copied().map(u32::from).collect();
                 let given = FirstMerges::new(&rules.first_merges).unwrap();
-                given.apply(word, &mut symbols).unwrap();
+                let n_left = given.apply(&mut symbols);
+                symbols.truncate(n_left);
                 if symbols.len() > 1 {
                     let position = self.below(symbols.len() as u64 - 1) as usize;
                     let pair = (symbols[position], symbols[position + 1]);
