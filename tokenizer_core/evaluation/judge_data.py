@@ -150,6 +150,10 @@ class Judgement:
         """The tokenizer with the fewest bits per byte."""
         return min(self.tokenizers, key=lambda tokenizer: tokenizer.bits_per_byte.mean)
 
+    def find(self, fingerprint: str) -> JudgedTokenizer | None:
+        """The tokenizer with this fingerprint, if it was judged."""
+        return next((each for each in self.tokenizers if each.fingerprint == fingerprint), None)
+
     def as_good(self) -> list[JudgedTokenizer]:
         """The tokenizers other than the best whose range over the seeds overlaps with its range."""
         best = self.best
