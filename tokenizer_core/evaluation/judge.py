@@ -5,6 +5,11 @@ tokens. `judge` trains the same Transformer on the ids of each tokenizer, within
 floating-point operations or on the same number of bytes, and measures the loss on the same
 documents, in bits per byte of their text.
 
+    from tokenizer_core.evaluation.judge import JudgeOptions, judge
+
+    judgement = judge({"a": a, "b": b}, "news.txt", JudgeOptions(n_seeds=3))
+    print(judgement.best.name)
+
 - The documents of the corpus are divided once. A hash of the seed and the text chooses those for
   validation, so copies of a document are on the same side, in any order of the file.
 - Every document begins with a boundary id, one above the largest id of the tokenizer, so that
@@ -61,7 +66,7 @@ BUDGETS: Final = ("flops", "bytes")
 SIZES: Final = {
     size.name: size
     for size in (
-        ModelSize("tiny", 128, 2, 4, 128, 16, 3e-3),
+        ModelSize("tiny", 128, 2, 4, 128, 8, 3e-3),
         ModelSize("small", 256, 4, 8, 256, 32, 2e-3),
         ModelSize("medium", 512, 4, 16, 256, 64, 1e-3),
     )
@@ -69,7 +74,7 @@ SIZES: Final = {
 """`tiny` is for a processor, `medium` is the size of the course's model for TinyStories."""
 
 DEFAULT_AMOUNTS: Final = {
-    ("tiny", "flops"): 10**12,
+    ("tiny", "flops"): 2 * 10**12,
     ("tiny", "bytes"): 10**6,
     ("small", "flops"): 10**14,
     ("small", "bytes"): 2 * 10**7,

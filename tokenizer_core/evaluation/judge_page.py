@@ -55,7 +55,7 @@ def render_judge_page(judgement: Judgement) -> str:
             element("p", judged_models(judgement), class_="quiet"),
         ),
         section("Each model, and how it learned", _plots(judgement)),
-        section("Each seed", _seeds(judgement)),
+        section("Bits per byte of each seed", _seeds(judgement)),
         section("What the figures are", _definitions(judgement)),
     )
     return page(f"Judged: {names}", header, main)
@@ -72,14 +72,18 @@ def _plots(judgement: Judgement) -> Markup:
         dots(models, "Bits per byte of each model; the table has the figures", "bits per byte"),
     )
     x_title = "floating-point operations" if judgement.budget == "flops" else "bytes of text"
-    series = [(judged.name, _curve(judged, judgement.budget)) for judged in judgement.tokenizers]
+    series = []
+    for judged in judgement.tokenizers:
+        curve = _curve(judged, judgement.budget)
+        # All models begin near the same loss, and a tenth later the scale fits their differences.
+        series.append((judged.name, curve[len(curve) // 10 :]))
     legend = [
         element("li", swatch(index, is_line=True), " ", judged.name)
         for index, judged in enumerate(judgement.tokenizers)
     ]
     curves = element(
         "figure",
-        element("figcaption", "Training: bits per byte by what was spent"),
+        element("figcaption", "Training loss after the first tenth"),
         lines(
             series,
             f"Training loss in bits per byte by {x_title}, on a logarithmic axis",
@@ -128,7 +132,7 @@ def _seeds(judgement: Judgement) -> Markup:
              f"{statistics.fmean(model.loss for model in judged.models):.3f}",
              f"{statistics.fmean(model.seconds for model in judged.models):,.0f}"]
         )  # fmt: skip
-    header = ["bits/byte", *seeds, "standard deviation", "nats/token", "seconds"]
+    header = ["tokenizer", *seeds, "standard deviation", "nats/token", "seconds"]
     return table(header, rows)
 
 

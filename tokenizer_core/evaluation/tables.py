@@ -217,10 +217,10 @@ def judge_cells(judged: JudgedTokenizer) -> list[str]:
         show_range(judged.bits_per_byte),
         f"{judged.bytes_per_token:.3f}",
         f"{judged.vocab_size:,}",
-        f"{judged.n_parameters:,}",
+        f"{judged.n_parameters / 1e6:,.2f}M",
         f"{judged.flops:.2e}",
         show_size(judged.n_bytes),
-        f"{judged.n_tokens:,}",
+        f"{judged.n_tokens / 1e6:,.2f}M",
         f"{judged.epochs:.2f}",
         f"{judged.tokens_per_second:,.0f}",
     ]
@@ -259,11 +259,7 @@ def judged_models(judgement: Judgement) -> str:
 
 
 def show_budget(judgement: Judgement) -> str:
-    """The budget of a model.
-
-    Example:
-        `1.00e+12 floating-point operations`, or `2.0 MB of text`.
-    """
+    """The budget of a model: `1.00e+12 floating-point operations`, or `2.0 MB of text`."""
     if judgement.budget == "flops":
         return f"{judgement.amount:.2e} floating-point operations"
     return f"{show_size(judgement.amount)} of text"

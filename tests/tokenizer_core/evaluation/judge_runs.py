@@ -28,7 +28,7 @@ def judged(name: str, losses: list[float], **fields: Any) -> JudgedTokenizer:
         "n_validation_tokens": 4000,
         "flops_per_token": 10**6,
         "n_steps": 30,
-        "n_tokens": 3000,
+        "n_tokens": 1_230_000,
         "n_bytes": 7500,
         "flops": 3 * 10**9,
         "epochs": 0.25,

@@ -66,7 +66,7 @@ def test_the_table_has_every_figure():
     run = run_of(judged("a", [2.0, 2.5]), judged("long-name", [2.75, 3.0], vocab_size=32_000))
     text = render_judgement(run)
     assert re.search(
-        r"\na +2\.250 +2\.000 to 2\.500 +2\.500 +1,000 +123,456 +3\.00e\+09 +7\.5 kB +3,000 +0\.25"
+        r"\na +2\.250 +2\.000 to 2\.500 +2\.500 +1,000 +0\.12M +3\.00e\+09 +7\.5 kB +1\.23M +0\.25"
         r" +4,321\n",
         text,
     )
