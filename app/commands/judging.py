@@ -171,8 +171,9 @@ def run_judge(arguments: argparse.Namespace) -> None:
         if target not in (None, STANDARD_OUTPUT):
             require_folder_of(target)
     tokenizers = load_named_tokenizers(arguments, arguments.tokenizers)
+    # Steps differ in size, so tqdm cannot learn how many of them to skip between two updates.
     shown = {"bar_format": "{desc} {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left"}
-    with progress_bar(quiet=arguments.quiet, total=1.0, **shown) as bar:
+    with progress_bar(quiet=arguments.quiet, total=1.0, miniters=0, **shown) as bar:
 
         def show(word: str, fraction: float) -> None:
             bar.set_description(word, refresh=False)

@@ -25,11 +25,12 @@ Only `judge` needs torch (extra `judge`).
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -87,6 +88,7 @@ _FEWEST_STEPS: Final = 10
 _MOST_WARMUP_STEPS: Final = 100
 _CURVE_POINTS: Final = 40
 _ENCODED_CHARS: Final = 1 << 22
+_DEVICE: Final = re.compile(r"auto|cpu|cuda(?::([0-9]{1,3}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,10 @@ class JudgeOptions:
     `amount` is the budget of one model, by default that of the size. `n_seeds` models are trained
     for each tokenizer, with the seeds `seed`, `seed + 1` and so on; `seed` also chooses the
     documents for validation, about `validation_bytes` of them. `separator` ends documents of plain
-    text. `device` is one of torch, or `auto`: a GPU if there is one.
+    text. `device` is `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU if there is one.
+
+    Raises:
+        JudgeError: an option is out of its range.
     """
 
     budget: str = "flops"
@@ -117,6 +122,10 @@ class JudgeOptions:
             raise JudgeError(
                 "no model has these sizes: all must be above zero, and the width a multiple of "
                 "twice the heads"
+            )
+        if not _DEVICE.fullmatch(self.device):
+            raise JudgeError(
+                f"the device must be auto, cpu, cuda or cuda:N, not {self.device!r:.40}"
             )
         if self.n_seeds < 1 or self.seed < 0 or self.validation_bytes < 1:
             raise JudgeError("n_seeds and validation_bytes must be at least 1, and seed at least 0")
@@ -455,15 +464,17 @@ class _Lab:
     def __init__(self, language_model: Any, options: JudgeOptions) -> None:
         self._language_model, self._options = language_model, options
         torch = language_model.torch
-        has_gpu = torch.cuda.is_available()
+        n_gpus = torch.cuda.device_count()
         self.device = options.device
         if self.device == "auto":
-            self.device = "cuda" if has_gpu else "cpu"
-        is_gpu = self.device.startswith("cuda")
-        if is_gpu and not has_gpu:
-            raise JudgeError("torch finds no GPU here; take the device cpu, or auto")
+            self.device = "cuda" if n_gpus else "cpu"
+        is_gpu = self.device != "cpu"
+        if is_gpu and int(self.device.partition(":")[2] or 0) >= n_gpus:
+            raise JudgeError(f"torch finds {n_gpus} GPUs here; take another device, or auto")
         self._dtype = "bfloat16" if is_gpu else "float32"
-        where = torch.cuda.get_device_name() if is_gpu else f"{torch.get_num_threads()} threads"
+        where = f"{torch.get_num_threads()} threads"
+        if is_gpu:
+            where = torch.cuda.get_device_name(self.device)
         self.machine = f"{describe_machine()}, torch {torch.__version__}, {where}, {self._dtype}"
 
     def enter(
@@ -522,8 +533,18 @@ class _Lab:
         """Train one model and evaluate it.
 
         Raises:
-            JudgeError: the loss is not finite.
+            JudgeError: the loss is not finite, or the memory of the GPU is too small.
         """
+        try:
+            return self._train(entrant, seed, show_flops)
+        except self._language_model.torch.OutOfMemoryError:
+            raise JudgeError(
+                f"the GPU has too little memory for {entrant.name}; take a smaller batch or size"
+            ) from None
+
+    def _train(
+        self, entrant: _Entrant, seed: int, show_flops: Callable[[float], object]
+    ) -> JudgedModel:
         size, n_steps = entrant.size, entrant.n_steps
         config = self._language_model.TrainingConfig(
             n_steps=n_steps,
@@ -550,6 +571,7 @@ class _Lab:
                 curve.append(point)
                 losses = []
         seconds = time.perf_counter() - begin
+        trainer.config = replace(config, dtype="float32")  # 16 bits would round the logits
         found = trainer.evaluate(
             entrant.validation.windows(size.batch_size, size.context_length),
             _counted_ids(entrant.config.vocab_size),

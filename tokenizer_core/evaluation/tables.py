@@ -217,10 +217,10 @@ def judge_cells(judged: JudgedTokenizer) -> list[str]:
         show_range(judged.bits_per_byte),
         f"{judged.bytes_per_token:.3f}",
         f"{judged.vocab_size:,}",
-        f"{judged.n_parameters / 1e6:,.2f}M",
+        _count(judged.n_parameters),
         f"{judged.flops:.2e}",
         show_size(judged.n_bytes),
-        f"{judged.n_tokens / 1e6:,.2f}M",
+        _count(judged.n_tokens),
         f"{judged.epochs:.2f}",
         f"{judged.tokens_per_second:,.0f}",
     ]
@@ -234,6 +234,10 @@ def show_range(spread: Spread) -> str:
         ('1.250 to 1.500', '–')
     """
     return ABSENT if spread.std is None else f"{spread.min:.3f} to {spread.max:.3f}"
+
+
+def _count(n: int) -> str:
+    return f"{n / 1e6:,.2f}M" if n >= 1_000_000 else f"{n / 1e3:.1f}k"
 
 
 def judged_corpus(judgement: Judgement) -> str:

@@ -210,13 +210,11 @@ def test_copies_of_a_document_are_on_the_same_side_in_any_order(tmp_path, monkey
     [
         (["one document"], {}, "has 1 documents.*--separator"),
         (["first document", "other document"], {}, "too small.*--validation-bytes"),
-        ([f"document {i}" for i in range(99)], {"amount": 600}, "for [0-9] steps.*give at least"),
-        ([f"document {i}" for i in range(99)], {"device": "cuda"}, "no GPU"),
+        ([f"document {i}" for i in range(99)], {"amount": 400}, "for [0-9] steps.*give at least"),
+        ([f"document {i}" for i in range(99)], {"device": "cuda:99"}, "GPUs here; take another"),
     ],
 )
 def test_what_cannot_be_judged_says_the_remedy(tmp_path, documents, options, message):
-    if options.get("device") == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is a GPU")
     path = tmp_path / "corpus.txt"
     path.write_text(SEPARATOR.join(documents))
     with pytest.raises((CorpusError, JudgeError), match=message):
@@ -235,6 +233,15 @@ def test_a_model_that_diverges_is_an_error(corpus):
     options = replace(OPTIONS, size=replace(SMALL, learning_rate=1e30))
     with pytest.raises(JudgeError, match=r"bytes, seed 0: the loss of step .* lower the learning"):
         judge({"bytes": merging([])}, corpus, options)
+
+
+def test_too_little_memory_of_the_gpu_is_an_error(corpus, monkeypatch):
+    def step(self):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(language_model.Trainer, "step", step)
+    with pytest.raises(JudgeError, match="too little memory for bytes; take a smaller batch"):
+        judge({"bytes": merging([])}, corpus, OPTIONS)
 
 
 def test_the_progress_rises_to_nearly_all_and_an_interrupt_leaves_no_files(

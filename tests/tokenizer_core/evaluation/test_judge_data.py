@@ -66,7 +66,7 @@ def test_the_table_has_every_figure():
     run = run_of(judged("a", [2.0, 2.5]), judged("long-name", [2.75, 3.0], vocab_size=32_000))
     text = render_judgement(run)
     assert re.search(
-        r"\na +2\.250 +2\.000 to 2\.500 +2\.500 +1,000 +0\.12M +3\.00e\+09 +7\.5 kB +1\.23M +0\.25"
+        r"\na +2\.250 +2\.000 to 2\.500 +2\.500 +1,000 +123\.5k +3\.00e\+09 +7\.5 kB +1\.23M +0\.25"
         r" +4,321\n",
         text,
     )
@@ -150,6 +150,7 @@ def test_each_id_after_the_first_is_a_target_once_after_half_a_context(n_ids, co
         {"amount": 0},
         {"n_seeds": 0},
         {"seed": -1},
+        {"device": "tpu"},
         {"validation_bytes": 0},
         {"size": ModelSize("x", 10, 1, 4, 8, 8, 1e-3), "amount": 1},
         {"size": ModelSize("x", 16, 0, 4, 8, 8, 1e-3), "amount": 1},
