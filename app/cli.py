@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "convert": ("conversion", "write a tokenizer in another format"),
     "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
     "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, and on text"),
+    "judge": ("judging", "train small models on tokenizers: bits per byte for equal budgets"),
     "corpus": (
         "corpus",
         "turn corpora into token files for model training; check, show and sample them",

@@ -16,6 +16,7 @@
     │   └── ShardFailedError                       a shard failed each time it was tried
     ├── FormatError                 (ValueError)   a tokenizer file is malformed
     │   └── UnsafePickleError                      a pickle contains more than plain data
+    ├── JudgeError                  (ValueError)   a judge run cannot be made as asked
     ├── ConversionError                            a conversion cannot write its output
     ├── TrainingError
     │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
@@ -187,6 +188,12 @@ class UnsafePickleError(FormatError):
     """A pickle contains more than the plain dicts, lists, ints and bytes of a tokenizer."""
 
     code = "unsafe_pickle"
+
+
+class JudgeError(TokenizerCoreError, ValueError):
+    """Tokenizers cannot be judged as asked: torch is missing, or the budget is too small."""
+
+    code = "judge_failed"
 
 
 class ConversionError(TokenizerCoreError):

@@ -14,8 +14,15 @@ from app.commands.command_line import (
     add_artifacts_dir,
     default_tokenizer,
     open_store,
+    require_files,
 )
-from app.commands.outputs import print_json
+from app.commands.outputs import (
+    STANDARD_OUTPUT,
+    print_json,
+    require_folder_of,
+    require_other_files,
+    write_output,
+)
 from app.commands.vocabulary_files import add_reading_options, read_files, special_options
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
@@ -50,11 +57,13 @@ def _add_inspect(subcommands: Any) -> None:
             "examples:\n"
             "  tokenizer inspect starter\n"
             "  tokenizer inspect news@20261121T041500Z-1a2b3c4d --longest 50\n"
-            "  tokenizer inspect starter --json | jq .training"
+            "  tokenizer inspect starter --json | jq .training\n"
+            "  tokenizer inspect news-8000 news-16000 --html news.html --judge judge.json"
         ),
     )
     inspect.add_argument(
-        "tokenizer",
+        "tokenizers",
+        nargs="+",
         metavar="NAME[@VERSION]",
         help="NAME alone is its newest version; `active` is the one that serves",
     )
@@ -66,6 +75,15 @@ def _add_inspect(subcommands: Any) -> None:
         help="number of longest tokens to show (default: 10)",
     )
     inspect.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    inspect.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the report of their training as a page"
+    )
+    inspect.add_argument(
+        "--judge",
+        type=Path,
+        metavar="FILE",
+        help="show the bits per byte of this run of tokenizer judge --json on the page",
+    )
     add_artifacts_dir(inspect)
     inspect.set_defaults(run=run_inspect)
 
@@ -170,14 +188,65 @@ def _find_served(store: Artifacts) -> ArtifactRef | None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Verify the files of one version; print its manifest and its longest tokens."""
+    """Verify the files of versions; print or write what is known of them."""
+    _check_inspect(arguments)
     store = open_store(arguments)
-    ref = store.resolve(arguments.tokenizer)
-    spec = store.open(ref)
-    manifest = json.loads(store.read_manifest(ref).to_json())
-    if arguments.json:
-        print(json.dumps(manifest, indent=2))
-        return
+    inspected = {}
+    for name in arguments.tokenizers:
+        ref = store.resolve(name)
+        inspected[ref] = store.open(ref), json.loads(store.read_manifest(ref).to_json())
+    if arguments.html:
+        _write_training_page(arguments, inspected)
+    for ref, (spec, manifest) in inspected.items():
+        if arguments.json:
+            print(json.dumps(manifest, indent=2))
+        elif arguments.html != STANDARD_OUTPUT:
+            _print_inspected(ref, spec, manifest, arguments.longest)
+
+
+def _check_inspect(arguments: argparse.Namespace) -> None:
+    if arguments.json and len(arguments.tokenizers) > 1:
+        raise UsageError("--json prints the manifest of one tokenizer; name only one")
+    if arguments.judge:
+        if not arguments.html:
+            raise UsageError("--judge adds to the page; name it with --html")
+        require_files([arguments.judge])
+    if arguments.html:
+        require_other_files([arguments.html], [arguments.judge] if arguments.judge else [])
+        if arguments.html != STANDARD_OUTPUT:
+            require_folder_of(arguments.html)
+        elif arguments.json:
+            raise UsageError("--json and --html - both print; write one of them to a file")
+
+
+def _write_training_page(
+    arguments: argparse.Namespace, inspected: dict[ArtifactRef, tuple[TokenizerSpec, Any]]
+) -> None:
+    # Imported here because most runs write no page.
+    from tokenizer_core.evaluation.judge_data import load_judgement
+    from tokenizer_core.evaluation.training_page import render_training_page
+
+    runs = {str(ref): manifest.get("training") or {} for ref, (_, manifest) in inspected.items()}
+    for name, run in runs.items():
+        if not run.get("curve"):
+            raise CommandError(
+                f"{name} has no report of its training: it was imported, or an old release made "
+                f"it. tokenizer report measures any tokenizer"
+            )
+    fingerprints = {str(ref): spec.fingerprint for ref, (spec, _) in inspected.items()}
+    judgement = load_judgement(arguments.judge) if arguments.judge else None
+    if judgement and not any(map(judgement.find, fingerprints.values())):
+        judged = ", ".join(each.name for each in judgement.tokenizers)
+        raise CommandError(
+            f"{arguments.judge} is of other tokenizers: {judged}; judge these with tokenizer judge"
+        )
+    page = render_training_page(runs, judgement, fingerprints)
+    write_output(arguments.html, page.encode())
+
+
+def _print_inspected(
+    ref: ArtifactRef, spec: TokenizerSpec, manifest: dict[str, Any], n_longest: int
+) -> None:
     print(f"{ref}\n  digest       {ref.digest}")
     for label, value in _describe(spec, manifest):
         print(f"  {label:<12} {value}")
@@ -187,7 +256,7 @@ def run_inspect(arguments: argparse.Namespace) -> None:
         (item for item in spec.vocab.items() if item[0] not in specials),
         key=lambda item: (-len(item[1]), item[0]),
     )
-    for id_, token in longest[: max(0, arguments.longest)]:
+    for id_, token in longest[: max(0, n_longest)]:
         print(f"  {id_:>8}  {len(token):>4} bytes  {token.decode(errors='replace')!r}")
 
 

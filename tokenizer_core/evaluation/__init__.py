@@ -3,7 +3,8 @@
     from tokenizer_core.evaluation import TextFile, build_report
 
 `measures` and `unreachable` define the figures, `samples` selects the text, and `report` combines
-them. `diff` compares two tokenizers. `tables` and `report_page` display the results.
+them. `diff` compares two tokenizers. `judge` trains small models (`language_model`) on their ids.
+`tables` and the pages display the results. Only `language_model` imports torch.
 """
 
 from tokenizer_core.evaluation.measures import save_token_bytes, token_byte_lengths

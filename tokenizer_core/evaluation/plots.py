@@ -1,4 +1,4 @@
-"""Plots as inline SVG: bars, lines and columns, without a library or a script.
+"""Plots as inline SVG: bars, dots, lines and columns, without a library or a script.
 
 A plot is 380 units wide, so a phone displays its text at nominal size. It uses the colours of the
 page (`.s0` to `.s7`), for light and dark themes. Each plot has a text description, and the page
@@ -18,6 +18,7 @@ N_COLOURS: Final = 8
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 22, 36
 _HEIGHT: Final = 240
+_LETTERS: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _DASHES: Final = (None, "7 3", "2 3", "9 3 2 3")
 
 Series = tuple[str, Sequence[tuple[float, float]]]
@@ -50,6 +51,38 @@ def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) 
             y += 17
         y += 8
     return _svg(drawn, title, y)
+
+
+def dots(rows: Sequence[tuple[str, Sequence[float]]], title: str, x_title: str) -> Markup:
+    """A row for each name, with a dot for each of its values and a line from the smallest to the
+    largest, on one linear axis that need not begin at zero. A row has the colour of its index.
+
+    Example:
+        >>> dots([("a", [1.9, 2.0]), ("b", [2.1])], "Losses", "bits per byte").count("<circle")
+        3
+    """
+    left = min(8 + 6.6 * max((len(name) for name, _ in rows), default=0), 130)
+    floor = 8 + 24 * len(rows)
+    axis = _LinearAxis([value for _, values in rows for value in values], left + 6, WIDTH - _RIGHT)
+    drawn = []
+    for tick in axis.ticks():
+        x = f"{axis.at(tick):.1f}"
+        drawn += [
+            element("line", x1=x, x2=x, y1=4, y2=floor, class_="grid"),
+            element("text", _power(tick), x=x, y=floor + 14, class_="mid"),
+        ]
+    for index, (name, values) in enumerate(rows):
+        y, colour = 16 + 24 * index, f"s{index % N_COLOURS}"
+        drawn.append(element("text", _short(name, 18), x=left - 6, y=y + 4, class_="end"))
+        if values:
+            ends = {"x1": f"{axis.at(min(values)):.1f}", "x2": f"{axis.at(max(values)):.1f}"}
+            drawn.append(element("line", **ends, y1=y, y2=y, class_=f"line {colour}"))
+        drawn += [
+            element("circle", cx=f"{axis.at(value):.1f}", cy=y, r=4, class_=f"fill {colour}")
+            for value in values
+        ]
+    drawn.append(element("text", x_title, x=(left + WIDTH) / 2, y=floor + 30, class_="mid quiet"))
+    return _svg(drawn, title, floor + 36)
 
 
 def lines(
@@ -246,8 +279,8 @@ def _axis_titles(x_title: str, y_title: str) -> list[Markup]:
 
 
 def _power(value: float) -> str:
-    """A short form of a power of ten, from thousandths to billions."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """A short form of a tick, from thousandths to 1e18."""
+    for size, letter in _LETTERS:
         if value >= size:
             return f"{value / size:g}{letter}"
     return f"{value:g}"

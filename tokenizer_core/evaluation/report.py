@@ -107,7 +107,7 @@ def build_report(
     return Report(
         schema=SCHEMA,
         renyi_alpha=measures.RENYI_ALPHA,
-        machine=_machine(),
+        machine=describe_machine(),
         tokenizers=vocabularies,
         corpora=samples,
         measurements=measured,
@@ -268,6 +268,7 @@ def _parity(
     return Parity(basis=basis, reference=corpora[0], ratios=ratios)
 
 
-def _machine() -> str:
+def describe_machine() -> str:
+    """The system and the Python, for figures of speed."""
     # Omit the number of processors: only one thread encodes.
     return f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"

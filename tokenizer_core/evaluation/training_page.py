@@ -1,7 +1,8 @@
 """A training run as one HTML page: the curve of bytes per token over the vocabulary size, and
 tables.
 
-Its input is the `training` table of manifests, so the page can be made at any time.
+Its input is the `training` table of manifests, so the page can be made at any time. With a judge
+run, it also shows the bits per byte of models.
 """
 
 from __future__ import annotations
@@ -9,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tokenizer_core.evaluation.judge_data import Judgement
 from tokenizer_core.evaluation.page import Markup, element, page, section, table
 from tokenizer_core.evaluation.plots import lines
+from tokenizer_core.evaluation.tables import (
+    JUDGE_COLUMNS,
+    judge_cells,
+    judged_corpus,
+    judged_models,
+)
 
 _SHOWN_CHARS: Final = 32
 _OPTIONS: Final = {
@@ -21,10 +29,15 @@ _OPTIONS: Final = {
 }
 
 
-def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
+def render_training_page(
+    runs: Mapping[str, Mapping[str, Any]],
+    judgement: Judgement | None = None,
+    fingerprints: Mapping[str, str] | None = None,
+) -> str:
     """The page for the sizes of one run, by name.
 
-    All text from tokenizers, names and files is escaped.
+    With `judgement`, the page shows its bits per byte; `fingerprints` are those of the tokenizers,
+    by name, and select their rows. All text from tokenizers, names and files is escaped.
 
     Raises:
         ValueError: `runs` is empty, or a run has no curve (an old release made it).
@@ -49,6 +62,7 @@ def render_training_page(runs: Mapping[str, Mapping[str, Any]]) -> str:
         "main",
         section("Bytes per token over the size", _curve(largest["curve"])),
         section("What was made", _sizes(runs)),
+        *([_judged(judgement, fingerprints or {})] if judgement else []),
         section("The run", _run(largest)),
     )
     return page(f"Training report: {names}", header, main)
@@ -107,6 +121,29 @@ def _sizes(runs: Mapping[str, Mapping[str, Any]]) -> Markup:
         if run["stopped_early"]
     ]
     return element("div", table(header, rows, n_text=1), *ended)
+
+
+def _judged(judgement: Judgement, fingerprints: Mapping[str, str]) -> Markup:
+    rows: list[Sequence[object] | str] = []
+    for name, fingerprint in fingerprints.items():
+        if (judged := judgement.find(fingerprint)) is not None:
+            rows.append([name, *judge_cells(judged)])
+    others = [
+        judged for judged in judgement.tokenizers if judged.fingerprint not in fingerprints.values()
+    ]
+    if others:
+        rows += ["other tokenizers of the same judge run"]
+        rows += [[judged.name, *judge_cells(judged)] for judged in others]
+    about = (
+        "Small models were trained on the ids of each tokenizer, with equal budgets. Bits per byte "
+        "is their loss on text that they did not see; lower is better. "
+    )
+    return section(
+        "Bits per byte",
+        element("p", about, f"{judged_corpus(judgement)}.", class_="quiet"),
+        table(["", *JUDGE_COLUMNS], rows),
+        element("p", judged_models(judgement), class_="quiet"),
+    )
 
 
 def _short(text: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.evaluation.page import Markup, element, joined
-from tokenizer_core.evaluation.plots import bars, columns, lines
+from tokenizer_core.evaluation.plots import bars, columns, dots, lines
 
 values = st.floats(1e-9, 1e9)
 
@@ -24,6 +24,22 @@ def test_bars_are_as_long_as_their_values(group):
     largest = max(value for _, value in group)
     for (_, value), width in zip(group, widths, strict=True):
         assert width == pytest.approx(max(max(widths) * value / largest, 1), abs=0.2)
+
+
+@given(st.lists(st.lists(st.floats(0.01, 8), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_dots_are_in_order_and_a_line_joins_those_of_a_row(rows):
+    plot = dots([(f"row {index}", values) for index, values in enumerate(rows)], "t", "x")
+    circles = [float(node.get("cx")) for node in drawn(plot, "circle")]
+    values = [value for row in rows for value in row]
+    assert len(circles) == len(values)
+    assert all(0 <= x <= 380 for x in circles)
+    order = sorted(range(len(values)), key=lambda index: values[index])
+    assert [circles[index] for index in order] == sorted(circles)
+    joins = [node for node in drawn(plot, "line") if node.get("class") != "grid"]
+    for row, line in zip(rows, joins, strict=True):
+        first = sum(map(len, rows[: joins.index(line)]))
+        found = circles[first : first + len(row)]
+        assert (float(line.get("x1")), float(line.get("x2"))) == (min(found), max(found))
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=20))
