@@ -309,7 +309,10 @@ def _last_starts(
 
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether normalizing changes `text`, so that bytes of tokens are not bytes of the text."""
+    """Whether normalizing changes `text`, or the split drops some of it, so that bytes of tokens
+    are not bytes of the text."""
+    if tokenizer.spec.pattern.drops:
+        return True
     return tokenizer.spec.normalizer == "nfc" and bool(tokenizer.engine.nfc_changes(text))
 
 
