@@ -41,6 +41,7 @@ from tokenizer_core.regex_dialects.syntax import (
 
 MAX_LOOP_PLACES: Final = 200
 _MAX_PLACES: Final = 20_000
+_MAX_MOVES: Final = 100_000
 _MAX_COPIES: Final = 8
 _MANY: Final = 2  # two ways or more
 
@@ -79,6 +80,7 @@ class _Automaton:
         self._refuse = refuse
         self._masks: list[int] = []
         self._moves: list[Counts] = []
+        self._n_moves = 0
         self._members = _sample_masks()
 
     def add(self, node: Node, *, is_last: bool) -> _Part:
@@ -158,6 +160,9 @@ class _Automaton:
         return self._sequence([*copies[:least], tail])
 
     def _connect(self, one: _Part, other: _Part) -> None:
+        self._n_moves += len(one.last) * len(other.first)
+        if self._n_moves > _MAX_MOVES:
+            self._refuse("an expression with too many ways through it", None, "shorten it")
         for end, n_ends in one.last.items():
             barred = one.closed.get(end, 0)
             moves = self._moves[end]

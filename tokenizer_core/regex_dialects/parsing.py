@@ -8,6 +8,7 @@ fancy-regex 0.19 with regex-syntax 0.8 (tiktoken 0.14), and Oniguruma 6.9 with i
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NoReturn
 
@@ -49,14 +50,18 @@ from tokenizer_core.regex_dialects.syntax import (
 MAX_EXPRESSION_CHARS: Final = 20_000
 MAX_REPEATS: Final = 1000
 _MAX_DEPTH: Final = 50
+_MAX_OPERATIONS: Final = 50
+_MAX_SYMMETRIC_DIFFERENCES: Final = 4  # each doubles the text of its sides
 _DIGITS: Final = frozenset("0123456789")
 _QUANTIFIERS: Final = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _CONTROLS: Final = {
     "a": "\x07", "e": "\x1b", "f": "\x0c", "n": "\n", "r": "\r", "t": "\t", "v": "\x0b",
 }  # fmt: skip
-_NEWLINE: Final = Item(r"\n")
 _ANY: Final = Complement(Union(()))
+_EXCEPT_NEWLINE: Final = Complement(Item(r"\n"))
 _LINE_START: Final = r"(?<![^\n])"
+_LINE_START_ONIGURUMA: Final = r"(?:\A|(?<=\n)(?!\Z))"
+_STARTS: Final = (Assertion(r"\A"), Assertion(_LINE_START_ONIGURUMA))
 _LINE_END: Final = r"(?![^\n])"
 
 # Folding joins these to `s` and `k`; no other ASCII letter has a partner outside ASCII.
@@ -80,6 +85,7 @@ class _Parser:
         self.at = 0
         self.depth = self.set_depth = 0
         self.on: frozenset[str] = frozenset()
+        self.operators: list[str] = []
 
     def parse(self) -> Node:
         """The tree of the whole expression; raises UnknownPatternError."""
@@ -143,6 +149,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
 
     def sequence(self) -> Node:
+        begin = self.at
         parts: list[Node] = []
         while True:
             self.skip_comments()
@@ -151,10 +158,10 @@ class _Parser:
             start = self.at
             part = self.quantified(self.atom(), start)
             parts += part.parts if isinstance(part, Sequence) else [part]
-            self.check_neighbours(parts, start)
+        self.check_sequence(parts, begin)
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def check_neighbours(self, parts: list[Node], start: int) -> None:
+    def check_sequence(self, parts: list[Node], start: int) -> None:
         """Refuse neighbours whose meaning together is not their meaning one by one."""
 
     def atom(self) -> Node:
@@ -168,7 +175,7 @@ class _Parser:
         self.at += 1
         if character == ".":
             everything = self.dot_flag in self.on
-            return Characters(_ANY if everything else Complement(_NEWLINE))
+            return Characters(_ANY if everything else _EXCEPT_NEWLINE)
         if character == "^":
             return Assertion(self.caret())
         if character == "$":
@@ -436,6 +443,12 @@ class _Parser:
             sign = self.text[self.at : self.at + 2]
             if sign in self.set_operators:
                 self.check_set_part(None)
+                self.operators.append(sign)
+                if (
+                    len(self.operators) > _MAX_OPERATIONS
+                    or self.operators.count("~~") > _MAX_SYMMETRIC_DIFFERENCES
+                ):
+                    self.refuse("too many set operations", self.at)
                 operator = sign
                 self.at += 2
                 continue
@@ -500,7 +513,8 @@ class _Parser:
         if following in self.set_operators:
             return first if not isinstance(first, str) else self.one(first, start)
         self.at += 1
-        if not isinstance(first, str) or self.peek() in ("[", "-", ""):
+        is_operator = self.text[self.at : self.at + 2] in self.set_operators
+        if not isinstance(first, str) or is_operator or self.peek() in ("[", "-", ""):
             self.refuse("a `-` in brackets that makes no range", self.at - 1, "write `\\-`")
         last = self.member(is_first=False)
         if not isinstance(last, str) or last < first:
@@ -594,6 +608,14 @@ class _FancyRegexParser(_Parser):
         return value if kind in ("gc", "generalcategory") and value in CATEGORIES else ""
 
 
+def _is_run_of_any(node: Node) -> bool:
+    while isinstance(node, Atomic):
+        node = node.body
+    if not isinstance(node, Repeat) or node.most is not None:
+        return False
+    return isinstance(node.body, Characters) and node.body.set in (_ANY, _EXCEPT_NEWLINE)
+
+
 class _OnigurumaParser(_Parser):
     """The dialect of `Split` in a `tokenizer.json`."""
 
@@ -608,7 +630,7 @@ class _OnigurumaParser(_Parser):
 
     def caret(self) -> str:
         # Not after the last newline of the text.
-        return r"(?:\A|(?<=\n)(?!\Z))"
+        return _LINE_START_ONIGURUMA
 
     def dollar(self) -> str:
         return _LINE_END
@@ -655,19 +677,26 @@ class _OnigurumaParser(_Parser):
             self.refuse("a property without braces", start, "write `\\p{L}`")
         return super().property(start, is_negative=is_negative)
 
-    def check_neighbours(self, parts: list[Node], start: int) -> None:
+    def check_sequence(self, parts: list[Node], start: int) -> None:
+        for one, other in pairwise(parts):
+            if isinstance(one, Characters) and isinstance(other, Characters):
+                self.check_ligature(one.folded or "", other.folded or "", start)
+        # A search for `.+` starts at the beginnings of lines alone, also after `\B`.
+        is_behind_assertion = False
+        for part in parts:
+            if isinstance(part, Look | Assertion):
+                is_behind_assertion |= part not in _STARTS
+                continue
+            if is_behind_assertion and _is_run_of_any(part):
+                self.refuse("a run of `.` after an assertion", start, "write `[^\\n]`")
+            is_behind_assertion = False
+
+    def check_ligature(self, one: str, other: str, start: int) -> None:
         """Under `(?i)`, Oniguruma reads `ss` as `ß` too, and likewise other ligatures."""
-        if len(parts) < 2:
+        if not (one and other):
             return
-        one, other = parts[-2:]
-        if not (isinstance(one, Characters) and isinstance(other, Characters)):
-            return
-        if one.folded is None or other.folded is None:
-            return
-        has_letter = (one.folded + other.folded).isascii() < (
-            one.folded.isalpha() or other.folded.isalpha()
-        )
-        if one.folded + other.folded in _LIGATURES or has_letter:
+        both = one + other
+        if both in _LIGATURES or (not both.isascii() and (one.isalpha() or other.isalpha())):
             self.refuse("letters under `(?i)` that also match a ligature", start)
 
     def check_negative(self, inner: CharacterSet, start: int) -> None:
