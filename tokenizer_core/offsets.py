@@ -45,7 +45,7 @@ def _encode_plain(
     text = normalize_nfc(plain) if spec.normalizer == "nfc" else plain
     ids = engine.encode(text)
     ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
-    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
+    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
     offsets = np.stack([starts, ends], axis=1)
     if spec.pattern.drops:
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
