@@ -26,12 +26,12 @@ space, or of letters and marks, in the text. `split_settled` returns these match
 
 **Custom patterns** may look any distance ahead and behind, so they only split whole texts. Some
 expressions take quadratic time, and the text comes from strangers: matching has a limit, see
-`MATCH_SECONDS`. The named patterns take linear time and have none.
+`_find_matches`. The named patterns take linear time and have none.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from time import thread_time
 from typing import TYPE_CHECKING, Final
 
@@ -54,9 +54,9 @@ MATCH_SECONDS_PER_CHAR: Final = 20e-6
 which is ten times what published patterns take."""
 
 _SLICE_SECONDS: Final = 0.1
-"""A search gives up the GIL from its second try on. The first stops after this time."""
+"""A search keeps the GIL for this time, of the whole process."""
 
-_MATCHES_AT_ONCE: Final = 1 << 14
+_MATCHES_AT_ONCE: Final = 1 << 9
 _SEARCHES_AT_ONCE: Final = 16  # each has a slice of its own
 _LOOK_AHEAD: Final = 3
 # `(?r)` searches backwards, from the end of the text.
@@ -180,13 +180,10 @@ def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[
     keeps = not pattern.drops
     end = n_lists = 0
     for spans in _find_matches(text, pattern):
-        pre_tokens: list[str] = []
-        for start, stop in spans:
-            if start > end and keeps:
-                pre_tokens.append(text[end:start])
-            if stop > start:
-                pre_tokens.append(text[start:stop])
-            end = stop
+        pre_tokens = [text[start:stop] for start, stop in spans]
+        if sum(map(len, pre_tokens)) != spans[-1][1] - end or not all(pre_tokens):
+            pre_tokens = _with_gaps(text, spans, end) if keeps else list(filter(None, pre_tokens))
+        end = spans[-1][1]
         n_lists += 1
         yield pre_tokens
     if end < len(text) and keeps:
@@ -195,62 +192,68 @@ def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[
         yield []
 
 
+def _with_gaps(text: str, spans: list[tuple[int, int]], end: int) -> list[str]:
+    """The matches and the text between them, from `end` on, without empty pieces."""
+    bounds = [end, *(position for span in spans for position in span)]
+    return [text[start:stop] for start, stop in pairwise(bounds) if stop > start]
+
+
 def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, int]]]:
     """The spans of all matches in order, also empty ones, in lists; in bounded time.
 
     `regex` stops a search after a time that all threads of the process use up together. The search
-    then goes on after the last match. Only this thread's time counts for the limit.
+    then goes on after the last list. Only this thread's time counts for the limit. A search in the
+    dialect of Python is not stopped, because that halves the speed and its expression comes from no
+    file; its limit is looked at between lists.
     """
     left = MATCH_SECONDS + MATCH_SECONDS_PER_CHAR * len(text)
-    slice_seconds, is_concurrent = _SLICE_SECONDS, False
     at_once = _SEARCHES_AT_ONCE if pattern.restarts_after_empty_matches else _MATCHES_AT_ONCE
+    slice_seconds, is_concurrent = _SLICE_SECONDS, False
     position, was_empty, is_done = 0, False, False
     while not is_done:
-        found = _find_from(text, pattern, position, was_empty, slice_seconds, is_concurrent)
-        while True:
-            spans: list[tuple[int, int]] = []
+        found = _find_from(text, pattern, position, slice_seconds, is_concurrent)
+        is_new, is_stopped = True, False
+        while not (is_done or is_stopped):
             started = thread_time()
-            is_stopped = False
+            spans: list[tuple[int, int]] = []
             try:
-                spans.extend(islice(found, at_once))
+                spans = list(islice(found, at_once))
                 is_done = len(spans) < at_once
             except TimeoutError:
                 is_stopped = True
             left -= thread_time() - started
-            if spans:
-                position, was_empty = spans[-1][1], spans[-1][0] == spans[-1][1]
-                slice_seconds, is_concurrent = _SLICE_SECONDS, False
-                yield spans
-            elif is_stopped:
-                slice_seconds, is_concurrent = slice_seconds * 2, True
             if left < 0 and not is_done:
                 raise SplitTooSlowError(
                     f"the split pattern of this tokenizer takes too long on this text "
                     f"({len(text)} characters): a part of it makes the expression try very many "
                     f"ways; break the text, or use a tokenizer with a simpler expression"
                 )
-            if is_done or is_stopped:
-                break
+            if is_new and was_empty and spans[:1] == [(position, position)]:
+                del spans[0]  # found already
+            if spans:
+                position, was_empty = spans[-1][1], spans[-1][0] == spans[-1][1]
+                yield spans
+            if is_stopped:
+                # A search that finds nothing in its time goes on in more, without the GIL.
+                slice_seconds, is_concurrent = (
+                    (slice_seconds * 2, True) if is_new else (_SLICE_SECONDS, False)
+                )
+            is_new = False
 
 
 def _find_from(
-    text: str,
-    pattern: SplitPattern,
-    position: int,
-    was_empty: bool,
-    seconds: float,
-    is_concurrent: bool,
+    text: str, pattern: SplitPattern, position: int, seconds: float, is_concurrent: bool
 ) -> Iterator[tuple[int, int]]:
-    """The spans of the matches from `position` on, after one that ends there and may be empty."""
+    """The spans of the matches from `position` on, where the last match ends."""
     compiled = pattern.compile()
     if pattern.restarts_after_empty_matches:
-        yield from _search_from(text, compiled, position, seconds, is_concurrent)
-        return
-    for match in compiled.finditer(text, position, timeout=seconds, concurrent=is_concurrent):
-        span = match.span()
-        if was_empty and span == (position, position):
-            continue  # found already
-        yield span
+        return _search_from(text, compiled, position, seconds, is_concurrent)
+    if pattern.dialect == "python":
+        return map(regex.Match.span, compiled.finditer(text, position))
+    return map(
+        regex.Match.span,
+        compiled.finditer(text, position, timeout=seconds, concurrent=is_concurrent),
+    )
 
 
 def _search_from(

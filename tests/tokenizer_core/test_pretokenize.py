@@ -202,6 +202,8 @@ def test_a_search_that_is_stopped_goes_on_where_it_was(pattern, monkeypatch):
     # Stopped after one match, at a match in the middle of a list, and at the start.
     for n_matches in (1, 2, 7):
         with monkeypatch.context() as patch:
+            patch.setattr(pretokenize, "_MATCHES_AT_ONCE", 2)
+            patch.setattr(pretokenize, "_SEARCHES_AT_ONCE", 1)
             patch.setattr(pretokenize, "_find_from", stopping_after(n_matches))
             assert [split(text, pattern) for text in texts] == expected
 
