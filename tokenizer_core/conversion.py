@@ -301,7 +301,7 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
         tokenizer_core.Tokenizer.from_files('v.json', 'm.txt', ['<|x|>'], pattern='gpt2')
     """
     names = ", ".join(repr(str(path)) for path in paths)
-    pattern = spec.pattern.expression if spec.pattern.name == CUSTOM else spec.pattern.name
+    pattern = _pattern_argument(spec, target)
     special = {token.content: token.id for token in spec.added_tokens}
     ours = "tokenizer_core.Tokenizer."
     if target == "tokenizer.json":
@@ -313,16 +313,30 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
     if target == "pickle":
         return [f"{ours}from_files({names}, {list(special)})"]
     if target == "gpt2":
-        return [f"{ours}from_files({names}, {list(special)}, pattern={pattern!r})"]
-    lines = [f"{ours}from_tiktoken({names}, pattern={pattern!r}, special_tokens={special})"]
-    if spec.pattern.name != CUSTOM:  # tiktoken's engine might read others differently
+        return [f"{ours}from_files({names}, {list(special)}, pattern={pattern})"]
+    lines = [f"{ours}from_tiktoken({names}, pattern={pattern}, special_tokens={special})"]
+    if (in_tiktoken := _in_tiktoken(spec)) is not None:
         lines.append(
-            f"tiktoken.Encoding({paths[0].stem!r}, pat_str={_in_tiktoken(spec)!r}, "
+            f"tiktoken.Encoding({paths[0].stem!r}, pat_str={in_tiktoken!r}, "
             f"mergeable_ranks=tiktoken.load.load_tiktoken_bpe({names}), special_tokens={special})"
         )
     return lines
 
 
-def _in_tiktoken(spec: TokenizerSpec) -> str:
-    """The split pattern for tiktoken's engine, where `$` matches only at the end of the text."""
-    return spec.pattern.expression.replace(r"\Z", "$")
+def _pattern_argument(spec: TokenizerSpec, target: Target) -> str:
+    """The split pattern as Python; an expression alone if the reader takes it in that dialect."""
+    if spec.pattern.name != CUSTOM:
+        return repr(spec.pattern.name)
+    dialect, unmatched = ("fancy-regex", "drop") if target == "tiktoken" else ("python", "keep")
+    if (spec.pattern.dialect, spec.pattern.unmatched) == (dialect, unmatched):
+        return repr(spec.pattern.expression)
+    return f"tokenizer_core.{spec.pattern!r}"
+
+
+def _in_tiktoken(spec: TokenizerSpec) -> str | None:
+    """The split pattern for tiktoken's engine; None if that might split otherwise."""
+    if spec.pattern.name != CUSTOM:
+        # There, `\Z` also matches before newlines, and `$` only at the end of the text.
+        return spec.pattern.expression.replace(r"\Z", "$")
+    is_theirs = spec.pattern.dialect == "fancy-regex" and spec.pattern.drops
+    return spec.pattern.expression if is_theirs else None

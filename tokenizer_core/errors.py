@@ -6,6 +6,7 @@
     ├── SpecialTokenForbiddenError  (ValueError)   the text contains a disallowed special token
     ├── UnknownTokenIdError         (ValueError)   an id to decode is outside the vocabulary
     ├── PreTokenTooLongError        (ValueError)   a pre-token of a stream is longer than its cap
+    ├── SplitTooSlowError           (ValueError)   a split pattern takes too long on the text
     ├── InvalidUtf8Error            (ValueError)   a text that arrives in pieces is not UTF-8
     ├── MaxTokensTooSmallError      (ValueError)   a character has more tokens than a chunk may
     ├── EngineUnavailableError      (RuntimeError) this installation does not have the engine
@@ -101,6 +102,12 @@ class PreTokenTooLongError(TokenizerCoreError, ValueError):
     """A single pre-token of a stream is longer than its cap, so no part of it can be settled."""
 
     code = "pre_token_too_long"
+
+
+class SplitTooSlowError(TokenizerCoreError, ValueError):
+    """The split pattern of the tokenizer, which is not a named one, takes too long on the text."""
+
+    code = "split_too_slow"
 
 
 class InvalidUtf8Error(TokenizerCoreError, ValueError):

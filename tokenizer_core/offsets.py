@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.normalize import OriginalOffsets, normalize_nfc
+from tokenizer_core.pretokenize import find_kept_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,9 +45,28 @@ def _encode_plain(
     text = normalize_nfc(plain) if spec.normalizer == "nfc" else plain
     ids = engine.encode(text)
     ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
-    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends[:-1]])
+    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
     offsets = np.stack([starts, ends], axis=1)
+    if spec.pattern.drops:
+        offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
     return ids, offsets if text == plain else OriginalOffsets(plain).map(offsets)
+
+
+def _offsets_in_whole(
+    text: str, kept: list[tuple[int, int]], offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Convert offsets in the joined kept spans of `text` to offsets in all of it, in bytes."""
+    if not len(offsets):
+        return offsets
+    spans = np.array(kept, dtype=np.int64)
+    if not text.isascii():
+        sizes = [len(character.encode()) for character in text]
+        spans = np.concatenate(([0], np.cumsum(sizes)))[spans]
+    ends = np.cumsum(spans[:, 1] - spans[:, 0])
+    shifts = spans[:, 1] - ends
+    # A token is within one span: the first whose end is after the token's start.
+    within = np.searchsorted(ends, offsets[:, 0].astype(np.int64), side="right")
+    return offsets + shifts[within].astype(np.uint64)[:, np.newaxis]
 
 
 def char_offsets(text: str, offsets: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -7,8 +7,13 @@ run never gives a letter back) and makes the splitter a third faster. They use `
 sources use `$`: in the sources' engines `$` is the end of the text, but Python's `$` also matches
 before a final newline.
 
-No pattern uses lookbehind, so a pre-token depends only on the text from its start on. `pretokenize`
-describes how far a match looks ahead; streaming relies on that.
+No named pattern uses lookbehind, so a pre-token depends only on the text from its start on.
+`pretokenize` describes how far a match looks ahead; streaming relies on that.
+
+An expression has a dialect, because engines read the same expression differently: `regex` here and
+in CS336 (`python`), Rust's fancy-regex in tiktoken, Oniguruma in Hugging Face's `tokenizers`.
+`regex_dialects` translates the other two exactly, or refuses. What becomes of text that no match
+covers belongs to the pattern too: it is kept, or dropped as in tiktoken.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import regex
 
@@ -25,6 +30,11 @@ from tokenizer_core.errors import UnknownPatternError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tokenizer_core.regex_dialects import Translation
+
+Dialect = Literal["python", "fancy-regex", "oniguruma"]
+Unmatched = Literal["keep", "drop"]
 
 
 def _version_of_regex() -> str:
@@ -50,24 +60,84 @@ UNICODE_TABLES: Final = f"regex {_version_of_regex()}"
 
 @dataclass(frozen=True, slots=True)
 class SplitPattern:
-    """A split pattern: its name (`custom` for an unnamed one), and the expression for `regex`."""
+    """A split pattern: its name (`custom` for an unnamed one), and the expression.
+
+    - `dialect`: whose regular expressions it is written in: `python` (the module `regex`),
+      `fancy-regex` (tiktoken) or `oniguruma` (a `tokenizer.json`).
+    - `unmatched`: what becomes of text that no match covers: `keep` makes separate pre-tokens of
+      it, `drop` leaves it out, as tiktoken does. Ids of dropped text do not exist, so decoding does
+      not give it back.
+
+    Example:
+        >>> pattern = SplitPattern("custom", r"[a-z&&[^x]]+", "fancy-regex", unmatched="drop")
+        >>> pattern.compile().findall("axb c")
+        ['a', 'b', 'c']
+    """
 
     name: str
     expression: str
+    dialect: Dialect = "python"
+    unmatched: Unmatched = "keep"
 
     @property
     def is_named(self) -> bool:
         """Whether streaming and cutting rules are known for this pattern."""
         return self.name != CUSTOM
 
+    @property
+    def drops(self) -> bool:
+        """Whether text that no match covers is left out."""
+        return self.unmatched == "drop"
+
+    @property
+    def is_of_first_format(self) -> bool:
+        """Whether releases before the dialects read it in the same way."""
+        return self.dialect == "python" and self.unmatched == "keep"
+
+    @property
+    def restarts_after_empty_matches(self) -> bool:
+        """Whether a match may be empty, in a dialect that searches anew after each match."""
+        return self.dialect != "python" and _translate(self.expression, self.dialect).matches_empty
+
     def compile(self) -> regex.Pattern[str]:
         """The compiled expression; compiled once per expression and process."""
-        return _compile(self.expression)
+        return _compile(self.expression, self.dialect)
+
+    def fields(self) -> dict[str, str]:
+        """The fields of the pattern in a file; the last two only if they are not the default."""
+        table = {"name": self.name, "expression": self.expression}
+        if not self.is_of_first_format:
+            table |= {"dialect": self.dialect, "unmatched": self.unmatched}
+        return table
+
+    @classmethod
+    def from_fields(cls, table: dict[str, Any]) -> SplitPattern:
+        """The pattern of such fields, not yet resolved; raises KeyError, TypeError or ValueError
+        for malformed ones."""
+        if not isinstance(table, dict):
+            raise TypeError(f"{table!r:.60} is no table")
+        dialect, unmatched = table.get("dialect", "python"), table.get("unmatched", "keep")
+        if dialect not in get_args(Dialect) or unmatched not in get_args(Unmatched):
+            raise ValueError(f"unknown dialect {dialect!r:.40} or rule {unmatched!r:.40}")
+        name, expression = table["name"], table["expression"]
+        if type(name) is not str or type(expression) is not str:
+            raise TypeError(f"{name!r:.60} or {expression!r:.60} is no text")
+        return cls(name, expression, dialect, unmatched)
 
 
 @lru_cache(maxsize=32)
-def _compile(expression: str) -> regex.Pattern[str]:
-    return regex.compile(expression)
+def _compile(expression: str, dialect: str) -> regex.Pattern[str]:
+    if dialect == "python":
+        return regex.compile(expression)
+    return regex.compile(_translate(expression, dialect).expression, regex.VERSION1)
+
+
+@lru_cache(maxsize=32)
+def _translate(expression: str, dialect: str) -> Translation:
+    # Imported here: few processes need it.
+    from tokenizer_core.regex_dialects import translate
+
+    return translate(expression, dialect)
 
 
 CUSTOM: Final = "custom"
@@ -144,14 +214,18 @@ _PUBLISHED_SPELLINGS: Final[Mapping[str, str]] = {
 }
 
 
-def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
+def resolve_pattern(
+    pattern: str | SplitPattern, *, dialect: Dialect = "python", unmatched: Unmatched = "keep"
+) -> SplitPattern:
     """The split pattern of a name, an alias, or an expression.
 
     A string that is neither a name nor a published spelling is a custom expression if it contains
-    a character that no name has. A misspelt name is an error, never an expression.
+    a character that no name has. A misspelt name is an error, never an expression. `dialect` and
+    `unmatched` are those of a string; a SplitPattern has its own.
 
     Raises:
-        UnknownPatternError: the name is unknown, or the expression does not compile.
+        UnknownPatternError: the name is unknown, or the expression does not compile or cannot be
+            translated exactly.
 
     Example:
         >>> resolve_pattern("qwen3").name
@@ -168,7 +242,14 @@ def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
                 f"the expression of this SplitPattern is not that of {pattern.name!r:.60}; give "
                 f"the expression alone, or a name alone"
             )
+        dialect, unmatched = pattern.dialect, pattern.unmatched
         pattern = pattern.expression
+    if dialect not in get_args(Dialect) or unmatched not in get_args(Unmatched):
+        raise UnknownPatternError(
+            f"the dialect of a split pattern is one of {', '.join(get_args(Dialect))}, and text "
+            f"without a match is one of {', '.join(get_args(Unmatched))}; given: {dialect!r:.40} "
+            f"and {unmatched!r:.40}"
+        )
     if not isinstance(pattern, str):
         raise UnknownPatternError(
             f"a split pattern is a name or an expression, not {type(pattern).__name__}"
@@ -176,15 +257,18 @@ def resolve_pattern(pattern: str | SplitPattern) -> SplitPattern:
     name = ALIASES.get(pattern, pattern)
     if name in PATTERNS:
         return PATTERNS[name]
-    return _resolve_expression(pattern)
+    return _resolve_expression(SplitPattern(CUSTOM, pattern, dialect, unmatched))
 
 
-def _resolve_expression(expression: str) -> SplitPattern:
-    for named in PATTERNS.values():
-        if named.expression == expression:
-            return named
-    if expression in _PUBLISHED_SPELLINGS:
-        return PATTERNS[_PUBLISHED_SPELLINGS[expression]]
+def _resolve_expression(custom: SplitPattern) -> SplitPattern:
+    expression = custom.expression
+    # Oniguruma reads `{1,3}+` otherwise; `formats.tokenizer_json_parts` knows its spellings.
+    if custom.dialect != "oniguruma":
+        for named in PATTERNS.values():
+            if named.expression == expression:
+                return named
+        if expression in _PUBLISHED_SPELLINGS:
+            return PATTERNS[_PUBLISHED_SPELLINGS[expression]]
     if not regex.search(r"[^\w.-]", expression):
         known = ", ".join([*PATTERNS, *ALIASES])
         raise UnknownPatternError(
@@ -192,9 +276,9 @@ def _resolve_expression(expression: str) -> SplitPattern:
             f"or give a regular expression of your own."
         )
     try:
-        _compile(expression)
+        custom.compile()
     except (regex.error, RecursionError) as error:
         raise UnknownPatternError(
             f"the split pattern does not compile with {UNICODE_TABLES}: {error}"
         ) from None
-    return SplitPattern(CUSTOM, expression)
+    return custom

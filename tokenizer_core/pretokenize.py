@@ -23,13 +23,21 @@ They look ahead a short distance: to decide a match that ends at `e`, they read 
 
 Later text therefore never changes a match once `e` is three characters before the last run of white
 space, or of letters and marks, in the text. `split_settled` returns these matches.
+
+**Custom patterns** may look any distance ahead and behind, so they only split whole texts. Some
+expressions take quadratic time, and the text comes from strangers: matching has a limit, see
+`_find_matches`. The named patterns take linear time and have none.
 """
 
 from __future__ import annotations
 
+from itertools import islice, pairwise
+from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 import regex
+
+from tokenizer_core.errors import SplitTooSlowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +48,16 @@ WINDOW_CHARS: Final = 1 << 16
 """Long texts are split in windows of this many characters. The list of pre-tokens then stays in the
 processor's cache (a fifth faster than one list for 20 MB), and other threads can run in between."""
 
+MATCH_SECONDS: Final = 2.0
+MATCH_SECONDS_PER_CHAR: Final = 20e-6
+"""How long a custom pattern may match a text, in processor seconds of the thread: the sum of both,
+which is ten times what published patterns take."""
+
+_SLICE_SECONDS: Final = 0.1
+"""A search keeps the GIL for this time, of the whole process."""
+
+_MATCHES_AT_ONCE: Final = 1 << 9
+_SEARCHES_AT_ONCE: Final = 16  # each has a slice of its own
 _LOOK_AHEAD: Final = 3
 # `(?r)` searches backwards, from the end of the text.
 _TRAILING_RUN = regex.compile(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
@@ -50,9 +68,12 @@ _LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_CUT_RULE})")
 
 
 def split(text: str, pattern: SplitPattern) -> list[str]:
-    """All pre-tokens of `text`, in order; joined they equal `text`.
+    """All pre-tokens of `text`, in order; joined they equal `text`, unless the pattern drops text.
 
-    Text that a custom pattern does not match becomes separate pre-tokens.
+    Text that a custom pattern does not match becomes separate pre-tokens, or is left out.
+
+    Raises:
+        SplitTooSlowError: a custom pattern exceeds its time.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -61,7 +82,7 @@ def split(text: str, pattern: SplitPattern) -> list[str]:
     """
     if pattern.is_named:
         return pattern.compile().findall(text)
-    return _split_by_custom_pattern(text, pattern)
+    return [piece for pieces in _split_by_custom_pattern(text, pattern) for piece in pieces]
 
 
 def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
@@ -93,11 +114,12 @@ def split_in_windows(
     """The same pre-tokens as `split`, in lists that cover about `window_chars` characters each.
 
     While a window settles nothing (it contains part of one long pre-token), its size doubles, so
-    the work stays linear in the length of the text.
+    the work stays linear in the length of the text. There is at least one list.
     """
-    start, size = 0, window_chars
     if not pattern.is_named:
-        size = len(text)
+        yield from _split_by_custom_pattern(text, pattern)
+        return
+    start, size = 0, window_chars
     while start + size < len(text):
         pre_tokens, consumed = split_settled(text[start : start + size], pattern)
         if consumed:
@@ -143,15 +165,114 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     return start + found.start() if found else None
 
 
-def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> list[str]:
-    pre_tokens: list[str] = []
-    end = 0
-    for match in pattern.compile().finditer(text):
-        if match.start() > end:
-            pre_tokens.append(text[end : match.start()])
-        if match.end() > match.start():
-            pre_tokens.append(match.group())
-        end = match.end()
-    if end < len(text):
-        pre_tokens.append(text[end:])
-    return pre_tokens
+def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:
+    """Start and end in `text` of all pre-tokens of a pattern that drops text, in order.
+
+    Example:
+        >>> from tokenizer_core.patterns import SplitPattern
+        >>> find_kept_spans("ab, c", SplitPattern("custom", r"\\w+", unmatched="drop"))
+        [(0, 2), (4, 5)]
+    """
+    return [span for spans in _find_matches(text, pattern) for span in spans if span[1] > span[0]]
+
+
+def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[str]]:
+    keeps = not pattern.drops
+    end = n_lists = 0
+    for spans in _find_matches(text, pattern):
+        pre_tokens = [text[start:stop] for start, stop in spans]
+        if sum(map(len, pre_tokens)) != spans[-1][1] - end or not all(pre_tokens):
+            pre_tokens = _with_gaps(text, spans, end) if keeps else list(filter(None, pre_tokens))
+        end = spans[-1][1]
+        n_lists += 1
+        yield pre_tokens
+    if end < len(text) and keeps:
+        yield [text[end:]]
+    elif not n_lists:
+        yield []
+
+
+def _with_gaps(text: str, spans: list[tuple[int, int]], end: int) -> list[str]:
+    """The matches and the text between them, from `end` on, without empty pieces."""
+    bounds = [end, *(position for span in spans for position in span)]
+    return [text[start:stop] for start, stop in pairwise(bounds) if stop > start]
+
+
+def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, int]]]:
+    """The spans of all matches in order, also empty ones, in lists; in bounded time.
+
+    `regex` stops a search after a time that all threads of the process use up together. The search
+    then goes on after the last list. Only this thread's time counts for the limit. A search in the
+    dialect of Python is not stopped, because that halves the speed and its expression comes from no
+    file; its limit is looked at between lists.
+    """
+    left = MATCH_SECONDS + MATCH_SECONDS_PER_CHAR * len(text)
+    at_once = _SEARCHES_AT_ONCE if pattern.restarts_after_empty_matches else _MATCHES_AT_ONCE
+    slice_seconds, is_concurrent = _SLICE_SECONDS, False
+    position, was_empty, is_done = 0, False, False
+    while not is_done:
+        found = _find_from(text, pattern, position, slice_seconds, is_concurrent)
+        is_new, is_stopped = True, False
+        while not (is_done or is_stopped):
+            started = thread_time()
+            spans: list[tuple[int, int]] = []
+            try:
+                spans = list(islice(found, at_once))
+                is_done = len(spans) < at_once
+            except TimeoutError:
+                is_stopped = True
+            left -= thread_time() - started
+            if left < 0 and not is_done:
+                raise SplitTooSlowError(
+                    f"the split pattern of this tokenizer takes too long on this text "
+                    f"({len(text)} characters): a part of it makes the expression try very many "
+                    f"ways; break the text, or use a tokenizer with a simpler expression"
+                )
+            if is_new and was_empty and spans[:1] == [(position, position)]:
+                del spans[0]  # found already
+            if spans:
+                position, was_empty = spans[-1][1], spans[-1][0] == spans[-1][1]
+                yield spans
+            if is_stopped:
+                # A search that finds nothing in its time goes on in more, without the GIL.
+                slice_seconds, is_concurrent = (
+                    (slice_seconds * 2, True) if is_new else (_SLICE_SECONDS, False)
+                )
+            is_new = False
+
+
+def _find_from(
+    text: str, pattern: SplitPattern, position: int, seconds: float, is_concurrent: bool
+) -> Iterator[tuple[int, int]]:
+    """The spans of the matches from `position` on, where the last match ends."""
+    compiled = pattern.compile()
+    if pattern.restarts_after_empty_matches:
+        return _search_from(text, compiled, position, seconds, is_concurrent)
+    if pattern.dialect == "python":
+        return map(regex.Match.span, compiled.finditer(text, position))
+    return map(
+        regex.Match.span,
+        compiled.finditer(text, position, timeout=seconds, concurrent=is_concurrent),
+    )
+
+
+def _search_from(
+    text: str,
+    compiled: regex.Pattern[str],
+    position: int,
+    seconds: float,
+    is_concurrent: bool,
+) -> Iterator[tuple[int, int]]:
+    """As Hugging Face: after each match a new search, which may not find an empty match at its
+    start."""
+    end = position or None
+    while position <= len(text):
+        match = compiled.search(text, position, timeout=seconds, concurrent=is_concurrent)
+        if match is None:
+            return
+        start, stop = match.span()
+        if start == stop == end:
+            position += 1
+            continue
+        position = end = stop
+        yield start, stop

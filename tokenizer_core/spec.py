@@ -118,8 +118,12 @@ class TokenizerSpec:
     ) -> TokenizerSpec:
         """A spec of kind `ranks`: bytes -> rank, which is also the id, as in `.tiktoken` files.
 
+        A `pattern` that is an expression is read as tiktoken reads it: in the dialect
+        `fancy-regex`, and text without a match is dropped. A SplitPattern says otherwise.
+
         Raises:
             InvalidSpecError: as `from_merges`.
+            UnknownPatternError: the expression cannot be translated exactly.
         """
         for content in special_tokens or {}:
             if isinstance(content, str) and content.encode("utf-8", "surrogatepass") in ranks:
@@ -132,7 +136,8 @@ class TokenizerSpec:
             raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
         added = _place_added_tokens(entries, tokens)
-        spec = cls("ranks", MappingProxyType(entries), (), resolve_pattern(pattern), added)
+        resolved = resolve_pattern(pattern, dialect="fancy-regex", unmatched="drop")
+        spec = cls("ranks", MappingProxyType(entries), (), resolved, added)
         # Same as the table of `token_to_id`: no special token is a rank, and ranks are unique.
         vars(spec)["token_to_id"] = MappingProxyType(dict(ranks))
         spec.check()
@@ -215,7 +220,8 @@ class TokenizerSpec:
         tables, normalizer; the number of entries, then id and bytes of each by rising id; the
         number of merges, then both sides of each in order; the number of added tokens, then
         content, id and special flag of each in order; prefix ids, suffix ids. Numbers are written
-        as decimal ASCII.
+        as decimal ASCII. For a pattern with a dialect or an unmatched rule of its own, the format
+        word is another, and both follow the expression.
         """
         digest = hashlib.sha256()
         for part in self._canonical_fields():
@@ -227,11 +233,15 @@ class TokenizerSpec:
         def number(value: int) -> bytes:
             return b"%d" % value
 
-        yield b"tokenizer-spec-1"
+        is_first = self.pattern.is_of_first_format
+        yield b"tokenizer-spec-1" if is_first else b"tokenizer-spec-2"
         yield self.kind.encode()
         yield number(self.ignore_merges)
         yield self.pattern.name.encode()
         yield self.pattern.expression.encode()
+        if not is_first:
+            yield self.pattern.dialect.encode()
+            yield self.pattern.unmatched.encode()
         yield self.unicode_tables.encode()
         yield self.normalizer.encode()
         yield number(len(self.vocab))

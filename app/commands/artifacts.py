@@ -98,7 +98,8 @@ def _add_import(subcommands: Any) -> None:
         ),
         epilog=(
             "A .tiktoken file says neither how text is split nor which tokens are special, so\n"
-            "both must be given; a wrong pattern would give other ids without any error.\n\n"
+            "both must be given; a wrong pattern would give other ids without any error. An\n"
+            "expression is read as its library reads it: for a .tiktoken file as tiktoken.\n\n"
             "examples:\n"
             "  tokenizer import tokenizer.json --name llama3\n"
             "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
@@ -265,6 +266,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
         ("made", manifest["created_at"]),
         ("kind", f"{spec.kind}, {len(spec.vocab)} tokens, largest id {spec.largest_id}"),
         ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
+        *_describe_dialect(spec),
         ("special", ", ".join(f"{t} = {i}" for t, i in spec.special_tokens.items()) or "none"),
     ]
     gaps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spec.gaps())
@@ -293,6 +295,13 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
             )
         )
     return rows
+
+
+def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
+    if spec.pattern.is_of_first_format:
+        return []
+    rule = "dropped; decoding does not give it back" if spec.pattern.drops else "kept"
+    return [("dialect", spec.pattern.dialect), ("unmatched", f"text without a match is {rule}")]
 
 
 def run_import(arguments: argparse.Namespace) -> None:

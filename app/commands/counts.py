@@ -339,7 +339,7 @@ def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespa
 def _figures(counts: PretokenCounts) -> dict[str, Any]:
     sources = zip(counts.sources, counts.source_weights, strict=True)
     return {
-        "pattern": asdict(counts.pattern),
+        "pattern": counts.pattern.fields(),
         "unicode_tables": counts.unicode_tables,
         "special_tokens": list(counts.special_tokens),
         "n_bytes": counts.n_bytes,

@@ -280,6 +280,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.UnknownTokenIdError: _problem_of_unknown_id,
     core.UnknownPatternError: Row(422),
     core.PreTokenTooLongError: Row(413),
+    core.SplitTooSlowError: Row(422),
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(

@@ -173,6 +173,18 @@ def test_import_of_a_rank_file_wants_pattern_and_special_tokens(cli: Cli) -> Non
     assert b"258-299" in cli.run("inspect", "mine")[0]
 
 
+def test_an_expression_for_a_rank_file_is_read_as_tiktoken_reads_it(cli: Cli) -> None:
+    write_tiktoken(cli.folder / "x.tiktoken")
+    options = ("--no-special", "--promote")
+    cli.run("import", "x.tiktoken", "--name=mine", "--pattern", "[a-m[n-z]&&[^x]]+", *options)
+    assert cli.run("encode", "low1x")[0] == b"257\n"  # `1` and `x` are dropped
+    shown = cli.run("inspect", "mine")[0].decode()
+    assert "fancy-regex" in shown
+    assert "text without a match is dropped" in shown
+    error = cli.fail("import", "x.tiktoken", "--name=y", "--pattern", r"(a)\1", *options, code=1)
+    assert "cannot be translated exactly from fancy-regex: the escape" in error
+
+
 def test_import_of_what_was_exported(trained: Cli) -> None:
     from tokenizer_core import Tokenizer
     from tokenizer_core.registry import ArtifactStore

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tiktoken
 import tokenizers
 from tiktoken_ext import openai_public
 
+import tokenizer_core
 from tests.conftest import REPOSITORY
 from tests.tokenizer_core.formats.small_specs import (
     BYTES,
@@ -284,8 +286,20 @@ def test_a_pattern_of_ones_own_is_told_as_an_expression(tmp_path):
     paths, _ = convert_spec(CUSTOM, "tiktoken", tmp_path / "x")
     lines = loading_lines(CUSTOM, "tiktoken", paths)
     assert len(lines) == 1  # how tiktoken's engine would read it is unknown
-    again = eval(lines[0].removeprefix("tokenizer_core."), {"Tokenizer": Tokenizer})
+    again = eval(lines[0], {"tokenizer_core": tokenizer_core})
     assert again.spec.pattern == CUSTOM.pattern
+
+
+def test_a_pattern_of_tiktoken_is_told_to_both_libraries(tmp_path):
+    theirs = SplitPattern("custom", r"[\w&&[^\d]]+|\W", "fancy-regex", "drop")
+    spec = replace(RANKS, pattern=theirs)
+    paths, _ = convert_spec(spec, "tiktoken", tmp_path / "x")
+    ours, tiktokens = loading_lines(spec, "tiktoken", paths)
+    again = eval(ours, {"tokenizer_core": tokenizer_core})
+    assert again.spec.pattern == theirs
+    text = "a1b 22 <|endoftext|>"
+    encoding = eval(tiktokens, {"tiktoken": tiktoken})
+    assert again.encode(text) == encoding.encode(text, allowed_special="all")
 
 
 def test_tiktoken_is_told_the_pattern_as_it_spells_it(tmp_path):

@@ -1,5 +1,6 @@
 """Splitting whole, in windows, settled and at safe cuts: always the same pre-tokens."""
 
+import itertools
 import random
 
 import pytest
@@ -8,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
-from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core import pretokenize
+from tokenizer_core.errors import SplitTooSlowError
+from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import (
+    find_kept_spans,
     find_last_safe_cut,
     find_safe_cut,
     split,
@@ -173,3 +177,70 @@ def test_many_windows_of_one_pre_token_stay_exact():
     for pattern in NAMED:
         joined = [p for part in split_in_windows(text, pattern, 16) for p in part]
         assert joined == split(text, pattern)
+
+
+CUSTOM = [
+    SplitPattern("custom", r"\w+|\s+(?!\S)"),
+    SplitPattern("custom", r"\b|x*|(?<=a)"),  # empty matches, as `re.finditer` gives them
+    SplitPattern("custom", r"\w+|\s+(?!\S)", "fancy-regex", "drop"),
+    SplitPattern("custom", r"^.|[^\n]+$", "oniguruma", "keep"),
+    SplitPattern("custom", r"(?=(\d{3})+(?!\d))|x*", "oniguruma", "keep"),
+]
+
+
+@pytest.mark.parametrize("pattern", CUSTOM, ids=lambda pattern: pattern.expression)
+def test_a_search_that_is_stopped_goes_on_where_it_was(pattern, monkeypatch):
+    texts = [text for text in TEXTS if len(text) < 2000] + ["ax 1234567\n\nxxb 12345"]
+    found = pattern.compile().finditer
+    expected = [split(text, pattern) for text in texts]
+    if pattern.dialect == "python":
+        for text, pieces in zip(texts, expected, strict=True):
+            ends = {match.end() for match in found(text)} | {match.start() for match in found(text)}
+            cuts = [0, *sorted(ends - {0, len(text)}), len(text)]
+            whole = [text[a:b] for a, b in itertools.pairwise(cuts) if b > a]
+            assert pieces == whole
+    # Stopped after one match, at a match in the middle of a list, and at the start.
+    for n_matches in (1, 2, 7):
+        with monkeypatch.context() as patch:
+            patch.setattr(pretokenize, "_MATCHES_AT_ONCE", 2)
+            patch.setattr(pretokenize, "_SEARCHES_AT_ONCE", 1)
+            patch.setattr(pretokenize, "_find_from", stopping_after(n_matches))
+            assert [split(text, pattern) for text in texts] == expected
+
+
+def stopping_after(n_matches: int):
+    search = pretokenize._find_from
+    is_late = False
+
+    def find(*arguments):
+        nonlocal is_late
+        is_late = not is_late
+        for number, span in enumerate(search(*arguments)):
+            if is_late and number == n_matches:
+                raise TimeoutError
+            yield span
+
+    return find
+
+
+def test_a_text_that_takes_too_long_is_an_error_in_bounded_time(monkeypatch):
+    # Every start of the run looks at all of it: 10^9 steps. A tenth of a second does 10^7.
+    pattern = resolve_pattern(r"(?:a|b)+[cd]", dialect="fancy-regex", unmatched="drop")
+    monkeypatch.setattr(pretokenize, "MATCH_SECONDS", 0.1)
+    monkeypatch.setattr(pretokenize, "MATCH_SECONDS_PER_CHAR", 0)
+    assert split("ab" * 10 + "c", pattern) == ["ab" * 10 + "c"]
+    with pytest.raises(SplitTooSlowError, match="try very many"):
+        split("a" * 50_000, pattern)
+
+
+def test_a_long_text_with_few_matches_is_split_in_its_time():
+    pattern = SplitPattern("custom", "x", "oniguruma", "keep")
+    text = "a" * 2_000_000 + "x" + "a"
+    assert split(text, pattern) == ["a" * 2_000_000, "x", "a"]
+
+
+def test_kept_spans_are_those_of_the_pre_tokens():
+    pattern = SplitPattern("custom", r"\w+|\s+(?!\S)", "fancy-regex", "drop")
+    for text in TEXTS:
+        spans = find_kept_spans(text, pattern)
+        assert [text[start:end] for start, end in spans] == split(text, pattern)

@@ -256,7 +256,7 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
             "fingerprint": tokenizer.fingerprint,
             "name": tokenizer.name,
             "version": tokenizer.version,
-            "pattern": asdict(tokenizer.pattern),
+            "pattern": tokenizer.pattern.fields(),
             "unicode_tables": tokenizer.unicode_tables,
             "normalizer": tokenizer.normalizer,
             "vocab_size": tokenizer.vocab_size,
@@ -306,12 +306,11 @@ def _render_split(split: SplitRecord) -> dict[str, object]:
 
 def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
     table, special = fields["tokenizer"], fields["special_tokens"]
-    pattern = table["pattern"]
     identity = TokenizerIdentity(
         fingerprint=typed(table["fingerprint"], str),
         name=_optional(table["name"], str),
         version=_optional(table["version"], str),
-        pattern=SplitPattern(typed(pattern["name"], str), typed(pattern["expression"], str)),
+        pattern=SplitPattern.from_fields(table["pattern"]),
         unicode_tables=typed(table["unicode_tables"], str),
         normalizer=typed(table["normalizer"], str),
         vocab_size=typed(table["vocab_size"], int),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
@@ -89,7 +89,7 @@ class _Plan:
             "layout": _LAYOUT,
             "unicode_tables": UNICODE_TABLES,
             "inputs": [source.identity for source in self.sources],
-            "pattern": asdict(self.pattern),
+            "pattern": self.pattern.fields(),
             "special_tokens": list(self.special_tokens),
             "shard_bytes": self.shard_bytes,
             "n_partitions": self.n_partitions,

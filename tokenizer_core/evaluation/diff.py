@@ -178,6 +178,8 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
         ("kind", a.kind, b.kind),
         ("split pattern", a.pattern.name, b.pattern.name),
         ("split expression", a.pattern.expression, b.pattern.expression),
+        ("dialect of the expression", a.pattern.dialect, b.pattern.dialect),
+        ("text without a match", a.pattern.unmatched, b.pattern.unmatched),
         ("Unicode tables", a.unicode_tables, b.unicode_tables),
         ("normalizer", a.normalizer, b.normalizer),
         ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
@@ -210,8 +212,9 @@ class DifferingPreToken:
 class TextDiff:
     """Counts over a sample; pre-tokens are those of A's split pattern.
 
-    `n_texts_not_aligned`: texts that only one of the two normalizes to other bytes, so their
-    boundaries cannot be compared. They are included in the texts, but not in the pre-tokens.
+    `n_texts_not_aligned`: texts that only one of the two normalizes to other bytes, or of which a
+    split pattern drops some, so their boundaries cannot be compared. They are included in the
+    texts, but not in the pre-tokens.
     """
 
     n_bytes: int = 0
@@ -263,6 +266,11 @@ def diff_on_text(
     return comparison.finish(n_examples)
 
 
+def _cover(n_bytes: int, *all_ends: NDArray[np.int64]) -> bool:
+    """Whether the tokens with each of these ends make up all bytes of a text."""
+    return all((ends[-1] if len(ends) else 0) == n_bytes for ends in all_ends)
+
+
 class _Comparison:
     """The differences found so far."""
 
@@ -270,6 +278,7 @@ class _Comparison:
         self._a, self._b = a, b
         self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
         self._normalizes = [tokenizer.spec.normalizer == "nfc" for tokenizer in (a, b)]
+        self._drops = a.spec.pattern.drops or b.spec.pattern.drops
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
         self._other_ids: Counter[str] = Counter()
@@ -299,6 +308,9 @@ class _Comparison:
                 return
             text = changed(text, changes)
         ends_a, ends_b = np.cumsum(self._lengths[0][ids_a]), np.cumsum(self._lengths[1][ids_b])
+        if self._drops and not _cover(len(text.encode()), ends_a, ends_b):
+            diff.n_texts_not_aligned += 1
+            return
         boundaries = np.setxor1d(ends_a, ends_b, assume_unique=True)
         diff.n_texts_other_boundaries += bool(len(boundaries))
         pre_tokens = split(text, self._a.spec.pattern)

@@ -386,8 +386,8 @@ def _on_text(found: TextDiff) -> list[str]:
     parts = [f"{heading}\n{align(rows)}"]
     if found.n_texts_not_aligned:
         parts.append(
-            f"{found.n_texts_not_aligned:,} texts are normalized by one of the two only; of them "
-            f"boundaries were not compared"
+            f"{found.n_texts_not_aligned:,} texts are normalized by one of the two only, or not "
+            f"encoded in full; of them boundaries were not compared"
         )
     if found.examples:
         shown = [

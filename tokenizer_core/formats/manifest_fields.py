@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
-from tokenizer_core.patterns import CUSTOM, PATTERNS, UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.patterns import PATTERNS, UNICODE_TABLES, SplitPattern, resolve_pattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 if TYPE_CHECKING:
@@ -24,16 +24,21 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_FORMAT: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
+_FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
 def render_manifest_json(fields: Mapping[str, object]) -> bytes:
     """Render a manifest: its format, `fields`, and the sha256 that seals them.
 
+    A pattern with a dialect or an unmatched rule of its own needs version 2, which releases that
+    know neither refuse; any other manifest has version 1.
+
     Raises:
         FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
     """
-    return _FORMAT.render(fields)
+    pattern = fields.get("pattern")
+    is_new = isinstance(pattern, dict) and not pattern.keys() <= {"name", "expression"}
+    return _FORMAT.render(fields, 2 if is_new else 1)
 
 
 def parse_manifest_json(data: bytes) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "kind": spec.kind,
         "merging": by_rank if spec.kind == "ranks" else "by the list in merges.pkl, in its order",
         "ignore_merges": spec.ignore_merges,
-        "pattern": {"name": spec.pattern.name, "expression": spec.pattern.expression},
+        "pattern": spec.pattern.fields(),
         "unicode_tables": spec.unicode_tables,
         "normalizer": spec.normalizer,
         "added_tokens": [
@@ -141,15 +146,16 @@ def check_unicode_tables(spec: TokenizerSpec) -> None:
         )
 
 
-def _parse_pattern(table: Mapping[str, Any]) -> SplitPattern:
-    name, expression = typed(table["name"], str), typed(table["expression"], str)
-    if name == CUSTOM:
-        pattern = SplitPattern(CUSTOM, expression)
-        resolve_pattern(expression)  # raises if it does not compile
+def _parse_pattern(table: dict[str, Any]) -> SplitPattern:
+    pattern = SplitPattern.from_fields(table)
+    if pattern.is_named:
+        if PATTERNS.get(pattern.name) != pattern:
+            raise FormatError(
+                f"the split pattern {pattern.name!r:.40} has another expression in this release"
+            )
         return pattern
-    if PATTERNS.get(name) != SplitPattern(name, expression):
-        raise FormatError(f"the split pattern {name!r:.40} has another expression in this release")
-    return PATTERNS[name]
+    resolve_pattern(pattern)  # raises if it does not compile
+    return pattern
 
 
 def _parse_kind(value: object) -> Literal["merges", "ranks"]:

@@ -22,15 +22,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SealedFormat:
-    """One kind of manifest: the word and version in the file, what it describes, its size cap."""
+    """One kind of manifest: the word and newest version in the file, what it describes, its size
+    cap, and the older versions that are read too."""
 
     name: str
     version: int
     described: str
     max_bytes: int
+    older_versions: tuple[int, ...] = ()
 
-    def render(self, fields: Mapping[str, object]) -> bytes:
-        """Render a manifest: its format, `fields`, and the sha256 that seals them.
+    def render(self, fields: Mapping[str, object], version: int | None = None) -> bytes:
+        """Render a manifest: its format, `fields`, and the sha256 that seals them. `version` is
+        the newest, or an older one whose readers read these fields.
 
         Raises:
             FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
@@ -40,7 +43,7 @@ class SealedFormat:
             >>> kind.parse(kind.render({"a": 1}))
             {'a': 1}
         """
-        table = {"format": self.name, "format_version": self.version, **fields}
+        table = {"format": self.name, "format_version": version or self.version, **fields}
         try:
             return _render({**table, "checksum": _checksum(table)})
         except (TypeError, ValueError) as error:
@@ -57,10 +60,11 @@ class SealedFormat:
         table = parse_strict_json(data, "the manifest")
         if not isinstance(table, dict) or table.get("format") != self.name:
             raise FormatError(f"the manifest is not that of {self.described}")
-        if table.get("format_version") != self.version:
+        readable = (*self.older_versions, self.version)
+        if table.get("format_version") not in readable:
             raise FormatError(
                 f"the manifest has format version {table.get('format_version')!r:.20}; this "
-                f"release reads version {self.version}"
+                f"release reads version {' and '.join(map(str, readable))}"
             )
         try:
             unchanged = _render(table) == data and table.pop("checksum", None) == _checksum(table)

@@ -351,8 +351,8 @@ def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> No
     Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`.
 
     Raises:
-        FormatError: a custom split pattern, or tokens whose spelling means another token to
-            `tokenizers`.
+        FormatError: a custom split pattern of another dialect, or tokens whose spelling means
+            another token to `tokenizers`.
         OSError: the file cannot be written.
     """
     write_whole_file(path, render_tokenizer_json(spec))

@@ -4,10 +4,10 @@ r"""Parts of a `tokenizer.json`: its `pre_tokenizer` and `post_processor`, read 
 the field.
 
 **Split expressions.** Oniguruma runs the expressions of this file. In Oniguruma, `{1,3}+` repeats a
-repetition (in `regex` it is possessive), and `$` also matches before every newline. This module
-therefore reads only the spellings that are published for Hugging Face, and writes a named pattern
-in a spelling with the same meaning in Oniguruma. Custom expressions have no such proof and are
-refused in both directions.
+repetition (in `regex` it is possessive), and `$` also matches before every newline. The spellings
+that are published for Hugging Face become named patterns, and a named pattern is written in such a
+spelling. Any other expression is read in the dialect `oniguruma`, which translates it exactly or
+refuses it, and is written as it is. A custom expression of another dialect is not written.
 
 **Templates.** Only the template for a single text matters; the library has no pairs of texts.
 """
@@ -17,9 +17,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
-from tokenizer_core.patterns import PATTERNS, SplitPattern
+from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern, Unmatched, resolve_pattern
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
@@ -128,9 +128,13 @@ _DIGITS_THEN_GPT2: Final = MappingProxyType(
 """Whether Digits isolates each digit -> the pattern of Digits followed by ByteLevel (StarCoder,
 SmolLM, Granite, Command R)."""
 
-# All our patterns match every character, so removing the unmatched text removes nothing: these two
-# ways to split are equivalent, and both are in use.
-_BEHAVIORS: Final = (("Isolated", False), ("Removed", True))
+_UNMATCHED: Final[dict[tuple[object, object], Unmatched]] = {
+    ("Isolated", False): "keep",
+    ("Isolated", True): "keep",
+    ("Removed", True): "drop",
+}
+"""Behavior and `invert` of a Split -> what becomes of text without a match. The named patterns
+match every character, so for them all three are equal."""
 
 
 def parse_pre_tokenizer(value: object) -> SplitPattern:
@@ -187,22 +191,24 @@ def _gpt2_of(value: object, where: str) -> SplitPattern:
 def _parse_split(value: object, where: str) -> SplitPattern:
     fields = ("type", "pattern", "behavior", "invert")
     split = check_fields(value, where, {"type": ("Split",)}, fields[1:], fields)
-    if not any(
-        split["behavior"] == behavior and split["invert"] is invert
-        for behavior, invert in _BEHAVIORS
-    ):
+    behavior, invert = split["behavior"], split["invert"]
+    is_known = isinstance(behavior, str) and isinstance(invert, bool)
+    unmatched = _UNMATCHED.get((behavior, invert)) if is_known else None
+    if unmatched is None:
         raise FormatError(
-            f"tokenizer.json: {where} splits with behavior {split['behavior']!r:.40} and invert "
-            f"{split['invert']!r:.10}; only 'Isolated' and false can be read exactly"
+            f"tokenizer.json: {where} splits with behavior {behavior!r:.40} and invert "
+            f"{invert!r:.10}; only 'Isolated', or 'Removed' and true, can be read exactly"
         )
     pattern = check_fields(split["pattern"], f"{where}.pattern", {}, ("Regex",), ("Regex",))
-    name = _NAMES.get(str(pattern["Regex"]))
-    if name is None:
-        raise FormatError(
-            f"tokenizer.json: the split expression {pattern['Regex']!r:.200} is none of those "
-            f"whose exact meaning is known here ({', '.join(SPELLINGS)})"
-        )
-    return PATTERNS[name]
+    expression = pattern["Regex"]
+    if not isinstance(expression, str):
+        raise FormatError(f"tokenizer.json: {where}.pattern.Regex is no text")
+    if expression in _NAMES:
+        return PATTERNS[_NAMES[expression]]
+    try:
+        return resolve_pattern(SplitPattern(CUSTOM, expression, "oniguruma", unmatched))
+    except UnknownPatternError as error:
+        raise FormatError(f"tokenizer.json: {where}.pattern.Regex: {error}") from None
 
 
 def _require(table: dict[str, object], where: str, *fields: str) -> None:
@@ -215,25 +221,31 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
     """The `pre_tokenizer` that splits like `pattern`.
 
     Raises:
-        FormatError: a custom pattern, unless it is that of Digits and ByteLevel.
+        FormatError: a custom pattern of another dialect than Oniguruma, unless it is that of Digits
+            and ByteLevel.
     """
     for individually, digits in _DIGITS_THEN_GPT2.items():
         if pattern == digits:
             step = {"type": "Digits", "individual_digits": individually}
             return {"type": "Sequence", "pretokenizers": [step, render_byte_level()]}
-    if pattern.name not in SPELLINGS or pattern != PATTERNS[pattern.name]:
-        raise FormatError(
-            f"the split pattern {pattern.expression!r:.120} is not one of {', '.join(SPELLINGS)}; "
-            f"Hugging Face runs expressions in another engine, which might split otherwise"
-        )
     byte_level = render_byte_level(use_regex=pattern.name == "gpt2")
-    if pattern.name == "gpt2":
+    if pattern == PATTERNS["gpt2"]:
         return byte_level
+    if pattern == PATTERNS.get(pattern.name):
+        expression = SPELLINGS[pattern.name]
+    elif pattern.dialect == "oniguruma":
+        expression = pattern.expression
+    else:
+        raise FormatError(
+            f"the split pattern {pattern.expression!r:.120} is not one of {', '.join(SPELLINGS)}, "
+            f"and its dialect is {pattern.dialect}; Hugging Face runs expressions in Oniguruma, "
+            f"which might split otherwise"
+        )
     split = {
         "type": "Split",
-        "pattern": {"Regex": SPELLINGS[pattern.name]},
-        "behavior": "Isolated",
-        "invert": False,
+        "pattern": {"Regex": expression},
+        "behavior": "Removed" if pattern.drops else "Isolated",
+        "invert": pattern.drops,
     }
     return {"type": "Sequence", "pretokenizers": [split, byte_level]}
 

@@ -32,7 +32,8 @@ def first_difference_of_text(
     """The first index where `decode(encode(text))` differs from the normalized `text`, in
     characters; None if they are equal. If one is a prefix of the other, this is its length.
 
-    NFC applies to the text between special tokens, as in encoding.
+    NFC applies to the text between special tokens, as in encoding. Text that the split pattern
+    drops is missing after decoding, which is a difference.
 
     Raises:
         SpecialTokenForbiddenError: the text contains a disallowed special token.

@@ -125,7 +125,8 @@ def chunk_text(
       token's span cannot be kept whole (for instance a run of marks that NFC reorders), a cut may
       be between any two characters.
 
-    Not guaranteed: that the chunks' ids joined are those of the text; see `truncate_text`.
+    Not guaranteed: that the chunks' ids joined are those of the text; see `truncate_text`. If the
+    split pattern drops all text of a chunk, the chunk has no ids.
 
     Raises:
         ValueError: `max_tokens` is below 1, or `overlap_tokens` is not below it.
@@ -180,6 +181,11 @@ class TextChunks:
         self._starts, self._ends = (
             np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
         )
+        if tokenizer.spec.pattern.drops:
+            # What is dropped after the last token belongs to its chunk, as does a text without any.
+            if not len(self._ends):
+                self._starts, self._ends = np.zeros((2, 1), dtype=np.int64)
+            self._ends[-1] = len(text.encode())
         self._overlap_tokens = overlap_tokens
         self._fitting = _Fitting(tokenizer, text.encode(), max_tokens, options)
 
@@ -309,7 +315,10 @@ def _last_starts(
 
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether normalizing changes `text`, so that bytes of tokens are not bytes of the text."""
+    """Whether normalizing changes `text`, or the split drops some of it, so that bytes of tokens
+    are not bytes of the text."""
+    if tokenizer.spec.pattern.drops:
+        return True
     return tokenizer.spec.normalizer == "nfc" and bool(tokenizer.engine.nfc_changes(text))
 
 

@@ -80,7 +80,7 @@ def _whole_weights(weights: Sequence[int | Fraction]) -> list[int]:
 def _check_same_settings(a: PretokenCounts, b: PretokenCounts) -> None:
     for name, of_a, of_b in (
         ("split pattern", a.pattern.name, b.pattern.name),
-        ("split pattern", a.pattern.expression, b.pattern.expression),
+        ("split pattern", a.pattern.fields(), b.pattern.fields()),
         ("special tokens", list(a.special_tokens), list(b.special_tokens)),
         ("Unicode tables", a.unicode_tables, b.unicode_tables),
     ):

@@ -64,6 +64,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
         None,
         "bytes at offset 7",
     ),
+    (core.SplitTooSlowError("Slow."), 422, "split_too_slow", None, "Slow."),
     (core.PreTokenTooLongError("Long."), 413, "pre_token_too_long", None, "Long."),
     (core.ArtifactNotFoundError("secret"), 404, "tokenizer_not_found", None, "GET /tokenizers"),
     (core.ArtifactNameError("secret"), 422, "invalid_tokenizer_name", None, "up to 64 of a-z"),

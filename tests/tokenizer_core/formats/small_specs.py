@@ -4,9 +4,8 @@ import itertools
 import random
 from collections import Counter
 
-import regex
-
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -21,7 +20,7 @@ def learn_merges(
     text: str, n_merges: int, pattern: str | SplitPattern = "gpt2"
 ) -> list[tuple[bytes, bytes]]:
     """The simplest trainer: count all pairs, merge the most frequent, repeat."""
-    words = Counter(regex.findall(resolve_pattern(pattern).expression, text))
+    words = Counter(split(text, resolve_pattern(pattern)))
     states = {word: [bytes([b]) for b in word.encode()] for word in words}
     merges = []
     for _ in range(n_merges):

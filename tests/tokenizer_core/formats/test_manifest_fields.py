@@ -13,6 +13,8 @@ from tokenizer_core.formats.manifest_fields import (
     render_manifest_json,
     render_spec_fields,
 )
+from tokenizer_core.formats.sealed_json import SealedFormat
+from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<é>", 401, False)])
@@ -22,6 +24,37 @@ FIELDS = render_spec_fields(SPEC)
 def test_fields_and_back():
     assert parse_manifest_json(render_manifest_json(FIELDS)) == json.loads(json.dumps(FIELDS))
     assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
+
+
+@pytest.mark.parametrize(
+    ("pattern", "version"),
+    [
+        (SplitPattern("custom", r"\s+|\S+"), 1),
+        (SplitPattern("custom", r"\s+|\S+", unmatched="drop"), 2),
+        (SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"), 2),
+        (SplitPattern("custom", r"\h+$|.", "oniguruma"), 2),
+    ],
+)
+def test_a_dialect_has_a_version_that_older_releases_refuse(pattern, version):
+    spec = trained_spec(30, pattern=pattern)
+    fields = render_spec_fields(spec)
+    data = render_manifest_json(fields)
+    assert json.loads(data)["format_version"] == version
+    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
+    older = SealedFormat("tokenizer-artifact", 1, "a tokenizer artifact", 1 << 22)
+    if version == 1:
+        assert fields["pattern"] == {"name": "custom", "expression": pattern.expression}
+        assert older.parse(data) == parse_manifest_json(data)
+    else:
+        with pytest.raises(FormatError, match="has format version 2; this release reads version 1"):
+            older.parse(data)
+
+
+@pytest.mark.parametrize("field", [{"dialect": "perl"}, {"unmatched": "burn"}, {"dialect": ["x"]}])
+def test_an_unknown_dialect_or_rule_is_refused(field):
+    fields = FIELDS | {"pattern": {"name": "custom", "expression": r"\s+|\S+"} | field}
+    with pytest.raises(FormatError, match="malformed"):
+        build_spec(fields, SPEC.vocab, SPEC.merges)
 
 
 def test_ranks_say_that_the_merges_file_is_empty():

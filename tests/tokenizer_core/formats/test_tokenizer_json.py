@@ -209,17 +209,15 @@ REFUSED = [
     (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "pattern is not known"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "MergedWithNext", "behavior"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "Removed", "behavior"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", True, "invert"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", "no", "invert"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"String": " "}, "String"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": r"\s+|\S+"}, "split expression"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": "llama3"}, "split expression"),
-    # tiktoken's own spelling means something else to Oniguruma
     (
         LLAMA3,
         "pre_tokenizer.pretokenizers.0.pattern",
-        {"Regex": PATTERNS["cl100k"].expression},
-        "split",
+        {"Regex": r"(a)\1"},
+        r"the escape `.1` at offset 3",
     ),
+    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": 7}, "Regex is no text"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", True, "use_regex"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", DROP, "use_regex"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
@@ -392,6 +390,33 @@ def test_removing_what_is_not_matched_is_isolating_it():
     one, other = (tokenizers.Tokenizer.from_str(json.dumps(t)) for t in (table, LLAMA3))
     for text in TEXTS:
         assert one.encode(text).ids == other.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        # tiktoken's spelling of cl100k, in which `{1,3}+` repeats a repetition here.
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+        r"[\p{L}&&[^\p{Han}]]+|[\p{Han}]|\s$",
+        r"(?=(\d{3})+(?!\d))",  # matches nothing, before the third digit from the end
+        r"\d|[a-c[x-z]]+",
+        r"[^\S\n]+",
+    ],
+)
+@pytest.mark.parametrize(("behavior", "invert"), [("Isolated", False), ("Removed", True)])
+def test_any_expression_splits_as_in_hugging_face(expression, behavior, invert, engine):
+    split = {"pattern": {"Regex": expression}, "behavior": behavior, "invert": invert}
+    table = copy.deepcopy(LLAMA3)
+    table["pre_tokenizer"]["pretokenizers"][0] |= split
+    reference = tokenizers.Tokenizer.from_str(json.dumps(table))
+    spec = parse(table)
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    for text in [*TEXTS, "1234567 abc漢字xyzab\n\nq \n", "12 \n"]:
+        assert ours.encode(text) == reference.encode(text, add_special_tokens=False).ids
+    again = json.loads(render_tokenizer_json(spec))
+    assert again["pre_tokenizer"]["pretokenizers"][0].items() >= split.items()
+    assert parse(again) == spec
 
 
 def test_merges_as_strings_are_read():

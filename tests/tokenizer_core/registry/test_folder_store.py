@@ -50,6 +50,10 @@ SPECS = {
     "rich": RICH,
     "ranks": TokenizerSpec.from_ranks(wild_ranks(4), {"<|x|>": 999}, pattern="cl100k"),
     "custom pattern": trained_spec(pattern=SplitPattern("custom", r"\s+|\S+")),
+    "tiktoken's": TokenizerSpec.from_ranks(wild_ranks(4), pattern=r"[\w&&[^\d]]+| ?[^\w\s]+"),
+    "hugging face's": trained_spec(
+        pattern=SplitPattern("custom", r"(?=(\d{3})+(?!\d))|\h+$", "oniguruma")
+    ),
 }
 
 

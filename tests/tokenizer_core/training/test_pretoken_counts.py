@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenizer_core.errors import CorpusError, FormatError
-from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     CorpusSource,
     PretokenCounts,
@@ -58,6 +58,16 @@ def test_empty_counts(load, tmp_path):
     empty = PretokenCounts({}, resolve_pattern(r"\w+|\W+"))
     empty.save(tmp_path / "counts")
     assert load(tmp_path / "counts") == empty
+
+
+def test_the_dialect_of_the_pattern_is_kept_and_older_releases_refuse_the_file(load, tmp_path):
+    pattern = SplitPattern("custom", r"[a-c[x-z]]+", "fancy-regex", "drop")
+    PretokenCounts({"ab": 1}, pattern).save(tmp_path / "counts")
+    assert load(tmp_path / "counts", pattern=pattern).pattern == pattern
+    # They compare the first bytes with those of every file they wrote.
+    assert (tmp_path / "counts").read_bytes().startswith(b"tokenizer-pretoken-counts-2\n")
+    with pytest.raises(CorpusError, match="counted with the split pattern"):
+        load(tmp_path / "counts", pattern=pattern.expression)
 
 
 def test_equal_counts_give_equal_files(saved, tmp_path):

@@ -1,0 +1,151 @@
+"""Translated expressions against their libraries: random ones, every class, and Kimi K2's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import tiktoken
+from hypothesis import event, given
+from hypothesis import strategies as st
+from tiktoken.load import load_tiktoken_bpe
+from tokenizers import Regex, pre_tokenizers
+
+from tests.adversarial import adversarial_texts
+from tests.integration.parity.references import first_difference
+from tests.parity.vocabularies import CORPORA, read_sample
+from tests.profiles import first_and_slow
+from tests.tokenizer_core.regex_dialects.foreign_expressions import (
+    Grammar,
+    LibraryError,
+    random_text,
+    split_by_tiktoken,
+    split_by_tokenizers,
+)
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import UnknownPatternError
+from tokenizer_core.patterns import Dialect, SplitPattern, resolve_pattern
+from tokenizer_core.pretokenize import split
+from tokenizer_core.regex_dialects.properties import POSIX_FANCY, POSIX_ONIGURUMA, PROPERTIES
+
+CODE_POINTS = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+SHORTHANDS = [r"\s", r"\d", r"\w", r"\h", "."]
+
+# `tokenization_kimi.py` of Kimi K2.
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_ENDING = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+KIMI = "|".join(
+    (
+        r"[\p{Han}]+",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+
+
+@pytest.mark.parametrize("dialect", ["fancy-regex", "oniguruma"])
+@given(random=st.randoms(use_true_random=False))
+def test_a_random_expression_splits_as_in_its_library_or_is_refused(dialect, random):
+    # Most random expressions are refused, so each example tries several.
+    for _ in range(10):
+        _check_random_expression(dialect, random)
+
+
+def _check_random_expression(dialect: Dialect, random: Random) -> None:
+    expression = Grammar(random).expression()
+    texts = [random_text(random, n_chars) for n_chars in (3, 8, 16, 16)]
+    unmatched = "drop" if dialect == "fancy-regex" else "keep"
+    theirs: Callable[[str, list[str]], list[list[str]]]
+    theirs = split_by_tiktoken if dialect == "fancy-regex" else split_by_tokenizers
+    try:
+        pattern = resolve_pattern(SplitPattern("custom", expression, dialect, unmatched))
+    except UnknownPatternError:
+        event("refused here")
+        return
+    try:
+        expected = theirs(expression, texts)
+    except LibraryError:
+        event("refused there")
+        return
+    event("compared")
+    assert [split(text, pattern) for text in texts] == expected, expression
+
+
+def matched_by_tiktoken(expression: str) -> str:
+    encoding = tiktoken.Encoding(
+        "bytes",
+        pat_str=expression,
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens={},
+    )
+    return bytes(encoding.encode_ordinary(CODE_POINTS)).decode()
+
+
+def matched_by_tokenizers(expression: str) -> str:
+    split_all = pre_tokenizers.Split(Regex(f"(?:{expression})+"), "removed", invert=True)
+    return "".join(piece for piece, _ in split_all.pre_tokenize_str(CODE_POINTS))
+
+
+CLASSES: list[tuple[Dialect, str]] = [
+    ("fancy-regex", r"[[:alpha:]]"),
+    *(("fancy-regex", one) for one in SHORTHANDS),
+    *(("oniguruma", one) for one in SHORTHANDS),
+    *(("oniguruma", f"[{one}]") for one in SHORTHANDS[:-1]),
+    *(("fancy-regex", f"[[:{name}:]]") for name in POSIX_FANCY),
+    *(("oniguruma", f"[[:{name}:]]") for name in POSIX_ONIGURUMA),
+    *(("fancy-regex", rf"\p{{{name}}}") for name in PROPERTIES),
+    *(("oniguruma", rf"\p{{{name}}}") for name in PROPERTIES),
+]
+
+
+@pytest.mark.parametrize("named", first_and_slow(CLASSES), ids=lambda named: "-".join(named))
+def test_a_class_has_the_code_points_of_its_library(named):
+    dialect, expression = named
+    theirs = matched_by_tiktoken if dialect == "fancy-regex" else matched_by_tokenizers
+    pattern = resolve_pattern(SplitPattern("custom", f"(?:{expression})+", dialect, "drop"))
+    assert "".join(split(CODE_POINTS, pattern)) == theirs(expression)
+
+
+@pytest.fixture(scope="module")
+def kimi(shared_data: Path) -> tuple[Tokenizer, tiktoken.Encoding]:
+    path = shared_data / "vocab_open" / "kimi_k2.tiktoken"
+    if not path.is_file():
+        pytest.skip(f"there is no {path.name} in the shared data")
+    theirs = tiktoken.Encoding(
+        "kimi", pat_str=KIMI, mergeable_ranks=load_tiktoken_bpe(str(path)), special_tokens={}
+    )
+    return Tokenizer.from_tiktoken(path, pattern=KIMI, special_tokens={}), theirs
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_kimi_gives_the_ids_of_tiktoken_whole_and_streamed(kimi, corpus, shared_data):
+    ours, theirs = kimi
+    text = read_sample(shared_data / "corpora" / f"{corpus}.txt", 400_000)
+    expected = theirs.encode_ordinary(text)
+    assert not (difference := first_difference(ours.encode(text), expected)), difference
+    assert ours.count(text) == len(expected)
+    pieces = [text[start : start + 997] for start in range(0, len(text), 997)]
+    assert list(ours.encode_iterable(pieces)) == expected
+
+
+@pytest.mark.shared_data
+def test_kimi_gives_the_ids_of_tiktoken_on_adversarial_texts(kimi):
+    ours, theirs = kimi
+    for text in adversarial_texts(n_random=200, seed=5):
+        expected = theirs.encode_ordinary(text)
+        assert ours.encode(text) == expected, repr(text[:60])
+        assert list(ours.encode_iterable(text)) == expected
+        ids, offsets = ours.encode_with_offsets(text)
+        data = text.encode()
+        assert [data[start:end] for start, end in offsets.tolist()] == [
+            ours.spec.vocab[id_] for id_ in ids
+        ]

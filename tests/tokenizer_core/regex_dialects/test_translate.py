@@ -1,0 +1,261 @@
+"""Each construct of the foreign dialects splits as in its library, or is refused by name."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from tests.tokenizer_core.regex_dialects.foreign_expressions import (
+    split_by_tiktoken,
+    split_by_tokenizers,
+)
+from tokenizer_core.errors import UnknownPatternError
+from tokenizer_core.patterns import Dialect, SplitPattern, resolve_pattern
+from tokenizer_core.pretokenize import split
+from tokenizer_core.regex_dialects import translate
+
+TEXTS = [
+    "",
+    "abcxyz dw-z&&az~~^]",
+    "it's IT'S it'\u017f \u212aelvin sS\u017fs kK\u212a",
+    "a\nb\n\nc\r\n\n",
+    "\na \n",
+    "fFaA09 \u0660\u0661 \u00b2\u00bd\u216b\u24d0",
+    "Hello, \u6f22\u5b57\u304b\u306a\u30ab\u30ca \u0416\u0436 \u00c9\u00e9 e\u0301!",
+    "\t\x0b\x0c\x85\u00a0\u2028\u3000 x\u200dy\u200cz",
+    "aaaaaaaa 12345678 {2} a{3}",
+    "\U0001f600\U00020000\U0001d7ce\ufb01\u00df ss st ff",
+]
+
+BOTH = [
+    r"a|b|c",
+    r"(ab|a)c?|(?:x)(?<name>y)",
+    r"[a-cx]+|[^a-z\n]",
+    r"[\p{L}&&[^\p{Han}]]+|\p{Han}",
+    r"[\w&&[^\d]]+",
+    r"[a-z&&[^aeiou]&&[^x-z]]",
+    r"[a-c[x-z]]+",
+    r"[a[^a-z\n]]+",
+    r"[^a[x-z]]+",
+    r"[-a]+|[a\-z]+|[a-]",
+    r"[\b\n]|[\x{61}-\x{63}\u0064]",
+    r"\h+|\H",
+    r"[\h]+[^\h]",
+    r"\w+|\W",
+    r"[\w]+|[\W]",
+    r"\d+|\D",
+    r"\s+|\S",
+    r"[[:alpha:]]+|[[:^alpha:]]",
+    r"[[:punct:][:digit:]]+",
+    r"[[:word:]]+|[[:upper:]]",
+    r"[[:space:]]|[[:blank:]]+|[[:cntrl:]]|[[:graph:]]|[[:print:]]",
+    r"\b.|.\B",
+    r"^.|.$",
+    r"(?m:.+)|.",
+    r"\Aa|c\z|.",
+    r"a\Z|\n\Z|\s\Z|.",
+    r"(?i:'s|'d|k)|.",
+    r"(?i)[a-k]+|[^s]",
+    r"a+?|x*?y|a??b",
+    r"a++|(?>a|ab)c|.",
+    r"a{2}|a{,3}b|a{1,2}?|1{3,}",
+    r"a(?=b)|b(?!c)|(?<=a)b|(?<!a)c",
+    r"\p{Lu}|\p{^Lu}|\P{L}",
+    r"\p{uppercase letter}|\p{nd}",
+    r"\x41|\x{1F600}|\u6f22",
+    r"a(?#a comment)+|b",
+    r"[^a]|[^b]",
+    r"(?:[^a]|[^b])+?",
+    r"[\d\D]|a",
+    r"\.|\-|\&|\/|\#|\ |\!",
+    r"é|漢+|😀",
+]
+FANCY = [
+    r"[a-z--[aeiou]]+",
+    r"[\w--\d--_]+",
+    r"[a-m~~g-z]+",
+    r"[a-z&&b-y--c~~d]",
+    r"a{1,3}+a|a{2}+",
+    r"a{2}?b|a{1,2}?+",
+    r"(?m:^.|.$)|(?s:.)",
+    r"\pL+|\PL|\pN",
+    r"\p{script=Han}|\p{sc=Latin}+|\p{gc=Nd}|\p{IsGreek}|\p{isl}",
+    r"\x61|\u{62}|\U00000063|\xe9",
+    r"(?P<n>a)|(?'m'b)",
+]
+ONIGURUMA = [
+    r"a{1,3}+|.",
+    r"a{3}?|.",
+    r"(?m:.)|x",
+    r"(?=(\d{3})+(?!\d))",
+    r"\b",
+    r"x*",
+    r"(?=a)|a|\n*",
+    r"^|$",
+]
+
+
+def ours(expression: str, dialect: Dialect, read_as: Dialect | None = None) -> list[list[str]]:
+    unmatched = "drop" if dialect == "fancy-regex" else "keep"
+    pattern = resolve_pattern(SplitPattern("custom", expression, read_as or dialect, unmatched))
+    return [split(text, pattern) for text in TEXTS]
+
+
+@pytest.mark.parametrize("expression", BOTH + FANCY)
+def test_an_expression_of_tiktoken_splits_as_there(expression):
+    assert ours(expression, "fancy-regex") == split_by_tiktoken(expression, TEXTS)
+
+
+@pytest.mark.parametrize("expression", BOTH + ONIGURUMA)
+def test_an_expression_of_a_tokenizer_json_splits_as_in_hugging_face(expression):
+    assert ours(expression, "oniguruma") == split_by_tokenizers(expression, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("expression", "dialect"),
+    [
+        (r"[\p{L}&&[^\p{Han}]]+|\p{Han}", "fancy-regex"),
+        (r"[a-c[x-z]]+", "fancy-regex"),
+        (r"[a-b]|.$", "oniguruma"),
+        (r"[a-z--[aeiou]]+", "fancy-regex"),
+        (r"^.|.$", "oniguruma"),
+        (r"a{1,3}+|.", "oniguruma"),
+        (r"[[:alpha:]]+|[[:^alpha:]]", "fancy-regex"),
+    ],
+)
+def test_python_would_read_these_otherwise(expression, dialect):
+    assert ours(expression, dialect) != ours(expression, dialect, read_as="python")
+
+
+REFUSED = [
+    (r"ab(c)\1", "both", r"the escape `\\1` at offset 5"),
+    (r"\k<n>", "both", "the escape"),
+    (r"a\K", "both", "the escape"),
+    (r"a\Gb", "both", "the escape"),
+    (r"a\R", "both", "the escape"),
+    (r"a\X", "both", "the escape"),
+    (r"(?(1)a|b)", "both", r"the group `\(\?\(1`"),
+    (r"(?~a)", "both", "the group"),
+    (r"(*FAIL)", "both", "a verb or callout"),
+    (r"(?x: a b)", "both", "the group"),
+    (r"a(?i)b", "both", "flags in the middle of the expression at offset 1; write `"),
+    (r"(?i:é)", "both", "a letter outside ASCII"),
+    (r"(?i:\p{L})", "both", "a class of characters under"),
+    (r"(?i:\w)", "both", "a class of characters under"),
+    (r"\p{Greek_Extended}", "both", "the property `Greek_Extended` at offset 0"),
+    (r"[a-\d]", "both", "a range that does not rise"),
+    (r"[z-a]", "both", "a range that does not rise"),
+    (r"[\d-z]", "both", "a `-` in brackets"),
+    (r"[a", "both", "brackets without an end"),
+    (r"[]a]", "both", "a `]` as the first member"),
+    (r"[a&&&&b]", "both", "a set operation without a side"),
+    ("[" + "a-z&&" * 60 + "a]", "both", "too many set operations"),
+    (r"[a~~b~~c~~d~~e~~f]", "fancy-regex", "too many set operations"),
+    (r"[[:foo:]]", "both", r"begin with `\[:`"),
+    (r"a{x}", "both", "a `{` that begins no quantifier"),
+    (r"{", "both", "an unescaped"),
+    (r"*a", "both", "without anything to repeat"),
+    (r"a)", "both", "an unopened"),
+    (r"(a", "both", "a group without an end"),
+    (r"a\\(?#", "both", "a comment without an end"),
+    (r"(a*)*b", "both", "may match nothing"),
+    (r"(?=a)*b", "both", "covers no text"),
+    (r"^+a", "both", "covers no text"),
+    (r"a{5,2}", "both", "bounds fall"),
+    (r"a{2000}", "both", "above 1000"),
+    (r"(?<=a+)b", "both", "variable length"),
+    ("a|" * 11_000 + "b", "both", "more than 20000 characters"),
+    ("(" * 60 + "a" + ")" * 60, "both", "nested more than 50"),
+    ("[" * 60 + "a" + "]" * 60, "both", "nested more than 50"),
+    ("a\ud800", "both", "lone surrogate"),
+    ("\\", "both", "the escape"),
+    (r"a**", "fancy-regex", "a quantifier after a quantifier"),
+    (r"\<a", "fancy-regex", "the word boundary"),
+    (r"a*", "fancy-regex", "can match nothing, on which tiktoken stops"),
+    (r"(?i:ss)", "oniguruma", "ligature"),
+    (r"(?i:f(?:i))", "oniguruma", "ligature"),
+    (r"(?i:s{2})", "oniguruma", "ligature"),
+    (r"(?i:[\S])", "oniguruma", "set operations under"),
+    (r"(?i:[a-z&&[^s]])", "oniguruma", "under"),
+    (r"[a-z--[aeiou]]", "oniguruma", "a `-` in brackets"),
+    (r"\pL", "oniguruma", "without braces"),
+    (r"\xe9", "oniguruma", "a single byte outside ASCII"),
+    (r"(?s:.)", "oniguruma", "the group"),
+    (r"(?P<n>a)", "oniguruma", "the group"),
+    (r"[^[^\H\D]]", "oniguruma", "nested negative brackets"),
+    (r"a(?:\B(.+))", "oniguruma", "a run of `.` after an assertion"),
+    (r"[ -&&a]", "both", "a `-` in brackets"),
+]
+
+
+@pytest.mark.parametrize(
+    ("expression", "dialect", "message"), REFUSED, ids=[one[:20] for one, *_ in REFUSED]
+)
+def test_what_has_no_certain_equal_is_refused_by_name(expression, dialect, message):
+    dialects = ["fancy-regex", "oniguruma"] if dialect == "both" else [dialect]
+    for name in dialects:
+        with pytest.raises(UnknownPatternError, match=message) as caught:
+            translate(expression, name)
+        assert f"from {name}: " in str(caught.value)
+        assert ";" in str(caught.value)  # a remedy follows
+
+
+EXPONENTIAL = [
+    r"(a|aa)*b",
+    r"(a|a)+b",
+    r"(?:\w+\s?)*x",
+    r"(?:\w+)+x",
+    r"(?:a+)+?b",
+    r"(?:[a-m]+|[k-z]+)*1",
+    r"(?:.|\n|.)*b",
+    r"(?:a(?:|)b)*c",
+    r"(?:[a-z]{1,100})*1",
+    r"x(?!(?:\d+\d*)+y)",
+    r"(?>(?:a|aa)*b)",
+    r"(?:a|aa){3,}b",
+    r"(?:(?:ab?)+c?)*d",
+]
+HARMLESS = [
+    r"(?:\w+\s)*x",
+    r"(?:\w++)+x",
+    r"(?:\w++\s?)*x",
+    r"(?:a|b)*c",
+    r"\p{N}{1,3}|(?:\d{1,3})+",  # nothing follows the loop, so it never goes back
+    r"(?:a|b)?(?:x|xx)*",
+    r"a(?=(\d{3})+(?!\d))",
+    r"(?:[^\\\"]|\\.)*\"",
+    r"\s+(?!\S)|\s*[\r\n]+",
+]
+
+
+@pytest.mark.parametrize("expression", EXPONENTIAL)
+def test_an_expression_that_takes_exponential_time_is_refused(expression):
+    for dialect in ("fancy-regex", "oniguruma"):
+        with pytest.raises(UnknownPatternError, match=r"exponential time|may match nothing"):
+            translate(expression, dialect)
+
+
+@pytest.mark.parametrize("expression", HARMLESS)
+def test_an_expression_whose_loops_have_one_way_is_accepted(expression):
+    translate(expression, "oniguruma")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(?:" * 40 + "a" + "{1,8})" * 40,
+        "(" + "|".join(f"[{chr(97 + i % 26)}-z]+x{i}" for i in range(900)) + ")*y",
+        "(?:" + "a?" * 2000 + "b)*c",
+        "[" + "a-z&&" * 3000 + "a]",
+        r"\p{L}" * 3000,
+    ],
+    ids=["nested-counts", "many-ways", "many-options", "many-sets", "many-classes"],
+)
+def test_the_check_of_a_hostile_expression_takes_little_time(expression):
+    started = time.process_time()
+    with contextlib.suppress(UnknownPatternError):
+        translate(expression, "oniguruma")
+    # Two orders of magnitude above what it takes; without limits these take minutes.
+    assert time.process_time() - started < 60

@@ -1,0 +1,144 @@
+"""A pattern that drops text, as tiktoken's do: every way to encode leaves out the same text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiktoken
+
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.evaluation import diff
+from tokenizer_core.evaluation.samples import SamplePiece
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.pretokenize import split
+from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.text.truncate import chunk_text, truncate_text
+from tokenizer_core.training import count_pretokens
+
+# No match covers digits, spaces at the start of a line, or anything after a `#`.
+EXPRESSION = r"(?<!#)[\p{L}\p{M}]+| [^\s\d#]+|\n+(?=\S)"
+LEARNED = trained_spec().token_to_id
+SPECIAL = {"<|x|>": 900}
+TEXTS = [
+    "",
+    "123",
+    "a1b22c é漢字 333",
+    "  abc\n\n  def #ghi jkl\n",
+    "x<|x|>1<|x|>2y",
+    "caf\u00e9 1 cafe\u0301 2",
+    TRAINING_TEXT,
+    *adversarial_texts(n_random=30, seed=3),
+]
+
+
+@pytest.fixture(scope="module")
+def theirs() -> tiktoken.Encoding:
+    return tiktoken.Encoding(
+        "dropping", pat_str=EXPRESSION, mergeable_ranks=dict(LEARNED), special_tokens=SPECIAL
+    )
+
+
+@pytest.fixture(scope="module")
+def ours(engine: str) -> Tokenizer:
+    spec = TokenizerSpec.from_ranks(LEARNED, SPECIAL, pattern=EXPRESSION)
+    assert (spec.pattern.dialect, spec.pattern.unmatched) == ("fancy-regex", "drop")
+    return Tokenizer.from_spec(spec, engine=engine)
+
+
+def test_every_way_to_encode_gives_the_ids_of_tiktoken(ours, theirs):
+    expected = [theirs.encode(text, allowed_special="all") for text in TEXTS]
+    assert any(theirs.decode(ids) != text for text, ids in zip(TEXTS, expected, strict=True))
+    assert [ours.encode(text) for text in TEXTS] == expected
+    assert [ours.encode_ordinary(text) for text in TEXTS] == [
+        theirs.encode_ordinary(text) for text in TEXTS
+    ]
+    assert [ours.encode_to_numpy(text, num_threads=2).tolist() for text in TEXTS] == expected
+    for text, ids in zip(TEXTS, expected, strict=True):
+        shown = "[" + ",".join(map(str, ids)) + "]"
+        assert ours.encode_to_json(text) == (shown.encode(), len(ids))
+        assert ours.count(text) == len(ids)
+        assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
+    assert ours.encode_batch(TEXTS, num_workers=2) == expected
+    joined, bounds = ours.encode_batch_to_numpy(TEXTS, num_threads=2)
+    assert np.split(joined, bounds[1:-1].astype(int))[2].tolist() == expected[2]
+    assert joined.tolist() == [id_ for ids in expected for id_ in ids]
+    documents = ours.engine.encode_documents([text.encode() for text in TEXTS[:4]])
+    assert documents.ids.tolist() == [
+        id_ for text in TEXTS[:4] for id_ in theirs.encode_ordinary(text)
+    ]
+
+
+def test_a_stream_gives_the_same_ids_at_every_cut(ours, theirs):
+    for text in TEXTS[:6]:
+        expected = theirs.encode(text, allowed_special="all")
+        for cut in range(len(text) + 1):
+            assert list(ours.encode_iterable([text[:cut], text[cut:]])) == expected
+
+
+def test_offsets_are_those_in_the_text_as_given(ours):
+    for text in TEXTS:
+        ids, offsets = ours.encode_with_offsets(text)
+        assert ids == ours.encode(text)
+        data = text.encode()
+        covered = [data[start:end] for start, end in offsets.tolist()]
+        assert covered == [ours.spec.vocab[id_] for id_ in ids]
+        assert np.all(np.diff(offsets[:, 0].astype(np.int64)) > 0)
+    ids, offsets = ours.encode_with_offsets("12é 3", unit="char")
+    assert offsets.tolist() == [[2, 3]] * len(ids)
+
+
+def test_offsets_after_normalizing_are_those_in_the_text_as_given(engine):
+    dropping = SplitPattern("custom", r"\p{L}+", "fancy-regex", "drop")
+    spec = trained_spec(pattern="gpt2", normalizer="nfc")
+    spec = TokenizerSpec.from_merges(spec.vocab, spec.merges, pattern=dropping, normalizer="nfc")
+    text = "1 cafe\u0301 2 x"
+    ids, offsets = Tokenizer.from_spec(spec, engine=engine).encode_with_offsets(text)
+    data = text.encode()
+    assert offsets[0, 0] == 2
+    assert data[offsets[-1, 0] : offsets[-1, 1]] == b"x"
+    assert b"".join(spec.vocab[id_] for id_ in ids).decode() == "caf\u00e9x"
+
+
+def test_a_truncated_text_ends_where_a_token_of_the_text_ends(ours):
+    for text in TEXTS:
+        n_tokens = ours.count(text)
+        for most in {0, 1, n_tokens // 2, n_tokens}:
+            for side in ("right", "left"):
+                part = truncate_text(ours, text, most, side=side)
+                assert part.text == text.encode()[part.start : part.end].decode()
+                assert part.ids.tolist() == ours.encode(part.text)
+                assert len(part.ids) <= most
+    assert truncate_text(ours, "ab1 cd2 ef", ours.count("ab cd")).text == "ab1 cd"
+
+
+def test_chunks_join_to_the_text(ours):
+    for text in TEXTS:
+        chunks = list(chunk_text(ours, text, 8))
+        assert "".join(chunk.text for chunk in chunks) == text
+        for chunk in chunks:
+            assert chunk.ids.tolist() == ours.encode(chunk.text)
+            assert len(chunk.ids) <= 8
+
+
+def test_training_counts_no_dropped_text(tmp_path, ours):
+    (tmp_path / "corpus.txt").write_text("ab1 ab2 #c\n ab")
+    counts = count_pretokens([tmp_path / "corpus.txt"], pattern=ours.spec.pattern)
+    assert dict(counts.counts) == {"ab": 1, " ab": 2}
+
+
+def test_the_golden_text_comes_back_without_what_is_dropped(ours):
+    check_golden_text(ours.spec)
+
+
+def test_a_comparison_leaves_out_texts_that_lose_some(ours, engine):
+    whole = Tokenizer.from_spec(TokenizerSpec.from_ranks(LEARNED, SPECIAL, pattern="gpt2"))
+    found = diff.diff_on_text(whole, ours, [SamplePiece(("ab cd", "ab12"), 0, 9, True)])
+    assert (found.n_texts, found.n_texts_not_aligned, found.n_pre_tokens) == (2, 1, 2)
+
+
+def test_kept_text_stays_with_the_same_expression(ours):
+    keeping = SplitPattern("custom", EXPRESSION, "fancy-regex", "keep")
+    assert split("a1b", ours.spec.pattern) == ["a", "b"]
+    assert split("a1b", keeping) == ["a", "1", "b"]

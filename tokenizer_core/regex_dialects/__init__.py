@@ -1,0 +1,50 @@
+r"""Expressions of other engines, translated exactly to `regex`, or refused by name.
+
+tiktoken's patterns run in Rust's fancy-regex, those of a `tokenizer.json` in Oniguruma. The three
+engines read the same text differently: `[a-c[x-z]]`, `[\p{L}&&[^\p{Han}]]`, `\h`, `$`, `a{1,3}+`,
+`[[:alpha:]]`, `(?i:s)`, `\w`. A parser for each dialect makes a tree of what is certain, and the
+tree is written for version 1 of `regex`. `backtracking` refuses expressions that could take
+exponential time.
+
+Only `patterns` imports this package, and only for an expression of a foreign dialect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenizer_core.regex_dialects.backtracking import check_backtracking
+from tokenizer_core.regex_dialects.parsing import PARSERS
+from tokenizer_core.regex_dialects.syntax import lengths, node_text
+
+__all__ = ["Translation", "translate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The expression for version 1 of `regex`, and whether it can match the empty text."""
+
+    expression: str
+    matches_empty: bool
+
+
+def translate(expression: str, dialect: str) -> Translation:
+    """Translate an expression of `fancy-regex` or `oniguruma`.
+
+    Raises:
+        UnknownPatternError: a construct that has no certain equal (named, with its offset), or
+            that can take exponential time.
+
+    Example:
+        >>> translate(r"[a-c[x-z]]\\h$", "fancy-regex").expression
+        '[a-cx-z][0-9A-Fa-f]\\\\Z'
+        >>> translate(r"a{1,3}+$", "oniguruma").expression
+        '(?:a{1,3})+(?![^\\\\n])'
+    """
+    parser = PARSERS[dialect](expression)
+    node = parser.parse()
+    matches_empty = lengths(node)[0] == 0
+    if matches_empty and dialect == "fancy-regex":
+        parser.refuse("an expression that can match nothing, on which tiktoken stops")
+    check_backtracking(node, parser.refuse)
+    return Translation(node_text(node), matches_empty)
