@@ -27,7 +27,7 @@ _DEFINITIONS: Final = (
      "all tokenizers; a larger vocabulary adds to the rest."),
     ("FLOPs", "Floating-point operations to train one model: matrix products, forward and back. "
      "The output layer needs more of them for a larger vocabulary."),
-    ("text seen, tokens seen", "What one model was trained on, copies included."),
+    ("text seen, tokens seen", "The training text of one model; text read twice counts twice."),
     ("epochs", "Tokens seen divided by those of the training text."),
     ("tokens/s", "Speed of training on this machine, the median of the seeds."),
 )  # fmt: skip
