@@ -12,15 +12,15 @@ MAX_MORE = {
     "threads": 4,
     "processes": 0,
     "disk_files": 12,
-    "blocks": 10_000,
+    "blocks": 20_000,
 }
 """How much more the last third may hold than the middle one; all processes together.
 
 - memory: allocators keep some of what they had, and a thread that a pool starts late brings its
   share, once: 7 MB in six minutes with three such threads. In the two hundred seconds between
   the thirds of ten minutes, 8 MB are some 400 bytes for each of 20,000 requests.
-- blocks: those of Python's allocator. Two loads of one tokenizer differ by some hundred. A leak of
-  one object for every two requests shows.
+- blocks: those of Python's allocator. A tokenizer that a client named last is 7,000 a process,
+  and comes and goes. A leak of one object for each request shows within ten minutes.
 - files, threads: pools start a thread, or keep the database open, when they first need it.
 - disk_files: two more versions of what was trained may be in use, so not removed yet.
 """
