@@ -32,7 +32,7 @@ _DEFINITIONS: Final = (
     ("one-token words", "Share of word occurrences that lie inside one token."),
     ("vocabulary used", "Share of ids that occur at least once; it grows with the sample."),
     ("no text gives", "Tokens proven to come out of no text, special tokens aside: 13 single bytes "
-     "of every byte-level vocabulary, and tokens that no sequence of merges makes."),
+     "of most byte-level vocabularies, and tokens that no sequence of merges makes."),
     ("not found", "Tokens that merges can make but that occur in none of the texts tried."),
     ("part of a character", "Tokens whose bytes are no whole UTF-8 characters."),
 )  # fmt: skip
