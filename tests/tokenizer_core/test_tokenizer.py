@@ -255,7 +255,7 @@ def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
 @pytest.mark.parametrize(
     ("vocab", "merges", "specials", "message"),
     [
-        ({}, [], [], "no token for 256"),
+        ({}, [], [], "no token for 243"),
         ({**BYTES, -1: b"x"}, [], [], "not an integer in"),
         ({**BYTES, 1 << 20: b"x"}, [], [], "not an integer in"),
         ({**BYTES, True: b"x"}, [], [], "no token for 1 of|not an integer"),

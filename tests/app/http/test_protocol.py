@@ -297,12 +297,11 @@ def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
             writer.close()
 
     uvloop.run(run())
-    logged = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
-    assert [record.getMessage() for record in logged] == [
-        "Cancel 1 running task(s), timeout graceful shutdown exceeded",
-        "a response is cut off: the server ends",
+    # uvicorn adds a line of its own, unless another test has configured its logger.
+    assert [r.getMessage() for r in caplog.records if r.name == "app.http"] == [
+        "a response is cut off: the server ends"
     ]
-    assert all(record.exc_info is None for record in logged)
+    assert not [r for r in caplog.records if r.levelname == "ERROR" or r.exc_info]
 
 
 def test_the_old_module_warns_and_gives_the_same_protocol() -> None:

@@ -321,7 +321,7 @@ FORGED = {
     # Parts are shorter than their product, so that a cycle of merges needs an empty part.
     "a merge that makes its own part": ({"merges": (*A.merges, (b"ab", b""))}, "token b''"),
     "a missing byte": ({"vocab": {k: v for k, v in A.vocab.items() if k != 255}}, "ids 255 to 255"),
-    "a byte replaced": ({"vocab": {**A.vocab, 255: b"zz"}}, "0xff"),
+    "a byte replaced": ({"vocab": {**A.vocab, 0x80: b"zz"}}, "0x80"),
     "an undeclared gap": ({"vocab": {**A.vocab, 300: b"q"}}, "ids 259 to 299"),
     "a declared gap that is none": ({"gaps": [[259, 260]]}, "which is not there"),
     "an empty token": ({"vocab": {**A.vocab, 257: b""}}, "non-empty"),
