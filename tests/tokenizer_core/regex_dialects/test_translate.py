@@ -94,6 +94,7 @@ ONIGURUMA = [
     r"x*",
     r"(?=a)|a|\n*",
     r"^|$",
+    r"\n(?!^)|.",  # `^` is not at the end of the text, also after a newline
 ]
 
 
