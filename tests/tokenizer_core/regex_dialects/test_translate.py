@@ -146,6 +146,7 @@ REFUSED = [
     (r"(?i:\p{L})", "both", "a class of characters under"),
     (r"(?i:\w)", "both", "a class of characters under"),
     (r"\p{Greek_Extended}", "both", "the property `Greek_Extended` at offset 0"),
+    ("\\p{a\n\u2028b}", "both", r"the property `a.n.u2028b`"),
     (r"[a-\d]", "both", "a range that does not rise"),
     (r"[z-a]", "both", "a range that does not rise"),
     (r"[\d-z]", "both", "a `-` in brackets"),
