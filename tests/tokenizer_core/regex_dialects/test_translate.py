@@ -167,6 +167,7 @@ REFUSED = [
     (r"^+a", "both", "covers no text"),
     (r"a{5,2}", "both", "bounds fall"),
     (r"a{2000}", "both", "above 1000"),
+    (r"(?:(?:a{1000}b){1000}c){1000}d", "both", "repetitions of more than 50000 characters"),
     (r"(?<=a+)b", "both", "variable length"),
     ("a|" * 11_000 + "b", "both", "more than 20000 characters"),
     ("(" * 60 + "a" + ")" * 60, "both", "nested more than 50"),
