@@ -269,7 +269,8 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
                 return named
         if expression in _PUBLISHED_SPELLINGS:
             return PATTERNS[_PUBLISHED_SPELLINGS[expression]]
-    if not regex.search(r"[^\w.-]", expression):
+    is_given_as_expression = custom.dialect == "oniguruma"
+    if not is_given_as_expression and not regex.search(r"[^\w.-]", expression):
         known = ", ".join([*PATTERNS, *ALIASES])
         raise UnknownPatternError(
             f"there is no split pattern named {expression!r:.60}. Known names: {known}; "

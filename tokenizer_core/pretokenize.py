@@ -199,7 +199,8 @@ def _with_gaps(text: str, spans: list[tuple[int, int]], end: int) -> list[str]:
 
 
 def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, int]]]:
-    """The spans of all matches in order, also empty ones, in lists; in bounded time.
+    """The spans of all matches in order, also empty ones, in lists that are not empty; in bounded
+    time. An empty span may occur twice.
 
     `regex` stops a search after a time that all threads of the process use up together. The search
     then goes on after the last list. Only this thread's time counts for the limit. A search in the
@@ -209,7 +210,7 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
     left = MATCH_SECONDS + MATCH_SECONDS_PER_CHAR * len(text)
     at_once = _SEARCHES_AT_ONCE if pattern.restarts_after_empty_matches else _MATCHES_AT_ONCE
     slice_seconds, is_concurrent = _SLICE_SECONDS, False
-    position, was_empty, is_done = 0, False, False
+    position, is_done = 0, False
     while not is_done:
         found = _find_from(text, pattern, position, slice_seconds, is_concurrent)
         is_new, is_stopped = True, False
@@ -228,10 +229,8 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
                     f"({len(text)} characters): a part of it makes the expression try very many "
                     f"ways; break the text, or use a tokenizer with a simpler expression"
                 )
-            if is_new and was_empty and spans[:1] == [(position, position)]:
-                del spans[0]  # found already
             if spans:
-                position, was_empty = spans[-1][1], spans[-1][0] == spans[-1][1]
+                position = spans[-1][1]
                 yield spans
             if is_stopped:
                 # A search that finds nothing in its time goes on in more, without the GIL.

@@ -216,7 +216,11 @@ ROWS = {
     "merges that ranks do not reproduce": (REORDERED, "cannot hold these merges"),
     "split pattern `gpt2`": (SPEC, ""),
     "the other named patterns": (CL100K, "cl100k"),
-    "a custom pattern": (CUSTOM, "split pattern"),
+    "a custom pattern in Oniguruma's dialect": (
+        replace(SPEC, pattern=SplitPattern("custom", r"\h+|\H", "oniguruma")),
+        "split pattern",
+    ),
+    "another custom pattern": (CUSTOM, "split pattern"),
     "normalizer NFC": (NFC, "normalized"),
     "special tokens": (SPEC, ""),
     "special tokens that begin with one another": (NESTED, "one begins with the other"),

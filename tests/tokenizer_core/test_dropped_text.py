@@ -122,6 +122,12 @@ def test_chunks_join_to_the_text(ours):
             assert len(chunk.ids) <= 8
 
 
+def test_what_is_dropped_belongs_to_the_chunk_before_it(ours):
+    assert [chunk.text for chunk in chunk_text(ours, "12ab 123", 8)] == ["12ab 123"]
+    assert [chunk.text for chunk in chunk_text(ours, "123", 8)] == ["123"]
+    assert list(chunk_text(ours, "", 8)) == []
+
+
 def test_training_counts_no_dropped_text(tmp_path, ours):
     (tmp_path / "corpus.txt").write_text("ab1 ab2 #c\n ab")
     counts = count_pretokens([tmp_path / "corpus.txt"], pattern=ours.spec.pattern)

@@ -12,12 +12,15 @@ Only `patterns` imports this package, and only for an expression of a foreign di
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tokenizer_core.regex_dialects.backtracking import check_backtracking
 from tokenizer_core.regex_dialects.parsing import PARSERS
-from tokenizer_core.regex_dialects.syntax import lengths, node_text
+from tokenizer_core.regex_dialects.syntax import lengths, node_text, unrolled_size
 
 __all__ = ["Translation", "translate"]
+
+MAX_UNROLLED_SIZE: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +41,15 @@ def translate(expression: str, dialect: str) -> Translation:
     Example:
         >>> translate(r"[a-c[x-z]]\\h$", "fancy-regex").expression
         '[a-cx-z][0-9A-Fa-f]\\\\Z'
-        >>> translate(r"a{1,3}+$", "oniguruma").expression
-        '(?:a{1,3})+(?![^\\\\n])'
+        >>> translate(r"$a{1,3}+", "oniguruma").expression
+        '(?![^\\\\n])(?:a{1,3})+'
     """
     parser = PARSERS[dialect](expression)
     node = parser.parse()
     matches_empty = lengths(node)[0] == 0
     if matches_empty and dialect == "fancy-regex":
         parser.refuse("an expression that can match nothing, on which tiktoken stops")
+    if unrolled_size(node) > MAX_UNROLLED_SIZE:
+        parser.refuse(f"repetitions of more than {MAX_UNROLLED_SIZE} characters in all")
     check_backtracking(node, parser.refuse)
     return Translation(node_text(node), matches_empty)

@@ -106,6 +106,8 @@ class _Parser:
 
     def refuse(self, what: str, offset: int | None = None, remedy: str = "") -> NoReturn:
         """Raise UnknownPatternError; without an offset, for the expression as a whole."""
+        # A line break in a quoted part would break the log.
+        what = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in what)
         where = "" if offset is None else f" at offset {offset}"
         remedy = remedy or "rewrite that part, or give the expression as Python's `regex` reads it"
         raise UnknownPatternError(

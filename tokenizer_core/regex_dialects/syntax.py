@@ -245,6 +245,22 @@ def lengths(node: Node) -> tuple[int, int | None]:
             return low * least, None if high is None or most is None else high * most
 
 
+def unrolled_size(node: Node) -> int:
+    """The number of characters of the expression with its counted repetitions written out, which
+    `regex` does in memory."""
+    match node:
+        case Characters():
+            return 1
+        case Assertion():
+            return 0
+        case Look(body) | Atomic(body):
+            return unrolled_size(body)
+        case Sequence(parts) | Alternatives(parts):
+            return sum(map(unrolled_size, parts))
+        case Repeat(body, least, most):
+            return unrolled_size(body) * max(1, least, most or 0)
+
+
 def _add(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:
     most = None if one[1] is None or other[1] is None else one[1] + other[1]
     return one[0] + other[0], most

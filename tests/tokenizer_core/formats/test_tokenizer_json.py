@@ -401,6 +401,7 @@ def test_removing_what_is_not_matched_is_isolating_it():
         r"[\p{L}&&[^\p{Han}]]+|[\p{Han}]|\s$",
         r"(?=(\d{3})+(?!\d))",  # matches nothing, before the third digit from the end
         r"\d|[a-c[x-z]]+",
+        "ab",  # no misspelt name
         r"[^\S\n]+",
     ],
 )

@@ -94,6 +94,7 @@ ONIGURUMA = [
     r"x*",
     r"(?=a)|a|\n*",
     r"^|$",
+    r"\n(?!^)|.",  # `^` is not at the end of the text, also after a newline
 ]
 
 
@@ -145,6 +146,7 @@ REFUSED = [
     (r"(?i:\p{L})", "both", "a class of characters under"),
     (r"(?i:\w)", "both", "a class of characters under"),
     (r"\p{Greek_Extended}", "both", "the property `Greek_Extended` at offset 0"),
+    ("\\p{a\n\u2028b}", "both", r"the property `a.n.u2028b`"),
     (r"[a-\d]", "both", "a range that does not rise"),
     (r"[z-a]", "both", "a range that does not rise"),
     (r"[\d-z]", "both", "a `-` in brackets"),
@@ -165,6 +167,7 @@ REFUSED = [
     (r"^+a", "both", "covers no text"),
     (r"a{5,2}", "both", "bounds fall"),
     (r"a{2000}", "both", "above 1000"),
+    (r"(?:(?:a{1000}b){1000}c){1000}d", "both", "repetitions of more than 50000 characters"),
     (r"(?<=a+)b", "both", "variable length"),
     ("a|" * 11_000 + "b", "both", "more than 20000 characters"),
     ("(" * 60 + "a" + ")" * 60, "both", "nested more than 50"),
