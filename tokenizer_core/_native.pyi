@@ -25,6 +25,7 @@ __all__ = [
     "json_of_ids",
     "look_at",
     "nfc_runs",
+    "release_buffers",
     "split",
     "unicode_classes",
 ]
