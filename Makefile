@@ -84,12 +84,12 @@ reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k ro
 	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
 
 test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and test the model and its example
-	PYTHONPATH=$(TORCH) $(BIN)/python -m pytest tests/tokenizer_core/evaluation/test_language_model.py \
+	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python -m pytest tests/tokenizer_core/evaluation/test_language_model.py \
 		tests/tokenizer_core/evaluation/test_judge.py \
 		tests/integration/end_to_end/test_language_model.py $(ARGS)
 
 test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
-	PYTHONPATH=$(TORCH) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)
+	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)
 
 soak: $(TOOLS) ## put every kind of load on a server for ten minutes, check for leaks; ARGS="--minutes 60"
 	$(BIN)/python -m tests.integration.reliability.soak $(ARGS)
