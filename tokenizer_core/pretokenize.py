@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Final
 import regex
 
 from tokenizer_core.errors import SplitTooSlowError
+from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,9 @@ MATCH_SECONDS_PER_CHAR: Final = 20e-6
 which is ten times what published patterns take."""
 
 _SLICE_SECONDS: Final = 0.1
-"""A search keeps the GIL for this time, of the whole process."""
+_MOST_SLICE_SECONDS: Final = 2.0
+"""A search keeps the GIL for the first time, of the whole process. One that finds nothing is
+repeated with twice the time, up to the second: no call is cancelled before it ends."""
 
 _MATCHES_AT_ONCE: Final = 1 << 9
 _SEARCHES_AT_ONCE: Final = 16  # each has a slice of its own
@@ -215,6 +218,7 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
         found = _find_from(text, pattern, position, slice_seconds, is_concurrent)
         is_new, is_stopped = True, False
         while not (is_done or is_stopped):
+            check_stop()
             started = thread_time()
             spans: list[tuple[int, int]] = []
             try:
@@ -235,7 +239,9 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
             if is_stopped:
                 # A search that finds nothing in its time goes on in more, without the GIL.
                 slice_seconds, is_concurrent = (
-                    (slice_seconds * 2, True) if is_new else (_SLICE_SECONDS, False)
+                    (min(slice_seconds * 2, _MOST_SLICE_SECONDS), True)
+                    if is_new
+                    else (_SLICE_SECONDS, False)
                 )
             is_new = False
 

@@ -65,8 +65,9 @@ class VersionRetention:
         found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
         for job in self._jobs.unfinished():
             # Also queued jobs, which may wait long before they use a version.
-            named = job.request["tokenizer"] if job.kind == "encode" else job.result
-            if named:
+            # A damaged row names none.
+            named = job.request.get("tokenizer") if job.kind == "encode" else job.result
+            if isinstance(named, dict):
                 found.add(f"{named['name']}@{named['version']}")
         for look in (
             self._store.active,

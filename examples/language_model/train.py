@@ -25,6 +25,7 @@ import torch
 from tqdm import tqdm
 
 from tokenizer_core import Tokenizer
+from tokenizer_core.blobs.atomic_files import write_whole_file
 from tokenizer_core.corpus import TokenDataset, TokenFiles
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.evaluation import token_byte_lengths
@@ -138,16 +139,18 @@ def train(config: Config) -> None:
     begin = time.perf_counter()
     with tqdm(total=total, initial=n_before, unit=" steps", disable=None) as bar:
         while not trainer.is_done and trainer.n_done - n_before != report.stop_after:
+            rate = trainer.learning_rate()
             loss = trainer.step()
             seconds = time.perf_counter() - begin
             speed = (trainer.n_done - n_before) * trainer.tokens_per_step / seconds
-            run.record(loss=loss, lr=trainer.learning_rate(), tokens_per_second=round(speed))
+            run.record(loss=loss, lr=rate, tokens_per_second=round(speed))
             bar.set_postfix(loss=f"{loss:.3f}", tokens_per_s=f"{speed:,.0f}", refresh=False)
             bar.update()
             if trainer.n_done % report.every == 0 or trainer.is_done:
                 result = evaluate()
                 run.record(validation_loss=result.loss, bits_per_byte=result.bits_per_byte)
                 run.save()
+    run.save()
     result = evaluate()
     print(
         f"{trainer.n_done} steps, {trainer.n_done * trainer.tokens_per_step:,} tokens, "
@@ -177,7 +180,8 @@ class Run:
             self.trainer.resume(self.checkpoint, tokenizer=self.tokenizer)
             kept = [row for row in self.read() if row["step"] <= self.trainer.n_done]
             print(f"continuing {self.folder} after step {self.trainer.n_done}")
-        self._metrics.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        rows = "".join(json.dumps(row) + "\n" for row in kept)
+        write_whole_file(self._metrics, rows.encode())
         shown = {"tokens": config.tokens, "artifacts": config.artifacts}
         (self.folder / "config.json").write_text(json.dumps(shown, indent=1) + "\n")
 
@@ -189,8 +193,9 @@ class Run:
             self._wandb.log(values, step=self.trainer.n_done)
 
     def read(self) -> list[dict[str, float]]:
-        """All metrics so far."""
-        return [json.loads(line) for line in self._metrics.read_text().splitlines()]
+        """All metrics so far; a line that a crash cut off is left out."""
+        lines = self._metrics.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def save(self) -> None:
         """Write the checkpoint and the loss curve."""

@@ -20,8 +20,8 @@ from tokenizer_core.engines.native import (
 from tokenizer_core.engines.native import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
-from tokenizer_core.engines.stopping import StopFlag
 from tokenizer_core.errors import EngineUnavailableError
+from tokenizer_core.stopping import StopFlag
 
 if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec

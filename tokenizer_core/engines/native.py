@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from tokenizer_core.engines import stopping
+from tokenizer_core import stopping
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
-from tokenizer_core.engines.stopping import StopFlag
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.pretokenize import split_in_windows
+from tokenizer_core.stopping import StopFlag
 
 try:
     import tokenizer_core._native as _native

@@ -24,9 +24,9 @@ import numpy as np
 
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics
-from tokenizer_core.engines.stopping import check_stop
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pretokenize import split_in_windows
+from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -455,6 +455,14 @@ class TrainingConfig:
             raise ValueError("n_steps and batch_size must be at least 1")
 
 
+_SAME_IN_A_RUN: Final = (
+    *("seed", "batch_size", "max_lr", "min_lr", "n_warmup_steps"),
+    *("weight_decay", "betas", "max_gradient_norm"),
+)
+"""What a resumed run may not change. The number of steps, the device and the type may change, with
+other losses."""
+
+
 class Trainer:
     """A model in training: call `step` until `is_done`; `save` and `resume` in between.
 
@@ -572,10 +580,10 @@ class Trainer:
         )
 
     def resume(self, path: str | os.PathLike[str], *, tokenizer: str) -> None:
-        """Continue from a checkpoint of the same model, data and tokenizer.
+        """Continue from a checkpoint of the same model, settings and tokenizer, on the same data.
 
         Raises:
-            FormatError: not a checkpoint, or one of another tokenizer or model.
+            FormatError: not a checkpoint, or one of another tokenizer, model or other settings.
             OSError: it cannot be read.
         """
         state = read_checkpoint(path, tokenizer=tokenizer)
@@ -583,6 +591,13 @@ class Trainer:
             raise FormatError(
                 f"{path} has a model of other sizes: {state['model_config']}; train with those, or "
                 f"write to another folder"
+            )
+        before, now = state["training_config"], asdict(self.config)
+        changed = [name for name in _SAME_IN_A_RUN if before[name] != now[name]]
+        if changed:
+            raise FormatError(
+                f"{path} was trained with {changed[0]} {before[changed[0]]}, not "
+                f"{now[changed[0]]}; continue with that, or write to another folder"
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -654,7 +669,8 @@ def load_checkpoint(source: str | os.PathLike[str] | IO[bytes]) -> dict[str, Any
     except OSError:
         raise
     except Exception as error:  # torch raises many kinds for a damaged or foreign file
-        raise FormatError(f"{source} is no checkpoint, or is damaged: {error}") from None
+        reason = str(error).partition("\n")[0]
+        raise FormatError(f"{source} is no checkpoint, or is damaged: {reason:.200}") from None
     if not isinstance(state, dict) or not {"model", "optimizer", "step"} <= state.keys():
         raise FormatError(f"{source} is no checkpoint of a language model")
     return state

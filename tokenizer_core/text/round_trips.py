@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tokenizer_core.engines.stopping import check_stop
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.special_tokens import matcher_of, resolve_policy
+from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

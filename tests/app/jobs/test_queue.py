@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,12 @@ from app.jobs.queue import (
     JobStore,
     folder_id,
 )
+from app.jobs.version_retention import VersionRetention
 from app.jobs.views import summary_of
 from app.serving.workers import ProcessIdentity, this_host
 from tests.app.jobs.conftest import OpenJobs
+from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactStore
 
 ME = ProcessIdentity.of_this_process()
 OTHER = ProcessIdentity(pid=1, started=0.5)
@@ -494,6 +498,16 @@ def test_a_damaged_job_that_waits_fails_and_the_next_one_runs(sqlite_store: JobS
     assert claim(sqlite_store).id == "sound"
     with sqlite_store.database.read() as run:
         assert run("SELECT state FROM jobs WHERE id = 'damaged'", ()) == [{"state": "failed"}]
+
+
+def test_a_damaged_job_keeps_no_version(sqlite_store: JobStore, tmp_path: Path) -> None:
+    add(sqlite_store, "damaged", kind="encode")
+    garble(sqlite_store, "damaged", "request")
+    live = SimpleNamespace(loaded=list, served_rows=list)
+    settings = SimpleNamespace(default="absent", keep_versions=0)
+    retention = VersionRetention(settings, ArtifactStore(tmp_path), live, sqlite_store)  # type: ignore[arg-type]
+    with pytest.raises(ArtifactNotFoundError):
+        retention.remove("news", "20261121T041500Z-1a2b3c4d")
 
 
 def test_a_damaged_job_that_runs_is_failed_and_its_owner_notices(sqlite_store: JobStore) -> None:

@@ -34,6 +34,7 @@ from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
+from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 
@@ -301,6 +302,9 @@ def test_a_version_that_does_not_load_changes_nothing(
 
 def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec: TokenizerSpec) -> None:
     check_round_trip(Tokenizer.from_spec(small_spec))
+
+    letters = SplitPattern("custom", r"[a-z]+", unmatched="drop")
+    check_round_trip(Tokenizer.from_spec(dataclasses.replace(small_spec, pattern=letters)))
 
     class Lossy(Tokenizer):
         def decode(self, *arguments: object, **options: object) -> str:

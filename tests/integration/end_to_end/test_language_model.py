@@ -84,12 +84,14 @@ def test_the_readme_leads_to_a_story(run, tmp_path):
     assert f"{bits[-1][1]:.3f} bits per byte" in shown
     assert (tmp_path / "run" / "loss.svg").read_text().count("<polyline") == 2
 
-    # Stopped after 20 of 40 steps, then continued: the same losses.
+    # Stopped after 15 of 40 steps, between two reports, with its last line cut off; then continued:
+    # the same losses.
     run(train, *SMALL, "training.n_steps=40", "out=whole")
     first = [*SMALL, "out=halves", "training.n_steps=40"]
-    stopped = run(train, *first, "report.every=20", "report.stop_after=20")
-    assert "continuing" not in stopped
-    assert "continuing halves after step 20" in run(train, *first)
+    assert "continuing" not in run(train, *first, "report.stop_after=15")
+    with (tmp_path / "halves" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 16, "lo')
+    assert "continuing halves after step 15" in run(train, *first)
     assert metrics(tmp_path / "halves", "loss") == metrics(tmp_path / "whole", "loss")
 
     story = run(sample, "--seed", "1")

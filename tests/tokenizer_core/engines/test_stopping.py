@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tests.native_module import native_module
 from tests.tokenizer_core.engines.random_specs import spec_of
 from tokenizer_core.engines import create_engine, make_stop_flag, stoppable
 from tokenizer_core.errors import CancelledError
+from tokenizer_core.patterns import SplitPattern
 
 SPEC = spec_of([(b"a", b"a"), (b"aa", b"aa"), (b"b", b"c")])
 LETTERS = "abc" * (64 << 20)
@@ -31,6 +33,17 @@ def test_a_long_call_of_another_thread_is_cancelled(way):
     with stoppable(flag), pytest.raises(CancelledError):
         WAYS[way](engine)
     assert time.perf_counter() - started < 20
+
+
+@pytest.mark.parametrize("name", ["native", "python"])
+def test_a_search_of_a_foreign_expression_is_cancelled(name):
+    if name == "native":
+        native_module()
+    slow = SplitPattern("custom", "a+b|c", "fancy-regex", "drop")  # quadratic in a run of a
+    engine, flag = create_engine(replace(SPEC, pattern=slow), name), make_stop_flag()
+    threading.Timer(0.1, flag.cancel).start()
+    with stoppable(flag), pytest.raises(CancelledError):
+        engine.encode("a" * 1_000_000)  # its time would end after 22 s, with SplitTooSlowError
 
 
 @pytest.mark.parametrize("name", ["native", "python"])

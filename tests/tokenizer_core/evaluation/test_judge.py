@@ -15,6 +15,7 @@ from tokenizer_core import train_bpe
 from tokenizer_core.errors import CorpusError, JudgeError
 from tokenizer_core.evaluation.judge import JudgeOptions, judge
 from tokenizer_core.evaluation.judge_data import ModelSize
+from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.tokenizer import Tokenizer
 
 torch = pytest.importorskip("torch", reason="needs torch (extra judge)")
@@ -44,6 +45,14 @@ def corpus(tmp_path):
     ]
     path.write_text(SEPARATOR.join(documents), encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize("normalizer", ["none", "nfc"])
+def test_a_tokenizer_that_drops_text_is_refused(corpus, normalizer):
+    letters = SplitPattern("custom", "[a-z]+", unmatched="drop")
+    spec = replace(merging(THE).spec, pattern=letters, normalizer=normalizer)
+    with pytest.raises(JudgeError, match="drops a part of the text"):
+        judge({"letters": Tokenizer.from_spec(spec)}, corpus, OPTIONS)
 
 
 def three():

@@ -234,6 +234,13 @@ def test_a_checkpoint_refuses_other_tokenizers_and_sizes(tmp_path):
         trainer(model=wider).resume(path, tokenizer="a" * 64)
 
 
+def test_a_resumed_run_keeps_its_settings(tmp_path):
+    trainer().save(tmp_path / "checkpoint.pt", tokenizer="a")
+    with pytest.raises(FormatError, match=r"trained with max_lr 0\.001, not 0\.5"):
+        trainer(max_lr=0.5).resume(tmp_path / "checkpoint.pt", tokenizer="a")
+    trainer(n_steps=40).resume(tmp_path / "checkpoint.pt", tokenizer="a")
+
+
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04broken"])
 def test_a_damaged_checkpoint_is_named(tmp_path, content):
     path = tmp_path / "checkpoint.pt"

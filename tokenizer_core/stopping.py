@@ -1,4 +1,4 @@
-"""The flag by which another thread ends a call of an engine."""
+"""The flag by which another thread ends a call that encodes or splits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Current(threading.local):
 
 
 current = _Current()
-"""The flag that calls of the Python engine on this thread look at."""
+"""The flag that calls in Python on this thread look at."""
 
 
 def check_stop() -> None:
