@@ -277,7 +277,11 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
             f"or give a regular expression of your own."
         )
     try:
-        custom.compile()
+        if custom.compile().flags & regex.REVERSE:
+            raise UnknownPatternError(
+                "the split pattern searches backwards, which gives pre-tokens in the wrong order; "
+                "leave out the flag (?r)"
+            )
     except (regex.error, RecursionError) as error:
         raise UnknownPatternError(
             f"the split pattern does not compile with {UNICODE_TABLES}: {error}"

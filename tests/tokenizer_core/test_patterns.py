@@ -53,7 +53,7 @@ def test_a_name_with_another_expression_is_refused(name):
     assert resolve_pattern(SplitPattern("custom", r"\d+")).name == "custom"
 
 
-@pytest.mark.parametrize("wrong", [None, 5, b"gpt2", "(" * 100_000])
+@pytest.mark.parametrize("wrong", [None, 5, b"gpt2", "(" * 100_000, r"(?r)\w+"])
 def test_what_is_no_pattern_is_refused(wrong):
     with pytest.raises(UnknownPatternError):
         resolve_pattern(wrong)
