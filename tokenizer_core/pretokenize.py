@@ -56,8 +56,9 @@ which is ten times what published patterns take."""
 
 _SLICE_SECONDS: Final = 0.1
 _MOST_SLICE_SECONDS: Final = 2.0
-"""A search keeps the GIL for the first time, of the whole process. One that finds nothing is
-repeated with twice the time, up to the second: no call is cancelled before it ends."""
+"""The time limits of one search, in processor seconds of the process: of the first, which keeps the
+GIL, and of the longest. A search that exceeds its limit without a match is repeated with twice the
+limit. A cancelled call ends after the current search."""
 
 _MATCHES_AT_ONCE: Final = 1 << 9
 _SEARCHES_AT_ONCE: Final = 16  # each has a slice of its own
@@ -237,7 +238,7 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
                 position = spans[-1][1]
                 yield spans
             if is_stopped:
-                # A search that finds nothing in its time goes on in more, without the GIL.
+                # Repeat a search that found nothing with more time, and release the GIL.
                 slice_seconds, is_concurrent = (
                     (min(slice_seconds * 2, _MOST_SLICE_SECONDS), True)
                     if is_new

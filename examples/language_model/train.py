@@ -43,7 +43,7 @@ from tokenizer_core.registry import ArtifactStore
 class Report:
     """What a run reports: every how many steps, on how many batches, and where to.
 
-    `stop_after` ends this call after so many steps; the same command goes on.
+    `stop_after` ends this call after that many steps; the same command continues.
     """
 
     every: int = 100
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     try:
         train(read_config(Path(arguments[0]), arguments[1:]))
     except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from the checkpoint", file=sys.stderr)
+        print("\ninterrupted; the same command continues from the checkpoint", file=sys.stderr)
         return 130
     except (TokenizerCoreError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as e:
         print(f"train: {e}", file=sys.stderr)

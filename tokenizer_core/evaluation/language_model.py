@@ -745,8 +745,8 @@ def generate(
 ) -> Iterator[int]:
     """Continue `prompt` by up to `max_tokens` ids; `stop_id` ends the text and is not returned.
 
-    Keys and values of earlier positions are cached. When the context is full, the later half of it
-    is read again, and the text goes on.
+    Keys and values of earlier positions are cached. When the context is full, the model reads the
+    later half of it again and continues.
 
     Raises:
         ValueError: the prompt is empty, or an option is out of its range.
