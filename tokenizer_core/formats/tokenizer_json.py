@@ -295,30 +295,25 @@ def _is_encodable(text: str) -> bool:
 
 
 def _check_two_passes(first: Sequence[str], second: Sequence[str]) -> None:
-    """Refuse tokens of both kinds that can overlap.
+    """Refuse a token of the second kind in which one of the first kind can begin.
 
     `tokenizers` cuts out all tokens with `normalized: false` before it searches for the others;
-    this library takes the leftmost of all. The results differ only where one token of each kind
-    can overlap in a text.
+    this library takes the leftmost of all, and the longest of those. The results differ only where
+    a token of the first kind begins within one of the second: elsewhere the leftmost token is also
+    what two passes find.
     """
     if not (first and second):
         return
-    in_first, in_second = SpecialTokenMatcher(first), SpecialTokenMatcher(second)
-    for contents, matcher in ((first, in_second), (second, in_first)):
-        for content in contents:
-            if not _overlaps_any(content, matcher):
-                continue
-            other = next(
-                one
-                for one in matcher.contents
-                if _overlaps_any(content, SpecialTokenMatcher([one]))
-            )
-            one, other = (content, other) if matcher is in_second else (other, content)
-            raise FormatError(
-                f"tokenizer.json: the added tokens {one!r:.60} (normalized: false) and "
-                f"{other!r:.60} (normalized: true) can overlap in a text, which cannot be read "
-                f"exactly; give both the same `normalized`"
-            )
+    in_first = SpecialTokenMatcher(first)
+    for content in second:
+        if not _overlaps_any(content, in_first):
+            continue
+        other = next(one for one in first if _overlaps_any(content, SpecialTokenMatcher([one])))
+        raise FormatError(
+            f"tokenizer.json: the added token {other!r:.60} (normalized: false) can begin within "
+            f"{content!r:.60} (normalized: true), which cannot be read exactly; give both the "
+            f"same `normalized`"
+        )
 
 
 def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:

@@ -128,6 +128,41 @@ _DIGITS_THEN_GPT2: Final = MappingProxyType(
 """Whether Digits isolates each digit -> the pattern of Digits followed by ByteLevel (StarCoder,
 SmolLM, Granite, Command R)."""
 
+_DEEPSEEK_SPLITS: Final = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
+)
+"""The three Splits of DeepSeek V3 and R1, each of which sees one piece of the one before it."""
+
+# The second Split cuts out runs of kana and ideographs; the third cuts those, and the rest, apart
+# from each other. Of these characters it matches letters and marks, and punctuation and symbols;
+# three are unassigned, and one of them may begin a word.
+_KANA: Final = r"ぁ-ゖ\u3099\u309Aゝ-ゟァ-ヺー-ヿ一-龥"
+_HOLES: Final = r"\u3040\u3097\u3098"
+_CUT_OUT: Final = r"一-龥\u3040-ヿ"
+
+_DEEPSEEK: Final = SplitPattern(
+    "custom",
+    "|".join(
+        (
+            r"\p{N}{1,3}+",
+            rf"[{_HOLES}]?[{_KANA}]++",
+            r"[゛゜゠・]++",
+            rf"[{_HOLES}]++(?![{_KANA}])|[{_HOLES}]+(?=[{_HOLES}])",
+            r"[!-/:-@\[-`{-~][A-Za-z]++",
+            rf"[^\r\n\p{{L}}\p{{P}}\p{{S}}\p{{N}}{_CUT_OUT}]?"
+            rf"[^\p{{N}}\p{{P}}\p{{S}}\p{{Z}}\p{{C}}{_CUT_OUT}]+",
+            rf" ?[^\p{{L}}\p{{M}}\p{{N}}\p{{Z}}\p{{C}}{_CUT_OUT}]++[\r\n]*+",
+            r"\s*[\r\n]+",
+            rf"\s++(?=[\p{{N}}{_CUT_OUT}]|\Z)|\s+(?!\S)|\s+",
+        )
+    ),
+)
+"""The same in one expression. A run of white space before a digit or an ideograph ends its piece,
+so that none of it is kept for the next word."""
+
 _UNMATCHED: Final[dict[tuple[object, object], Unmatched]] = {
     ("Isolated", False): "keep",
     ("Isolated", True): "keep",
@@ -138,7 +173,8 @@ match every character, so for them all three are equal."""
 
 
 def parse_pre_tokenizer(value: object) -> SplitPattern:
-    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after one Split or Digits.
+    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after one Split, the three Splits
+    of DeepSeek, or Digits.
 
     Raises:
         FormatError: any other value (named).
@@ -156,10 +192,12 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
     steps = table["pretokenizers"]
     if isinstance(steps, list) and len(steps) == 1 and _is_byte_level(steps[0]):
         return _gpt2_of(steps[0], f"{where}.pretokenizers[0]")
+    if isinstance(steps, list) and len(steps) == 1 + len(_DEEPSEEK_SPLITS):
+        return _parse_splits_of_deepseek(steps, where)
     if not isinstance(steps, list) or len(steps) != 2:
         raise FormatError(
-            "tokenizer.json: pre_tokenizer.pretokenizers must be one Split or Digits and one "
-            "ByteLevel"
+            "tokenizer.json: pre_tokenizer.pretokenizers must be one Split or Digits, or the three "
+            "Splits of DeepSeek, and one ByteLevel"
         )
     if isinstance(steps[0], dict) and steps[0].get("type") == "Digits":
         digits = check_fields(
@@ -170,11 +208,30 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
         )
         _gpt2_of(steps[1], f"{where}.pretokenizers[1]")
         return _DIGITS_THEN_GPT2[digits["individual_digits"] is True]
-    last = check_byte_level(
-        steps[1], f"{where}.pretokenizers[1]", add_prefix_space=(False,), use_regex=(False,)
-    )
-    _require(last, f"{where}.pretokenizers[1]", "add_prefix_space", "use_regex")
+    _check_alphabet_alone(steps[1], f"{where}.pretokenizers[1]")
     return _parse_split(steps[0], f"{where}.pretokenizers[0]")
+
+
+def _check_alphabet_alone(value: object, where: str) -> None:
+    """Check a ByteLevel that does not split."""
+    last = check_byte_level(value, where, add_prefix_space=(False,), use_regex=(False,))
+    _require(last, where, "add_prefix_space", "use_regex")
+
+
+def _parse_splits_of_deepseek(steps: list[object], where: str) -> SplitPattern:
+    for index, (step, known) in enumerate(zip(steps, _DEEPSEEK_SPLITS, strict=False)):
+        at = f"{where}.pretokenizers[{index}]"
+        split = _fields_of_split(step, at)
+        expression = _expression_of_split(split, at)
+        # The published files hold the line breaks themselves.
+        written = expression.replace("\r", r"\r").replace("\n", r"\n")
+        if written != known or (split["behavior"], split["invert"]) != ("Isolated", False):
+            raise FormatError(
+                f"tokenizer.json: {at} is not that of DeepSeek; of several Splits, only DeepSeek's "
+                f"three can be read exactly"
+            )
+    _check_alphabet_alone(steps[-1], f"{where}.pretokenizers[{len(steps) - 1}]")
+    return _DEEPSEEK
 
 
 def _is_byte_level(value: object) -> bool:
@@ -188,9 +245,21 @@ def _gpt2_of(value: object, where: str) -> SplitPattern:
     return PATTERNS["gpt2"]
 
 
-def _parse_split(value: object, where: str) -> SplitPattern:
+def _fields_of_split(value: object, where: str) -> dict[str, object]:
     fields = ("type", "pattern", "behavior", "invert")
-    split = check_fields(value, where, {"type": ("Split",)}, fields[1:], fields)
+    return check_fields(value, where, {"type": ("Split",)}, fields[1:], fields)
+
+
+def _expression_of_split(split: dict[str, object], where: str) -> str:
+    pattern = check_fields(split["pattern"], f"{where}.pattern", {}, ("Regex",), ("Regex",))
+    expression = pattern["Regex"]
+    if not isinstance(expression, str):
+        raise FormatError(f"tokenizer.json: {where}.pattern.Regex is no text")
+    return expression
+
+
+def _parse_split(value: object, where: str) -> SplitPattern:
+    split = _fields_of_split(value, where)
     behavior, invert = split["behavior"], split["invert"]
     is_known = isinstance(behavior, str) and isinstance(invert, bool)
     unmatched = _UNMATCHED.get((behavior, invert)) if is_known else None
@@ -199,10 +268,7 @@ def _parse_split(value: object, where: str) -> SplitPattern:
             f"tokenizer.json: {where} splits with behavior {behavior!r:.40} and invert "
             f"{invert!r:.10}; only 'Isolated', or 'Removed' and true, can be read exactly"
         )
-    pattern = check_fields(split["pattern"], f"{where}.pattern", {}, ("Regex",), ("Regex",))
-    expression = pattern["Regex"]
-    if not isinstance(expression, str):
-        raise FormatError(f"tokenizer.json: {where}.pattern.Regex is no text")
+    expression = _expression_of_split(split, where)
     if expression in _NAMES:
         return PATTERNS[_NAMES[expression]]
     try:
@@ -221,8 +287,8 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
     """The `pre_tokenizer` that splits like `pattern`.
 
     Raises:
-        FormatError: a custom pattern of another dialect than Oniguruma, unless it is that of Digits
-            and ByteLevel.
+        FormatError: a custom pattern of another dialect than Oniguruma, unless it is DeepSeek's or
+            that of Digits and ByteLevel.
     """
     for individually, digits in _DIGITS_THEN_GPT2.items():
         if pattern == digits:
@@ -231,6 +297,9 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
     byte_level = render_byte_level(use_regex=pattern.name == "gpt2")
     if pattern == PATTERNS["gpt2"]:
         return byte_level
+    if pattern == _DEEPSEEK:
+        splits = [_render_split(expression) for expression in _DEEPSEEK_SPLITS]
+        return {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
     if pattern == PATTERNS.get(pattern.name):
         expression = SPELLINGS[pattern.name]
     elif pattern.dialect == "oniguruma":
@@ -241,13 +310,17 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
             f"and its dialect is {pattern.dialect}; Hugging Face runs expressions in Oniguruma, "
             f"which might split otherwise"
         )
-    split = {
+    split = _render_split(expression, drops=pattern.drops)
+    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+
+
+def _render_split(expression: str, *, drops: bool = False) -> dict[str, object]:
+    return {
         "type": "Split",
         "pattern": {"Regex": expression},
-        "behavior": "Removed" if pattern.drops else "Isolated",
-        "invert": pattern.drops,
+        "behavior": "Removed" if drops else "Isolated",
+        "invert": drops,
     }
-    return {"type": "Sequence", "pretokenizers": [split, byte_level]}
 
 
 def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
