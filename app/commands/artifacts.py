@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from app.commands.command_line import (
     CommandError,
@@ -27,6 +27,8 @@ from app.commands.vocabulary_files import add_reading_options, read_files, speci
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
+
+_MOST_SPECIAL_TOKENS: Final = 20
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -267,7 +269,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
         ("kind", f"{spec.kind}, {len(spec.vocab)} tokens, largest id {spec.largest_id}"),
         ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
         *_describe_dialect(spec),
-        ("special", ", ".join(f"{t} = {i}" for t, i in spec.special_tokens.items()) or "none"),
+        ("special", _describe_special_tokens(spec)),
     ]
     gaps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spec.gaps())
     if gaps:
@@ -295,6 +297,15 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
             )
         )
     return rows
+
+
+def _describe_special_tokens(spec: TokenizerSpec) -> str:
+    """The first of them, because DeepSeek has a thousand; `--json` has all."""
+    shown = [f"{token} = {id_}" for token, id_ in spec.special_tokens.items()]
+    more = len(shown) - _MOST_SPECIAL_TOKENS
+    if more > 0:
+        shown[_MOST_SPECIAL_TOKENS:] = [f"and {more} more (--json shows all)"]
+    return ", ".join(shown) or "none"
 
 
 def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:

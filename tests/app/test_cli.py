@@ -97,6 +97,15 @@ def test_special_tokens_in_order_and_a_pattern_of_ones_own(cli: Cli) -> None:
     assert b"special      none" in out
 
 
+def test_inspect_shows_some_of_many_special_tokens(cli: Cli) -> None:
+    options = [f"--special-token=<|{number}|>" for number in range(23)]
+    cli.run("train", "corpus.txt", "--vocab-size=290", "--name=many", *options)
+    out = cli.run("inspect", "many")[0].decode()
+    assert "<|19|> = 275, and 3 more (--json shows all)\n" in out
+    shown = json.loads(cli.run("inspect", "many", "--json")[0])
+    assert len(shown["added_tokens"]) == 23
+
+
 def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
     out, _ = trained.run("encode", "newest lower")
     ids = [int(word) for word in out.split()]
