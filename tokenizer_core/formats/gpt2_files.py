@@ -157,7 +157,8 @@ def check_id(id_: object, text: str) -> None:
 
 
 def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The pairs of a `merges.txt`, in order; its first line may be `#version: ...`.
+    """The pairs of a `merges.txt`, in order; its first line may be `#version: ...`. Lines may end
+    as on Windows: the byte alphabet has no line breaks.
 
     Raises:
         FormatError: a line is not two tokens separated by one space; names the line.
@@ -167,7 +168,7 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
         [(b' ', b't'), (b' t', b'he')]
     """
     try:
-        lines = data.decode("utf-8").split("\n")
+        lines = data.decode("utf-8").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise FormatError(f"the merges are not UTF-8: byte {error.start} is wrong") from None
     if lines[-1] == "":
@@ -183,10 +184,9 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
             )
         parts = [parse_token(part) for part in line.split(" ")]
         if len(parts) != 2 or not parts[0] or not parts[1]:
-            remedy = "; its lines end as on Windows, save it with \\n" if "\r" in line else ""
             raise FormatError(
                 f"merges line {number}, {line!r:.60}, is not two tokens of GPT-2's byte alphabet "
-                f"with one space between{remedy}"
+                "with one space between"
             )
         merges.append((parts[0], parts[1]))
     return merges

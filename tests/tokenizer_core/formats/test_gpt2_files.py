@@ -151,7 +151,9 @@ def test_a_vocabulary_that_is_not_utf8_is_refused():
         ("a  b\n", "line 1"),
         (" a\n", "line 1"),
         ("a b\n\nc d\n", "line 2"),
-        ("a b\r\nc d\r\n", "Windows"),
+        ("a b\rc d\n", "line 1"),
+        ("a b\r\nc d\r", "line 2"),
+        ("a b\r\r\nc d\r\n", "line 1"),
         ("a\tb\n", "line 1"),
         ("a b\n#version: 0.2 x\n", "line 2"),
         ("a €\n", "line 1"),
@@ -160,6 +162,16 @@ def test_a_vocabulary_that_is_not_utf8_is_refused():
 def test_wrong_merges_are_refused_with_the_line(text, message):
     with pytest.raises(FormatError, match=message):
         parse_merges_txt(text.encode())
+
+
+def test_merges_with_line_ends_of_windows_are_those_that_tokenizers_reads(tmp_path):
+    vocab = {"#": 0, "a": 1, "b": 2, "ab": 3, "##": 4}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    merges = b"#version: 0.2\r\na b\r\n# #\n"
+    (tmp_path / "merges.txt").write_bytes(merges)
+    paths = str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")
+    _, theirs = tokenizers.models.BPE.read_file(*paths)
+    assert [tuple(part.encode() for part in pair) for pair in theirs] == parse_merges_txt(merges)
 
 
 def test_merges_without_version_or_last_newline_and_of_number_signs():
