@@ -136,9 +136,9 @@ _DEEPSEEK_SPLITS: Final = (
 )
 """The three Splits of DeepSeek V3 and R1, each of which sees one piece of the one before it."""
 
-# The second Split cuts out runs of kana and ideographs; the third cuts those, and the rest, apart
-# from each other. Of these characters it matches letters and marks, and punctuation and symbols;
-# three are unassigned, and one of them may begin a word.
+# The second Split isolates runs of kana and ideographs. The third splits each run, and each text
+# between runs, by itself. A run has letters and marks, punctuation and symbols, and three
+# unassigned code points; one of these may begin a word.
 _KANA: Final = r"ぁ-ゖ\u3099\u309Aゝ-ゟァ-ヺー-ヿ一-龥"
 _HOLES: Final = r"\u3040\u3097\u3098"
 _CUT_OUT: Final = r"一-龥\u3040-ヿ"
