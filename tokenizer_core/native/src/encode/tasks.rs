@@ -74,11 +74,18 @@ pub fn run_in_threads<K: Send, O: Default, E: Send>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..n_threads {
-            // If the system refuses a thread, the others do its work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-        }
+        // If the system refuses a thread, the others do its work.
+        let others: Vec<_> = (1..n_threads)
+            .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
         work();
+        // The scope waits for the work of its threads; only `join` waits for their end as well,
+        // and a thread that has not ended looks like a leak to a sanitizer.
+        for other in others {
+            if let Err(panic) = other.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
     });
     if let Some((_, error)) = failure.into_inner().expect("all threads have ended") {
         return Err(error);
