@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from itertools import chain, repeat
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
@@ -76,6 +77,7 @@ def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
         ),
         ("pre_tokenizer", "decoder", "model"),
     )
+    _refuse_other_models(root)
     normalizer = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     check_byte_level(root["decoder"], "decoder")
@@ -95,6 +97,53 @@ def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
         prefix_ids=prefix,
         suffix_ids=suffix,
     )
+
+
+_OTHER_MODELS: Final = MappingProxyType(
+    {
+        "Unigram": "chooses the likeliest pieces (T5, XLNet, ALBERT)",
+        "WordPiece": "takes the longest piece of a word (BERT)",
+        "WordLevel": "looks up whole words",
+    }
+)
+
+
+def _refuse_other_models(root: Mapping[str, object]) -> None:
+    """Refuse by its kind a file that is no byte-level BPE, before any field of it is read."""
+    model = root["model"]
+    if not isinstance(model, dict):
+        return
+    kind = model.get("type") or _kind_without_type(model)
+    if isinstance(kind, str) and kind in _OTHER_MODELS:
+        found = f"{kind}, which {_OTHER_MODELS[kind]}"
+    elif kind != "BPE" or any(_has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder")):
+        return
+    elif model.get("byte_fallback") is True:
+        found = "SentencePiece-style BPE, which merges characters (Llama 2, Mistral 7B, Gemma)"
+    else:
+        found = "BPE of characters, without the alphabet of bytes"
+    raise FormatError(
+        f"tokenizer.json: its model is {found}; this service runs byte-level BPE. Encode with the "
+        f"library of that model"
+    )
+
+
+def _kind_without_type(model: Mapping[str, object]) -> str:
+    """The kind of a model in files from before `type`."""
+    if isinstance(model.get("vocab"), list):
+        return "Unigram"
+    if "max_input_chars_per_word" in model:
+        return "WordPiece"
+    return "BPE" if "merges" in model else "WordLevel"
+
+
+def _has_byte_level(value: object) -> bool:
+    """Whether a pre-tokenizer or decoder is a ByteLevel, or a Sequence with one."""
+    if not isinstance(value, dict):
+        return False
+    steps = value.get("pretokenizers") or value.get("decoders")
+    parts = [value, *steps] if isinstance(steps, list) else [value]
+    return any(isinstance(part, dict) and part.get("type") == "ByteLevel" for part in parts)
 
 
 def _check_model(value: object) -> dict[str, object]:

@@ -172,8 +172,14 @@ REFUSED = [
     # base, path to the field, value, words of the message
     (GPT2, "version", "2.0", "version"),
     (GPT2, "surprise", 1, "surprise"),
-    (GPT2, "model.type", "Unigram", "model.type"),
-    (GPT2, "model.type", "WordPiece", "model.type"),
+    (GPT2, "model.type", "Unigram", "its model is Unigram, .* byte-level BPE"),
+    (GPT2, "model.type", "WordPiece", "its model is WordPiece, .* byte-level BPE"),
+    (GPT2, "model.type", "WordLevel", "its model is WordLevel, .* byte-level BPE"),
+    (GPT2, "model.type", "Wordpiece", "model.type is 'Wordpiece'"),
+    (GPT2, "model.type", ["Unigram"], "model.type is"),
+    (GPT2, "model", {"vocab": [["a", -1.0]], "unk_id": 0}, "its model is Unigram"),
+    (GPT2, "model", {"vocab": {"a": 0}, "max_input_chars_per_word": 9}, "its model is WordPiece"),
+    (GPT2, "model", {"vocab": {"a": 0}, "unk_token": "a"}, "its model is WordLevel"),
     (GPT2, "model.dropout", 0.1, "model.dropout"),
     (GPT2, "model.continuing_subword_prefix", "##", "continuing_subword_prefix"),
     (GPT2, "model.end_of_word_suffix", "</w>", "end_of_word_suffix"),
@@ -242,6 +248,17 @@ REFUSED = [
     (GPT2, "added_tokens.0.id", 5, "Hugging Face's tokenizers gives it 356"),
     (QWEN, "added_tokens.0.normalized", True, r"added_tokens\[0\].normalized"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("byte_fallback", "message"),
+    [(True, "is SentencePiece-style BPE, .*byte-level"), (False, "is BPE of characters, .*byte-l")],
+)
+def test_bpe_that_is_not_byte_level_is_refused_by_its_kind(byte_fallback, message):
+    table = changed(GPT2, "model.byte_fallback", byte_fallback)
+    table |= {"pre_tokenizer": {"type": "Metaspace"}, "decoder": None}
+    with pytest.raises(FormatError, match=message):
+        parse_tokenizer_json(json.dumps(table).encode())
 
 
 def changed(base: dict, path: str, value: object) -> dict:
