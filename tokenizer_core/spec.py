@@ -29,7 +29,7 @@ NEVER_IN_UTF8: Final = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 """The bytes that no UTF-8 text has. A vocabulary may lack them (GPT-NeoX, OLMo)."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
-_DERIVED: Final = ("token_to_id", "fingerprint")
+_DERIVED: Final = ("token_to_id", "empty_ids", "fingerprint")
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
@@ -53,7 +53,8 @@ class TokenizerSpec:
 
     - `kind`: `merges` applies an ordered list of pairs (GPT-2 files, tokenizer.json, the course's
       pickles); `ranks` merges any two neighbours whose joined bytes have a rank (tiktoken).
-    - `vocab`: id -> bytes, added tokens included. `merges`: in order; empty for `ranks`.
+    - `vocab`: id -> bytes, added tokens included. A token may be empty (Whisper, id 50256): text
+      never gives it, and it decodes to nothing. `merges`: in order; empty for `ranks`.
     - `added_tokens`: in order; each is in `vocab` under its id.
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
@@ -139,7 +140,9 @@ class TokenizerSpec:
         resolved = resolve_pattern(pattern, dialect="fancy-regex", unmatched="drop")
         spec = cls("ranks", MappingProxyType(entries), (), resolved, added)
         # Same as the table of `token_to_id`: no special token is a rank, and ranks are unique.
-        vars(spec)["token_to_id"] = MappingProxyType(dict(ranks))
+        table = dict(ranks)
+        table.pop(b"", None)
+        vars(spec)["token_to_id"] = MappingProxyType(table)
         spec.check()
         return spec
 
@@ -176,13 +179,13 @@ class TokenizerSpec:
 
     @cached_property
     def token_to_id(self) -> Mapping[bytes, int]:
-        """bytes -> id of the tokens that encoding can produce from plain text. Added tokens are
-        included only if merges also make them. Of tokens with the same bytes, the smallest id
+        """bytes -> id of the tokens that encoding can produce from plain text: no empty one, and
+        an added one only if merges also make it. Of tokens with the same bytes, the smallest id
         wins.
         """
         long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
         made = {left + right for left, right in self.merges} if long_added else set()
-        left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}
+        left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}.union(self.empty_ids)
         ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
@@ -190,6 +193,16 @@ class TokenizerSpec:
             for id_ in ids:
                 table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
+
+    @cached_property
+    def empty_ids(self) -> tuple[int, ...]:
+        """The ids of empty tokens, ascending."""
+        return tuple(sorted(id_ for id_, token in self.vocab.items() if not token))
+
+    def missing_bytes(self) -> list[int]:
+        """The bytes without a token of their own, ascending; UTF-8 has none of them."""
+        present = set(self.vocab.values())
+        return [byte for byte in range(256) if bytes([byte]) not in present]
 
     @cached_property
     def largest_id(self) -> int:
@@ -331,7 +344,7 @@ def _check_content(content: object) -> None:
 
 def _check_vocab(vocab: Mapping[int, bytes]) -> None:
     values = set(vocab.values()) if set(map(type, vocab.values())) == {bytes} else set()
-    is_sound = set(map(type, vocab)) == {int} and b"" not in values and values
+    is_sound = set(map(type, vocab)) == {int} and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
         _name_first_unsound(vocab)
     missing = [
@@ -348,8 +361,8 @@ def _name_first_unsound(vocab: Mapping[int, bytes]) -> None:
     for id_, token in vocab.items():
         if type(id_) is not int or not 0 <= id_ <= MAX_TOKEN_ID:
             raise InvalidSpecError(f"token id {id_!r:.40} is not an integer in 0..{MAX_TOKEN_ID}")
-        if type(token) is not bytes or not token:
-            raise InvalidSpecError(f"the token of id {id_} must be non-empty bytes")
+        if type(token) is not bytes:
+            raise InvalidSpecError(f"the token of id {id_} must be bytes, not {token!r:.40}")
 
 
 def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...]) -> None:

@@ -104,12 +104,14 @@ def sizes_of(
     Raises:
         Problem: 422 for an id outside the vocabulary.
     """
-    lengths = live.token_lengths  # 0 for ids without a token
+    lengths = live.token_lengths
     is_inside = ids < len(lengths)
     sizes: NDArray[np.uint32] = lengths[np.where(is_inside, ids, 0)] * is_inside
     if not sizes.all():
-        index = first_index + int(np.argmin(sizes != 0))
-        raise _unknown_id(index, len(lengths) - 1, pointer)
+        is_unknown = (sizes == 0) & ~np.isin(ids, live.tokenizer.spec.empty_ids)
+        if is_unknown.any():
+            index = first_index + int(np.argmax(is_unknown))
+            raise _unknown_id(index, len(lengths) - 1, pointer)
     return sizes
 
 

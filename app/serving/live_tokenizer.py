@@ -29,7 +29,8 @@ class LiveTokenizer:
     tokenizer: Tokenizer
     loaded_at: float
     token_lengths: NDArray[np.uint32] = field(repr=False)
-    """Length in bytes of each token by id, 0 for an unused id: shape (largest id + 1,)."""
+    """Length in bytes of each token by id, 0 for an unused id or an empty token: shape
+    (largest id + 1,)."""
 
     identity: dict[str, str] = field(repr=False)
     identity_json: bytes = field(repr=False)

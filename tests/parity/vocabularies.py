@@ -27,6 +27,7 @@ JSON_FILES = {
     "qwen3": "qwen3.tokenizer.json",
 }
 OPEN_FILES = {
+    "whisper": "whisper_hf.tokenizer.json",
     "deepseek_v3": "deepseek_v3.tokenizer.json",
     "gpt_neox": "gpt_neox.tokenizer.json",
     "phi2": "phi2.tokenizer.json",

@@ -260,7 +260,7 @@ def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
         ({**BYTES, 1 << 20: b"x"}, [], [], "not an integer in"),
         ({**BYTES, True: b"x"}, [], [], "no token for 1 of|not an integer"),
         ({**BYTES, 256: "x"}, [], [], "bytes"),
-        ({**BYTES, 256: b""}, [], [], "bytes"),
+        ({**BYTES, 256: b""}, [(b"", b"a")], [], "needs the token b''"),
         ({i: b for i, b in BYTES.items() if i != 7}, [], [], "0x07"),
         (BYTES, [(b"a", b"b")], [], "another vocabulary"),
         ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, [], "twice"),

@@ -314,8 +314,9 @@ class NativeEngine(BaseEngine):
             return self._encoder.decode_list(listed, as_text)
         except _native.UnknownIdError as error:
             index: int = error.args[0]
-        if type(listed[index]) is int:
+        if type(listed[index]) is int and listed[index] not in self._vocab:
             raise UnknownTokenIdError(index, listed[index], self._largest_id)
+        # An object that is no int, or an empty token, which the module takes for a gap.
         return join_tokens(self._vocab, listed)
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -85,7 +85,8 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     """
     spec = tokenizer.spec
     added = {token.id for token in spec.added_tokens}
-    ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added]
+    # An empty token has no text that could give it.
+    ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added and spec.vocab[id_]]
     whole = [id_ for id_ in ids if is_utf8(spec.vocab[id_])]
     given, offsets = tokenizer.encode_batch_to_numpy(
         [spec.vocab[id_].decode() for id_ in whole], allowed_special=()

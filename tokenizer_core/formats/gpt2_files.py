@@ -136,7 +136,7 @@ def parse_vocab_json(data: bytes) -> dict[int, bytes]:
         raise FormatError("the vocabulary must be a JSON object of tokens and their ids")
     vocab: dict[int, bytes] = {}
     for (text, id_), token in zip(table.items(), parse_tokens(table), strict=True):
-        if not token:
+        if token is None:
             raise FormatError(
                 f"the token {text!r:.60} is not in GPT-2's byte alphabet; a vocabulary.json of "
                 f"another kind (WordPiece, SentencePiece) is not byte-level BPE"

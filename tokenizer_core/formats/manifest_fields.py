@@ -53,6 +53,7 @@ def parse_manifest_json(data: bytes) -> dict[str, Any]:
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
     """The manifest fields that define `spec` together with the vocabulary and merges."""
     by_rank = "by rank: merges.pkl holds an empty list"
+    unusual = {"empty_ids": list(spec.empty_ids), "missing_bytes": spec.missing_bytes()}
     return {
         "fingerprint": spec.fingerprint,
         "kind": spec.kind,
@@ -71,6 +72,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "vocab_size": len(spec.vocab),
         "largest_id": spec.largest_id,
         "n_merges": len(spec.merges),
+        **{name: found for name, found in unusual.items() if found},
     }
 
 
@@ -120,6 +122,11 @@ def build_spec(
             f"manifest, vocabulary and merges do not belong together: the fingerprint is "
             f"{spec.fingerprint[:12]}, the manifest says {fingerprint!s:.12}"
         )
+    for name, found in (("empty_ids", spec.empty_ids), ("missing_bytes", spec.missing_bytes())):
+        if fields.get(name, list(found)) != list(found):
+            raise FormatError(
+                f"the manifest's {name} are {fields[name]!r:.60}, the vocabulary's {list(found)}"
+            )
     check_unicode_tables(spec)
     return spec
 

@@ -45,6 +45,9 @@ _PLAIN_LINES: Final = re.compile(
 """Complete lines of complete base64. Decoding them need not be strict, which would take twice as
 long."""
 
+_EMPTY: Final = b"="
+"""How Whisper writes its empty token; tiktoken cannot read a line without a first field."""
+
 _SHORT: Final = 64
 _NO_RANK: Final = MAX_TOKEN_ID + 1
 
@@ -95,10 +98,10 @@ def _parse_line_by_line(data: bytes) -> dict[bytes, int]:
                 f"space and a rank in 0..{MAX_TOKEN_ID}"
             )
         try:
-            token = base64.b64decode(encoded, validate=True)
+            token = b"" if encoded == _EMPTY else base64.b64decode(encoded, validate=True)
         except binascii.Error:
             token = b""
-        if not token:
+        if not token and encoded != _EMPTY:
             raise FormatError(f"line {number} of the .tiktoken file: {encoded!r:.60} is no base64")
         rank = int(digits)
         if token in ranks or rank in seen:
@@ -249,18 +252,19 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
                 f".tiktoken file it would be that alone; save a tokenizer.json instead"
             )
     added = {token.id for token in spec.added_tokens}
+    empty = spec.empty_ids[:1]
     for id_, learned in spec.vocab.items():
-        if ranks.get(learned) != id_ and id_ not in added:
+        if ranks.get(learned) != id_ and id_ not in added and id_ not in empty:
             raise FormatError(
-                f"ids {ranks.get(learned)} and {id_} stand for the same bytes {learned!r:.60}, "
-                f"which a .tiktoken file cannot hold"
+                f"ids {ranks.get(learned, *empty)} and {id_} stand for the same bytes "
+                f"{learned!r:.60}, which a .tiktoken file cannot hold"
             )
     if spec.kind == "merges":
         _check_ranks_reproduce(spec, ranks)
-    lines = (
-        base64.b64encode(token) + b" %d\n" % rank
-        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+    pairs = sorted(
+        (rank, token) for token, rank in [*ranks.items(), *((b"", id_) for id_ in empty)]
     )
+    lines = ((base64.b64encode(token) or _EMPTY) + b" %d\n" % rank for rank, token in pairs)
     return b"".join(lines)
 
 

@@ -199,7 +199,7 @@ def _bytes_of(
                     f"{token!r:.60} in model.vocab, which gives one id two meanings"
                 )
             token = plain
-        if not token:
+        if token is None:
             raise FormatError(
                 f"tokenizer.json: the entry {text!r:.60} of model.vocab is neither in the byte "
                 f"alphabet nor an added token: this is not byte-level BPE"

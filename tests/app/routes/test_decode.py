@@ -4,12 +4,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from app.http.problem import Problem
 from app.rendering import decode as decode_answers
+from app.serving.live_tokenizer import LiveTokenizer
 from tests.app.no_ids import NO_IDS
-from tokenizer_core import Tokenizer
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.registry import ArtifactRef
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028'
 
@@ -31,6 +35,18 @@ def test_skip_special_tokens(client: TestClient, small_tokenizer: Tokenizer) -> 
     kept = client.post("/decode", json={"tokens": ids, "skip_special_tokens": True}).json()
     assert kept["text"] == TEXT.replace("<|a|>", "")
     assert kept["text"] == small_tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def test_an_empty_token_is_known(starter: ArtifactRef, small_tokenizer: Tokenizer) -> None:
+    spec = small_tokenizer.spec
+    empty = spec.largest_id + 1
+    larger = TokenizerSpec.from_merges({**spec.vocab, empty: b""}, spec.merges)
+    live = LiveTokenizer.of(starter, Tokenizer.from_spec(larger))
+    sizes = decode_answers.sizes_of(np.array([empty, 65, empty], dtype=np.uint32), live)
+    assert sizes.tolist() == [0, 1, 0]
+    with pytest.raises(Problem) as caught:
+        decode_answers.sizes_of(np.array([empty, 65, empty + 1], dtype=np.uint32), live, "/tokens")
+    assert caught.value.errors[0][0] == "/tokens/2"
 
 
 @pytest.mark.row(14)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import pickle
 import random
 import weakref
 
@@ -116,8 +117,10 @@ TOKENS = [
 
 @pytest.fixture(scope="module")
 def decoding(create):
-    """An engine with tokens of the lengths at which decoding changes its method; a gap at 300."""
-    vocab = dict(BYTES) | {256 + i: token for i, token in enumerate(TOKENS)} | {301: b"end"}
+    """An engine with tokens of the lengths at which decoding changes its method, an empty one at
+    299, and a gap at 300."""
+    vocab = dict(BYTES) | {256 + i: token for i, token in enumerate(TOKENS)}
+    vocab |= {299: b"", 301: b"end"}
     return create(TokenizerSpec.from_merges(vocab, []))
 
 
@@ -137,6 +140,24 @@ def test_any_ids_decode_to_their_bytes_joined_and_to_text(decoding, form):
             assert text.isascii() or not expected.isascii()
 
 
+@pytest.mark.parametrize("form", [list, np.array])
+def test_an_empty_token_decodes_to_nothing_and_is_never_made(create, decoding, form):
+    for ids in ([299], [299, 97, 299], [256, 299] * 5000 + [97]):
+        expected = b"".join(TOKENS[0] if id_ == 256 else b"a" for id_ in ids if id_ != 299)
+        assert decoding.decode_bytes(form(ids)) == expected
+        assert decoding.decode(form(ids)) == expected.decode()
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    for spec in (
+        TokenizerSpec.from_merges(BYTES | {256: b"", 257: b"ab"}, [(b"a", b"b")]),
+        TokenizerSpec.from_merges(BYTES | {256: b"", 257: b"ab"}, [(b"a", b"b")], ["<|x|>"]),
+        TokenizerSpec.from_ranks(ranks | {b"": 256, b"ab": 257}, pattern="gpt2"),
+    ):
+        assert spec.empty_ids == (256,)
+        assert pickle.loads(pickle.dumps(spec)).token_to_id == spec.token_to_id
+        assert create(spec).encode("abc\n") == [257, 99, 10]
+        assert create(spec).encode("") == []
+
+
 def test_text_that_is_no_utf_8_is_an_error_where_asked(decoding):
     assert decoding.decode([0xE4, 0x61]) == "\ufffda"
     assert decoding.decode([0xE4, 0xB8, 0xAD], "strict") == "中"
@@ -149,7 +170,7 @@ def test_text_that_is_no_utf_8_is_an_error_where_asked(decoding):
 @pytest.mark.parametrize("place", [0, 1, 6, 7, 8, 4095, 4096, 4097])
 @pytest.mark.parametrize("bad", [262 + 1, 300, 302, 1 << 20, (1 << 32) - 1, 1 << 32, 1 << 70, -1])
 def test_the_first_unknown_id_is_named_wherever_it_stands(decoding, place, bad):
-    ids = [97, 256, 261, 301, 258] * 1000
+    ids = [97, 256, 299, 301, 258] * 1000
     ids[place] = ids[place + 3] = bad
     forms = [ids] if bad >= 1 << 63 else [ids, np.array(ids)]
     for form in forms:

@@ -85,6 +85,12 @@ def test_the_second_id_of_the_same_bytes(engine):
     assert [t.id for t in unreachable_tokens(tokenizer) if t.reason == "same_bytes"] == [300]
 
 
+def test_an_empty_token_is_not_expected_in_text(engine):
+    spec = TokenizerSpec.from_merges(BYTES | {256: b"ab", 257: b""}, [(b"a", b"b")])
+    found = unreachable_tokens(Tokenizer.from_spec(spec, engine=engine))
+    assert {t.reason for t in found} == {"bytes"}
+
+
 def test_a_token_that_nfc_changes(engine):
     merges = [(b"\xcc", b"\x81"), (b"e", b"\xcc\x81"), (b"\xc3", b"\xa9")]
     plain = merging(merges, pattern="qwen2", engine=engine)

@@ -153,6 +153,23 @@ def test_a_missing_field_is_refused(key):
         build_spec({k: v for k, v in FIELDS.items() if k != key}, SPEC.vocab, SPEC.merges)
 
 
+def test_missing_bytes_and_empty_tokens_are_declared():
+    vocab = {id_: token for id_, token in SPEC.vocab.items() if token != b"\xc0"}
+    gap = {id_: token for id_, token in vocab.items() if id_ <= 285} | {0xC0: b""}
+    spec = TokenizerSpec.from_merges(gap, SPEC.merges)
+    fields = render_spec_fields(spec)
+    assert (fields["empty_ids"], fields["missing_bytes"]) == ([0xC0], [0xC0])
+    assert build_spec(fields, spec.vocab, spec.merges) == spec
+    assert not {"empty_ids", "missing_bytes"} & FIELDS.keys()
+    for name in ("empty_ids", "missing_bytes"):
+        for wrong in ([], [0xC1], [0xC0, 0xC1], None, {}):
+            with pytest.raises(FormatError, match=f"manifest's {name}"):
+                build_spec({**fields, name: wrong}, spec.vocab, spec.merges)
+        # Manifests of earlier releases do not say it.
+        earlier = {key: value for key, value in fields.items() if key != name}
+        assert build_spec(earlier, spec.vocab, spec.merges) == spec
+
+
 def test_other_unicode_tables_are_refused_with_the_remedy():
     other = dataclasses.replace(SPEC, unicode_tables="regex 2031.1.1")
     with pytest.raises(FormatError, match=r"regex 2031.1.1.*install that release"):

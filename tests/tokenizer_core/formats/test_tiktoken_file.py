@@ -249,6 +249,7 @@ def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
         (b"I*Q= 0", "no base64"),
         (b"==== 0", "no base64"),
         (b" 0", "no base64"),
+        (b"= 0\n= 1", "line 2 .* token b'' a second time"),
         (b"", "empty"),
         (b"\n\n", "empty"),
     ],
@@ -263,6 +264,19 @@ def test_the_size_cap(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(b"IQ== 0")
     with pytest.raises(FormatError, match="larger than 5 bytes"):
         load_tiktoken_ranks(tmp_path / "x")
+
+
+def test_an_empty_token_is_written_as_whisper_does():
+    ranks = {bytes([byte]): byte for byte in range(256)} | {b"": 256, b"ab": 257}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|x|>": 300}, pattern="gpt2")
+    data = render_tiktoken(spec)
+    assert data.endswith(b"= 256\nYWI= 257\n")
+    assert parse_tiktoken_ranks(data) == ranks
+    merges = TokenizerSpec.from_merges({i: t for t, i in ranks.items()}, [(b"a", b"b")])
+    assert render_tiktoken(merges) == data
+    twice = TokenizerSpec.from_merges({**merges.vocab, 400: b""}, [(b"a", b"b")])
+    with pytest.raises(FormatError, match="ids 256 and 400 stand for the same bytes b''"):
+        render_tiktoken(twice)
 
 
 @pytest.mark.shared_data

@@ -104,6 +104,14 @@ def test_ids_with_gaps_are_obeyed_there():
     assert parse(table_of(spec)) == spec
 
 
+def test_an_empty_token_is_there_too():
+    spec = trained_spec(special_tokens=SPECIALS)
+    spec = TokenizerSpec.from_merges({**spec.vocab, 400: b""}, spec.merges, spec.added_tokens)
+    assert_same_ids(spec)
+    assert parse(table_of(spec)) == spec
+    assert in_hugging_face(spec).decode([400, 97, 400]) == "a"
+
+
 @pytest.mark.parametrize("specials", [SPECIALS, [AddedToken("t", 116), AddedToken("the", 258)]])
 def test_special_tokens_that_are_learned_tokens_too(specials):
     assert_same_ids(trained_spec(special_tokens=specials))
