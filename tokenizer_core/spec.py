@@ -55,7 +55,8 @@ class TokenizerSpec:
       pickles); `ranks` merges any two neighbours whose joined bytes have a rank (tiktoken).
     - `vocab`: id -> bytes, added tokens included. A token may be empty (Whisper, id 50256): text
       never gives it, and it decodes to nothing. `merges`: in order; empty for `ranks`.
-    - `added_tokens`: in order; each is in `vocab` under its id.
+    - `added_tokens`: in order; each is in `vocab` under its id. Several may share an id
+      (o200k_harmony, 200018): in a text each gives it, and it decodes to the one in `vocab`.
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
@@ -214,6 +215,10 @@ class TokenizerSpec:
         """content -> id of the added tokens that are special, in order."""
         return {token.content: token.id for token in self.added_tokens if token.special}
 
+    def second_names(self) -> list[str]:
+        """The added tokens whose id decodes to another one, in order."""
+        return [t.content for t in self.added_tokens if self.vocab[t.id] != t.content.encode()]
+
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
         found: list[tuple[int, int]] = []
@@ -304,6 +309,7 @@ def _place_added_tokens(
     if any(isinstance(given, str) for given in listed):
         known = {entries[id_]: id_ for id_ in sorted(entries, reverse=True)}
     placed: list[AddedToken] = []
+    named: set[int] = set()
     n_ids = max(entries, default=-1) + 1
     for given in listed:
         _check_content(given.content if isinstance(given, AddedToken) else given)
@@ -313,12 +319,14 @@ def _place_added_tokens(
             content = given.encode()
             token = AddedToken(given, known.get(content, n_ids))
             known[content] = token.id
-        if entries.setdefault(token.id, token.content.encode()) != token.content.encode():
+        is_its_own = entries.setdefault(token.id, token.content.encode()) == token.content.encode()
+        if not is_its_own and token.id not in named:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} wants id {token.id}, "
                 f"which belongs to {entries[token.id]!r:.60}; give it a free id"
             )
         n_ids = max(n_ids, token.id + 1)
+        named.add(token.id)
         placed.append(token)
     return tuple(placed)
 
@@ -367,19 +375,23 @@ def _name_first_unsound(vocab: Mapping[int, bytes]) -> None:
 
 def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...]) -> None:
     seen: set[str] = set()
-    ids: set[int] = set()
+    special_of: dict[int, bool] = {}
     for token in added:
         _check_content(token.content)
-        if token.content in seen or token.id in ids:
+        if token.content in seen:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} (id {token.id}) is given twice"
             )
-        if vocab.get(token.id) != token.content.encode():
+        if vocab.get(token.id) != token.content.encode() and token.id not in special_of:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} is not in the vocabulary"
             )
+        if special_of.setdefault(token.id, token.special) != token.special:
+            raise InvalidSpecError(
+                f"of the tokens with id {token.id}, {token.content!r:.60} alone is "
+                f"{'special' if token.special else 'not special'}; make both the same"
+            )
         seen.add(token.content)
-        ids.add(token.id)
 
 
 def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:

@@ -112,7 +112,11 @@ def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
         add_bos_token=before is not None,
         add_eos_token=after is not None,
         additional_special_tokens=list(special),
-        added_tokens_decoder={token.id: token.content for token in spec.added_tokens},
+        added_tokens_decoder={
+            token.id: token.content
+            # Of several names for an id, the first is the one it decodes to.
+            for token in reversed(spec.added_tokens)
+        },
         clean_up_tokenization_spaces=False,
         vocab_size=live.tokenizer.vocab_size,
         tokenizer=TokenizerIdentity(**live.identity),
@@ -251,7 +255,7 @@ def _token_strings(live: LiveTokenizer) -> Callable[[int], str]:
     """Return a function that names a token as `convert_ids_to_tokens` does: bytes in GPT-2's
     alphabet, added tokens verbatim."""
     vocab = live.tokenizer.spec.vocab
-    added = {token.id: token.content for token in live.tokenizer.spec.added_tokens}
+    added = {token.id: token.content for token in reversed(live.tokenizer.spec.added_tokens)}
     return lambda id_: added.get(id_) or render_token(vocab[id_])
 
 

@@ -26,6 +26,10 @@ from tokenizer_core.errors import (
     UnknownPatternError,
     UnknownTokenIdError,
 )
+from tokenizer_core.formats import save_pickles_of_spec
+from tokenizer_core.formats.gpt2_files import render_gpt2_files
+from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.spec import AddedToken
 
@@ -252,6 +256,42 @@ def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
     assert [list(part) for part in found] == [list(part) for part in expected]
 
 
+def test_two_names_for_one_id(engine):
+    """As o200k_harmony has for 200018."""
+    names = {"<|end|>": 300, "<|x|>": 299, "<|reserved|>": 300}
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    for spec in (
+        TokenizerSpec.from_ranks(ranks, names, pattern="gpt2"),
+        TokenizerSpec.from_merges(BYTES, [], [AddedToken(*pair) for pair in names.items()]),
+    ):
+        tokenizer = Tokenizer.from_spec(spec, engine=engine)
+        assert spec.second_names() == ["<|reserved|>"]
+        assert tokenizer.encode("<|reserved|>a<|end|><|x|>") == [300, 97, 300, 299]
+        assert tokenizer.encode_to_numpy("<|reserved|>a").tolist() == [300, 97]
+        assert tokenizer.encode_batch(["<|end|>", "<|reserved|>"]) == [[300], [300]]
+        assert tokenizer.encode("<|reserved|>", allowed_special={"<|end|>"})[0] == ord("<")
+        assert tokenizer.decode([300, 97]) == "<|end|>a"
+        assert tokenizer.decode([300, 97], skip_special_tokens=True) == "a"
+        _, offsets = tokenizer.encode_with_offsets("<|reserved|>a")
+        assert offsets.tolist() == [[0, 12], [12, 13]]
+        stream = tokenizer.encode_iterable(["b<|rese", "rved|>", "a<|end", "|>"])
+        assert list(stream) == [98, 300, 97, 300]
+        assert build_spec(render_spec_fields(spec), spec.vocab, spec.merges) == spec
+
+
+def test_a_format_with_one_name_for_an_id_refuses_two(tmp_path):
+    added = [AddedToken("<|end|>", 256), AddedToken("<|reserved|>", 256)]
+    spec = TokenizerSpec.from_merges(BYTES, [], added)
+    for write in (
+        render_tokenizer_json,
+        render_gpt2_files,
+        lambda spec: save_pickles_of_spec(spec, tmp_path / "v", tmp_path / "m"),
+    ):
+        with pytest.raises(FormatError, match=r"'<\|reserved\|>' shares its id"):
+            write(spec)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("vocab", "merges", "specials", "message"),
     [
@@ -272,6 +312,8 @@ def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
         (BYTES, [(b"a",)], [], "pair"),
         (BYTES, ["ab"], [], "pair"),
         (BYTES, [], ["<a>", "<a>"], "twice"),
+        (BYTES, [], [AddedToken("<a>", 97)], "belongs to b'a'"),
+        (BYTES, [], [AddedToken("<a>", 300), AddedToken("<b>", 300, False)], "make both the same"),
     ],
 )
 def test_what_is_no_tokenizer_is_refused(vocab, merges, specials, message):

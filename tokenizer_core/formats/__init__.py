@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.gpt2_files import byte_to_unicode, load_gpt2_files, save_gpt2_files
+from tokenizer_core.formats.gpt2_files import (
+    byte_to_unicode,
+    check_one_name_an_id,
+    load_gpt2_files,
+    save_gpt2_files,
+)
 from tokenizer_core.formats.manifest_fields import (
     FORMAT_NAME,
     MANIFEST_NAME,
@@ -196,6 +201,7 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
             "bare pickles cannot say that text is normalized or that whole pre-tokens are looked "
             "up before merging; publish the tokenizer as an artifact, or save a tokenizer.json"
         )
+    check_one_name_an_id(spec, "a bare pickle")
     learned = spec.token_to_id
     for token in spec.added_tokens:
         if learned.get(token.content.encode(), token.id) != token.id:

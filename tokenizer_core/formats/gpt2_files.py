@@ -232,6 +232,7 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
+    check_one_name_an_id(spec, "vocab.json")
     _check_special_tokens(spec)
     lines = [f"{_VERSION}: 0.2", *(f"{render_token(a)} {render_token(b)}" for a, b in merges)]
     for line in lines[1:]:
@@ -243,6 +244,15 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     # Render in pieces: `dumps` would block every other thread for 0.1 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(table)
     return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
+
+
+def check_one_name_an_id(spec: TokenizerSpec, file: str) -> None:
+    """Refuse two special tokens with one id, of which `file` could hold only one."""
+    for content in spec.second_names():
+        raise FormatError(
+            f"the special token {content!r:.60} shares its id with another, which {file} cannot "
+            f"hold; publish the tokenizer as an artifact, or save a .tiktoken file"
+        )
 
 
 def _check_special_tokens(spec: TokenizerSpec) -> None:

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.gpt2_files import check_id, parse_tokens, render_token
+from tokenizer_core.formats.gpt2_files import (
+    check_id,
+    check_one_name_an_id,
+    parse_tokens,
+    render_token,
+)
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_parts import (
     check_byte_level,
@@ -395,8 +400,8 @@ def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> No
     Ranks are written as their equivalent merges (see `tiktoken_file`) with `ignore_merges`.
 
     Raises:
-        FormatError: a custom split pattern of another dialect, or tokens whose spelling means
-            another token to `tokenizers`.
+        FormatError: a custom split pattern of another dialect, two names for an id, or tokens whose
+            spelling means another token to `tokenizers`.
         OSError: the file cannot be written.
     """
     write_whole_file(path, render_tokenizer_json(spec))
@@ -404,6 +409,7 @@ def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> No
 
 def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
     """Render the `tokenizer.json` as UTF-8; raises as `save_tokenizer_json`."""
+    check_one_name_an_id(spec, "a tokenizer.json")
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_reachable_merges(spec.token_to_id)[0])

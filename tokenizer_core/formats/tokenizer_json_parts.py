@@ -392,7 +392,9 @@ def render_post_processor(spec: TokenizerSpec) -> dict[str, object]:
     if not spec.prefix_ids and not spec.suffix_ids:
         return byte_level
     names = {id_: render_token(spec.vocab[id_]) for id_ in (*spec.prefix_ids, *spec.suffix_ids)}
-    names.update({token.id: token.content for token in spec.added_tokens if token.id in names})
+    names.update(
+        {token.id: token.content for token in reversed(spec.added_tokens) if token.id in names}
+    )
 
     def single(sequence: str, type_id: int) -> list[object]:
         def special(id_: int) -> object:
