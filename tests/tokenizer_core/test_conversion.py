@@ -204,6 +204,14 @@ AROUND = trained_spec(prefix_ids=(356,), suffix_ids=(356,))
 REORDERED = replace(SPEC, merges=SPEC.merges[::-1])
 VERSION = chain_spec("#versions")
 
+EMPTY = TokenizerSpec.from_merges(
+    {**SPEC.vocab, SPEC.largest_id + 1: b""}, SPEC.merges, SPEC.added_tokens
+)
+TWO_NAMES = replace(
+    SPEC,
+    added_tokens=(*SPEC.added_tokens, replace(SPEC.added_tokens[0], content="<|another|>")),
+)
+
 # The rows of the table in docs/formats.md: a tokenizer with the row's feature, and the words that
 # name the feature where a format refuses it.
 ROWS = {
@@ -227,6 +235,8 @@ ROWS = {
     "special tokens that are learned tokens too": (LEARNED, "learned token as well"),
     "special tokens outside visible ASCII": (FOREIGN, "spells otherwise"),
     "special tokens spelt as another id's token": (SHADOWED, "spelt like|same bytes|learned"),
+    "an empty token (Whisper)": (EMPTY, ""),
+    "two special tokens with one id (o200k_harmony)": (TWO_NAMES, "shares its id"),
     "other tokens with two ids": (TWICE, "same bytes"),
     "which added tokens are content (`special: false`)": (CONTENT, ""),
     "ids put around a text (the post-processor)": (AROUND, ""),
