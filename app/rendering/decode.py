@@ -69,8 +69,9 @@ def rows_of(tokens: Any, pointer: str) -> tuple[list[Row], bool]:
     return [(tokens, pointer)], False
 
 
-def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> None:
-    """Check lists of ids before any text is decoded, and reserve the memory for the text.
+def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: int) -> int:
+    """Check lists of ids before any text is decoded, and reserve the memory for the text. Returns
+    its size in bytes.
 
     Raises:
         Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
@@ -86,6 +87,7 @@ def check_decoded_size(rows: list[Row], live: LiveTokenizer, max_decoded_bytes: 
             actual=size,
         )
     reserve_memory(size)
+    return size
 
 
 def _decoded_size(ids: NDArray[np.uint32], live: LiveTokenizer, pointer: str) -> int:

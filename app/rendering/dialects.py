@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from app.access.limits import check_wanted
+from app.access.limits import check_wanted, reserve_memory
 from app.rendering.decode import (
     check_decoded_size,
     render_texts,
@@ -72,7 +72,7 @@ def render_detokenize(
         Problem: 422 for an id outside the vocabulary; 413 for more text than `max_decoded_bytes`.
     """
     rows, is_batch = rows_of(request.tokens, "/tokens")
-    check_decoded_size(rows, live, max_decoded_bytes)
+    size = check_decoded_size(rows, live, max_decoded_bytes)
 
     def render(*, skip: bool) -> list[bytes]:
         return list(render_texts(rows, live, is_batch=is_batch, skip_special_tokens=skip))
@@ -82,6 +82,8 @@ def render_detokenize(
     is_same = request.skip_special_tokens is not None or not any(
         np.isin(ids, special).any() for ids, _ in rows
     )
+    if not is_same:
+        reserve_memory(size)
     text = whole if is_same else render(skip=True)
     chunks = [b'{"prompt":', *whole, b',"content":', *whole, b',"text":', *text, b"}"]
     return Rendered(chunks, sum(len(ids) for ids, _ in rows))

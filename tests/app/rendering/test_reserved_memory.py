@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.rendering import decode as decode_responses
+from app.rendering import dialects as dialect_responses
 from app.rendering import text as text_responses
 from tokenizer_core import TokenizerSpec
 
@@ -18,7 +19,7 @@ ASCII = "abc " * 10_000
 def reserved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of each reservation."""
     reserved: list[int] = []
-    for responses in (decode_responses, text_responses):
+    for responses in (decode_responses, dialect_responses, text_responses):
         monkeypatch.setattr(responses, "reserve_memory", reserved.append)
     return reserved
 
@@ -50,3 +51,15 @@ def test_bytes_that_are_not_utf_8_reserve_their_replacements(
     response = client.post("/decode", json={"tokens": [number] * 40_000})
     assert response.json()["text"] == "\ufffd" * 40_000
     assert 0.95 < sum(reserved) / len(response.content) < 1.05
+
+
+def test_detokenizing_reserves_the_text_without_special_tokens_as_well(
+    client: TestClient, reserved: list[int], small_spec: TokenizerSpec
+) -> None:
+    special = next(iter(small_spec.special_tokens.values()))
+    for ids, n_texts in (([97] * 40_000, 1), ([97] * 40_000 + [special], 2)):
+        reserved.clear()
+        response = client.post("/detokenize", json={"tokens": ids})
+        assert response.json()["text"] == "a" * 40_000
+        # `prompt` and `content` are one text in memory.
+        assert sum(reserved) == pytest.approx(n_texts * 40_000, rel=0.05)
