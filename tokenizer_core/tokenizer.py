@@ -130,6 +130,12 @@ class Tokenizer:
         name)."""
         return cls.from_spec(formats.load_tokenizer_json(path), engine=engine)
 
+    @classmethod
+    def from_tekken(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
+        """Load Mistral's `tekken.json`. `encode` matches its special tokens in a text, as with
+        every vocabulary; `allowed_special="none"` gives the ids of mistral-common."""
+        return cls.from_spec(formats.load_tekken(path), engine=engine)
+
     def save_files(self, vocab_filepath: Path, merges_filepath: Path) -> None:
         """Write the vocabulary and merges as pickles."""
         formats.save_pickles_of_spec(self._spec, vocab_filepath, merges_filepath)

@@ -34,6 +34,7 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
+from tokenizer_core.formats.tekken_file import is_tekken, load_tekken
 from tokenizer_core.formats.tiktoken_file import (
     load_tiktoken_ranks,
     recover_merges,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     StrPath = str | os.PathLike[str]
     SpecialTokens = Mapping[str, int] | Iterable[str] | None
 
-FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json"]
+FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json", "tekken"]
 
 __all__ = [
     "FormatName",
@@ -60,6 +61,7 @@ __all__ = [
     "load_gpt2_files",
     "load_pickles",
     "load_spec",
+    "load_tekken",
     "load_tiktoken_ranks",
     "load_tokenizer_json",
     "load_vocab_and_merges",
@@ -90,6 +92,8 @@ def detect_format(path: StrPath) -> FormatName:
         return "pickle"
     if data.lstrip()[:1] == b"{":
         table = parse_strict_json(data, "the file")
+        if is_tekken(table):
+            return "tekken"
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return "tokenizer_json" if is_json else "gpt2"
@@ -101,7 +105,7 @@ def detect_format(path: StrPath) -> FormatName:
         return "gpt2"
     raise FormatError(
         "the file is none of: a pickled vocabulary or merges, vocab.json, merges.txt, .tiktoken, "
-        "tokenizer.json"
+        "tokenizer.json, tekken.json"
     )
 
 
@@ -220,11 +224,12 @@ def load_spec(
     pattern: str | SplitPattern | None = None,
     special_tokens: SpecialTokens = None,
 ) -> TokenizerSpec:
-    """The spec of one file (`.tiktoken`, `tokenizer.json`) or of two (vocabulary, then merges).
+    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`) or of two (vocabulary,
+    then merges).
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
-    next free ids if the vocabulary lacks them. A `tokenizer.json` contains both, so neither
-    argument may be given for it.
+    next free ids if the vocabulary lacks them. A `tokenizer.json` or `tekken.json` contains both,
+    so neither argument may be given for it.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.
@@ -237,13 +242,13 @@ def load_spec(
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
         wanted = "its merges as a second file" if len(paths) == 1 else "no second file"
         raise FormatError(f"a file of the format {found} needs {wanted}")
-    if found == "tokenizer_json":
+    if found in ("tokenizer_json", "tekken"):
         if pattern is not None or special_tokens:
             raise FormatError(
-                "tokenizer.json says itself how text is split and which tokens are special; leave "
-                "pattern and special tokens out"
+                f"{'tekken' if found == 'tekken' else 'tokenizer'}.json says itself how text is "
+                f"split and which tokens are special; leave pattern and special tokens out"
             )
-        return load_tokenizer_json(paths[0])
+        return (load_tekken if found == "tekken" else load_tokenizer_json)(paths[0])
     if found == "tiktoken":
         if pattern is None:
             raise FormatError("a .tiktoken file does not say how text is split; give the pattern")
