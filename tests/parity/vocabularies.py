@@ -31,6 +31,7 @@ OPEN_FILES = {
     "deepseek_v3": "deepseek_v3.tokenizer.json",
     "gpt_neox": "gpt_neox.tokenizer.json",
     "phi2": "phi2.tokenizer.json",
+    "tekken": "tekken_240911.json",
 }
 """Of `vocab_open`; held against the library itself, without committed digests."""
 NAMES = [*RANK_FILES, *JSON_FILES]
@@ -66,6 +67,8 @@ def load_ours(data: Path, name: str, engine: str) -> Tokenizer:
         return Tokenizer.from_tiktoken(
             path, pattern=name, special_tokens=SPECIALS[name], engine=engine
         )
+    if name == "tekken":
+        return Tokenizer.from_tekken(path, engine=engine)
     return Tokenizer.from_tokenizer_json(path, engine=engine)
 
 

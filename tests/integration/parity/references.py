@@ -1,5 +1,7 @@
 """The public vocabularies twice: on our engines, and in the library each was made for."""
 
+import base64
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,14 @@ from tokenizer_core import Tokenizer
 _CUT = regex.compile(r"(?<=\S\n)(?=\p{L})")
 _PART_CHARS = 1 << 17
 _PARTS_AT_ONCE = 32
+
+
+TEKKEN_SPECIALS = (
+    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] "
+    "[/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] "
+    "[SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]"
+).split()
+"""The special tokens of Mistral's files without a list of their own, by id."""
 
 
 @dataclass
@@ -81,15 +91,38 @@ def published_pattern(name: str) -> str:
     return "|".join(parts)
 
 
+def tekken_in_tiktoken(path: Path) -> tiktoken.Encoding:
+    """A `tekken.json` as mistral-common gives it to tiktoken, with its ids and special tokens."""
+    table = json.loads(path.read_bytes())
+    config = table["config"]
+    n_special = config["default_num_special_tokens"]
+    ranks = {
+        base64.b64decode(entry["token_bytes"]): n_special + entry["rank"]
+        for entry in table["vocab"]
+        if n_special + entry["rank"] < config["default_vocab_size"]
+    }
+    assert "special_tokens" not in table  # the file is of version v3
+    contents = [*TEKKEN_SPECIALS, *(f"<SPECIAL_{n}>" for n in range(20, n_special))]
+    return tiktoken.Encoding(
+        path.stem,
+        pat_str=config["pattern"],
+        mergeable_ranks=ranks,
+        special_tokens={content: id_ for id_, content in enumerate(contents)},
+    )
+
+
 def load_pair(data: Path, name: str, engine: str) -> Pair:
     ours, path = load_ours(data, name, engine), vocabulary_file(data, name)
-    if name in RANK_FILES:
-        theirs = tiktoken.Encoding(
-            name,
-            pat_str=published_pattern(name),
-            mergeable_ranks=load_tiktoken_bpe(str(path)),
-            special_tokens=SPECIALS[name],
-        )
+    if name in RANK_FILES or name == "tekken":
+        if name == "tekken":
+            theirs = tekken_in_tiktoken(path)
+        else:
+            theirs = tiktoken.Encoding(
+                name,
+                pat_str=published_pattern(name),
+                mergeable_ranks=load_tiktoken_bpe(str(path)),
+                special_tokens=SPECIALS[name],
+            )
         return Pair(
             name,
             ours,
