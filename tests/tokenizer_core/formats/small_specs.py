@@ -1,8 +1,10 @@
 """Small tokenizers for tests: trained ones, and rank tables that no trainer would produce."""
 
+import base64
 import itertools
 import random
 from collections import Counter
+from typing import Any
 
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
@@ -82,3 +84,35 @@ def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict
 def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str]:
     rng = random.Random(seed)
     return ["".join(rng.choices(alphabet, k=rng.randint(0, 60))) for _ in range(n_texts)]
+
+
+def small_tekken(
+    special_tokens: list[str] | None,
+    *,
+    n_special: int,
+    version: str = "v3",
+    seed: int = 0,
+    n_cut: int = 0,
+) -> dict[str, Any]:
+    """The table of a `tekken.json` with 316 ranks, of which the last `n_cut` do not count."""
+    # mistral-common needs the 256 bytes first.
+    tokens = sorted(wild_ranks(seed), key=lambda token: (len(token) > 1, len(token) % 3, token))
+    table: dict[str, Any] = {
+        "config": {
+            "pattern": r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+(?!\S)|\s+",
+            "num_vocab_tokens": 150000,
+            "default_vocab_size": len(tokens) - n_cut + n_special,
+            "default_num_special_tokens": n_special,
+            "version": version,
+        },
+        "vocab": [
+            {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+            for rank, token in enumerate(tokens)
+        ],
+    }
+    if special_tokens is not None:
+        table["special_tokens"] = [
+            {"rank": rank, "token_str": content, "is_control": rank != 3}
+            for rank, content in enumerate(special_tokens)
+        ]
+    return table
