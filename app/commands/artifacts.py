@@ -95,8 +95,8 @@ def _add_import(subcommands: Any) -> None:
         "import",
         description=(
             "Read a vocabulary file and publish it as an artifact. The format is seen from the\n"
-            "content: .tiktoken, tokenizer.json, GPT-2's vocab.json with merges.txt, or pickles\n"
-            "of a vocabulary and its merges."
+            "content: .tiktoken, tokenizer.json, Mistral's tekken.json, GPT-2's vocab.json with\n"
+            "merges.txt, or pickles of a vocabulary and its merges."
         ),
         epilog=(
             "A .tiktoken file says neither how text is split nor which tokens are special, so\n"
@@ -104,6 +104,7 @@ def _add_import(subcommands: Any) -> None:
             "expression is read as its library reads it: for a .tiktoken file as tiktoken.\n\n"
             "examples:\n"
             "  tokenizer import tokenizer.json --name llama3\n"
+            "  tokenizer import tekken.json --name mistral\n"
             "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
             "  tokenizer import cl100k_base.tiktoken --name cl100k --pattern cl100k \\\n"
             + " \\\n".join(special_options("cl100k", indent=6))

@@ -22,7 +22,7 @@ from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
 TOKENIZER_HELP: Final = (
-    "a published NAME[@VERSION], or a file: tokenizer.json, VOCAB,MERGES, or "
+    "a published NAME[@VERSION], or a file: tokenizer.json, tekken.json, VOCAB,MERGES, or "
     "FILE.tiktoken:PATTERN; LABEL= before it names it in the output"
 )
 
@@ -152,8 +152,10 @@ def _load(arguments: argparse.Namespace, what: str) -> tuple[Tokenizer, str]:
     try:
         spec = load_spec(files, pattern=pattern)
     except FormatError as error:
-        hint = "" if pattern else f" (the pattern follows a colon: {what}:cl100k)"
-        raise CommandError(f"{what}: {error}{hint if 'pattern' in str(error) else ''}") from error
+        hint = f" (the pattern follows a colon: {what}:cl100k)"
+        raise CommandError(
+            f"{what}: {error}{hint if 'give the pattern' in str(error) else ''}"
+        ) from error
     return Tokenizer.from_spec(spec), _SUFFIXES.sub("", files[0].name) or files[0].name
 
 

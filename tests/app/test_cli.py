@@ -17,6 +17,7 @@ from app import cli as cli_module
 from app.cli import _COMMANDS, build_whole_parser, main
 from app.commands.command_line import parse_special_token
 from tests.app.run_cli import Cli
+from tests.tokenizer_core.formats.small_specs import small_tekken
 from tokenizer_core.engines import native
 
 
@@ -192,6 +193,26 @@ def test_an_expression_for_a_rank_file_is_read_as_tiktoken_reads_it(cli: Cli) ->
     assert "text without a match is dropped" in shown
     error = cli.fail("import", "x.tiktoken", "--name=y", "--pattern", r"(a)\1", *options, code=1)
     assert "cannot be translated exactly from fancy-regex: the escape" in error
+
+
+def test_a_tekken_file_needs_no_option(cli: Cli) -> None:
+    table = small_tekken(["<unk>", "<s>"], n_special=3)
+    (cli.folder / "tekken.json").write_text(json.dumps(table))
+    cli.run("import", "tekken.json", "--name=mistral", "--promote")
+    text = "<s>1<SPECIAL_2>"
+    want = f"1 {3 + ord('1')} 2\n".encode()
+    assert cli.run("encode", text)[0] == want
+    assert cli.run("encode", text, "--files", "tekken.json")[0] == want
+    assert "<unk> = 0, <s> = 1, <SPECIAL_2> = 2" in cli.run("inspect", "mistral")[0].decode()
+    for option in ("--pattern=gpt2", "--special=<s>=1"):
+        error = cli.fail("import", "tekken.json", "--name=m", option, code=1)
+        assert "tekken.json says itself how text is split" in error
+    table["config"]["pattern"] = "gpt2"
+    (cli.folder / "bad.json").write_text(json.dumps(table))
+    (cli.folder / "news.txt").write_text("low lower")
+    error = cli.fail("compare", "bad.json", "tekken.json", "--corpus", "news.txt", code=1)
+    assert "config.pattern is 'gpt2'" in error
+    assert "follows a colon" not in error  # the file has a pattern, and it is wrong
 
 
 def test_import_of_what_was_exported(trained: Cli) -> None:

@@ -9,6 +9,29 @@ import numpy as np
 from tests.adversarial import adversarial_texts, class_borders_in_context
 from tokenizer_core import Tokenizer
 
+TEKKEN_SPECIALS = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+    "[TOOL_CALLS]",
+    "[IMG]",
+    "<pad>",
+    "[IMG_BREAK]",
+    "[IMG_END]",
+    "[PREFIX]",
+    "[MIDDLE]",
+    "[SUFFIX]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]",
+]
+"""Of files up to version v7 of the format, by id."""
 SPECIALS = {
     "gpt2": {"<|endoftext|>": 50256},
     "cl100k": {
@@ -19,6 +42,8 @@ SPECIALS = {
         "<|endofprompt|>": 100276,
     },
     "o200k": {"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+    "tekken": {content: id_ for id_, content in enumerate(TEKKEN_SPECIALS)}
+    | {f"<SPECIAL_{id_}>": id_ for id_ in range(20, 1000)},
 }
 RANK_FILES = {"gpt2": "r50k_base", "cl100k": "cl100k_base", "o200k": "o200k_base"}
 JSON_FILES = {

@@ -25,14 +25,6 @@ _PART_CHARS = 1 << 17
 _PARTS_AT_ONCE = 32
 
 
-TEKKEN_SPECIALS = (
-    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] "
-    "[/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] "
-    "[SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]"
-).split()
-"""The special tokens of Mistral's files without a list of their own, by id."""
-
-
 @dataclass
 class Pair:
     """One vocabulary: `ours`, and the reference's `encode` with all special tokens recognised."""
@@ -101,13 +93,11 @@ def tekken_in_tiktoken(path: Path) -> tiktoken.Encoding:
         for entry in table["vocab"]
         if n_special + entry["rank"] < config["default_vocab_size"]
     }
-    assert "special_tokens" not in table  # the file is of version v3
-    contents = [*TEKKEN_SPECIALS, *(f"<SPECIAL_{n}>" for n in range(20, n_special))]
     return tiktoken.Encoding(
         path.stem,
         pat_str=config["pattern"],
         mergeable_ranks=ranks,
-        special_tokens={content: id_ for id_, content in enumerate(contents)},
+        special_tokens=SPECIALS["tekken"],
     )
 
 

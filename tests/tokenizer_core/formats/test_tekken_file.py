@@ -7,6 +7,7 @@ import pytest
 import tiktoken
 
 from tests.adversarial import adversarial_texts
+from tests.parity.vocabularies import SPECIALS, TEKKEN_SPECIALS
 from tests.tokenizer_core.formats.small_specs import small_tekken, wild_texts
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
@@ -22,28 +23,6 @@ from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
 
 LISTED = ["<unk>", "<s>", "</s>", "[THINK]"]
-FIXED = [
-    "<unk>",
-    "<s>",
-    "</s>",
-    "[INST]",
-    "[/INST]",
-    "[AVAILABLE_TOOLS]",
-    "[/AVAILABLE_TOOLS]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-    "[TOOL_CALLS]",
-    "[IMG]",
-    "<pad>",
-    "[IMG_BREAK]",
-    "[IMG_END]",
-    "[PREFIX]",
-    "[MIDDLE]",
-    "[SUFFIX]",
-    "[SYSTEM_PROMPT]",
-    "[/SYSTEM_PROMPT]",
-    "[TOOL_CONTENT]",
-]
 
 
 def parse(table: object) -> TokenizerSpec:
@@ -98,7 +77,7 @@ def test_special_tokens_in_a_text_are_matched_unless_they_are_not_allowed(engine
 def test_old_versions_without_a_list_have_twenty_fixed_tokens(version):
     for absent in ({}, {"special_tokens": None}):
         spec = parse(small_tekken(None, n_special=22, version=version) | absent)
-        contents = [*FIXED, "<SPECIAL_20>", "<SPECIAL_21>"]
+        contents = [*TEKKEN_SPECIALS, "<SPECIAL_20>", "<SPECIAL_21>"]
         assert spec.special_tokens == {content: id_ for id_, content in enumerate(contents)}
         assert all(token.special for token in spec.added_tokens)
 
@@ -227,7 +206,7 @@ def test_gaps_and_missing_bytes_are_refused():
         parse(no_byte)
 
 
-SPECIALS = [
+BAD_SPECIALS = [
     ({}, "special_tokens is {}; it must be a list"),
     ("<s>", "special_tokens is '<s>'; it must be a list"),
     (["<s>"], r"special_tokens\[0\] is '<s>'; it must be an object"),
@@ -244,7 +223,7 @@ SPECIALS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "message"), SPECIALS)
+@pytest.mark.parametrize(("value", "message"), BAD_SPECIALS)
 def test_special_tokens_that_are_wrong_are_refused(value, message):
     with pytest.raises(FormatError, match=message):
         parse(small_tekken(None, n_special=7) | {"special_tokens": value})
@@ -293,7 +272,7 @@ def test_the_file_is_detected_and_read_like_every_format(path, engine):
 
 def test_the_file_is_complete(path):
     for given in ({"pattern": "gpt2"}, {"special_tokens": ["<s>"]}, {"special_tokens": {"<s>": 1}}):
-        with pytest.raises(FormatError, match="tekken.json says itself how text is split"):
+        with pytest.raises(FormatError, match=r"tekken\.json says itself how text is split"):
             load_spec([path], **given)
     with pytest.raises(FormatError, match="tekken needs no second file"):
         load_spec([path, path])
@@ -326,8 +305,7 @@ def test_the_public_file(shared_data, tmp_path):
     spec = load_tekken(path)
     assert (len(spec.vocab), spec.largest_id, len(spec.added_tokens)) == (131072, 131071, 1000)
     assert (spec.prefix_ids, spec.suffix_ids, spec.normalizer) == ((), (), "none")
-    contents = [*FIXED, *(f"<SPECIAL_{n}>" for n in range(20, 1000))]
-    assert spec.special_tokens == {content: id_ for id_, content in enumerate(contents)}
+    assert spec.special_tokens == SPECIALS["tekken"]
     store = ArtifactStore(tmp_path)
     assert store.open(store.publish(spec, name="tekken")) == spec
     ours, theirs = Tokenizer.from_spec(spec), in_tiktoken(json.loads(path.read_bytes()))
