@@ -44,6 +44,7 @@ from tokenizer_core.formats.gpt2_files import (
 )
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
+from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry import ArtifactRef, ArtifactStore, FileRecord, Manifest
@@ -57,6 +58,13 @@ BYTE_ENTRIES = json.dumps(
     separators=(",", ":"),
 )[1:-1].encode()
 BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in BYTES.items())
+BYTE_RANKS = json.dumps(
+    [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+        for rank, token in BYTES.items()
+    ],
+    separators=(",", ":"),
+)[1:-1].encode()
 NEXT_FILE = b"\x01"
 """Separates the two files of an input that holds two; neither can contain it."""
 
@@ -110,6 +118,19 @@ def tokenizer_json(data: bytes) -> None:
     written = render_tokenizer_json(spec)
     with taken():
         assert parse_tokenizer_json(written) == spec
+
+
+def tekken(data: bytes) -> None:
+    """An accepted tokenizer has every id, each for the bytes that a plain reader finds."""
+    data = data.replace(b"\0", BYTE_RANKS)
+    spec = parse_tekken(data)
+    table = json.loads(data)
+    n_special = table["config"]["default_num_special_tokens"]
+    entries = table["vocab"][: table["config"]["default_vocab_size"] - n_special]
+    learned = {n_special + e["rank"]: base64.b64decode(e["token_bytes"]) for e in entries}
+    special = {id_: content.encode() for content, id_ in spec.special_tokens.items()}
+    assert sorted(special) == list(range(n_special))
+    assert spec.vocab == special | learned
 
 
 def manifest(data: bytes) -> None:

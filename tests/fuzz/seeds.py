@@ -5,6 +5,7 @@ Code generates them, so that they follow the formats; `found/TARGET/` has earlie
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import pickle
@@ -67,6 +68,7 @@ def _of_files() -> dict[str, list[bytes]]:
         "gpt2_files": [_short(vocab_json) + NEXT_FILE + merges_txt],
         "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
         "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
+        "tekken": [_tekken("v3", 22, []), _tekken("v13", 3, ["<unk>", "<s>"])],
         "manifest": [manifest],
         "active_pointer": [pointer],
         "artifact_folder": [
@@ -87,6 +89,30 @@ def _short(table: bytes) -> bytes:
     """Without white space, and with a NUL for the entries of the 256 bytes."""
     packed = json.dumps(json.loads(table), ensure_ascii=False, separators=(",", ":")).encode()
     return packed.replace(BYTE_ENTRIES, b"\0")
+
+
+def _tekken(version: str, n_special: int, listed: list[str]) -> bytes:
+    tokens = [base64.b64encode(left + right).decode() for left, right in MERGES]
+    config = {
+        "pattern": r"\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+",
+        "default_vocab_size": n_special + 259,
+        "default_num_special_tokens": n_special,
+        "version": version,
+    }
+    table: dict[str, object] = {
+        "config": config,
+        "vocab": [
+            {"rank": 256 + index, "token_bytes": token, "token_str": None}
+            for index, token in enumerate(tokens)
+        ],
+    }
+    if listed:
+        table["special_tokens"] = [
+            {"rank": rank, "token_str": content, "is_control": True}
+            for rank, content in enumerate(listed)
+        ]
+    packed = json.dumps(table, separators=(",", ":")).encode()
+    return packed.replace(b'"vocab":[', b'"vocab":[\0,')
 
 
 def _of_bodies() -> dict[str, list[bytes]]:

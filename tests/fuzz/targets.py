@@ -34,6 +34,7 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.gpt2_files: _FILE,
     file_targets.tiktoken: _FILE,
     file_targets.tokenizer_json: _FILE,
+    file_targets.tekken: _FILE,
     file_targets.manifest: _FILE,
     file_targets.active_pointer: (ArtifactCorruptError, FormatError),
     file_targets.artifact_folder: (ArtifactCorruptError, ArtifactNotFoundError),

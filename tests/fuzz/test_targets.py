@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import body_targets, file_targets, request_targets
 from tests.fuzz.seeds import FOUND, found, seeds
+from tests.fuzz.small_tokenizer import small_spec
 from tests.fuzz.targets import NAMES, try_target
 from tests.profiles import examples
 
@@ -67,6 +68,7 @@ READERS = {
     "gpt2_files": (file_targets, "parse_merges_txt"),
     "tiktoken": (file_targets.tiktoken_file, "_parse_line_by_line"),
     "tokenizer_json": (file_targets, "parse_tokenizer_json"),
+    "tekken": (file_targets, "parse_tekken"),
     "manifest": (file_targets, "parse_manifest_json"),
     "active_pointer": (file_targets.ActivePointer, "from_json"),
     "artifact_folder": (file_targets.Manifest, "from_json"),
@@ -99,6 +101,7 @@ LIES: dict[str, tuple[object, str, Any]] = {
     "plain_pickle": (file_targets, "render_pickle", lambda value: b"\x80\x04}."),
     "gpt2_files": (file_targets, "render_gpt2_files", lambda spec: (b"{}", b"")),
     "tiktoken": (file_targets.tiktoken_file, "_parse_line_by_line", lambda data: {b"a": 0}),
+    "tekken": (file_targets, "parse_tekken", lambda data: small_spec()),
     "corpus_file": (file_targets, "decode_blocks", lambda blocks, name: ["<|e|>"] * len([*blocks])),
     "corpus_address": (file_targets, "check_allowed", lambda path, roots: None),
     "request_json": (body_targets.json, "loads", lambda text: None),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; published files have about 20 MB."""
 
+MAX_SPECIAL_TOKENS: Final = 1 << 16
+"""Published files have 1,000. A file of 20 kB could ask for a million, which take a gigabyte."""
+
 _VERSIONS: Final = ("v1", "v2", "v3", "v7", "v11", "v13", "v15")
 _VERSIONS_WITH_FIXED_TOKENS: Final = ("v1", "v2", "v3", "v7")
 _FIXED_TOKENS: Final = (
@@ -86,8 +89,8 @@ def parse_tekken(data: bytes) -> TokenizerSpec:
             f"tekken.json: config.version is {version!r:.40}; only {', '.join(_VERSIONS)} can be "
             f"read exactly. Take a file of such a version, or a newer release of this library"
         )
-    n_special = _check_count(config, "default_num_special_tokens")
-    n_ranks = _check_count(config, "default_vocab_size") - n_special
+    n_special = _check_count(config, "default_num_special_tokens", MAX_SPECIAL_TOKENS)
+    n_ranks = _check_count(config, "default_vocab_size", MAX_TOKEN_ID + 1) - n_special
     if not _N_BYTES <= n_ranks <= len(vocab):
         raise FormatError(
             f"tekken.json: config.default_vocab_size less config.default_num_special_tokens is "
@@ -110,13 +113,12 @@ def is_tekken(table: object) -> bool:
     )
 
 
-def _check_count(config: dict[str, object], field: str) -> int:
+def _check_count(config: dict[str, object], field: str, largest: int) -> int:
     value = config.get(field)
     # bool is a subclass of int.
-    if type(value) is not int or not 0 <= value <= MAX_TOKEN_ID + 1:
+    if type(value) is not int or not 0 <= value <= largest:
         raise FormatError(
-            f"tekken.json: config.{field} is {value!r:.40}; it must be an integer in "
-            f"0..{MAX_TOKEN_ID + 1}"
+            f"tekken.json: config.{field} is {value!r:.40}; it must be an integer in 0..{largest}"
         )
     return value
 

@@ -98,6 +98,13 @@ def test_no_special_tokens_at_all():
     assert spec.vocab[65] == b"A"
 
 
+def test_many_special_tokens():
+    spec = parse(small_tekken(LISTED, n_special=65_536))
+    assert len(spec.added_tokens) == 65_536
+    assert spec.vocab[65_535] == b"<SPECIAL_65535>"
+    assert spec.vocab[65_536 + 65] == b"A"
+
+
 def test_only_the_first_ranks_count():
     table = small_tekken(LISTED, n_special=7, n_cut=3)
     n_ranks = len(table["vocab"]) - 3
@@ -133,11 +140,12 @@ CONFIG = [
     ({"default_num_special_tokens": True}, "default_num_special_tokens is True"),
     ({"default_num_special_tokens": 7.0}, r"default_num_special_tokens is 7\.0"),
     ({"default_num_special_tokens": None}, "default_num_special_tokens is None"),
-    ({"default_num_special_tokens": 10**9}, "default_num_special_tokens is 1000000000"),
+    ({"default_num_special_tokens": 65_537}, r"special_tokens is 65537; .* integer in 0\.\.65536"),
     ({"default_vocab_size": "300"}, "default_vocab_size is '300'"),
     ({"default_vocab_size": True}, "default_vocab_size is True"),
     ({"default_vocab_size": MAX_TOKEN_ID + 2}, "default_vocab_size is 1048577"),
     ({"default_vocab_size": 262}, "is 255, the number of ranks; it must be between 256 and"),
+    ({"default_vocab_size": 324}, "is 317, .* and the number of entries of vocab, 316"),
     ({"default_vocab_size": 400}, "is 393, the number of ranks; it must be between 256 and"),
     # Four tokens are listed.
     ({"default_num_special_tokens": 3, "default_vocab_size": 260}, "are 4 special tokens, more "),
