@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from app.jobs.database import JobDatabase, Run
+from app.jobs.database import JobDatabase, Run, check_types
 from app.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
 from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
 from app.serving.workers import ProcessIdentity, this_host
@@ -55,6 +55,9 @@ _DAMAGED_ERROR: Final = {
 _LATEST: Final = 1e11
 """Later moments, in Unix seconds, have no date."""
 
+_MOST: Final = 2**31 - 2
+"""Most attempts, deaths and takeovers: PostgreSQL can still add one."""
+
 _NAMES: Final = {"train": "name", "encode": "token_files_id"}
 _RESULTS: Final[Mapping[str, Mapping[str, type]]] = {
     "train": {"name": str, "version": str, "digest": str},
@@ -66,6 +69,9 @@ _RESULTS: Final[Mapping[str, Mapping[str, type]]] = {
 @dataclass(frozen=True, slots=True)
 class Job:
     """One row of the table. Times are Unix seconds by the clock of the database."""
+
+    sequence: int
+    """Its position in the queue. It addresses the row even if the id is damaged."""
 
     id: str
     kind: Kind
@@ -104,23 +110,25 @@ class Job:
             ('a', 'failed', 'job_damaged')
         """
         try:
+            check_types(row)
             job = cls._of_sound_row(row)
             job._check()
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return cls._of_damaged_row(row)
         return job
 
     @classmethod
     def _of_sound_row(cls, row: Mapping[str, Any]) -> Job:
         return cls(
+            sequence=row["sequence"],
             id=row["id"],
-            kind=row["kind"] or "train",  # None: written by an earlier release
+            kind="train" if row["kind"] is None else row["kind"],  # None: of an earlier release
             request=json.loads(row["request"]),
             state=row["state"],
             phase=row["phase"],
             progress=row["progress"],
             counters=json.loads(row["counters"]),
-            cancel_requested=bool(row["cancel_requested"]),
+            cancel_requested={0: False, 1: True}[row["cancel_requested"]],
             attempt=row["attempt"],
             deaths=row["deaths"] or 0,
             takeovers=row["takeovers"] or 0,
@@ -141,17 +149,24 @@ class Job:
         Raises:
             ValueError, TypeError, KeyError, AttributeError: a value cannot be one of a job.
         """
-        shown = [self.id, self.phase, self.request.get(_NAMES[self.kind], "")]
-        moments = [self.created_at, self.started_at or 0.0, self.finished_at or 0.0]
-        numbers = [self.attempt, self.deaths, self.takeovers, *self.counters.values()]
+        shown = [self.phase, self.request.get(_NAMES[self.kind], ""), *self.counters]
+        moments = (self.created_at, self.started_at, self.finished_at, self.lease_ends_at)
         if self.error is not None:
             shown += [self.error["code"], self.error["detail"]]
         fields = {} if self.result is None else _RESULTS[self.kind]
+        shown += [(self.result or {})[name] for name, kind in fields.items() if kind is str]
+        tokenizer = self.request.get("tokenizer") if self.kind == "encode" else None
+        if tokenizer is not None:
+            shown += [tokenizer[part] for part in ("name", "version", "digest")]
+        has_lease = self.owner_host is None or self.lease_ends_at is not None
         is_sound = (
             self.state in get_args(State)
             and 0 <= self.progress <= 1
-            and all(abs(moment) < _LATEST for moment in moments)
-            and all(isinstance(number, int) for number in numbers)
+            and (has_lease or self.state != "running")
+            and all(abs(moment or 0) < _LATEST for moment in moments)
+            and all(0 <= n <= _MOST for n in (self.attempt, self.deaths, self.takeovers))
+            and all(isinstance(number, int) for number in self.counters.values())
+            and isinstance(self.request.get("corpus_ids"), list | None)
             and all(isinstance((self.result or {})[name], kind) for name, kind in fields.items())
         )
         "".join(shown).encode()  # strings, without a lone surrogate
@@ -160,9 +175,11 @@ class Job:
 
     @classmethod
     def _of_damaged_row(cls, row: Mapping[str, Any]) -> Job:
-        attempt = row["attempt"]
+        job_id, attempt = row["id"], row["attempt"]
+        is_shown = isinstance(job_id, str) and job_id.isprintable()  # has no lone surrogate
         return cls(
-            id=str(row["id"]),
+            sequence=row["sequence"],
+            id=job_id if is_shown else f"row-{row['sequence']}",
             kind=row["kind"] if row["kind"] in get_args(Kind) else "train",
             request=dict.fromkeys(_NAMES.values(), ""),
             state="failed",
@@ -321,8 +338,9 @@ class JobStore:
     def claim_next(self, owner: ProcessIdentity) -> Job | None:
         """Claim the oldest queued job for `owner`; None if the queue is empty or a job runs.
 
-        One transaction decides. So one child at a time runs on a host (with SQLite: on all hosts),
-        and only one process of all hosts claims a job.
+        Fails damaged jobs before it, so that they do not block the queue. One transaction decides.
+        So one child at a time runs on a host (with SQLite: on all hosts), and only one process of
+        all hosts claims a job.
         """
         with self.database.read() as run:
             # Read first, without a write lock: every server process asks twice a second.
@@ -338,19 +356,24 @@ class JobStore:
                 (self._folder, self.host),
             ):
                 return None
-            rows = run(
-                "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
-                " attempt = attempt + 1, owner = ?, owner_host = ?,"
-                " lease_ends_at = unix_now() + ?, child = NULL, started_at = unix_now()"
-                " WHERE sequence = (SELECT sequence FROM jobs WHERE state = 'queued'"
-                " AND COALESCE(folder, '') = ? ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED)"
-                " RETURNING *",
-                (owner.to_json(), this_host(), self.lease_seconds, self._folder),
-            )
-            job = Job.of_row(rows[0]) if rows else None
-            if job is None or not job.is_damaged:
-                return job
-            _fail_damaged(run, job)
+            while rows := run(
+                "SELECT * FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ?"
+                " ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED",
+                (self._folder,),
+            ):
+                # Check before the update: it would overwrite damaged values, the fence among them.
+                job = Job.of_row(rows[0])
+                if job.is_damaged:
+                    _fail_damaged(run, job)
+                    continue
+                rows = run(
+                    "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
+                    " attempt = attempt + 1, owner = ?, owner_host = ?,"
+                    " lease_ends_at = unix_now() + ?, child = NULL, started_at = unix_now()"
+                    " WHERE sequence = ? RETURNING *",
+                    (owner.to_json(), this_host(), self.lease_seconds, job.sequence),
+                )
+                return Job.of_row(rows[0])
         return None
 
     def take_over(self, job: Job, owner: ProcessIdentity, *, if_lease_ended: bool) -> Job | None:
@@ -479,7 +502,7 @@ class JobStore:
     def forget_old(self, *, kept: int = JOBS_KEPT) -> list[str]:
         """Delete finished jobs of this folder that are not among the newest `kept` of all jobs.
 
-        Returns their ids.
+        Returns their ids; those of damaged rows may have any form.
         """
         with self.database.transaction() as run:
             rows = run(
@@ -487,7 +510,7 @@ class JobStore:
                 " (SELECT MAX(sequence) FROM jobs) - ? AND COALESCE(folder, '') = ? RETURNING id",
                 (kept, self._folder),
             )
-        return [row["id"] for row in rows]
+        return [row["id"] for row in rows if isinstance(row["id"], str)]
 
     def fail_damaged(self, job: Job) -> None:
         """Fail an unfinished job whose row cannot be read, so that it does not block the queue."""
@@ -528,10 +551,14 @@ def folder_id(artifacts_dir: Path) -> str:
 def _fail_damaged(run: Run, job: Job) -> None:
     run(
         "UPDATE jobs SET state = 'failed', phase = 'failed', error = ?, finished_at = unix_now()"
-        " WHERE id = ?",
-        (json.dumps(job.error), job.id),
+        " WHERE sequence = ?",
+        (json.dumps(_DAMAGED_ERROR), job.sequence),
     )
-    log.error("job %s: its row in the job database is damaged; the job failed", job.id)
+    log.error(
+        "job %r: its row in the job database (sequence %s) is damaged; the job failed",
+        job.id,
+        job.sequence,
+    )
 
 
 def _count_unfinished(run: Run, folder: str) -> int:
@@ -557,6 +584,7 @@ def _select_by_key(run: Run, idempotency_key: str | None, request_digest: str) -
     rows = run("SELECT * FROM jobs WHERE idempotency_key = ?", (idempotency_key,))
     if not rows:
         return None
+    job = Job.of_row(rows[0])
     if rows[0]["request_digest"] != request_digest:
-        raise IdempotencyConflictError(rows[0]["id"])
-    return Job.of_row(rows[0])
+        raise IdempotencyConflictError(job.id)
+    return job

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from app.jobs.attempt import Attempt, Outcome
 from app.jobs.database import JobDatabaseError
-from app.jobs.folder import JobFolder
+from app.jobs.folder import JobFolder, is_job_id
 from app.jobs.kinds import KINDS, clear_away
 from app.jobs.process import JobLock, JobProcess, StartProcess, signal_group
 from app.jobs.queue import Job, JobStore
@@ -126,7 +126,7 @@ class JobRunner:
             try:
                 await asyncio.to_thread(self._forget_old)
                 await asyncio.to_thread(self._reap)
-                job = await asyncio.to_thread(self._jobs.claim_next, self._me)
+                job = await asyncio.to_thread(self._claim)
                 if job is not None:
                     await self._run_guarded(job)
                     continue
@@ -140,6 +140,13 @@ class JobRunner:
                 await self._sleep(_RETRY_SECONDS)
                 continue
             await self._sleep(self._poll_seconds)
+
+    def _claim(self) -> Job | None:
+        job = self._jobs.claim_next(self._me)
+        if job is None or is_job_id(job.id):
+            return job
+        self._jobs.fail_damaged(job)  # it can have no folder
+        return None
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -336,7 +343,9 @@ class JobRunner:
         takes the job, and the job's earlier child gets no permission to publish.
         """
         for job in self._jobs.running():
-            if job.is_damaged:  # its owner, if it lives, then ends its child
+            if job.is_damaged or not is_job_id(
+                job.id
+            ):  # its owner, if it lives, then ends its child
                 self._jobs.fail_damaged(job)
                 continue
             taken = self._take_lost(job)
@@ -381,7 +390,8 @@ class JobRunner:
             return
         self._forget_at = now + _FORGET_SECONDS
         for job_id in self._jobs.forget_old():
-            JobFolder.of(self._artifacts_dir, job_id).remove()
+            if is_job_id(job_id):
+                JobFolder.of(self._artifacts_dir, job_id).remove()
 
 
 class _TakenAwayError(Exception):

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.jobs.folder import JobFolder
+from app.jobs.folder import JobFolder, is_job_id
 from app.jobs.queue import Job
 from tokenizer_client.schemas.jobs import AnyJobSummary, EncodeJobView, JobSummary, JobView
 
@@ -14,7 +14,9 @@ from tokenizer_client.schemas.jobs import AnyJobSummary, EncodeJobView, JobSumma
 def view_of(job: Job, artifacts_dir: Path) -> JobView | EncodeJobView:
     """The response of `GET /jobs/{id}` and, for a training job, `GET /train/{id}`."""
     made = JobView if job.kind == "train" else EncodeJobView
-    return made(**_fields(job), log_tail=JobFolder.of(artifacts_dir, job.id).log_tail())
+    is_sound = is_job_id(job.id)  # a damaged id names no folder
+    log_tail = JobFolder.of(artifacts_dir, job.id).log_tail() if is_sound else []
+    return made(**_fields(job), log_tail=log_tail)
 
 
 def summary_of(job: Job) -> AnyJobSummary:

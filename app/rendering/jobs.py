@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from fastapi import Header
@@ -84,7 +85,7 @@ def take_job(
     """
     earlier = services.jobs.find_by_key(idempotency_key, digest)
     if earlier is not None:
-        return earlier
+        return replace(earlier, kind=kind)  # the kind is unknown if its row is damaged
     services.jobs.require_place(services.settings.train_queue)  # before anything is written
     job_id = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + secrets.token_hex(6)
     folder = JobFolder.of(services.settings.artifacts_dir, job_id)
@@ -102,7 +103,7 @@ def take_job(
         raise
     if job.id != job_id:  # an identical request won the race for this key
         folder.remove()
-    return job
+    return replace(job, kind=kind)
 
 
 async def find_job(request: Request, job_id: str, kind: Kind | None = None) -> Job:

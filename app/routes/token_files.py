@@ -96,8 +96,9 @@ async def encode_corpus(
     prefix = request.url.path.removesuffix("/").removesuffix(f"/corpora/{corpus_id}/encode")
     # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
     response.headers["Location"] = f"{prefix}/jobs/{job.id}"
-    named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
-    response.headers.update(identity_headers(ArtifactRef(**named)))
+    if not job.is_damaged:  # an earlier job with this key may be, and names no tokenizer then
+        named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
+        response.headers.update(identity_headers(ArtifactRef(**named)))
     return view_of(job, services.settings.artifacts_dir)
 
 

@@ -12,7 +12,7 @@ with three forms that each database translates:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -110,6 +110,19 @@ CREATE TABLE jobs (
     takeovers        INTEGER
 )
 """
+_NULL: Final = type(None)
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    name: types
+    for types, names in (
+        ((str,), "id request_digest request state phase counters"),
+        ((str, _NULL), "idempotency_key owner owner_host child kind result error folder"),
+        ((int,), "sequence attempt cancel_requested"),
+        ((int, _NULL), "deaths takeovers"),
+        ((int, float), "progress created_at"),
+        ((int, float, _NULL), "lease_ends_at started_at finished_at"),
+    )
+    for name in names.split()
+}
 INDEX: Final = "CREATE INDEX jobs_by_state ON jobs (state, sequence)"
 
 _COLUMNS_SINCE: Final = {
@@ -139,3 +152,21 @@ def migrations(columns: Sequence[str], *, sequence: str) -> list[str]:
         for name, kind in _COLUMNS_SINCE.items()
         if name not in columns
     ]
+
+
+def check_types(row: Mapping[str, Any]) -> None:
+    """Check that each column of a row has a value of its type.
+
+    SQLite stores any type in any column, and compares them: a text is greater than every number.
+
+    Raises:
+        TypeError: a value has another type.
+        UnicodeEncodeError: a text is not UTF-8.
+        KeyError: the row lacks a column.
+    """
+    for name, types in _TYPES.items():
+        value = row[name]
+        if not isinstance(value, types):
+            raise TypeError(f"{name} is of type {type(value).__name__}")
+        if isinstance(value, str):
+            value.encode()

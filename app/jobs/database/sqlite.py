@@ -15,6 +15,7 @@ changes, so that nothing writes to it.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -36,6 +37,9 @@ DATABASE_NAME: Final = "jobs.sqlite3"
 
 _BUSY_TIMEOUT_SECONDS: Final = 15.0
 _NO_TABLE: Final = "it holds no table of jobs"
+_decode: Final = functools.partial(str, encoding="utf-8", errors="surrogateescape")
+"""Decodes a text. The default refuses a query if one text of one row is not UTF-8; `Job.of_row`
+refuses only that row, for its lone surrogates."""
 
 
 class SqliteDatabase:
@@ -141,6 +145,7 @@ class SqliteDatabase:
             )
             try:
                 connection.row_factory = sqlite3.Row
+                connection.text_factory = _decode
                 connection.create_function("unix_now", 0, _unix_now)
                 connection.execute("PRAGMA synchronous=EXTRA")
                 yield connection
@@ -229,7 +234,7 @@ def _is_damage(error: sqlite3.Error) -> bool:
     """Whether the content of the file is the reason.
 
     SQLITE_ERROR means that the table or a column is missing. An error without a name is one of
-    `_prepare`, or a text that is not UTF-8.
+    `_prepare`.
     """
     name = _name(error)
     return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or (

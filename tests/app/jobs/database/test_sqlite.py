@@ -208,14 +208,6 @@ def test_a_file_emptied_under_the_service_is_not_taken_for_a_new_one(path: Path)
     assert JobStore.open(path.parent).latest() == []  # a start makes the table
 
 
-def test_a_text_that_is_not_utf_8_is_damage(path: Path) -> None:
-    store = JobStore.open(path.parent)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE jobs SET request = CAST(X'ff' AS TEXT)")
-    with pytest.raises(JobDatabaseUnusableError):
-        store.latest()
-
-
 def test_a_damaged_row_is_a_failed_job_in_every_route(
     path: Path, start: Callable[[], TestClient]
 ) -> None:
