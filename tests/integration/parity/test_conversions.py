@@ -31,6 +31,7 @@ VOCABULARIES = {
     "gpt2": ("gpt2.tokenizer.json", None),
     "llama3.1": ("llama3_1.tokenizer.json", None),
     "qwen3": ("qwen3.tokenizer.json", None),
+    "tekken": ("../vocab_open/tekken_240911.json", None),
 }
 # Vocabularies that cannot be converted, and the words that say why.
 REFUSED = {
@@ -41,8 +42,16 @@ REFUSED = {
     ("qwen3", "tiktoken"): r"normalized \(nfc\)",
     ("qwen3", "gpt2"): r"normalized \(nfc\)",
     ("qwen3", "pickle"): "split pattern gpt2",
+    ("tekken", "tokenizer.json"): "its dialect is fancy-regex",
+    ("tekken", "pickle"): "split pattern gpt2",
 }
-CONVERTED = [pair for pair in product(VOCABULARIES, FILE_NAMES) if pair not in REFUSED]
+# Can be converted, but the readers of `gpt2` have no spelling of a custom pattern.
+WITHOUT_READER = {("tekken", "gpt2")}
+CONVERTED = [
+    pair
+    for pair in product(VOCABULARIES, FILE_NAMES)
+    if pair not in REFUSED and pair not in WITHOUT_READER
+]
 SAME_KIND = {("ranks", "tiktoken"), *(("merges", t) for t in FILE_NAMES if t != "tiktoken")}
 
 OVERLAPPING = ["<|endoftext|>", "<|a|>", "<|a|><|a|>"]
