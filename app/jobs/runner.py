@@ -343,10 +343,8 @@ class JobRunner:
         takes the job, and the job's earlier child gets no permission to publish.
         """
         for job in self._jobs.running():
-            if job.is_damaged or not is_job_id(
-                job.id
-            ):  # its owner, if it lives, then ends its child
-                self._jobs.fail_damaged(job)
+            if job.is_damaged or not is_job_id(job.id):
+                self._jobs.fail_damaged(job)  # its owner, if it lives, then ends its child
                 continue
             taken = self._take_lost(job)
             if taken is None:

@@ -6,6 +6,7 @@ be a NULL. Each damaged row is between two sound jobs.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -17,11 +18,12 @@ import pytest
 from app.jobs.database import migrations
 from app.jobs.database.sqlite import DATABASE_NAME
 from app.jobs.errors import IdempotencyConflictError
-from app.jobs.folder import is_job_id
+from app.jobs.folder import JobFolder, is_job_id
 from app.jobs.queue import JobStore
 from app.jobs.views import summary_of, view_of
 from app.serving.workers import ProcessIdentity
 from tests.app.jobs.conftest import Fields, Service
+from tests.app.jobs.fake_process import FakeRunner
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 
 ME: Final = ProcessIdentity.of_this_process()
@@ -216,14 +218,14 @@ def test_the_service_shows_the_rows_and_runs_the_others(
     first = service.start()
     assert service.wait(first)["state"] == "live"
 
+    wrong = [(*pair, ("queued", "running")[n % 2]) for n, pair in enumerate(WRONG)]
     # Only the runner refuses an id that is a text, but not a job's.
-    pairs = [*WRONG, ("id", "'x'")]
-    wrong = [(*pair, ("queued", "running")[n % 2]) for n, pair in enumerate(pairs)]
+    wrong += [("id", "'x'", "queued"), ("id", "'y'", "running")]
     with connect(folder) as connection:
         damage_copies(connection, first, wrong)
     last = service.start(name="last")
     check_routes(service)
-    assert service.wait(last, seconds=30)["state"] == "live"
+    assert service.wait(last, seconds=20)["state"] == "live"
 
     newest, *damaged, oldest = check_routes(service)
     assert (newest["id"], oldest["id"]) == (last, first)
@@ -263,6 +265,18 @@ def test_an_encoding_request_with_the_key_of_a_damaged_row(
         assert (found["kind"], found["error"]["code"]) == ("encode", "job_damaged")
 
 
+@pytest.mark.parametrize(
+    "tokenizer", ["5", "{}", '{"name": 1, "version": 2, "digest": 3}', '[["name", "n"]]']
+)
+def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path, tokenizer: str) -> None:
+    store = JobStore.open(tmp_path)
+    options: Fields = {"request_digest": "d", "idempotency_key": None, "queue_limit": 9}
+    sound = {"name": "n", "version": "v", "digest": "d"}
+    store.add("sound", {"tokenizer": sound}, kind="encode", **options)
+    store.add("damaged", {"tokenizer": json.loads(tokenizer)}, kind="encode", **options)
+    assert [job.is_damaged for job in store.latest()] == [True, False]
+
+
 def test_an_old_row_with_a_damaged_id_is_forgotten_like_others(tmp_path: Path) -> None:
     store = JobStore.open(tmp_path)
     for job_id in ("first", "second", "last"):
@@ -272,3 +286,14 @@ def test_an_old_row_with_a_damaged_id_is_forgotten_like_others(tmp_path: Path) -
         connection.execute("UPDATE jobs SET id = X'ff' WHERE id = 'second'")
     assert store.forget_old(kept=1) == ["first"]
     assert [job.id for job in store.latest()] == ["last"]
+
+
+def test_the_runner_forgets_other_jobs_than_one_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeRunner(tmp_path)
+    folder = JobFolder.of(tmp_path, DAMAGED_ID)
+    folder.make()
+    monkeypatch.setattr(JobStore, "forget_old", lambda self: ["../x", DAMAGED_ID])
+    fake.runner._forget_old()
+    assert not folder.path.exists()
