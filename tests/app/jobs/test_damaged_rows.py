@@ -210,7 +210,7 @@ def check_routes(service: Service) -> list[Fields]:
 
 
 def test_the_service_shows_the_rows_and_runs_the_others(
-    start_service: Callable[..., Service], tmp_path: Path
+    start_service: Callable[..., Service], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "artifacts"
     make_nullable(folder)
@@ -227,6 +227,7 @@ def test_the_service_shows_the_rows_and_runs_the_others(
     check_routes(service)
     assert service.wait(last, seconds=20)["state"] == "live"
 
+    assert [record.message for record in caplog.records if record.exc_info] == []
     newest, *damaged, oldest = check_routes(service)
     assert (newest["id"], oldest["id"]) == (last, first)
     assert newest["error"] is None
