@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "list": ("artifacts", "list the published tokenizers and their versions"),
     "inspect": ("artifacts", "show a tokenizer: manifest, special tokens, longest tokens"),
     "import": ("artifacts", "publish a tokenizer from another program's file"),
+    "pull": ("vocabulary_download", "download a published vocabulary by name, such as cl100k_base"),
     "convert": ("conversion", "write a tokenizer in another format"),
     "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
     "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, and on text"),

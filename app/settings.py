@@ -24,6 +24,8 @@ PREFIX: Final = "TOKENIZER_"
 _OTHER_VARIABLES: Final = {
     "TOKENIZER_URL": "The client: address of the service.",
     "TOKENIZER_API_KEY": "The client: its key.",
+    "TOKENIZER_VOCABULARIES_URL": "The command `tokenizer pull`: folder to download from, for "
+    "instance a mirror. Unset: the address that tiktoken uses.",
     "TOKENIZER_KERNEL": "The native engine: `avx512`, `avx2` or `portable`, to compare them. The "
     "ids are the same. Unset: the fastest that the processor has.",
     "TOKENIZER_REQUIRE_NATIVE": "The build and the tests: fail if the native engine is missing.",

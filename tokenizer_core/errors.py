@@ -17,6 +17,7 @@
     │   └── ShardFailedError                       a shard failed each time it was tried
     ├── FormatError                 (ValueError)   a tokenizer file is malformed
     │   └── UnsafePickleError                      a pickle contains more than plain data
+    ├── PresetError             (LookupError)  no preset of that name, or its file is missing
     ├── JudgeError                  (ValueError)   a judge run cannot be made as asked
     ├── ConversionError                            a conversion cannot write its output
     ├── TrainingError
@@ -195,6 +196,12 @@ class UnsafePickleError(FormatError):
     """A pickle contains more than the plain dicts, lists, ints and bytes of a tokenizer."""
 
     code = "unsafe_pickle"
+
+
+class PresetError(TokenizerCoreError, LookupError):
+    """No preset has that name, or its file is not on this machine."""
+
+    code = "preset_not_found"
 
 
 class JudgeError(TokenizerCoreError, ValueError):

@@ -22,6 +22,7 @@ from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.normalize import changed, normalize_nfc, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
+from tokenizer_core.presets import load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
 from tokenizer_core.streaming import StreamingEncoder
@@ -86,6 +87,22 @@ class Tokenizer:
         tokenizer = cls.__new__(cls)
         tokenizer._set_up(spec, engine)
         return tokenizer
+
+    @classmethod
+    def from_preset(cls, name: str, *, path: Path | None = None, engine: str = "auto") -> Tokenizer:
+        """Load a published vocabulary by name: `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base`,
+        `o200k_base` or `o200k_harmony`.
+
+        The preset supplies the split pattern and the special tokens. Its `.tiktoken` file, which
+        must have the pinned sha256, is `path`. Without `path` it is in the folder that
+        `TIKTOKEN_CACHE_DIR` or `DATA_GYM_CACHE_DIR` names, or in the cache folder that the command
+        `tokenizer pull` fills. This method downloads nothing.
+
+        Raises:
+            PresetError: no preset has this name, or its file is not on this machine.
+            FormatError: the file at `path` is not the published one.
+        """
+        return cls.from_spec(load_preset_spec(name, path), engine=engine)
 
     @classmethod
     def from_files(

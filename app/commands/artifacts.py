@@ -23,7 +23,7 @@ from app.commands.outputs import (
     require_other_files,
     write_output,
 )
-from app.commands.vocabulary_files import add_reading_options, read_files, special_options
+from app.commands.vocabulary_files import add_reading_options, read_files
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import TokenizerSpec
@@ -99,20 +99,24 @@ def _add_import(subcommands: Any) -> None:
             "merges.txt, or pickles of a vocabulary and its merges."
         ),
         epilog=(
-            "A .tiktoken file says neither how text is split nor which tokens are special, so\n"
-            "both must be given; a wrong pattern would give other ids without any error. An\n"
-            "expression is read as its library reads it: for a .tiktoken file as tiktoken.\n\n"
+            "A .tiktoken file says neither how text is split nor which tokens are special. The\n"
+            "published files are recognised by their sha256. That of o200k_base also belongs to\n"
+            "o200k_harmony, which needs --preset. For another file give both; a wrong pattern\n"
+            "would give other ids without any error. An expression is read as its library reads\n"
+            "it: for a .tiktoken file as tiktoken. Without FILE, --preset uses the file of\n"
+            "tokenizer pull.\n\n"
             "examples:\n"
             "  tokenizer import tokenizer.json --name llama3\n"
             "  tokenizer import tekken.json --name mistral\n"
             "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
-            "  tokenizer import cl100k_base.tiktoken --name cl100k --pattern cl100k \\\n"
-            + " \\\n".join(special_options("cl100k", indent=6))
-            + "\n\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
+            "  tokenizer import cl100k_base.tiktoken --name cl100k\n"
+            "  tokenizer import --preset o200k_harmony --name harmony\n"
+            "  tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'\n"
+            "\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
         ),
     )
     importing.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="one file, or vocabulary and merges"
+        "files", nargs="*", type=Path, metavar="FILE", help="one file, or vocabulary and merges"
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
@@ -318,6 +322,10 @@ def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
 
 def run_import(arguments: argparse.Namespace) -> None:
     """Read a tokenizer from files, verify it and publish it."""
+    if not arguments.files and not arguments.preset:
+        raise UsageError(
+            "name the files to import, or --preset for one that tokenizer pull fetched"
+        )
     spec = read_files(arguments.files, arguments, name=arguments.name)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())

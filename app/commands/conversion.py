@@ -47,8 +47,7 @@ examples:
   tokenizer convert Llama-3.1/tokenizer.json --to tiktoken --output llama3.tiktoken
   tokenizer convert vocab.json merges.txt --special '<|endoftext|>=50256' \\
       --to tokenizer.json --output tokenizer.json
-  tokenizer convert r50k_base.tiktoken --pattern gpt2 --special '<|endoftext|>=50256' \\
-      --to gpt2 --output gpt2-files --force
+  tokenizer convert r50k_base.tiktoken --to gpt2 --output gpt2-files --force
 
 to publish it instead:  tokenizer import --help"""
 
@@ -160,9 +159,9 @@ def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:
     files = [Path(word) for word in arguments.source]
     if len(files) > 1 or files[0].exists() or files[0].name != arguments.source[0]:
         return read_files(files, arguments, name=files[0].stem)
-    if arguments.pattern or arguments.special or arguments.no_special:
+    if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
         raise UsageError(
-            f"there is no file {files[0]}; --pattern and --special belong to files, and a "
+            f"there is no file {files[0]}; --preset, --pattern and --special belong to files; a "
             f"published tokenizer has its"
         )
     store = open_store(arguments)

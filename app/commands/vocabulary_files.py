@@ -1,10 +1,11 @@
-"""Reads tokenizer files for `import` and `convert`, with `--pattern` and `--special` if needed."""
+"""Reads tokenizer files for `import` and `convert`, with `--preset`, `--pattern` and `--special` if
+needed."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from app.commands.command_line import (
     CommandError,
@@ -15,29 +16,19 @@ from app.commands.command_line import (
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import detect_format, load_spec
 from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file
 from tokenizer_core.spec import TokenizerSpec
-
-# Pattern and special tokens, which the public rank files lack; from tiktoken 0.14
-# (`openai_public.py`).
-_KNOWN_VOCABULARIES: Final[dict[str, tuple[str, dict[str, int]]]] = {
-    "r50k": ("gpt2", {"<|endoftext|>": 50256}),
-    "p50k": ("gpt2", {"<|endoftext|>": 50256}),
-    "cl100k": (
-        "cl100k",
-        {
-            "<|endoftext|>": 100257,
-            "<|fim_prefix|>": 100258,
-            "<|fim_middle|>": 100259,
-            "<|fim_suffix|>": 100260,
-            "<|endofprompt|>": 100276,
-        },
-    ),
-    "o200k": ("o200k", {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
-}
 
 
 def add_reading_options(parser: Any) -> None:
-    """Add `--pattern`, `--special` and `--no-special`."""
+    """Add `--preset`, `--pattern`, `--special` and `--no-special`."""
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        metavar="NAME",
+        help="the file is this published vocabulary, which sets pattern and special tokens: "
+        + ", ".join(PRESETS),
+    )
     parser.add_argument(
         "--pattern", help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression"
     )
@@ -64,6 +55,8 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
         CommandError: a file is missing or invalid.
     """
     require_files(files)
+    if arguments.preset:
+        return _read_preset(files, arguments)
     special = dict(arguments.special)
     if len(special) != len(arguments.special):
         raise UsageError("a --special token is given twice")
@@ -71,8 +64,23 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
         raise UsageError("--no-special and --special exclude each other")
     try:
         if detect_format(files[0]) == "tiktoken":
+            if not (arguments.pattern or special or arguments.no_special or len(files) > 1):
+                preset = recognise_preset_file(files[0])
+                if preset is not None:
+                    return load_preset_spec(preset.name, files[0])
             _require_pattern_and_special(files[0], arguments, special, name)
         return load_spec(files, pattern=arguments.pattern, special_tokens=special or None)
+    except FormatError as error:
+        raise CommandError(f"{files[0]}: {error}") from error
+
+
+def _read_preset(files: list[Path], arguments: argparse.Namespace) -> TokenizerSpec:
+    if arguments.pattern or arguments.special or arguments.no_special:
+        raise UsageError("--preset sets pattern and special tokens; leave the other options out")
+    if len(files) > 1:
+        raise UsageError("a preset has one file; leave the others out")
+    try:
+        return load_preset_spec(arguments.preset, files[0] if files else None)
     except FormatError as error:
         raise CommandError(f"{files[0]}: {error}") from error
 
@@ -93,24 +101,18 @@ def _require_pattern_and_special(
     )
     known = _guess(name, path)
     if known is not None:
-        pattern = _KNOWN_VOCABULARIES[known][0]
-        options = " ".join(special_options(known))
-        message += f". For {known} as published: --pattern {pattern} {options}"
+        preset = PRESETS[known]
+        options = " ".join(f"--special '{t}={id_}'" for t, id_ in preset.special_tokens.items())
+        message += f". For {known} as published: --pattern {preset.pattern} {options}"
     raise UsageError(message)
 
 
 def _guess(name: str, path: Path) -> str | None:
-    """The well-known vocabulary that the names suggest, or None; used only in a hint."""
+    """The preset that the names suggest, or None; used only in a hint."""
     for text in (path.name.lower(), name.lower()):
-        for known in _KNOWN_VOCABULARIES:
-            if known in text:
+        for known in ("r50k_base", "p50k_base", "cl100k_base", "o200k_base"):
+            if known.removesuffix("_base") in text:
                 return known
         if "gpt2" in text:
-            return "r50k"
+            return "r50k_base"
     return None
-
-
-def special_options(known: str, indent: int = 0) -> list[str]:
-    """The `--special` options of a well-known vocabulary, each after `indent` spaces."""
-    tokens = _KNOWN_VOCABULARIES[known][1]
-    return [f"{' ' * indent}--special '{token}={id_}'" for token, id_ in tokens.items()]

@@ -1,0 +1,180 @@
+"""Presets: the same definitions as tiktoken's, the file found where it should be, or refused."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+import tiktoken
+from tiktoken.load import load_tiktoken_bpe
+from tiktoken_ext import openai_public
+
+from tests.adversarial import adversarial_texts
+from tokenizer_core import Tokenizer, presets
+from tokenizer_core.errors import FormatError, PresetError
+from tokenizer_core.patterns import resolve_pattern
+from tokenizer_core.presets import (
+    PRESETS,
+    Preset,
+    cached_paths,
+    find_preset,
+    load_preset_spec,
+    recognise_preset,
+)
+
+TINY = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
+TINY_PRESET = Preset(
+    "tiny", "tiny.tiktoken", hashlib.sha256(TINY).hexdigest(), "gpt2", {"<|end|>": 256}
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Preset:
+    """A preset of 256 bytes, and empty cache folders."""
+    monkeypatch.setattr(presets, "PRESETS", {"tiny": TINY_PRESET})
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    monkeypatch.delenv("DATA_GYM_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return TINY_PRESET
+
+
+def test_the_names_are_tiktokens_without_p50k_edit():
+    assert set(PRESETS) == set(openai_public.ENCODING_CONSTRUCTORS) - {"p50k_edit"}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_defined_as_in_tiktoken(name, monkeypatch):
+    preset = find_preset(name)
+    asked = []
+
+    def note(url, expected_hash):
+        asked.append((url, expected_hash))
+        return {}
+
+    # tiktoken builds gpt2 from another pair of files; a test below compares its ids.
+    monkeypatch.setattr(openai_public, "data_gym_to_mergeable_bpe_ranks", lambda **_: {})
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", note)
+    theirs = openai_public.ENCODING_CONSTRUCTORS[name]()
+    assert asked == ([] if name == "gpt2" else [(preset.url, preset.sha256)])
+    assert resolve_pattern(theirs["pat_str"]).name == preset.pattern
+    special = dict(theirs["special_tokens"])
+    assert dict(preset.special_tokens) == special
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "p50k_base"])
+def test_the_ids_of_a_preset_are_tiktokens(name, shared_data, monkeypatch):
+    path = shared_data / "vocab" / find_preset(name).file_name
+    ranks = load_tiktoken_bpe(str(path))
+    for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+        monkeypatch.setattr(openai_public, loader, lambda *_, **__: ranks)
+    theirs = tiktoken.Encoding(**openai_public.ENCODING_CONSTRUCTORS[name]())
+    ours = Tokenizer.from_preset(name, path=path)
+    special = "".join(find_preset(name).special_tokens)
+    for text in [*adversarial_texts(longest=2000), f"a{special}b", special]:
+        assert ours.encode(text) == theirs.encode(text, allowed_special="all"), repr(text[:60])
+    # Id 200018 of o200k_harmony has two names.
+    decoded = special.replace("<|reserved_200018|>", "<|endofprompt|>")
+    assert ours.decode([*find_preset(name).special_tokens.values()]) == decoded
+
+
+@pytest.mark.shared_data
+def test_gpt2_has_the_ids_of_its_vocab_json(shared_data):
+    files = shared_data / "cs336" / "gpt2_vocab.json", shared_data / "cs336" / "gpt2_merges.txt"
+    path = shared_data / "vocab" / "r50k_base.tiktoken"
+    theirs = Tokenizer.from_files(*files, ["<|endoftext|>"]).spec
+    assert Tokenizer.from_preset("gpt2", path=path).spec.vocab == theirs.vocab
+
+
+@pytest.mark.shared_data
+def test_id_200018_of_harmony_is_endofprompt(shared_data):
+    path = shared_data / "vocab" / "o200k_base.tiktoken"
+    tokenizer = Tokenizer.from_preset("o200k_harmony", path=path)
+    assert tokenizer.decode([200018]) == "<|endofprompt|>"
+    assert tokenizer.encode("<|endofprompt|>") == [200018]
+    assert tokenizer.encode("<|reserved_200018|>") == [200018]
+    assert tokenizer.encode("<|reserved_200017|>") == [200017]
+
+
+def test_published_files_are_recognised_as_the_preset_they_are_named_after(monkeypatch):
+    found = {}
+    for name in PRESETS:
+        data = name.encode()
+        monkeypatch.setattr(
+            presets.hashlib,
+            "sha256",
+            lambda _, name=name: type("", (), {"hexdigest": lambda _: PRESETS[name].sha256})(),
+        )
+        preset = recognise_preset(data)
+        found[name] = preset and preset.name
+    assert found == {
+        "gpt2": "r50k_base",
+        "r50k_base": "r50k_base",
+        "p50k_base": "p50k_base",
+        "cl100k_base": "cl100k_base",
+        "o200k_base": "o200k_base",
+        "o200k_harmony": "o200k_base",
+    }
+
+
+def test_an_unknown_file_is_not_recognised():
+    assert recognise_preset(TINY) is None
+
+
+def test_a_path_comes_before_the_caches(tiny, tmp_path):
+    for cached in cached_paths(tiny):
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        cached.write_bytes(b"damaged")
+    (tmp_path / "given").write_bytes(TINY)
+    assert load_preset_spec("tiny", tmp_path / "given").special_tokens == {"<|end|>": 256}
+
+
+def test_the_caches_are_tiktokens_and_then_our_own(tiny, tmp_path, monkeypatch):
+    own = tmp_path / "cache" / "tokenizer-service" / "vocabularies" / "tiny.tiktoken"
+    key = hashlib.sha1(tiny.url.encode()).hexdigest()
+    assert list(cached_paths(tiny)) == [own]
+    monkeypatch.setenv("DATA_GYM_CACHE_DIR", "/gym")
+    assert list(cached_paths(tiny)) == [Path("/gym") / key, own]
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "/tik")
+    assert list(cached_paths(tiny)) == [Path("/tik") / key, own]
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")  # tiktoken: no cache
+    assert list(cached_paths(tiny)) == [own]
+
+
+def test_the_file_in_the_cache_of_tiktoken_is_used(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    next(cached_paths(tiny)).write_bytes(TINY)
+    assert Tokenizer.from_preset("tiny").encode("a<|end|>") == [97, 256]
+
+
+def test_a_damaged_file_in_one_cache_is_passed_over_for_the_next(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    damaged, own = cached_paths(tiny)
+    damaged.write_bytes(TINY + b"\n")
+    with pytest.raises(PresetError, match="damaged") as raised:
+        load_preset_spec("tiny")
+    assert str(damaged) in str(raised.value)
+    own.parent.mkdir(parents=True)
+    own.write_bytes(TINY)
+    assert load_preset_spec("tiny").special_tokens == {"<|end|>": 256}
+    assert damaged.read_bytes() == TINY + b"\n"  # another program's file stays
+
+
+def test_a_missing_file_names_the_command_and_the_place(tiny, tmp_path):
+    with pytest.raises(PresetError, match="tokenizer pull tiny") as raised:
+        Tokenizer.from_preset("tiny")
+    assert tiny.url in str(raised.value)
+    assert str(next(cached_paths(tiny))) in str(raised.value)
+
+
+def test_another_file_is_refused(tiny, tmp_path):
+    (tmp_path / "other").write_bytes(TINY.replace(b" 255\n", b" 300\n"))
+    with pytest.raises(FormatError, match=r"not tiny\.tiktoken as published.*from_tiktoken"):
+        Tokenizer.from_preset("tiny", path=tmp_path / "other")
+
+
+def test_an_unknown_name_lists_the_presets():
+    with pytest.raises(PresetError, match=r"'gpt5'.*cl100k_base"):
+        Tokenizer.from_preset("gpt5")

@@ -1,0 +1,229 @@
+"""The published vocabularies of tiktoken by name: file, sha256, split pattern, special tokens.
+
+A `.tiktoken` file has neither pattern nor special tokens; a preset supplies them, as
+`openai_public.py` of tiktoken 0.14 defines them. A file belongs to a preset only if its sha256 is
+the pinned one, so a preset never gives other ids.
+
+This module reads files and downloads nothing: the library uses no network on its own. The command
+`tokenizer pull` fetches a file into the cache folder in which this module looks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.errors import FormatError, PresetError
+from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES, parse_tiktoken_ranks
+from tokenizer_core.spec import TokenizerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    StrPath = str | os.PathLike[str]
+
+PUBLISHED_AT: Final = "https://openaipublic.blob.core.windows.net/encodings/"
+"""The folder of the published files; tiktoken derives the names in its cache from these URLs."""
+
+_TIKTOKEN_CACHES: Final = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A published vocabulary: `file_name` and `sha256` of its rank file, the name of its split
+    pattern, and its special tokens with their ids."""
+
+    name: str
+    file_name: str
+    sha256: str
+    pattern: str
+    special_tokens: Mapping[str, int]
+
+    @property
+    def url(self) -> str:
+        """Where the file is published."""
+        return PUBLISHED_AT + self.file_name
+
+    def matches(self, data: bytes) -> bool:
+        """Whether `data` is the published file, byte for byte."""
+        return hashlib.sha256(data).hexdigest() == self.sha256
+
+    def build_spec(self, data: bytes) -> TokenizerSpec:
+        """The spec of the rank file `data`.
+
+        Raises:
+            FormatError: `data` is not the published file.
+        """
+        if not self.matches(data):
+            raise FormatError(
+                f"the file is not {self.file_name} as published (sha256 {self.sha256}), so the "
+                f"preset {self.name} does not fit; for another vocabulary use "
+                f"Tokenizer.from_tiktoken with its pattern and special tokens"
+            )
+        ranks = parse_tiktoken_ranks(data)
+        return TokenizerSpec.from_ranks(ranks, self.special_tokens, pattern=self.pattern)
+
+
+_END: Final = {"<|endoftext|>": 50256}
+_FIM: Final = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
+_HARMONY: Final = {
+    "<|startoftext|>": 199998,
+    "<|endoftext|>": 199999,
+    "<|return|>": 200002,
+    "<|constrain|>": 200003,
+    "<|channel|>": 200005,
+    "<|start|>": 200006,
+    "<|end|>": 200007,
+    "<|message|>": 200008,
+    "<|call|>": 200012,
+    "<|endofprompt|>": 200018,
+}
+_RESERVED: Final = {
+    f"<|reserved_{id_}|>": id_
+    for id_ in range(200000, 201088)
+    if id_ not in _HARMONY.values() or id_ == 200018
+}
+
+_R50K: Final = (
+    "r50k_base.tiktoken",
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+)
+_O200K: Final = (
+    "o200k_base.tiktoken",
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+)
+
+PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        preset.name: preset
+        for preset in (
+            Preset("gpt2", *_R50K, "gpt2", _END),
+            Preset("r50k_base", *_R50K, "gpt2", _END),
+            Preset(
+                "p50k_base",
+                "p50k_base.tiktoken",
+                "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+                "gpt2",
+                _END,
+            ),
+            Preset(
+                "cl100k_base",
+                "cl100k_base.tiktoken",
+                "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+                "cl100k",
+                _FIM,
+            ),
+            Preset(
+                "o200k_base",
+                *_O200K,
+                "o200k",
+                {"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
+            ),
+            Preset("o200k_harmony", *_O200K, "o200k", _HARMONY | _RESERVED),
+        )
+    }
+)
+"""The presets by name.
+
+- `gpt2` reads the rank file of `r50k_base`: tiktoken gives both the same ranks.
+- `o200k_harmony` has two names for id 200018, which decodes to the first, `<|endofprompt|>`.
+"""
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of this name.
+
+    Raises:
+        PresetError: there is none.
+
+    Example:
+        >>> find_preset("cl100k_base").special_tokens["<|endofprompt|>"]
+        100276
+    """
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise PresetError(f"there is no preset {name!r:.60}; there are {', '.join(PRESETS)}") from (
+            None
+        )
+
+
+def recognise_preset(data: bytes) -> Preset | None:
+    """The preset whose published file `data` is, or None.
+
+    Presets that share a file: `gpt2` and `r50k_base` are the same tokenizer. The file of
+    `o200k_harmony` is recognised as `o200k_base`, after which it is named.
+    """
+    sha256 = hashlib.sha256(data).hexdigest()
+    found = [preset for preset in PRESETS.values() if preset.sha256 == sha256]
+    return next((preset for preset in found if preset.file_name.startswith(preset.name)), None)
+
+
+def recognise_preset_file(path: StrPath) -> Preset | None:
+    """As `recognise_preset`, for the file at `path`; raises FormatError or OSError."""
+    return recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+
+
+def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
+    """The spec of a preset, from the file at `path` or from a cache folder.
+
+    Raises:
+        PresetError: no preset has this name, or no cache folder has its file.
+        FormatError: the file at `path` is not the published one.
+        OSError: the file at `path` cannot be read.
+    """
+    preset = find_preset(name)
+    if path is not None:
+        return preset.build_spec(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+    rejected: list[str] = []
+    for cached in cached_paths(preset):
+        data = _read_cached(cached)
+        if data is not None and preset.matches(data):
+            return preset.build_spec(data)
+        if data is not None:
+            rejected.append(f"; {cached} is damaged or another file (its sha256 differs)")
+    found = "".join(rejected)
+    raise PresetError(
+        f"{preset.file_name}, the file of the preset {name}, is not on this machine{found}. Fetch "
+        f"it with: tokenizer pull {name}. Without a network, copy the file from {preset.url} to "
+        f"{own_cache_path(preset)}, or give its path"
+    )
+
+
+def cached_paths(preset: Preset) -> Iterator[Path]:
+    """Where the file may be, in order: tiktoken's cache folder if the environment names one, then
+    the project's own.
+
+    `TIKTOKEN_CACHE_DIR` comes before `DATA_GYM_CACHE_DIR`; a folder with an empty name means no
+    cache, both as in tiktoken.
+    """
+    named = next((os.environ[name] for name in _TIKTOKEN_CACHES if name in os.environ), "")
+    if named:
+        key = hashlib.sha1(preset.url.encode(), usedforsecurity=False).hexdigest()
+        yield Path(named) / key
+    yield own_cache_path(preset)
+
+
+def own_cache_path(preset: Preset) -> Path:
+    """Where `tokenizer pull` puts the file: in the user's cache folder, by the XDG rules."""
+    above = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(above) / "tokenizer-service" / "vocabularies" / preset.file_name
+
+
+def _read_cached(path: Path) -> bytes | None:
+    """The bytes of a file, or None if it is missing or unreadable: the next place may have it."""
+    try:
+        return read_whole_file(path, max_bytes=MAX_FILE_BYTES)
+    except (OSError, FormatError):
+        return None
