@@ -8,7 +8,9 @@ engine and the reason.
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.engines.native import (
@@ -17,6 +19,7 @@ from tokenizer_core.engines.native import (
     make_stop_flag,
     stoppable,
 )
+from tokenizer_core.engines.native import is_installed as _native_is_installed
 from tokenizer_core.engines.native import unavailable_reason as native_unavailable_reason
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments, Engine
 from tokenizer_core.engines.python_engine import PythonEngine
@@ -99,5 +102,22 @@ def resolve_engine(engine: str = "auto") -> str:
 
 
 def create_engine(spec: TokenizerSpec, engine: str = "auto") -> Engine:
-    """Create an engine for `spec`; see `choose_engine` for the names and the errors."""
-    return NativeEngine(spec) if resolve_engine(engine) == "native" else PythonEngine(spec)
+    """Create an engine for `spec`; see `choose_engine` for the names and the errors.
+
+    The first time that `auto` selects the Python engine though the compiled module is installed,
+    a RuntimeWarning gives the reason: the ids are the same, but computed many times slower.
+    """
+    choice = choose_engine(engine)
+    if choice.is_fallback and _native_is_installed():
+        _warn_of_fallback(choice.reason)
+    return NativeEngine(spec) if choice.name == "native" else PythonEngine(spec)
+
+
+@cache
+def _warn_of_fallback(reason: str) -> None:
+    warnings.warn(
+        f"the Python engine runs, many times slower than the native one, because {reason}. With "
+        f"{ENGINE_VARIABLE}=python in the environment this warning stays away",
+        RuntimeWarning,
+        stacklevel=4,
+    )

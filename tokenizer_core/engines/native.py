@@ -80,9 +80,14 @@ def _is_stale(stub_path: Path) -> bool:
 _stale: Final = _import_error is None and _is_stale(_STUB_PATH)
 
 
+def is_installed() -> bool:
+    """Whether the compiled module is in this installation, whether or not it can run."""
+    return not (isinstance(_import_error, ModuleNotFoundError) and _import_error.name == _MODULE)
+
+
 def unavailable_reason() -> str | None:
     """The reason why the native engine cannot run here, for readers; None if it can."""
-    if isinstance(_import_error, ModuleNotFoundError) and _import_error.name == _MODULE:
+    if not is_installed():
         return (
             f"the compiled module {_MODULE} is not in this installation: it was installed without "
             "a Rust toolchain, or the build failed. Install it again with "

@@ -24,6 +24,7 @@ from tests.tokenizer_core.engines.random_specs import (
     random_ranks,
     spec_of,
 )
+from tokenizer_core import engines
 from tokenizer_core.engines import (
     choose_engine,
     create_engine,
@@ -429,6 +430,21 @@ def test_only_what_auto_could_not_choose_is_a_fallback(monkeypatch):
         assert "undefined symbol" in choice.native_unavailable
     assert "undefined symbol" in fallback.reason
     assert "asked for" in asked.reason
+
+
+def test_a_fallback_warns_once_where_the_module_is_installed(monkeypatch, recwarn):
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    engines._warn_of_fallback.cache_clear()
+    missing = ModuleNotFoundError("no module", name=native._MODULE)
+    for error, n_warnings in ((missing, 0), (ImportError("undefined symbol: once"), 1)):
+        monkeypatch.setattr(native, "_import_error", error)
+        assert create_engine(spec_of([])).name == "python"
+        assert create_engine(spec_of([]), "python").name == "python"
+        assert create_engine(spec_of([])).name == "python"
+        assert len(recwarn) == n_warnings
+    warning = recwarn.pop(RuntimeWarning)
+    assert "undefined symbol: once" in str(warning.message)
+    assert "TOKENIZER_ENGINE=python" in str(warning.message)
 
 
 def test_the_reason_does_not_tell_where_the_module_lies(monkeypatch):
