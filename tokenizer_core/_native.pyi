@@ -49,9 +49,11 @@ class NativeEncoder:
         merges: list[tuple[bytes, bytes]] | None,
         take_whole: bool,
         pattern: str | None,
+        by_characters: bool = False,
     ) -> NativeEncoder:
         """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
-        in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded.
+        in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded. With
+        `by_characters`, merging starts from the characters that are tokens, and the bytes of others.
 
         Raises ValueError for a vocabulary no TokenizerSpec lets through, or an unknown pattern.
         """

@@ -17,7 +17,7 @@ import numpy as np
 import regex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -37,6 +37,8 @@ _NEWER: Final = (
     r"\U0001e130-\U0001e136\U0001e2ae\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef"
     r"\U0001e5ee-\U0001e5ef\U0001e6e3\U0001e6e6\U0001e6ee-\U0001e6ef\U0001e6f5"
 )
+METASPACE_CHARACTER: Final = "\u2581"
+
 _AT_NEWER = regex.compile(f"([{_NEWER}])")
 # Only these interact with the characters before them: marks, and the vowels and trailing
 # consonants of Hangul. Every other character starts a piece that normalizes on its own.
@@ -56,6 +58,59 @@ def normalize_nfc(text: str) -> str:
         return text
     pieces = _AT_NEWER.split(text)
     return "".join(unicodedata.normalize("NFC", piece) for piece in pieces)
+
+
+def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
+    """`text`, the whole of a text or a part between special tokens, with U+2581 read as a space and
+    the space that `rule` puts before it; `is_first` if the whole text begins with it.
+
+    SentencePiece writes a space as U+2581; here the vocabulary's tokens hold the space itself. The
+    rules: `metaspace` puts none, `metaspace-prepend` always one (Llama 2), `metaspace-always` one
+    before a text without, `metaspace-first` the same for the first part alone (Mistral).
+
+    Example:
+        >>> normalize_metaspace("metaspace-first", "a▁b", is_first=True)
+        ' a b'
+    """
+    text = text.replace(METASPACE_CHARACTER, " ")
+    if not text or rule == "metaspace":
+        return text
+    if rule == "metaspace-prepend":
+        return " " + text
+    if text[0] == " " or (rule == "metaspace-first" and not is_first):
+        return text
+    return " " + text
+
+
+def normalized_segments(
+    normalizer: str, segments: Iterable[tuple[str, str | None]]
+) -> Iterator[tuple[str, str | None]]:
+    """The segments of a text, each plain text with the special token after it, with their plain
+    text normalized."""
+    for index, (plain, token) in enumerate(segments):
+        if normalizer == "nfc":
+            yield normalize_nfc(plain), token
+        elif normalizer == "none":
+            yield plain, token
+        else:
+            yield normalize_metaspace(normalizer, plain, is_first=index == 0), token
+
+
+def normalized_text(normalizer: str, text: str) -> str:
+    """A text without special tokens, normalized."""
+    return next(normalized_segments(normalizer, [(text, None)]))[0]
+
+
+def text_as_decoded(normalizer: str, segments: Iterable[tuple[str, str | None]]) -> str:
+    """The text that the ids of a text, given in segments, decode to."""
+    normalized = normalized_segments(normalizer, segments)
+    text = "".join(plain + (token or "") for plain, token in normalized)
+    return text.removeprefix(" ") if strips_space(normalizer) else text
+
+
+def strips_space(normalizer: str) -> bool:
+    """Whether decoding leaves out a space at the beginning, which encoding may have put there."""
+    return normalizer.startswith("metaspace-")
 
 
 NfcChange = tuple[int, int, str]
@@ -149,6 +204,49 @@ class SourceSize:
             offsets = OriginalOffsets(self._source).map(offsets)
         out, self._source = _split_bytes(data, int(offsets[0, 0]))
         self._given -= len(normalize_nfc(out).encode())
+
+
+class MetaspaceSource:
+    """As `SourceSize`, for a text in which U+2581 became a space, with a space before it."""
+
+    def __init__(self) -> None:
+        self._source = ""
+        self._n_put = 0  # spaces before the source that were not yet returned
+
+    @property
+    def held_bytes(self) -> int:
+        """UTF-8 bytes of the source that were not yet returned."""
+        return len(self._source.encode())
+
+    def add(self, source: str, n_put: int) -> None:
+        """Add original text, with `n_put` spaces before it; only all text before may be held."""
+        self._source += source
+        self._n_put += n_put
+
+    def give(self, normalized: str) -> None:
+        """Record that this normalized text was returned."""
+        n_put = min(self._n_put, len(normalized))
+        self._n_put -= n_put
+        self._source = self._source[len(normalized) - n_put :]
+
+
+def metaspace_offsets(
+    source: str, normalized: str, offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Offsets in `source` for those in its normalized text, shape (n, 2), in bytes. A space that was
+    put before the text has the offsets of nothing."""
+    n_put = len(normalized) - len(source)
+    if METASPACE_CHARACTER not in source:
+        return np.maximum(offsets, np.uint64(n_put)) - np.uint64(n_put)
+    sizes = np.ones(len(normalized.encode()) + 1, dtype=np.int64)
+    starts = np.cumsum([0, *map(len, map(str.encode, normalized))])
+    sizes[-1] = 0
+    sizes[:n_put] = 0
+    changed_at = [i + n_put for i, c in enumerate(source) if c == METASPACE_CHARACTER]
+    sizes[starts[changed_at]] = len(METASPACE_CHARACTER.encode())
+    original = np.concatenate(([0], np.cumsum(sizes)))[: len(sizes)]
+    mapped: NDArray[np.uint64] = original[offsets.astype(np.int64)].astype(np.uint64)
+    return mapped
 
 
 def _split_bytes(data: bytes, at: int) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.normalize import OriginalOffsets, normalize_nfc
+from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets, normalized_segments
 from tokenizer_core.pretokenize import find_kept_spans
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ def encode_with_byte_offsets(
     ids: list[int] = []
     parts: list[NDArray[np.uint64]] = []
     position = 0
-    for plain, token in matcher.split(text):
+    segments = list(matcher.split(text))
+    normalized = normalized_segments(spec.normalizer, segments)
+    for (plain, token), (changed, _) in zip(segments, normalized, strict=True):
         if plain:
-            plain_ids, offsets = _encode_plain(spec, engine, plain)
+            plain_ids, offsets = _encode_plain(spec, engine, plain, changed)
             ids += plain_ids
             parts.append(offsets + np.uint64(position))
             position += len(plain.encode())
@@ -40,16 +42,20 @@ def encode_with_byte_offsets(
 
 
 def _encode_plain(
-    spec: TokenizerSpec, engine: Engine, plain: str
+    spec: TokenizerSpec, engine: Engine, plain: str, text: str
 ) -> tuple[list[int], NDArray[np.uint64]]:
-    text = normalize_nfc(plain) if spec.normalizer == "nfc" else plain
+    """Of `plain`, whose normalized text is `text`."""
     ids = engine.encode(text)
     ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
     starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
     offsets = np.stack([starts, ends], axis=1)
     if spec.pattern.drops:
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
-    return ids, offsets if text == plain else OriginalOffsets(plain).map(offsets)
+    if text == plain:
+        return ids, offsets
+    if spec.byte_ids:
+        return ids, metaspace_offsets(plain, text, offsets)
+    return ids, OriginalOffsets(plain).map(offsets)
 
 
 def _offsets_in_whole(

@@ -186,6 +186,10 @@ PATTERNS: Final[Mapping[str, SplitPattern]] = {
 }
 """The named patterns, by name."""
 
+METASPACE: Final = SplitPattern("metaspace", r" *+[^ ]++| ++")
+"""How text is cut for a SentencePiece vocabulary in which no merge joins a word to the spaces after
+it: before each run of spaces. It belongs to these vocabularies and has no name for users."""
+
 ALIASES: Final[Mapping[str, str]] = {
     "r50k": "gpt2",
     "r50k_base": "gpt2",
@@ -234,7 +238,7 @@ def resolve_pattern(
         'custom'
     """
     if isinstance(pattern, SplitPattern):
-        if PATTERNS.get(pattern.name) == pattern:
+        if pattern == METASPACE or PATTERNS.get(pattern.name) == pattern:
             return pattern
         # The exact rules of a name apply only to its own expression.
         if pattern.name != CUSTOM:

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Final
 import regex
 
 from tokenizer_core.errors import SplitTooSlowError
+from tokenizer_core.patterns import METASPACE
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ _LOOK_AHEAD: Final = 3
 _TRAILING_RUN = regex.compile(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
 _CUT_RULE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
 _SAFE_CUT = regex.compile(_CUT_RULE)
+# A METASPACE pre-token begins at any run of spaces.
+_WORD = regex.compile(r"(?<=[^ ])(?= )")
+_LAST_WORD = regex.compile(r"(?r)(?<=[^ ])(?= )")
 _LAST_CUT_CHARS: Final = 1 << 12
 _LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_CUT_RULE})")
 
@@ -101,6 +105,10 @@ def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
     """
     if not pattern.is_named:
         return [], 0
+    if pattern.name == METASPACE.name:
+        cut = _LAST_WORD.search(text)
+        end = cut.start() if cut else 0
+        return pattern.compile().findall(text, 0, end), end
     run = _TRAILING_RUN.search(text)
     horizon = (run.start() if run else len(text)) - _LOOK_AHEAD
     if horizon <= 0:
@@ -148,7 +156,8 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
     """
     if not pattern.is_named:
         return None
-    found = _SAFE_CUT.search(text, max(start, 1))
+    cut = _WORD if pattern.name == METASPACE.name else _SAFE_CUT
+    found = cut.search(text, max(start, 1))
     return found.start() if found else None
 
 
@@ -165,7 +174,8 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     if not pattern.is_named:
         return None
     start = max(0, len(text) - _LAST_CUT_CHARS)
-    found = _LAST_SAFE_CUT.search(text[start:])
+    cut = _LAST_WORD if pattern.name == METASPACE.name else _LAST_SAFE_CUT
+    found = cut.search(text[start:])
     return start + found.start() if found else None
 
 

@@ -6,16 +6,17 @@ Formats read and write a spec, engines run one, and the registry stores one.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from operator import add
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from tokenizer_core.errors import InvalidSpecError
-from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.patterns import METASPACE, UNICODE_TABLES, SplitPattern, resolve_pattern
 
 MAX_TOKEN_ID: Final = (1 << 20) - 1
 """Ids stay below 2^20, five times the largest public vocabulary, so that a table indexed by id
@@ -33,7 +34,11 @@ _DERIVED: Final = ("token_to_id", "empty_ids", "fingerprint")
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
-Normalizer = Literal["none", "nfc"]
+Normalizer = Literal[
+    "none", "nfc", "metaspace", "metaspace-prepend", "metaspace-first", "metaspace-always"
+]
+"""What is done to a text before it is split; the metaspace ones are those of SentencePiece, see
+`normalize.normalize_metaspace`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,9 @@ class TokenizerSpec:
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
+    - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
+      with byte fallback); empty where merging starts from bytes. A character that is a token
+      starts as that token, any other as the tokens of its bytes, which never merge.
     """
 
     kind: Kind
@@ -72,6 +80,7 @@ class TokenizerSpec:
     prefix_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
     unicode_tables: str = field(default=UNICODE_TABLES)
+    byte_ids: tuple[int, ...] = ()
 
     @classmethod
     def from_merges(
@@ -85,6 +94,7 @@ class TokenizerSpec:
         normalizer: Normalizer = "none",
         prefix_ids: tuple[int, ...] = (),
         suffix_ids: tuple[int, ...] = (),
+        byte_ids: tuple[int, ...] = (),
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
@@ -106,6 +116,7 @@ class TokenizerSpec:
             normalizer=normalizer,
             prefix_ids=prefix_ids,
             suffix_ids=suffix_ids,
+            byte_ids=byte_ids,
         )
         spec.check()
         return spec
@@ -182,12 +193,17 @@ class TokenizerSpec:
     def token_to_id(self) -> Mapping[bytes, int]:
         """bytes -> id of the tokens that encoding can produce from plain text: no empty one, and
         an added one only if merges also make it. Of tokens with the same bytes, the smallest id
-        wins.
+        wins, but a character precedes the byte that it is encoded as.
         """
         long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
         made = {left + right for left, right in self.merges} if long_added else set()
         left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}.union(self.empty_ids)
-        ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
+        if self.byte_ids:
+            bytes_of_ids = set(self.byte_ids)
+            left_out = set(left_out).union(t.id for t in self.added_tokens)
+            ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
+        else:
+            ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
             table = {}
@@ -218,6 +234,17 @@ class TokenizerSpec:
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
         return [t.content for t in self.added_tokens if self.vocab[t.id] != t.content.encode()]
+
+    def start_parts(self, token: bytes) -> list[bytes]:
+        """The parts that merging these bytes alone starts from: the bytes, or with `byte_ids` the
+        characters that are tokens, and the bytes of others."""
+        if not self.byte_ids:
+            return [token[i : i + 1] for i in range(len(token))]
+        parts: list[bytes] = []
+        for character in token.decode("utf-8", "surrogateescape"):
+            part = character.encode("utf-8", "surrogateescape")
+            parts += [part] if part in self.token_to_id else [bytes([byte]) for byte in part]
+        return parts
 
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
@@ -251,7 +278,8 @@ class TokenizerSpec:
         def number(value: int) -> bytes:
             return b"%d" % value
 
-        is_first = self.pattern.is_of_first_format
+        extensions = self.extensions()
+        is_first = self.pattern.is_of_first_format and not extensions
         yield b"tokenizer-spec-1" if is_first else b"tokenizer-spec-2"
         yield self.kind.encode()
         yield number(self.ignore_merges)
@@ -278,6 +306,14 @@ class TokenizerSpec:
         for ids in (self.prefix_ids, self.suffix_ids):
             yield number(len(ids))
             yield from map(number, ids)
+        if extensions:
+            yield number(len(extensions))
+            for name, value in sorted(extensions.items()):
+                yield name.encode()
+                yield json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+    def extensions(self) -> dict[str, Any]:
+        return {"byte_ids": list(self.byte_ids)} if self.byte_ids else {}
 
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""
@@ -288,8 +324,10 @@ class TokenizerSpec:
             if len(merge) != 2 or not all(type(part) is bytes for part in merge):
                 raise InvalidSpecError(f"merge {rank} must be a pair of bytes, not {merge!r:.60}")
         _check_merges(self.token_to_id, self.merges)
-        if self.normalizer not in ("none", "nfc"):
-            raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: none or nfc")
+        if self.normalizer not in get_args(Normalizer):
+            known = ", ".join(get_args(Normalizer))
+            raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: one of {known}")
+        _check_byte_ids(self)
         for id_ in (*self.prefix_ids, *self.suffix_ids):
             if id_ not in self.vocab:
                 raise InvalidSpecError(f"the post-processor adds id {id_}, which has no token")
@@ -392,6 +430,41 @@ def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...
                 f"{'special' if token.special else 'not special'}; make both the same"
             )
         seen.add(token.content)
+
+
+def _check_byte_ids(spec: TokenizerSpec) -> None:
+    if (spec.normalizer.startswith("metaspace")) != bool(spec.byte_ids):
+        raise InvalidSpecError(
+            f"the normalizer {spec.normalizer} belongs to a vocabulary of characters with the ids "
+            f"of the 256 bytes, and to no other; there are {len(spec.byte_ids)} ids"
+        )
+    if not spec.byte_ids:
+        return
+    found = [spec.vocab.get(id_) for id_ in spec.byte_ids]
+    if found != [bytes([byte]) for byte in range(256)] or len(set(spec.byte_ids)) != 256:
+        raise InvalidSpecError("byte_ids must be the ids of the bytes 0x00 to 0xff, in order")
+    if spec.kind != "merges" or spec.ignore_merges or spec.pattern != METASPACE:
+        raise InvalidSpecError(
+            f"a vocabulary of characters has merges, no ignore_merges and the split pattern "
+            f"{METASPACE.name}"
+        )
+    for token in spec.added_tokens:
+        if " " in token.content or "\u2581" in token.content:
+            raise InvalidSpecError(
+                f"the special token {token.content!r:.60} holds a space, which encoding to "
+                f"characters may change"
+            )
+    crossing = (left + right for left, right in spec.merges if _has_inner_space(left + right))
+    if (product := next(crossing, None)) is not None:
+        raise InvalidSpecError(
+            f"a merge makes {product!r:.60}, so that a word may join the next one; such a "
+            f"vocabulary cannot be split at spaces"
+        )
+
+
+def _has_inner_space(token: bytes) -> bool:
+    """Whether a space follows another byte."""
+    return b" " in token.lstrip(b" ")
 
 
 def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:

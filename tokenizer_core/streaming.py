@@ -12,7 +12,14 @@ import codecs
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.normalize import SourceSize, normalize_nfc, settled_length
+from tokenizer_core.normalize import (
+    MetaspaceSource,
+    SourceSize,
+    normalize_metaspace,
+    normalize_nfc,
+    settled_length,
+    strips_space,
+)
 from tokenizer_core.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
 from tokenizer_core.special_tokens import Allowed, Disallowed, forbid, matcher_of, resolve_policy
 
@@ -78,7 +85,14 @@ class StreamingEncoder:
         self._matcher = matcher_of(allowed)
         self._guard = matcher_of(self._forbidden)
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
-        self._source = SourceSize() if spec.normalizer == "nfc" else None
+        self._normalizer = spec.normalizer
+        self._source: SourceSize | MetaspaceSource | None = None
+        if spec.normalizer == "nfc":
+            self._source = SourceSize()
+        elif spec.byte_ids:
+            self._source = MetaspaceSource()
+        self._n_segments = 0  # parts between special tokens that ended
+        self._is_in_segment = False
         self._max_pending_chars = max_pending_chars
         self._waiting: list[str] = []  # pieces not yet examined
         self._waiting_chars = 0
@@ -156,7 +170,12 @@ class StreamingEncoder:
         self._unmatched = text[end:]
 
     def _feed_plain(self, plain: str, ids: list[int], *, is_last: bool) -> None:
-        if self._source:
+        if isinstance(self._source, MetaspaceSource):
+            plain = self._feed_metaspace(plain, self._source)
+            if is_last:
+                self._n_segments += 1
+                self._is_in_segment = False
+        elif self._source:
             plain = self._unnormalized + plain
             cut = len(plain) if is_last else settled_length(plain)
             self._unnormalized = plain[cut:]
@@ -170,6 +189,13 @@ class StreamingEncoder:
             self._encode_settled(ids)
         if self._held_chars() > self._max_pending_chars:
             raise PreTokenTooLongError(self._describe_too_long())
+
+    def _feed_metaspace(self, plain: str, source: MetaspaceSource) -> str:
+        rule = "metaspace" if self._is_in_segment else self._normalizer
+        normalized = normalize_metaspace(rule, plain, is_first=self._n_segments == 0)
+        source.add(plain, len(normalized) - len(plain))
+        self._is_in_segment |= bool(plain)
+        return normalized
 
     def _encode_settled(self, ids: list[int]) -> None:
         is_long = len(self._unsplit) >= LONG_CHARS
@@ -216,8 +242,14 @@ class StreamingDecoder:
     """
 
     def __init__(self, tokenizer: EncodesStreams, *, errors: str = "replace") -> None:
-        self._tokenizer = tokenizer
+        self._engine = tokenizer.engine
+        self._vocab = tokenizer.spec.vocab
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
+        self._strips = strips_space(tokenizer.spec.normalizer)
+        # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
+        is_by_run = errors == "replace"
+        self._byte_ids = frozenset(tokenizer.spec.byte_ids if is_by_run else ())
+        self._run = bytearray()
 
     def feed(self, ids: Iterable[int]) -> str:
         """Return the text that `ids` complete.
@@ -226,8 +258,55 @@ class StreamingDecoder:
             UnknownTokenIdError: an id is not in the vocabulary.
             UnicodeDecodeError: the bytes are not UTF-8 and errors is `strict`.
         """
-        return self._decoder.decode(self._tokenizer.decode_bytes(ids))
+        if self._byte_ids:
+            return self._stripped(self._decode_by_run(list(ids)))
+        return self._stripped(self._decoder.decode(self._engine.decode_bytes(ids)))
+
+    def _stripped(self, text: str) -> str:
+        if self._strips and text:
+            self._strips = False
+            return text.removeprefix(" ")
+        return text
+
+    def _decode_by_run(self, ids: list[int]) -> str:
+        data = self._engine.decode_bytes(ids)
+        if ids and not self._run and ids[-1] not in self._byte_ids:
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                pass
+        parts: list[str] = []
+        for id_ in ids:
+            if id_ in self._byte_ids:
+                self._run += self._vocab[id_]
+            else:
+                parts += [self._end_run(), self._vocab[id_].decode()]
+        return "".join(parts)
+
+    def _end_run(self) -> str:
+        run = bytes(self._run)
+        self._run.clear()
+        try:
+            return run.decode()
+        except UnicodeDecodeError:
+            return "\ufffd" * len(run)
 
     def flush(self) -> str:
         """Return the remaining text; `errors="replace"` gives U+FFFD for a partial character."""
-        return self._decoder.decode(b"", final=True)
+        return self._stripped(self._end_run() + self._decoder.decode(b"", final=True))
+
+
+class BytesDecoder:
+    """The bytes of ids that arrive in pieces; joined they are `Tokenizer.decode_bytes` of all."""
+
+    def __init__(self, tokenizer: EncodesStreams) -> None:
+        self._engine = tokenizer.engine
+        self._strips = strips_space(tokenizer.spec.normalizer)
+
+    def feed(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes of `ids`; raises UnknownTokenIdError."""
+        data = self._engine.decode_bytes(ids)
+        if self._strips and data:
+            self._strips = False
+            return data.removeprefix(b" ")
+        return data

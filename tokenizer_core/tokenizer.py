@@ -20,12 +20,12 @@ from tokenizer_core.batches import (
 )
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
-from tokenizer_core.normalize import changed, normalize_nfc, touch_any
+from tokenizer_core.normalize import normalized_segments, strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.presets import load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     Ids = Iterable[int] | NDArray[np.integer]
 
 _FEED_CHARS = 1 << 14
+_NO_TOKENS = matcher_of(frozenset())
 
 
 class Tokenizer:
@@ -215,10 +216,11 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if self._is_nfc and (changes := self._engine.nfc_changes(text)):
-            ids: list[int] = self._encode_changed(text, changes, matcher).tolist()
-        else:
+        normalized = self._encode_normalized(text, matcher) if self._normalizes else None
+        if normalized is None:
             ids = self._engine.encode(text, matcher)
+        else:
+            ids = normalized.tolist()
         if add_special_tokens:
             return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
         return ids
@@ -226,7 +228,8 @@ class Tokenizer:
     def encode_ordinary(self, text: str) -> list[int]:
         """The token ids of `text` as plain text: no added token is recognised, not even content
         tokens. For untrusted text."""
-        return self._engine.encode(changed(text, self._nfc_changes(text)))
+        normalized = self._encode_normalized(text, _NO_TOKENS)
+        return self._engine.encode(text) if normalized is None else normalized.tolist()
 
     def encode_to_numpy(
         self,
@@ -243,9 +246,8 @@ class Tokenizer:
         engine always uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if changes := self._nfc_changes(text):
-            ids = self._encode_changed(text, changes, matcher, num_threads)
-        else:
+        ids = self._encode_normalized(text, matcher, num_threads)
+        if ids is None:
             ids = self._engine.encode_to_numpy(text, num_threads, matcher)
         prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
         if add_special_tokens and (prefix or suffix):
@@ -266,7 +268,9 @@ class Tokenizer:
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         changes = self._engine.nfc_changes(text) if self._is_nfc else ()
-        if changes and touch_any(text, changes, matcher.find, matcher.longest):
+        if (self._normalizes and not self._is_nfc) or (
+            changes and touch_any(text, changes, matcher.find, matcher.longest)
+        ):
             ids = self.encode_to_numpy(
                 text,
                 allowed_special=allowed_special,
@@ -390,8 +394,9 @@ class Tokenizer:
         the limit" and is not the full number.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if changes := self._nfc_changes(text):
-            return len(self._encode_changed(text, changes, matcher))
+        normalized = self._encode_normalized(text, matcher)
+        if normalized is not None:
+            return len(normalized)
         return self._engine.count(text, limit, matcher)
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
@@ -407,15 +412,20 @@ class Tokenizer:
         if skip_special_tokens:
             listed = checked.tolist() if isinstance(checked, np.ndarray) else checked
             checked = [id_ for id_ in listed if id_ not in self._special_ids]
+        if self._spec.byte_ids:
+            decoder = StreamingDecoder(self, errors=errors)
+            return decoder.feed(checked) + decoder.flush()
         return self._engine.decode(checked, errors)
 
     def decode_bytes(self, ids: Ids) -> bytes:
-        """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character.
+        """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character. Without the
+        first space where encoding puts one before a text (Llama 2, Mistral).
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
         """
-        return self._engine.decode_bytes(_check_ids(ids))
+        data = self._engine.decode_bytes(_check_ids(ids))
+        return data.removeprefix(b" ") if self._strips_space else data
 
     def cache_statistics(self) -> CacheStatistics:
         """The statistics of the engine's pre-token cache."""
@@ -441,6 +451,8 @@ class Tokenizer:
             frozenset(token.content for token in spec.added_tokens if not token.special)
         )
         self._is_nfc = spec.normalizer == "nfc"
+        self._normalizes = spec.normalizer != "none"
+        self._strips_space = strips_space(spec.normalizer)
 
     def _choose_matcher(
         self, text: str, allowed: Allowed, disallowed: Disallowed
@@ -461,12 +473,23 @@ class Tokenizer:
         be normalized, or refused after the texts before it are encoded."""
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
-        if is_refused or (self._is_nfc and any(map(self._engine.nfc_changes, texts))):
+        if is_refused or (self._normalizes and any(map(self._is_changed, texts))):
             return None
         return matcher_of(recognised)
 
-    def _nfc_changes(self, text: str) -> list[NfcChange]:
-        return self._engine.nfc_changes(text) if self._is_nfc else []
+    def _is_changed(self, text: str) -> bool:
+        return not self._is_nfc or bool(self._engine.nfc_changes(text))
+
+    def _encode_normalized(
+        self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
+    ) -> NDArray[np.uint32] | None:
+        """The ids of a text that is normalized; None if normalizing does not change it."""
+        if not self._normalizes:
+            return None
+        if not self._is_nfc:
+            return self._encode_segments(list(matcher.split(text)), num_threads)
+        changes = self._engine.nfc_changes(text)
+        return self._encode_changed(text, changes, matcher, num_threads) if changes else None
 
     def _encode_changed(
         self,
@@ -479,8 +502,14 @@ class Tokenizer:
         the text between them is normalized."""
         if not touch_any(text, changes, matcher.find, matcher.longest):
             return self._engine.encode_to_numpy(text, num_threads, matcher, changes)
-        segments = list(matcher.split(text))
-        plain = [normalize_nfc(plain) for plain, _ in segments]
+        return self._encode_segments(list(matcher.split(text)), num_threads)
+
+    def _encode_segments(
+        self, segments: list[tuple[str, str | None]], num_threads: int | None
+    ) -> NDArray[np.uint32]:
+        """The ids of parts of a text, each with the special token after it; the parts are
+        normalized."""
+        plain = [plain for plain, _ in normalized_segments(self._spec.normalizer, segments)]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
         added = [self._added[token] for _, token in segments if token is not None]
         return np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))

@@ -30,7 +30,7 @@ from app.commands.tokenizer_arguments import (
     load_tokenizer,
 )
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.streaming import BytesDecoder, StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
 
 _READ_BYTES: Final = 1 << 18
@@ -199,9 +199,10 @@ def _decode(
     tokenizer: Tokenizer, blocks: Iterable[list[int]], skipped: set[int]
 ) -> Iterator[bytes]:
     done = 0
+    decoder = BytesDecoder(tokenizer)
     for block in blocks:
         try:
-            yield tokenizer.decode_bytes([id_ for id_ in block if id_ not in skipped])
+            yield decoder.feed([id_ for id_ in block if id_ not in skipped])
         except UnknownTokenIdError as error:
             index = done + block.index(int(str(error.token_id)))
             raise UnknownTokenIdError(index, error.token_id, tokenizer.spec.largest_id) from None

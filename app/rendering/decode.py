@@ -15,7 +15,7 @@ from app.access.limits import check_wanted, reserve_memory
 from app.http.id_formats import OCTETS, render_lengths
 from app.http.problem import Problem
 from app.rendering.json_values import Rendered, escape, render_each
-from tokenizer_core.streaming import StreamingDecoder
+from tokenizer_core.streaming import BytesDecoder, StreamingDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,10 +136,11 @@ def _render_bytes(
     lengths = np.zeros(len(rows), dtype=np.uint64)
     for index, (ids, pointer) in enumerate(rows):
         check = codecs.getincrementaldecoder("utf-8")(request.errors)
+        decoder = BytesDecoder(live.tokenizer)
         kept = _without_special(ids, live) if request.skip_special_tokens else ids
         for start in range(0, len(kept), _WINDOW):
             check_wanted()
-            chunk = live.tokenizer.decode_bytes(kept[start : start + _WINDOW])
+            chunk = decoder.feed(kept[start : start + _WINDOW])
             lengths[index] += np.uint64(len(chunk))
             chunks.append(chunk)
             if request.errors == "strict":

@@ -158,12 +158,14 @@ class BatchEncoder:
 
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
-        is_nfc = tokenizer.spec.normalizer == "nfc"
-        if self._forbidden or is_nfc:
+        normalizer = tokenizer.spec.normalizer
+        if self._forbidden or normalizer != "none":
             decoded = [text.decode() for text in texts]
             for text in decoded:
                 forbid(text, self._forbidden)
-            if is_nfc and any(map(tokenizer.engine.nfc_changes, decoded)):
+            if normalizer not in ("none", "nfc") or (
+                normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded))
+            ):
                 found = [
                     tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
                 ]

@@ -11,6 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
+from tokenizer_core.normalize import strips_space
 from tokenizer_core.pretokenize import find_last_safe_cut, split, split_settled
 from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.streaming import MAX_PENDING_CHARS
@@ -40,6 +41,8 @@ class DocumentCuts:
     def __init__(self, plan: TokenFilesPlan) -> None:
         self._pattern = plan.tokenizer.pattern
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
+        # Each part would begin with a space of its own.
+        self._puts_space = strips_space(plan.tokenizer.normalizer)
         self._names = [*plan.recognised_special, *plan.forbidden_special]
         self._matcher = matcher_of(frozenset(self._names))
         # A safe cut is before white space, so only these special tokens can contain one.
@@ -53,11 +56,15 @@ class DocumentCuts:
         Raises:
             PreTokenTooLongError: the text has no cut and is longer than `MAX_PENDING_CHARS`.
         """
-        cut = self._find_safe(text) or self._find_checked(text)
+        cut = None
+        if not self._puts_space:
+            cut = self._find_safe(text) or self._find_checked(text)
         if cut is None and len(text) > MAX_PENDING_CHARS:
             why = (
                 "break such text with white space"
-                if self._pattern.is_named
+                if self._pattern.is_named and not self._puts_space
+                else "with this tokenizer no document is cut, so make documents shorter"
+                if self._puts_space
                 else "with a split pattern of your own no place is sure, so make documents shorter"
             )
             raise PreTokenTooLongError(
@@ -77,7 +84,7 @@ class DocumentCuts:
         while start < len(text) and text[start] & 0xC0 == 0x80:
             start += 1
         tail = text[start:].decode()
-        cut = self._find_safe(tail)
+        cut = None if self._puts_space else self._find_safe(tail)
         # Nearer to the start of the tail, a special token that begins before it may cross the cut.
         if cut is None or cut < self._longest:
             start, tail = 0, text.decode()

@@ -23,7 +23,7 @@ from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
-from tokenizer_core.normalize import normalize_nfc
+from tokenizer_core.normalize import text_as_decoded
 from tokenizer_core.special_tokens import matcher_of
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _check_texts(
 
 def _as_encoded(text: str, plan: TokenFilesPlan) -> str:
     """The text that the ids of `text` decode to: normalized between the special tokens."""
-    if plan.tokenizer.normalizer != "nfc":
+    if plan.tokenizer.normalizer == "none":
         return text
     segments = matcher_of(frozenset(plan.recognised_special)).split(text)
-    return "".join(normalize_nfc(plain) + (token or "") for plain, token in segments)
+    return text_as_decoded(plan.tokenizer.normalizer, segments)

@@ -25,7 +25,7 @@ from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
-from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.patterns import PATTERNS, UNICODE_TABLES
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
@@ -179,7 +179,7 @@ class NativeEngine(BaseEngine):
             raise EngineUnavailableError(f"there is no native engine: {reason}")
         super().__init__(spec)
         self._pattern = spec.pattern
-        self._is_compiled = spec.pattern.is_named
+        self._is_compiled = spec.pattern.name in PATTERNS
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
@@ -187,7 +187,8 @@ class NativeEngine(BaseEngine):
             _plain_dict(spec.token_to_id),
             list(spec.merges) if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
-            spec.pattern.name if spec.pattern.is_named else None,
+            spec.pattern.name if self._is_compiled else None,
+            by_characters=bool(spec.byte_ids),
         )
         self._specials = _SpecialsOfMatchers(self._added)
 

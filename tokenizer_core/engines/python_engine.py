@@ -164,8 +164,24 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         def n_bytes(symbol: str) -> int:
             return len(vocab[ord(symbol)])
 
+    # SentencePiece's vocabularies merge characters; a window may begin or end within one.
+    characters = {
+        token.decode(): chr(id_)
+        for token, id_ in (token_to_id.items() if spec.byte_ids else ())
+        if len(token) <= 4 and _is_character(token)
+    }
+
+    def _symbols_of(character: str) -> tuple[Any, ...]:
+        if character in characters:
+            return (characters[character],)
+        return tuple(start[byte] for byte in character.encode("utf-8", "surrogateescape"))
+
     def _merge(data: bytes) -> list[Any]:
-        symbols = [start[byte] for byte in data]
+        if characters:
+            text = data.decode("utf-8", "surrogateescape")
+            symbols = list(chain.from_iterable(map(_symbols_of, text)))
+        else:
+            symbols = [start[byte] for byte in data]
         if len(symbols) > HEAP_FROM_SYMBOLS:
             return _merge_by_heap(symbols, rank_of_pair, product)
         _merge_by_scan(symbols, rank_of_pair, product)
@@ -180,6 +196,13 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         return tuple(map(id_of, _merge_in_windows(data, WINDOW_BYTES, _merge, n_bytes)))
 
     return _bpe
+
+
+def _is_character(token: bytes) -> bool:
+    try:
+        return len(token.decode()) == 1
+    except UnicodeDecodeError:
+        return False
 
 
 def _merge_tables(

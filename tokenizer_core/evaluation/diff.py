@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
 from tokenizer_core.formats import recover_merges
-from tokenizer_core.normalize import changed
+from tokenizer_core.normalize import normalized_text
 from tokenizer_core.pretokenize import split
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class _Comparison:
     def __init__(self, a: Tokenizer, b: Tokenizer) -> None:
         self._a, self._b = a, b
         self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
-        self._normalizes = [tokenizer.spec.normalizer == "nfc" for tokenizer in (a, b)]
+        self._normalizers = [tokenizer.spec.normalizer for tokenizer in (a, b)]
         self._drops = a.spec.pattern.drops or b.spec.pattern.drops
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
@@ -302,11 +302,11 @@ class _Comparison:
         diff.n_tokens_a += len(ids_a)
         diff.n_tokens_b += len(ids_b)
         diff.n_texts_other_ids += not np.array_equal(ids_a, ids_b)
-        if any(self._normalizes) and (changes := self._a.engine.nfc_changes(text)):
-            if not all(self._normalizes):
-                diff.n_texts_not_aligned += 1
-                return
-            text = changed(text, changes)
+        text_a, text_b = (normalized_text(normalizer, text) for normalizer in self._normalizers)
+        if text_a != text_b:
+            diff.n_texts_not_aligned += 1
+            return
+        text = text_a
         ends_a, ends_b = np.cumsum(self._lengths[0][ids_a]), np.cumsum(self._lengths[1][ids_b])
         if self._drops and not _cover(len(text.encode()), ends_a, ends_b):
             diff.n_texts_not_aligned += 1

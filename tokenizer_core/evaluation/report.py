@@ -34,7 +34,7 @@ from tokenizer_core.evaluation.report_data import (
     shown_token,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.normalize import changed
+from tokenizer_core.normalize import normalized_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,13 +149,14 @@ class _Tally:
     def _spans_as_encoded(
         self, texts: Sequence[str], spans: Sequence[NDArray[np.int64]]
     ) -> Iterator[NDArray[np.int64]]:
-        """The words in the text as encoded, which is in NFC for some tokenizers."""
-        is_nfc = self.tokenizer.spec.normalizer == "nfc"
+        """The words in the text as encoded, which some tokenizers normalize."""
+        normalizer = self.tokenizer.spec.normalizer
         for text, words in zip(texts, spans, strict=True):
-            if is_nfc and (changes := self.tokenizer.engine.nfc_changes(text)):
-                yield word_spans(changed(text, changes))
-            else:
+            if normalizer == "none":
                 yield words
+                continue
+            normalized = normalized_text(normalizer, text)
+            yield words if normalized == text else word_spans(normalized)
 
     def measurement(self, name: str, sample: CorpusSample) -> Measurement:
         """The figures of the tokenizer on the corpus."""

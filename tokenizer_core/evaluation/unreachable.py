@@ -142,7 +142,7 @@ def _merge(token: bytes, spec: TokenizerSpec, ranks: Mapping[Any, int]) -> list[
 
     The token is not looked up whole; for kind `ranks` its own rank is among the merges.
     """
-    parts = [token[i : i + 1] for i in range(len(token))]
+    parts = spec.start_parts(token)
     while len(parts) > 1:
         keys: list[Any] = [
             left + right if spec.kind == "ranks" else (left, right)

@@ -27,15 +27,27 @@ from tokenizer_core.formats.gpt2_files import (
     render_token,
 )
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
+from tokenizer_core.formats.tokenizer_json_metaspace import (
+    check_metaspace_model,
+    is_metaspace,
+    parse_metaspace_merges,
+    parse_metaspace_steps,
+    parse_metaspace_vocab,
+    render_metaspace_steps,
+    render_metaspace_vocab,
+    render_piece,
+)
 from tokenizer_core.formats.tokenizer_json_parts import (
     check_byte_level,
     check_fields,
+    has_byte_level,
     parse_post_processor,
     parse_pre_tokenizer,
     render_byte_level,
     render_post_processor,
     render_pre_tokenizer,
 )
+from tokenizer_core.patterns import METASPACE
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.special_tokens import SpecialTokenMatcher
 from tokenizer_core.strict_json import parse_strict_json
@@ -83,6 +95,8 @@ def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
         ("pre_tokenizer", "decoder", "model"),
     )
     _refuse_other_models(root)
+    if is_metaspace(root):
+        return _parse_metaspace(root)
     normalizer = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     check_byte_level(root["decoder"], "decoder")
@@ -104,6 +118,26 @@ def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
     )
 
 
+def _parse_metaspace(root: Mapping[str, Any]) -> TokenizerSpec:
+    """The spec of a vocabulary of characters, as SentencePiece makes them."""
+    normalizer = parse_metaspace_steps(root)
+    model = check_metaspace_model(_check_model(root["model"]))
+    texts = _check_texts(model["vocab"])
+    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
+    vocab, byte_ids = parse_metaspace_vocab(texts, added)
+    prefix, suffix = parse_post_processor(root.get("post_processor"))
+    return TokenizerSpec.from_merges(
+        vocab,
+        parse_metaspace_merges(_sides_of_merges(model["merges"])),
+        added,
+        pattern=METASPACE,
+        normalizer=normalizer,
+        prefix_ids=prefix,
+        suffix_ids=suffix,
+        byte_ids=byte_ids,
+    )
+
+
 _OTHER_MODELS: Final = MappingProxyType(
     {
         "Unigram": "chooses the likeliest pieces (T5, XLNet, ALBERT)",
@@ -121,15 +155,15 @@ def _refuse_other_models(root: Mapping[str, object]) -> None:
     kind = model.get("type") or _kind_without_type(model)
     if isinstance(kind, str) and kind in _OTHER_MODELS:
         found = f"{kind}, which {_OTHER_MODELS[kind]}"
-    elif kind != "BPE" or any(_has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder")):
+    elif kind != "BPE" or any(has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder")):
         return
-    elif model.get("byte_fallback") is True:
-        found = "SentencePiece-style BPE, which merges characters (Llama 2, Mistral 7B, Gemma)"
+    elif is_metaspace(root):
+        return
     else:
-        found = "BPE of characters, without the alphabet of bytes"
+        found = "BPE of characters, without the bytes for those that it lacks"
     raise FormatError(
-        f"tokenizer.json: its model is {found}; this service runs byte-level BPE. Encode with the "
-        f"library of that model"
+        f"tokenizer.json: its model is {found}; this service runs BPE of bytes, and of characters "
+        f"with byte fallback (SentencePiece). Encode with the library of that model"
     )
 
 
@@ -140,15 +174,6 @@ def _kind_without_type(model: Mapping[str, object]) -> str:
     if "max_input_chars_per_word" in model:
         return "WordPiece"
     return "BPE" if "merges" in model else "WordLevel"
-
-
-def _has_byte_level(value: object) -> bool:
-    """Whether a pre-tokenizer or decoder is a ByteLevel, or a Sequence with one."""
-    if not isinstance(value, dict):
-        return False
-    steps = value.get("pretokenizers") or value.get("decoders")
-    parts = [value, *steps] if isinstance(steps, list) else [value]
-    return any(isinstance(part, dict) and part.get("type") == "ByteLevel" for part in parts)
 
 
 def _check_model(value: object) -> dict[str, object]:
@@ -215,9 +240,7 @@ def _bytes_of(
 
 def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Merge]:
     """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides."""
-    if not isinstance(value, list):
-        raise FormatError("tokenizer.json: model.merges is no list")
-    texts = _sides_of(value)
+    texts = _sides_of_merges(value)
     try:
         parsed = list(map(tokens.__getitem__, texts))
     except KeyError:
@@ -229,9 +252,16 @@ def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Mer
     merges = list(zip(sides, sides, strict=True))
     if not all(parsed):
         raise _merge_error(
-            next(index for index, sides in enumerate(merges) if not all(sides)), value
+            next(index for index, sides in enumerate(merges) if not all(sides)),
+            cast("list[object]", value),
         )
     return cast("list[Merge]", merges)
+
+
+def _sides_of_merges(value: object) -> list[str]:
+    if not isinstance(value, list):
+        raise FormatError("tokenizer.json: model.merges is no list")
+    return _sides_of(value)
 
 
 def _sides_of(merges: list[Any]) -> list[str]:
@@ -410,29 +440,52 @@ def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> No
 def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
     """Render the `tokenizer.json` as UTF-8; raises as `save_tokenizer_json`."""
     check_one_name_an_id(spec, "a tokenizer.json")
+    if spec.byte_ids:
+        return _render(
+            spec,
+            render_metaspace_steps(spec.normalizer),
+            render_metaspace_vocab(spec),
+            [[render_piece(left), render_piece(right)] for left, right in spec.merges],
+        )
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_reachable_merges(spec.token_to_id)[0])
+    steps = {
+        "normalizer": {"type": "NFC"} if spec.normalizer == "nfc" else None,
+        "pre_tokenizer": render_pre_tokenizer(spec.pattern),
+        "decoder": render_byte_level(),
+    }
+    pairs = [[render_token(left), render_token(right)] for left, right in merges]
+    return _render(spec, steps, _render_vocab(spec), pairs)
+
+
+def _render(
+    spec: TokenizerSpec,
+    steps: Mapping[str, object],
+    vocab: dict[str, int],
+    merges: list[list[str]],
+) -> bytes:
+    by_characters = bool(spec.byte_ids)
     table: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [_render_added_token(token) for token in spec.added_tokens],
-        "normalizer": {"type": "NFC"} if spec.normalizer == "nfc" else None,
-        "pre_tokenizer": render_pre_tokenizer(spec.pattern),
+        "normalizer": steps["normalizer"],
+        "pre_tokenizer": steps["pre_tokenizer"],
         "post_processor": render_post_processor(spec),
-        "decoder": render_byte_level(),
+        "decoder": steps["decoder"],
         "model": {
             "type": "BPE",
             "dropout": None,
             "unk_token": None,
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
+            "fuse_unk": by_characters,
+            "byte_fallback": by_characters,
             "ignore_merges": spec.ignore_merges or spec.kind == "ranks",
-            "vocab": _render_vocab(spec),
-            "merges": [[render_token(left), render_token(right)] for left, right in merges],
+            "vocab": vocab,
+            "merges": merges,
         },
     }
     # Render in pieces: `dumps` would block every other thread for 0.2 s at 200,000 tokens.

@@ -64,6 +64,15 @@ def check_byte_level(table: object, where: str, **fixed: tuple[object, ...]) -> 
     )
 
 
+def has_byte_level(value: object) -> bool:
+    """Whether a pre-tokenizer or decoder is a ByteLevel, or a Sequence with one."""
+    if not isinstance(value, dict):
+        return False
+    steps = value.get("pretokenizers") or value.get("decoders")
+    parts = [value, *steps] if isinstance(steps, list) else [value]
+    return any(isinstance(part, dict) and part.get("type") == "ByteLevel" for part in parts)
+
+
 def render_byte_level(*, use_regex: bool = True) -> dict[str, object]:
     """A ByteLevel object without a prefix space."""
     return {

@@ -92,7 +92,7 @@ class MergeTrees:
 
     def _last_rank(self, token: bytes) -> int:
         """The rank of the last merge when `token` is encoded alone, or no rank."""
-        parts = [token[index : index + 1] for index in range(len(token))]
+        parts = self._spec.start_parts(token)
         ranks = list(map(self._rank_of, parts, parts[1:]))
         while len(parts) > 2 and (lowest := min(ranks)) != _NO_RANK:
             at = ranks.index(lowest)

@@ -319,7 +319,10 @@ def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     are not bytes of the text."""
     if tokenizer.spec.pattern.drops:
         return True
-    return tokenizer.spec.normalizer == "nfc" and bool(tokenizer.engine.nfc_changes(text))
+    normalizer = tokenizer.spec.normalizer
+    return normalizer != "none" and (
+        normalizer != "nfc" or bool(tokenizer.engine.nfc_changes(text))
+    )
 
 
 def _lengths(tokenizer: Tokenizer, ids: list[int]) -> Iterator[int]:

@@ -37,7 +37,7 @@ impl Spec {
                 .collect()
         });
         let build = || {
-            Encoder::build(vocabulary(), &known, merges.as_deref(), self.take_whole)
+            Encoder::build(vocabulary(), &known, merges.as_deref(), self.take_whole, false)
                 .expect("a vocabulary")
         };
         let encoder = build().on_kernel(kernel).unwrap_or_else(build);

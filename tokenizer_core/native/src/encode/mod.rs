@@ -79,7 +79,8 @@ pub struct Statistics {
 
 impl Encoder {
     /// Of the tokens that encoding can produce, bytes and id; of the merges by rank, or None for
-    /// kind `ranks`; and whether a piece that is a token becomes it without merging.
+    /// kind `ranks`; whether a piece that is a token becomes it without merging; and whether
+    /// merging starts from characters instead of bytes.
     ///
     /// Fails, with a message for people, where a byte has no token, an id is too large or there are
     /// too many merges.
@@ -88,8 +89,9 @@ impl Encoder {
         tokens: &[(&[u8], u32)],
         merges: Option<&[Merge]>,
         takes_whole: bool,
+        by_characters: bool,
     ) -> Result<Encoder, String> {
-        let tables = Tables::build(vocabulary, tokens, merges, takes_whole)?;
+        let tables = Tables::build(vocabulary, tokens, merges, takes_whole, by_characters)?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let n_buffers = (2 * cpus).clamp(4, MAX_BUFFERS);
         Ok(Encoder {
@@ -366,7 +368,7 @@ pub mod tests {
             (32, 116, 258),
             (32, 257, 259),
         ];
-        Encoder::build(vocabulary, &known, Some(&merges), false).unwrap()
+        Encoder::build(vocabulary, &known, Some(&merges), false, false).unwrap()
     }
 
     #[test]

@@ -37,6 +37,7 @@ impl Tables {
         tokens: &[(&[u8], u32)],
         merges: Option<&[Merge]>,
         takes_whole: bool,
+        by_characters: bool,
     ) -> Result<Tables, String> {
         if vocabulary.n_ids() > 1 << ID_BITS {
             return Err(format!("an id of 2^{ID_BITS} or more"));
@@ -60,7 +61,7 @@ impl Tables {
             return Err(format!("no token for byte 0x{byte:02x}"));
         }
         let mut merger = match merges {
-            Some(merges) => Merger::from_merges(start, merges, tokens)
+            Some(merges) => Merger::from_merges(start, merges, tokens, by_characters)
                 .map_err(|error| format!("{} merges are too many", error.0))?,
             None => Merger::from_ranks(start, tokens),
         };
@@ -77,7 +78,9 @@ impl Tables {
         seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
         seeds.sort_unstable();
         seeds.truncate(MAX_SEEDS);
-        merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
+        if !by_characters {
+            merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
+        }
         let boundaries = Boundaries::new(
             merger.pairs(),
             whole.iter().map(|&id| vocabulary.token(id)),

@@ -26,6 +26,7 @@ const N_NEIGHBOURS: usize = 129;
 const LEADING: usize = 64;
 const ASCII: usize = 128;
 
+#[derive(Clone)]
 pub struct Atoms {
     /// Code point -> position in `found`, 0 for none.
     of_character: Vec<u32>,
@@ -63,6 +64,29 @@ impl Atoms {
             of_prefix: Vec::new(),
             found: Vec::new(),
         }
+    }
+
+    /// Of a vocabulary that merges characters, as SentencePiece's: each character that is a token
+    /// starts as that token, whatever is beside it.
+    pub fn of_characters<'v>(tokens: impl Iterator<Item = (&'v [u8], u32)>) -> Atoms {
+        let characters: Vec<(usize, u32)> = tokens
+            .filter(|(token, _)| (2..=4).contains(&token.len()) && is_character(token))
+            .map(|(token, id)| (code_point(token), id))
+            .collect();
+        let n_codes = characters.iter().map(|(code, _)| code + 1).max();
+        let mut atoms = Atoms {
+            of_character: vec![0; n_codes.unwrap_or(0)],
+            of_prefix: vec![0; 1 << 12],
+            found: vec![Atom::default()],
+        };
+        for (code, id) in characters {
+            atoms.of_character[code] = atoms.found.len() as u32;
+            atoms.found.push(Atom {
+                id,
+                ..Atom::default()
+            });
+        }
+        atoms
     }
 
     /// Of tokens with their ids, given `start`, the ids of bytes; `rank` and `product` of a pair
@@ -170,10 +194,9 @@ impl Formation {
             return None;
         }
         let is_prefix = token.len() == 2 && length_of(token[0]) > 2 && is_continuation(token[1]);
-        let is_character = std::str::from_utf8(token).is_ok_and(|text| text.chars().count() == 1);
         let code = if is_prefix {
             prefix_code(token)
-        } else if is_character {
+        } else if is_character(token) {
             code_point(token)
         } else {
             return None;
@@ -285,6 +308,10 @@ fn neighbour(byte: u8) -> usize {
         0x80..0xC0 => usize::from(byte & 63),
         0xC0.. => LEADING + usize::from(byte & 63),
     }
+}
+
+fn is_character(token: &[u8]) -> bool {
+    std::str::from_utf8(token).is_ok_and(|text| text.chars().count() == 1)
 }
 
 fn is_continuation(byte: u8) -> bool {

@@ -80,16 +80,26 @@ impl MergeScratch {
 
 impl Merger {
     /// Kind `merges`: the merges in order of rank, and all tokens that encoding can produce, single
-    /// bytes included, with their ids.
+    /// bytes included, with their ids. With `by_characters`, a character that is a token starts as
+    /// that token, and any other as its bytes.
     pub fn from_merges(
         start: [u32; 256],
         merges: &[Merge],
         tokens: &[(&[u8], u32)],
+        by_characters: bool,
     ) -> Result<Merger, TooManyMerges> {
         if merges.len() >= NO_RANK as usize {
             return Err(TooManyMerges(merges.len()));
         }
-        let all = Merger::of_all(start, merges);
+        let atoms = if by_characters {
+            Atoms::of_characters(tokens.iter().copied())
+        } else {
+            Atoms::none()
+        };
+        let all = Merger {
+            atoms: atoms.clone(),
+            ..Merger::of_all(start, merges)
+        };
         let n_ids = tokens.iter().map(|token| token.1 + 1).max().unwrap_or(0);
         let mut last_pairs = vec![None; n_ids as usize];
         let mut made = vec![false; n_ids as usize];
@@ -113,7 +123,11 @@ impl Merger {
         } else {
             Merger::of_all(start, &merges)
         };
-        Ok(Merger { made, ..pruned })
+        Ok(Merger {
+            made,
+            atoms,
+            ..pruned
+        })
     }
 
     fn of_all(start: [u32; 256], merges: &[Merge]) -> Merger {

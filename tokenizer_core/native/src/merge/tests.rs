@@ -40,7 +40,7 @@ fn bytes_by_id(merges: &[Merge]) -> Vec<Vec<u8>> {
 fn of_merges(merges: &[Merge]) -> Merger {
     let bytes = bytes_by_id(merges);
     let tokens: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
-    Merger::from_merges(bytes_as_ids(), merges, &tokens).unwrap()
+    Merger::from_merges(bytes_as_ids(), merges, &tokens, false).unwrap()
 }
 
 /// Merges of every way to part each of some random strings of three letters, those of one string
@@ -92,7 +92,7 @@ fn pairs_that_merging_never_comes_to_are_left_out_and_change_nothing() {
         let merges = all_ways_to_part(seed, seed % 2 == 0);
         let bytes = bytes_by_id(&merges);
         let known: Vec<(&[u8], u32)> = bytes.iter().map(|token| &token[..]).zip(0..).collect();
-        let merger = Merger::from_merges(bytes_as_ids(), &merges, &known).unwrap();
+        let merger = Merger::from_merges(bytes_as_ids(), &merges, &known, false).unwrap();
         let all = Merger::of_all(bytes_as_ids(), &merges);
         n_left_out += all.pairs().count() - merger.pairs().count();
         n_ranked_by_id += usize::from(merger.pairs.n_ranks() == bytes.len());

@@ -82,6 +82,7 @@ impl NativeSpecials {
 #[pymethods]
 impl NativeEncoder {
     #[new]
+    #[pyo3(signature = (vocab, token_to_id, merges, take_whole, pattern, by_characters=false))]
     fn new(
         py: Python<'_>,
         vocab: &Bound<'_, PyDict>,
@@ -89,6 +90,7 @@ impl NativeEncoder {
         merges: Option<Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>>,
         take_whole: bool,
         pattern: Option<&str>,
+        by_characters: bool,
     ) -> PyResult<Self> {
         let scanner = pattern.map(scanner_of).transpose()?;
         let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
@@ -105,7 +107,7 @@ impl NativeEncoder {
             .map(|(token, id)| (token.as_bytes(), *id))
             .collect();
         let encoder = py
-            .detach(|| build(vocab, &known, merges.as_deref(), take_whole))
+            .detach(|| build(vocab, &known, merges.as_deref(), take_whole, by_characters))
             .map_err(PyValueError::new_err)?;
         Ok(NativeEncoder {
             encoder,
@@ -396,11 +398,18 @@ fn build(
     known: &[(&[u8], u32)],
     merges: Option<&[Merge]>,
     take_whole: bool,
+    by_characters: bool,
 ) -> Result<Encoder, String> {
     if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
         return Err(format!("an id of 2^{ID_BITS} or more"));
     }
-    Encoder::build(Vocabulary::new(vocab), known, merges, take_whole)
+    Encoder::build(
+        Vocabulary::new(vocab),
+        known,
+        merges,
+        take_whole,
+        by_characters,
+    )
 }
 
 fn scanner_of(pattern: &str) -> PyResult<Scanner> {

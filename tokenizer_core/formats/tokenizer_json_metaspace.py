@@ -1,0 +1,210 @@
+"""The parts of a `tokenizer.json` that merges characters, as SentencePiece's BPE does: Llama 2,
+Mistral 7B, Gemma.
+
+Such a file writes a space as U+2581 and has a token for each byte, `<0x00>` to `<0xFF>`, for
+characters that are no tokens. In a spec, tokens hold the space itself and the byte itself: the
+normalizer reads U+2581 in a text as a space, which is all that the file's normalizer and
+pre-tokenizer do, except for the space that some put before a text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.tokenizer_json_parts import check_fields, has_byte_level
+from tokenizer_core.normalize import METASPACE_CHARACTER, strips_space
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokenizer_core.spec import AddedToken, Normalizer, TokenizerSpec
+
+_BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACE_TO_META: Final = {
+    "type": "Replace",
+    "pattern": {"String": " "},
+    "content": METASPACE_CHARACTER,
+}
+_PREPEND: Final = {"type": "Prepend", "prepend": METASPACE_CHARACTER}
+_META_TO_SPACE: Final = {
+    "type": "Replace",
+    "pattern": {"String": METASPACE_CHARACTER},
+    "content": " ",
+}
+_DECODERS: Final = [_META_TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}]
+_STRIP: Final = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+# It splits after spaces, of which the normalizer has left none.
+_IDLE_SPLIT: Final = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
+_SCHEMES: Final[dict[object, Normalizer]] = {
+    "never": "metaspace",
+    "first": "metaspace-first",
+    "always": "metaspace-always",
+}
+
+
+def is_metaspace(root: Mapping[str, Any]) -> bool:
+    """Whether a file has BPE of characters with byte fallback."""
+    model = root["model"]
+    return (
+        isinstance(model, dict)
+        and model.get("byte_fallback") is True
+        and isinstance(model.get("vocab"), dict)
+        and "<0x00>" in model["vocab"]
+        and not any(has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder"))
+    )
+
+
+def parse_metaspace_steps(root: Mapping[str, Any]) -> Normalizer:
+    """The normalizer of a spec, from a file's normalizer, pre-tokenizer and decoder.
+
+    Raises:
+        FormatError: they do anything else than to write a space as U+2581 and back, and to put one
+            before a text.
+    """
+    rule = _parse_rule(_steps_of(root.get("normalizer"), "normalizers"), root.get("pre_tokenizer"))
+    decoders = _steps_of(root["decoder"], "decoders")
+    expected = [*_DECODERS, _STRIP] if strips_space(rule) else _DECODERS
+    if decoders != expected:
+        raise FormatError(
+            f"tokenizer.json: the decoder of this vocabulary must be the Sequence "
+            f"{', '.join(step['type'] for step in expected)}; no other can be read exactly"
+        )
+    return rule
+
+
+def _parse_rule(normalizers: object, pre_tokenizer: object) -> Normalizer:
+    if normalizers == [_PREPEND, _SPACE_TO_META] and pre_tokenizer is None:
+        return "metaspace-prepend"
+    if normalizers == [_SPACE_TO_META] and pre_tokenizer in (None, _IDLE_SPLIT):
+        return "metaspace"
+    if normalizers == [] and isinstance(pre_tokenizer, dict):
+        table = check_fields(
+            pre_tokenizer,
+            "pre_tokenizer",
+            {
+                "type": ("Metaspace",),
+                "replacement": (METASPACE_CHARACTER,),
+                "prepend_scheme": ("first", "always", "never"),
+                "split": (False,),
+            },
+            required=("type", "replacement", "prepend_scheme", "split"),
+        )
+        return _SCHEMES[table["prepend_scheme"]]
+    raise FormatError(
+        "tokenizer.json: the normalizer and the pre-tokenizer of a vocabulary of characters must "
+        "write spaces as U+2581, by Prepend and Replace or by Metaspace; others cannot be read "
+        "exactly"
+    )
+
+
+def _steps_of(value: object, field: str) -> object:
+    """The steps of a Sequence, or of a single step; none for null."""
+    if value is None:
+        return []
+    if isinstance(value, dict) and value.get("type") == "Sequence" and len(value) == 2:
+        return value.get(field)
+    return [value]
+
+
+def check_metaspace_model(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check settings of the model that a vocabulary of bytes may have and this one may not."""
+    if model.get("ignore_merges") is True:
+        raise FormatError(
+            "tokenizer.json: model.ignore_merges is True; in a vocabulary of characters only False "
+            "can be read exactly"
+        )
+    return model
+
+
+def parse_metaspace_vocab(
+    texts: Mapping[str, int], added: Sequence[AddedToken]
+) -> tuple[dict[int, bytes], tuple[int, ...]]:
+    """id -> bytes of the model's entries, and the ids of the 256 bytes.
+
+    Raises:
+        FormatError: a byte has no token, or a token holds a space, which no text gives.
+    """
+    contents = {token.content for token in added}
+    vocab: dict[int, bytes] = {}
+    byte_ids: dict[int, int] = {}
+    for text, id_ in texts.items():
+        if text in contents:
+            vocab[id_] = text.encode()
+        elif byte := _BYTE.fullmatch(text):
+            value = int(byte[1], 16)
+            vocab[id_], byte_ids[value] = bytes([value]), id_
+        elif " " in text or not text:
+            raise FormatError(
+                f"tokenizer.json: the entry {text!r:.60} of model.vocab holds a space or nothing; "
+                f"a vocabulary of characters writes a space as U+2581"
+            )
+        else:
+            vocab[id_] = text.replace(METASPACE_CHARACTER, " ").encode()
+    missing = [value for value in range(256) if value not in byte_ids]
+    if missing:
+        raise FormatError(
+            f"tokenizer.json: model.vocab has no token <0x{missing[0]:02X}>; without all 256 bytes "
+            f"characters would become the unknown token"
+        )
+    return vocab, tuple(byte_ids[value] for value in range(256))
+
+
+def parse_metaspace_merges(sides: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    """The merges, of their left and right sides in turn."""
+    for text in dict.fromkeys(sides):
+        if not text or " " in text or _BYTE.fullmatch(text):
+            raise FormatError(
+                f"tokenizer.json: a merge has the side {text!r:.60}, which is no text of characters"
+            )
+    tokens = (text.replace(METASPACE_CHARACTER, " ").encode() for text in sides)
+    return list(zip(tokens, tokens, strict=True))
+
+
+def render_piece(token: bytes) -> str:
+    """The spelling of a token of characters in a file."""
+    return token.decode().replace(" ", METASPACE_CHARACTER)
+
+
+def render_metaspace_vocab(spec: TokenizerSpec) -> dict[str, int]:
+    """The model's vocabulary of a spec with `byte_ids`, by rising id."""
+    byte_of = {id_: byte for byte, id_ in enumerate(spec.byte_ids)}
+    contents = {token.id: token.content for token in spec.added_tokens}
+    texts: dict[str, int] = {}
+    for id_, token in sorted(spec.vocab.items()):
+        if id_ in byte_of:
+            text = f"<0x{byte_of[id_]:02X}>"
+        else:
+            text = contents.get(id_) or render_piece(token)
+        if texts.setdefault(text, id_) != id_:
+            raise FormatError(
+                f"ids {texts[text]} and {id_} stand for the same characters {token!r:.60}, which "
+                f"tokenizer.json cannot hold"
+            )
+    return texts
+
+
+def render_metaspace_steps(rule: str) -> dict[str, object]:
+    """The normalizer, pre-tokenizer and decoder of such a file."""
+    normalizer: object = None
+    pre_tokenizer: object = None
+    if rule == "metaspace-prepend":
+        normalizer = {"type": "Sequence", "normalizers": [_PREPEND, _SPACE_TO_META]}
+    elif rule == "metaspace":
+        normalizer = _SPACE_TO_META
+    else:
+        pre_tokenizer = {
+            "type": "Metaspace",
+            "replacement": METASPACE_CHARACTER,
+            "prepend_scheme": next(scheme for scheme, name in _SCHEMES.items() if name == rule),
+            "split": False,
+        }
+    decoders = [*_DECODERS, _STRIP] if strips_space(rule) else _DECODERS
+    decoder = {"type": "Sequence", "decoders": decoders}
+    return {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "decoder": decoder}
