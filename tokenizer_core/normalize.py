@@ -233,9 +233,18 @@ class MetaspaceSource:
 def metaspace_offsets(
     source: str, normalized: str, offsets: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Offsets in `source` for those in its normalized text, shape (n, 2), in bytes. A space that was
-    put before the text has the offsets of nothing."""
+    """Offsets in `source` for those in its normalized text, shape (n, 2), in bytes. A token that is
+    the space before the text has those of the first character, as in Hugging Face."""
     n_put = len(normalized) - len(source)
+    mapped = _metaspace_offsets(source, normalized, n_put, offsets)
+    if n_put and len(offsets) and offsets[0, 1] == n_put:
+        mapped[0, 1] = len(source[0].encode())
+    return mapped
+
+
+def _metaspace_offsets(
+    source: str, normalized: str, n_put: int, offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
     if METASPACE_CHARACTER not in source:
         return np.maximum(offsets, np.uint64(n_put)) - np.uint64(n_put)
     sizes = np.ones(len(normalized.encode()) + 1, dtype=np.int64)
