@@ -53,7 +53,8 @@ class NativeEncoder:
     ) -> NativeEncoder:
         """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
         in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded. With
-        `by_characters`, merging starts from the characters that are tokens, and the bytes of others.
+        `by_characters`, merging starts from the characters that are tokens, and from the bytes of
+        others.
 
         Raises ValueError for a vocabulary no TokenizerSpec lets through, or an unknown pattern.
         """

@@ -266,7 +266,9 @@ class TokenizerSpec:
         number of merges, then both sides of each in order; the number of added tokens, then
         content, id and special flag of each in order; prefix ids, suffix ids. Numbers are written
         as decimal ASCII. For a pattern with a dialect or an unmatched rule of its own, the format
-        word is another, and both follow the expression.
+        word is another, and both follow the expression. With extensions the word and these fields
+        are the same, and at the end follow the number of extensions, then name and canonical JSON
+        of each by name.
         """
         digest = hashlib.sha256()
         for part in self._canonical_fields():
@@ -313,6 +315,8 @@ class TokenizerSpec:
                 yield json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
     def extensions(self) -> dict[str, Any]:
+        """The settings that older releases do not know, as JSON, by name; only those that are not
+        the default. Their fingerprint cannot be that of an older release's spec."""
         return {"byte_ids": list(self.byte_ids)} if self.byte_ids else {}
 
     def check(self) -> None:

@@ -217,10 +217,7 @@ class Tokenizer:
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         normalized = self._encode_normalized(text, matcher) if self._normalizes else None
-        if normalized is None:
-            ids = self._engine.encode(text, matcher)
-        else:
-            ids = normalized.tolist()
+        ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
         if add_special_tokens:
             return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
         return ids
@@ -418,8 +415,8 @@ class Tokenizer:
         return self._engine.decode(checked, errors)
 
     def decode_bytes(self, ids: Ids) -> bytes:
-        """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character. Without the
-        first space where encoding puts one before a text (Llama 2, Mistral).
+        """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character. The first
+        space is left out where encoding puts one before a text (Llama 2, Mistral).
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.

@@ -57,6 +57,8 @@ OPEN_FILES = {
     "gpt_neox": "gpt_neox.tokenizer.json",
     "phi2": "phi2.tokenizer.json",
     "tekken": "tekken_240911.json",
+    "llama2": "llama2.tokenizer.json",
+    "mistral01": "mistral01.tokenizer.json",
 }
 """Of `vocab_open`; held against the library itself, without committed digests."""
 NAMES = [*RANK_FILES, *JSON_FILES]

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
-from tokenizer_core.patterns import PATTERNS, UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.patterns import (
+    METASPACE,
+    PATTERNS,
+    UNICODE_TABLES,
+    SplitPattern,
+    resolve_pattern,
+)
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 if TYPE_CHECKING:
@@ -30,15 +36,15 @@ _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFE
 def render_manifest_json(fields: Mapping[str, object]) -> bytes:
     """Render a manifest: its format, `fields`, and the sha256 that seals them.
 
-    A pattern with a dialect or an unmatched rule of its own needs version 2, which releases that
-    know neither refuse; any other manifest has version 1.
+    A pattern with a dialect or an unmatched rule of its own, and extensions of the spec, need
+    version 2, which releases that know none of these refuse; any other manifest has version 1.
 
     Raises:
         FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
     """
     pattern = fields.get("pattern")
     is_new = isinstance(pattern, dict) and not pattern.keys() <= {"name", "expression"}
-    return _FORMAT.render(fields, 2 if is_new else 1)
+    return _FORMAT.render(fields, 2 if is_new or "extensions" in fields else 1)
 
 
 def parse_manifest_json(data: bytes) -> dict[str, Any]:
@@ -53,7 +59,11 @@ def parse_manifest_json(data: bytes) -> dict[str, Any]:
 def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
     """The manifest fields that define `spec` together with the vocabulary and merges."""
     by_rank = "by rank: merges.pkl holds an empty list"
-    unusual = {"empty_ids": list(spec.empty_ids), "missing_bytes": spec.missing_bytes()}
+    unusual: dict[str, object] = {
+        "empty_ids": list(spec.empty_ids),
+        "missing_bytes": spec.missing_bytes(),
+        "extensions": spec.extensions(),
+    }
     return {
         "fingerprint": spec.fingerprint,
         "kind": spec.kind,
@@ -107,6 +117,7 @@ def build_spec(
             prefix_ids=tuple(typed(id_, int) for id_ in fields["prefix_ids"]),
             suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
+            byte_ids=_parse_byte_ids(fields.get("extensions", {})),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:
@@ -129,6 +140,17 @@ def build_spec(
             )
     check_unicode_tables(spec)
     return spec
+
+
+def _parse_byte_ids(extensions: object) -> tuple[int, ...]:
+    """The ids of the bytes, the only extension so far."""
+    table = typed(extensions, dict)
+    if unknown := sorted(table.keys() - {"byte_ids"}):
+        raise FormatError(
+            f"the manifest has the extension {unknown[0]!r:.60}, which this release does not know; "
+            f"load it with the release that wrote it, or a newer one"
+        )
+    return tuple(typed(id_, int) for id_ in typed(table.get("byte_ids", []), list))
 
 
 def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -156,7 +178,7 @@ def check_unicode_tables(spec: TokenizerSpec) -> None:
 def _parse_pattern(table: dict[str, Any]) -> SplitPattern:
     pattern = SplitPattern.from_fields(table)
     if pattern.is_named:
-        if PATTERNS.get(pattern.name) != pattern:
+        if pattern not in (PATTERNS.get(pattern.name), METASPACE):
             raise FormatError(
                 f"the split pattern {pattern.name!r:.40} has another expression in this release"
             )

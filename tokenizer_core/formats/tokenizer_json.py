@@ -40,7 +40,7 @@ from tokenizer_core.formats.tokenizer_json_metaspace import (
 from tokenizer_core.formats.tokenizer_json_parts import (
     check_byte_level,
     check_fields,
-    has_byte_level,
+    is_byte_level,
     parse_post_processor,
     parse_pre_tokenizer,
     render_byte_level,
@@ -155,15 +155,13 @@ def _refuse_other_models(root: Mapping[str, object]) -> None:
     kind = model.get("type") or _kind_without_type(model)
     if isinstance(kind, str) and kind in _OTHER_MODELS:
         found = f"{kind}, which {_OTHER_MODELS[kind]}"
-    elif kind != "BPE" or any(has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder")):
-        return
-    elif is_metaspace(root):
+    elif kind != "BPE" or is_byte_level(root) or is_metaspace(root):
         return
     else:
         found = "BPE of characters, without the bytes for those that it lacks"
     raise FormatError(
-        f"tokenizer.json: its model is {found}; this service runs BPE of bytes, and of characters "
-        f"with byte fallback (SentencePiece). Encode with the library of that model"
+        f"tokenizer.json: its model is {found}; this service runs byte-level and "
+        f"SentencePiece-style BPE. Encode with the library of that model"
     )
 
 

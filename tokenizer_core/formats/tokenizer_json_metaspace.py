@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.tokenizer_json_parts import check_fields, has_byte_level
+from tokenizer_core.formats.tokenizer_json_parts import check_fields, is_byte_level
 from tokenizer_core.normalize import METASPACE_CHARACTER, strips_space
 
 if TYPE_CHECKING:
@@ -28,13 +28,17 @@ _SPACE_TO_META: Final = {
     "content": METASPACE_CHARACTER,
 }
 _PREPEND: Final = {"type": "Prepend", "prepend": METASPACE_CHARACTER}
-_META_TO_SPACE: Final = {
+_META_TO_SPACE: Final[dict[str, object]] = {
     "type": "Replace",
     "pattern": {"String": METASPACE_CHARACTER},
     "content": " ",
 }
-_DECODERS: Final = [_META_TO_SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}]
-_STRIP: Final = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_DECODERS: Final[list[dict[str, object]]] = [
+    _META_TO_SPACE,
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+_STRIP: Final[dict[str, object]] = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 # It splits after spaces, of which the normalizer has left none.
 _IDLE_SPLIT: Final = {
     "type": "Split",
@@ -57,7 +61,7 @@ def is_metaspace(root: Mapping[str, Any]) -> bool:
         and model.get("byte_fallback") is True
         and isinstance(model.get("vocab"), dict)
         and "<0x00>" in model["vocab"]
-        and not any(has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder"))
+        and not is_byte_level(root)
     )
 
 
@@ -74,7 +78,7 @@ def parse_metaspace_steps(root: Mapping[str, Any]) -> Normalizer:
     if decoders != expected:
         raise FormatError(
             f"tokenizer.json: the decoder of this vocabulary must be the Sequence "
-            f"{', '.join(step['type'] for step in expected)}; no other can be read exactly"
+            f"{', '.join(str(step['type']) for step in expected)}; no other can be read exactly"
         )
     return rule
 

@@ -15,13 +15,15 @@ refuses it, and is written as it is. A custom expression of another dialect is n
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
 from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern, Unmatched, resolve_pattern
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tokenizer_core.spec import TokenizerSpec
 
 
@@ -64,7 +66,12 @@ def check_byte_level(table: object, where: str, **fixed: tuple[object, ...]) -> 
     )
 
 
-def has_byte_level(value: object) -> bool:
+def is_byte_level(root: Mapping[str, Any]) -> bool:
+    """Whether the pre-tokenizer or the decoder of a file knows the alphabet of bytes."""
+    return any(_has_byte_level(root[part]) for part in ("pre_tokenizer", "decoder"))
+
+
+def _has_byte_level(value: object) -> bool:
     """Whether a pre-tokenizer or decoder is a ByteLevel, or a Sequence with one."""
     if not isinstance(value, dict):
         return False
@@ -395,9 +402,9 @@ def _ids_of_template_token(value: object, name: str) -> list[int]:
     return ids
 
 
-def render_post_processor(spec: TokenizerSpec) -> dict[str, object]:
+def render_post_processor(spec: TokenizerSpec) -> dict[str, object] | None:
     """The `post_processor` that adds the prefix and suffix ids of `spec` around a text."""
-    byte_level = render_byte_level()
+    byte_level = None if spec.byte_ids else render_byte_level()
     if not spec.prefix_ids and not spec.suffix_ids:
         return byte_level
     names = {id_: render_token(spec.vocab[id_]) for id_ in (*spec.prefix_ids, *spec.suffix_ids)}
@@ -415,7 +422,7 @@ def render_post_processor(spec: TokenizerSpec) -> dict[str, object]:
             *map(special, spec.suffix_ids),
         ]
 
-    template = {
+    template: dict[str, object] = {
         "type": "TemplateProcessing",
         "single": single("A", 0),
         "pair": single("A", 0) + single("B", 1),
@@ -423,4 +430,6 @@ def render_post_processor(spec: TokenizerSpec) -> dict[str, object]:
             name: {"id": name, "ids": [id_], "tokens": [name]} for id_, name in names.items()
         },
     }
+    if byte_level is None:
+        return template
     return {"type": "Sequence", "processors": [byte_level, template]}

@@ -180,9 +180,9 @@ REFUSED = [
     # base, path to the field, value, words of the message
     (GPT2, "version", "2.0", "version"),
     (GPT2, "surprise", 1, "surprise"),
-    (GPT2, "model.type", "Unigram", "its model is Unigram, .* byte-level BPE"),
-    (GPT2, "model.type", "WordPiece", "its model is WordPiece, .* byte-level BPE"),
-    (GPT2, "model.type", "WordLevel", "its model is WordLevel, .* byte-level BPE"),
+    (GPT2, "model.type", "Unigram", "its model is Unigram, .* byte-level and"),
+    (GPT2, "model.type", "WordPiece", "its model is WordPiece, .* byte-level and"),
+    (GPT2, "model.type", "WordLevel", "its model is WordLevel, .* byte-level and"),
     (GPT2, "model.type", "Wordpiece", "model.type is 'Wordpiece'"),
     (GPT2, "model.type", ["Unigram"], "model.type is"),
     (GPT2, "model", {"vocab": [["a", -1.0]], "unk_id": 0}, "its model is Unigram"),
@@ -258,14 +258,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("byte_fallback", "message"),
-    [(True, "is SentencePiece-style BPE, .*byte-level"), (False, "is BPE of characters, .*byte-l")],
-)
-def test_bpe_that_is_not_byte_level_is_refused_by_its_kind(byte_fallback, message):
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_bpe_without_bytes_is_refused_by_its_kind(byte_fallback):
     table = changed(GPT2, "model.byte_fallback", byte_fallback)
     table |= {"pre_tokenizer": {"type": "Metaspace"}, "decoder": None}
-    with pytest.raises(FormatError, match=message):
+    with pytest.raises(FormatError, match=r"is BPE of characters, without the bytes .*library of"):
         parse_tokenizer_json(json.dumps(table).encode())
 
 

@@ -1,0 +1,354 @@
+"""Vocabularies of characters with byte fallback (SentencePiece), held against `tokenizers`."""
+
+import copy
+import json
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.evaluation.unreachable import unreachable_tokens
+from tokenizer_core.formats import save_gpt2_files, save_tiktoken
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.streaming import BytesDecoder, StreamingDecoder
+from tokenizer_core.text.merge_trees import MergeTrees
+from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.truncate import chunk_text, truncate_text
+
+ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
+MERGES = [
+    ("▁", "a"),
+    ("a", "b"),
+    ("▁a", "b"),
+    ("▁", "▁"),
+    ("▁▁", "▁▁"),
+    ("é", "b"),
+    ("中", "文"),
+    ("🙂", "🙂"),
+    ("b", "中"),
+    ("b中", "文"),
+    ("▁", "中文"),
+    ("x", "\n"),
+]
+CHARACTERS = ["▁", "a", "b", "é", "中", "文", "🙂", "x", "\n", "Ā", "𠀀"]
+SPECIALS = ["<unk>", "<s>", "</s>"]
+REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+PREPEND = {"type": "Prepend", "prepend": "▁"}
+DECODERS = [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+def metaspace(scheme: str) -> dict:
+    return {
+        "type": "Metaspace",
+        "replacement": "▁",
+        "prepend_scheme": scheme,
+        "split": False,
+    }
+
+
+RULES = {
+    "metaspace-prepend": ({"type": "Sequence", "normalizers": [PREPEND, REPLACE]}, None),
+    "metaspace": (
+        REPLACE,
+        {
+            "type": "Split",
+            "pattern": {"String": " "},
+            "behavior": "MergedWithPrevious",
+            "invert": False,
+        },
+    ),
+    "metaspace-first": (None, metaspace("first")),
+    "metaspace-always": (None, metaspace("always")),
+}
+
+
+def table_of(rule: str) -> dict:
+    """A small file with the normalizer and pre-tokenizer of a rule."""
+    texts = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), *CHARACTERS]
+    texts += dict.fromkeys(left + right for left, right in MERGES)
+    normalizer, pre_tokenizer = RULES[rule]
+    decoders = DECODERS if rule == "metaspace" else [*DECODERS, STRIP]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [
+        {"id": id_, "content": content, **flags, "special": True}
+        for id_, content in enumerate(SPECIALS)
+    ]
+    begin = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    whole = {"Sequence": {"id": "A", "type_id": 0}}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [begin, whole],
+            "pair": [begin, whole, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+        },
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": "<unk>",
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": {text: id_ for id_, text in enumerate(texts)},
+            "merges": [f"{left} {right}" for left, right in MERGES],
+        },
+    }
+
+
+def read(table: dict):
+    return parse_tokenizer_json(json.dumps(table).encode())
+
+
+TABLES = {rule: table_of(rule) for rule in RULES}
+REFERENCES = {
+    rule: tokenizers.Tokenizer.from_str(json.dumps(table)) for rule, table in TABLES.items()
+}
+SPECS = {rule: read(table) for rule, table in TABLES.items()}
+OURS = {
+    (rule, engine): Tokenizer.from_spec(spec, engine=engine)
+    for rule, spec in SPECS.items()
+    for engine in ENGINES
+}
+every_rule = pytest.mark.parametrize("rule", RULES)
+every_tokenizer = pytest.mark.parametrize(("rule", "engine"), OURS)
+texts = st.lists(
+    st.sampled_from(
+        [*CHARACTERS, *SPECIALS, " ", "  ", "ab", "中文", "z", "é", "\u3000", "<0x41>", "\x00"]
+    )
+).map("".join)
+ids_of_anything = st.lists(st.integers(0, max(SPECS["metaspace"].vocab)))
+
+
+@every_tokenizer
+@given(text=texts)
+def test_ids_and_offsets_equal_tokenizers(rule, engine, text):
+    ours, expected = OURS[rule, engine], REFERENCES[rule].encode(text, add_special_tokens=False)
+    ids, offsets = ours.encode_with_offsets(text, unit="char")
+    assert ids == expected.ids
+    assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
+    assert ours.encode(text) == expected.ids
+    assert ours.encode(text, add_special_tokens=True) == REFERENCES[rule].encode(text).ids
+    assert ours.encode_to_numpy(text, num_threads=2).tolist() == expected.ids
+    assert json.loads(ours.encode_to_json(text)[0]) == expected.ids
+    assert ours.encode_batch([text, "a"])[0] == expected.ids
+    assert ours.encode_batch_to_numpy([text])[0].tolist() == expected.ids
+    assert ours.count(text) == len(expected.ids)
+
+
+@every_tokenizer
+@given(ids=ids_of_anything, cuts=st.lists(st.integers(1, 4)))
+def test_texts_of_any_ids_equal_tokenizers(rule, engine, ids, cuts):
+    ours, reference = OURS[rule, engine], REFERENCES[rule]
+    expected = reference.decode(ids, skip_special_tokens=False)
+    assert ours.decode(ids) == expected
+    assert ours.decode(ids, skip_special_tokens=True) == reference.decode(ids)
+    stream, raw = StreamingDecoder(ours), BytesDecoder(ours)
+    found, data, rest = "", b"", ids
+    for size in [*cuts, len(ids)]:
+        found += stream.feed(rest[:size])
+        data += raw.feed(rest[:size])
+        rest = rest[size:]
+    assert found + stream.flush() == expected
+    assert data == ours.decode_bytes(ids)
+
+
+@every_tokenizer
+@given(text=texts, cuts=st.lists(st.integers(1, 4)))
+def test_a_stream_gives_the_same_ids_at_every_cut(rule, engine, text, cuts):
+    ours = OURS[rule, engine]
+    stream, ids, rest = StreamingEncoder(ours), [], text
+    for size in [*cuts, len(text)]:
+        ids += stream.feed(rest[:size])
+        rest = rest[size:]
+        assert stream.bytes_settled <= len(text.encode())
+    assert ids + stream.finish() == ours.encode(text)
+    assert stream.bytes_settled == len(text.encode())
+
+
+@every_rule
+def test_a_stream_gives_out_words_before_it_ends(rule):
+    stream = StreamingEncoder(OURS[rule, "python"])
+    assert stream.feed("ab ab " * 1000)
+    assert stream.bytes_settled > 5900
+
+
+@every_rule
+@given(text=texts, n_tokens=st.integers(3, 6))
+def test_parts_of_a_text_are_encoded_as_they_say(rule, text, n_tokens):
+    ours = OURS[rule, "python"]
+    for side in ("left", "right"):
+        part = truncate_text(ours, text, n_tokens, side=side)
+        assert part.ids.tolist() == ours.encode(part.text)
+        assert len(part.ids) <= n_tokens
+        assert text.encode()[part.start : part.end].decode() == part.text
+    covered = 0
+    for part in chunk_text(ours, text, n_tokens + 3):
+        assert part.ids.tolist() == ours.encode(part.text)
+        assert part.start == covered
+        covered = part.end
+    assert covered == len(text.encode())
+    assert first_difference_of_text(ours, text) is None
+
+
+@every_rule
+def test_long_words_are_merged_in_windows(rule):
+    text = "中文b🙂z\u0301é" * 30_000
+    expected = REFERENCES[rule].encode(text, add_special_tokens=False).ids
+    for engine in ENGINES:
+        assert OURS[rule, engine].encode(text) == expected
+
+
+@every_rule
+def test_it_returns_from_a_file_and_from_a_manifest(rule):
+    spec = SPECS[rule]
+    data = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(data) == spec
+    reference = tokenizers.Tokenizer.from_str(data.decode())
+    for text in (" ab 中文b", "é<s> x\n z", "▁▁ a"):
+        assert reference.encode(text).ids == REFERENCES[rule].encode(text).ids
+    fields = render_spec_fields(spec)
+    assert json.loads(render_manifest_json(fields))["format_version"] == 2
+    again = parse_manifest_json(render_manifest_json(fields))
+    assert build_spec(again, spec.vocab, spec.merges) == spec
+    check_golden_text(spec)
+
+
+def test_the_rules_have_fingerprints_of_their_own():
+    assert len({spec.fingerprint for spec in SPECS.values()}) == len(SPECS)
+
+
+def test_a_manifest_with_an_unknown_extension_is_refused():
+    spec = SPECS["metaspace"]
+    fields = render_spec_fields(spec)
+    fields["extensions"] = {**spec.extensions(), "of the future": 1}
+    with pytest.raises(FormatError, match="the extension 'of the future', which this release"):
+        build_spec(fields, spec.vocab, spec.merges)
+    del fields["extensions"]
+    with pytest.raises(InvalidSpecError, match="belongs to a vocabulary of characters"):
+        build_spec(fields, spec.vocab, spec.merges)
+
+
+def test_a_document_is_cut_only_where_no_space_is_put_before_a_part():
+    for rule, spec in SPECS.items():
+        cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)))
+        found = cuts.find_last("ab ab ab"), cuts.find_last_in_utf8(b"ab ab ab")
+        assert found == ((5, 5) if rule == "metaspace" else (None, None))
+
+
+def test_other_formats_refuse_it(tmp_path):
+    spec = SPECS["metaspace-first"]
+    with pytest.raises(FormatError, match="metaspace-first"):
+        save_tiktoken(spec, tmp_path / "x.tiktoken")
+    with pytest.raises(FormatError, match="metaspace-first"):
+        save_gpt2_files(spec, tmp_path / "v.json", tmp_path / "m.txt")
+
+
+def test_trees_and_tokens_out_of_reach_know_that_characters_are_whole():
+    spec = SPECS["metaspace"]
+    trees = MergeTrees(spec)
+    id_of = TABLES["metaspace"]["model"]["vocab"]
+    assert trees.parts(id_of["b中文"]) == (id_of["b中"], id_of["文"])
+    assert trees.parts(id_of["é"]) is None
+    found = {token.id: token.reason for token in unreachable_tokens(Tokenizer.from_spec(spec))}
+    # `中文` is made before `b中`, so that neither is made where all three meet.
+    assert found.pop(id_of["b中文"]) == "merges"
+    assert found[id_of["<0x61>"]] == "same_bytes"
+    assert {found[id_] for id_ in found} <= {"bytes", "same_bytes", "not_found"}
+
+
+def changed(path: str, value: object, rule: str = "metaspace-prepend") -> dict:
+    table = copy.deepcopy(TABLES[rule])
+    *parents, last = path.split(".")
+    at = table
+    for part in parents:
+        at = at[int(part)] if part.isdigit() else at[part]
+    at[int(last) if last.isdigit() else last] = value
+    return table
+
+
+def with_entry(text: str, **others: int) -> dict:
+    table = copy.deepcopy(TABLES["metaspace"])
+    table["model"]["vocab"] |= {text: len(table["model"]["vocab"])} | others
+    return table
+
+
+def without_byte() -> dict:
+    table = copy.deepcopy(TABLES["metaspace"])
+    vocab = table["model"]["vocab"]
+    vocab["other"] = vocab.pop("<0x7F>")
+    return table
+
+
+def joining() -> dict:
+    table = with_entry("x▁a")
+    table["model"]["merges"].append("x ▁a")
+    return table
+
+
+def with_special(content: str) -> dict:
+    table = with_entry(content)
+    token = {**table["added_tokens"][0], "content": content, "id": len(table["model"]["vocab"]) - 1}
+    table["added_tokens"].append(token)
+    return table
+
+
+REFUSED = {
+    "a merge over the end of a word": (joining(), "b'x a', so that a word may join the next"),
+    "another decoder": (
+        changed("decoder.decoders", DECODERS),
+        "Replace, ByteFallback, Fuse, Strip",
+    ),
+    "a decoder too much": (
+        changed("decoder.decoders", [*DECODERS, STRIP], "metaspace"),
+        "Sequence Replace, ByteFallback, Fuse;",
+    ),
+    "a Metaspace that splits": (
+        changed("pre_tokenizer.split", True, "metaspace-first"),
+        "pre_tokenizer.split is True",
+    ),
+    "another replacement": (
+        changed("pre_tokenizer.replacement", "_", "metaspace-first"),
+        "replacement is '_'",
+    ),
+    "another normalizer": (changed("normalizer", {"type": "NFKC"}), "by Prepend and Replace or by"),
+    "both": (changed("pre_tokenizer", metaspace("first")), "by Prepend and Replace or by"),
+    "neither": (changed("normalizer", None), "by Prepend and Replace or by"),
+    "ignore_merges": (changed("model.ignore_merges", True), "ignore_merges is True"),
+    "a byte without a token": (without_byte(), "no token <0x7F>"),
+    "a byte that merges": (changed("model.merges.0", "<0x41> a"), "the side '<0x41>'"),
+    "a token with a space": (with_entry("a b"), "the entry 'a b' of model.vocab holds a space"),
+    "a special token with a space": (with_special("<s s>"), "'<s s>' holds a space"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_exactly_is_refused_by_name(name):
+    table, message = REFUSED[name]
+    with pytest.raises((FormatError, InvalidSpecError), match=message):
+        read(table)
