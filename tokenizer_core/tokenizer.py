@@ -144,8 +144,8 @@ class Tokenizer:
 
     @classmethod
     def from_tokenizer_json(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
-        """Load Hugging Face's `tokenizer.json` (byte-level BPE; other settings are refused by
-        name)."""
+        """Load Hugging Face's `tokenizer.json`: BPE of bytes, or of characters with byte fallback
+        (Llama 2). Settings that cannot be read exactly are refused by name."""
         return cls.from_spec(formats.load_tokenizer_json(path), engine=engine)
 
     @classmethod

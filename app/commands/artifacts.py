@@ -274,6 +274,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
         ("kind", f"{spec.kind}, {len(spec.vocab)} tokens, largest id {spec.largest_id}"),
         ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
         *_describe_dialect(spec),
+        *([("normalizer", spec.normalizer)] if spec.normalizer != "none" else []),
         ("special", _describe_special_tokens(spec)),
     ]
     gaps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spec.gaps())

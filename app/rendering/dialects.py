@@ -30,6 +30,7 @@ from tokenizer_client.schemas.dialects import (
 )
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 from tokenizer_core.formats.gpt2_files import render_token
+from tokenizer_core.formats.tokenizer_json_metaspace import render_byte_tokens, render_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -254,11 +255,13 @@ def _encode(
 
 
 def _token_strings(live: LiveTokenizer) -> Callable[[int], str]:
-    """Return a function that names a token as `convert_ids_to_tokens` does: bytes in GPT-2's
-    alphabet, added tokens verbatim."""
-    vocab = live.tokenizer.spec.vocab
-    added = {token.id: token.content for token in reversed(live.tokenizer.spec.added_tokens)}
-    return lambda id_: added.get(id_) or render_token(vocab[id_])
+    """Return a function that names a token as `convert_ids_to_tokens` does: added tokens verbatim,
+    others as a tokenizer.json spells them."""
+    spec = live.tokenizer.spec
+    vocab, render = spec.vocab, render_piece if spec.byte_ids else render_token
+    known = {token.id: token.content for token in reversed(spec.added_tokens)}
+    known |= render_byte_tokens(spec)
+    return lambda id_: known.get(id_) or render(vocab[id_])
 
 
 def _piece_of(token: bytes) -> str | list[int]:

@@ -17,6 +17,7 @@ from tests.tokenizer_core.formats.small_specs import (
     BYTES,
     TRAINING_TEXT,
     chain_spec,
+    character_spec,
     trained_spec,
     wild_ranks,
 )
@@ -196,6 +197,7 @@ FOREIGN = trained_spec(special_tokens=["<中>"])
 TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 NFC = trained_spec(normalizer="nfc")
+CHARACTERS = character_spec()
 WHOLE = trained_spec(ignore_merges=True)
 CL100K = trained_spec(pattern="cl100k")
 
@@ -230,6 +232,7 @@ ROWS = {
     ),
     "another custom pattern": (CUSTOM, "split pattern"),
     "normalizer NFC": (NFC, "normalized"),
+    "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
     "special tokens": (SPEC, ""),
     "special tokens that begin with one another": (NESTED, "one begins with the other"),
     "special tokens that are learned tokens too": (LEARNED, "learned token as well"),

@@ -176,16 +176,17 @@ def render_piece(token: bytes) -> str:
     return token.decode().replace(" ", METASPACE_CHARACTER)
 
 
+def render_byte_tokens(spec: TokenizerSpec) -> dict[int, str]:
+    """The spelling of the tokens in `byte_ids`, by id."""
+    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.byte_ids)}
+
+
 def render_metaspace_vocab(spec: TokenizerSpec) -> dict[str, int]:
     """The model's vocabulary of a spec with `byte_ids`, by rising id."""
-    byte_of = {id_: byte for byte, id_ in enumerate(spec.byte_ids)}
-    contents = {token.id: token.content for token in spec.added_tokens}
+    known = {token.id: token.content for token in spec.added_tokens} | render_byte_tokens(spec)
     texts: dict[str, int] = {}
     for id_, token in sorted(spec.vocab.items()):
-        if id_ in byte_of:
-            text = f"<0x{byte_of[id_]:02X}>"
-        else:
-            text = contents.get(id_) or render_piece(token)
+        text = known.get(id_) or render_piece(token)
         if texts.setdefault(text, id_) != id_:
             raise FormatError(
                 f"ids {texts[text]} and {id_} stand for the same characters {token!r:.60}, which "

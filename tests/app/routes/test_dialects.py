@@ -15,6 +15,7 @@ from app.main import create_app
 from app.rendering import encode as encode_answers
 from app.settings import Settings
 from tests.app.no_ids import NO_IDS
+from tests.tokenizer_core.formats.small_specs import character_spec
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
@@ -48,6 +49,19 @@ def post(client: TestClient, path: str, **body: Any) -> Any:
 
 
 HELLO = [256, 257, ord("o")]
+
+
+def test_vllm_spells_a_vocabulary_of_characters_as_its_file_does(
+    store: ArtifactStore, settings: Settings
+) -> None:
+    store.publish(character_spec(), name="characters")
+    app = create_app(settings.model_copy(update={"default": "characters"}))
+    with TestClient(app) as client:
+        answer = post(client, "/tokenize", prompt="a\u00e9 b<s>", return_token_strs=True)
+        assert answer["tokens"] == [259, 258, 256, 0x62, 260]
+        assert answer["token_strs"] == ["\u2581a", "\u00e9", "\u2581", "<0x62>", "<s>"]
+        back = post(client, "/detokenize", tokens=[259, 258, 256, 0xF0, 0x9F])
+        assert back["prompt"] == "a\u00e9 \ufffd\ufffd"
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])

@@ -130,5 +130,6 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
         name,
         ours,
         lambda text: reference.encode(text, add_special_tokens=False).ids,
-        encode_parts=encode_parts,
+        # A vocabulary of characters has tokens across every cut but that at a space.
+        encode_parts=None if ours.spec.byte_ids else encode_parts,
     )

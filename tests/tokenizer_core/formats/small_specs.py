@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.patterns import METASPACE, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
@@ -116,3 +116,16 @@ def small_tekken(
             for rank, content in enumerate(special_tokens)
         ]
     return table
+
+
+def character_spec():
+    """A vocabulary of characters: each byte is its own id, a space 256, a 257, \u00e9 258."""
+    vocab = BYTES | {256: b" ", 257: b"a", 258: "\u00e9".encode(), 259: b" a", 260: b"<s>"}
+    return TokenizerSpec.from_merges(
+        vocab,
+        [(b" ", b"a")],
+        ["<s>"],
+        pattern=METASPACE,
+        normalizer="metaspace-first",
+        byte_ids=tuple(range(256)),
+    )
