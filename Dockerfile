@@ -35,6 +35,8 @@ COPY setup.py README.md LICENSE ./
 COPY tokenizer_core tokenizer_core
 COPY tokenizer_client tokenizer_client
 COPY app app
+COPY artifacts/tokenizers/starter artifacts/tokenizers/starter
+COPY artifacts/presets artifacts/presets
 # An image without the native engine would be many times slower and look the same: it is an error.
 RUN TOKENIZER_REQUIRE_NATIVE=1 /opt/tokenizer/bin/python -m pip wheel --no-deps --wheel-dir /wheels . \
  && /opt/tokenizer/bin/python -m pip install --no-compile --no-deps --no-index /wheels/*.whl

@@ -3,14 +3,19 @@
 pyproject.toml has everything else about the package. Without Rust or its crates, the installation
 succeeds and the Python engine computes the ids. With TOKENIZER_REQUIRE_NATIVE=1 in the environment
 a failed build is an error, so that a compile error is not hidden.
+
+The build also copies the starter tokenizer and the file of GPT-2's preset from artifacts/ into the
+packages, where the command and the library find them outside a checkout.
 """
 
 import os
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 from setuptools_rust import Binding, RustExtension
 
 REQUIRED = os.environ.get("TOKENIZER_REQUIRE_NATIVE", "") not in ("", "0")
@@ -25,7 +30,26 @@ if "editable_wheel" in sys.argv:
 for module in stale:
     module.unlink(missing_ok=True)
 
+
+class BuildWithArtifacts(build_py):
+    """Copies what is committed in artifacts/ into the packages; the source tree has it once."""
+
+    def run(self):
+        """Build the modules, then copy."""
+        super().run()
+        if self.editable_mode:
+            return
+        built = Path(self.build_lib)
+        starter = Path("artifacts", "tokenizers", "starter")
+        shutil.rmtree(built / "app" / "artifacts", ignore_errors=True)
+        shutil.copytree(HERE / starter, built / "app" / starter)
+        presets = built / "tokenizer_core" / "preset_files"
+        shutil.rmtree(presets, ignore_errors=True)
+        shutil.copytree(HERE / "artifacts" / "presets", presets)
+
+
 setup(
+    cmdclass={"build_py": BuildWithArtifacts},
     rust_extensions=[
         RustExtension(
             "tokenizer_core._native",
@@ -35,5 +59,5 @@ setup(
             debug=False,
             optional=not REQUIRED,
         )
-    ]
+    ],
 )

@@ -71,9 +71,12 @@ def test_no_file_knows_the_machine_it_was_written_on(tracked):
     assert found == []
 
 
-def test_only_the_starter_tokenizer_is_committed(tracked):
+def test_only_the_starter_tokenizer_and_gpt2_are_committed(tracked):
     artifacts = {file.parts[:3] for file in tracked if file.parts[0] == "artifacts"}
-    assert artifacts == {("artifacts", "tokenizers", "starter")}
+    assert artifacts == {
+        ("artifacts", "tokenizers", "starter"),
+        ("artifacts", "presets", "r50k_base.tiktoken"),
+    }
 
 
 def test_each_module_has_a_docstring():

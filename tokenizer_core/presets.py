@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 PUBLISHED_AT: Final = "https://openaipublic.blob.core.windows.net/encodings/"
 """The folder of the published files; tiktoken derives the names in its cache from these URLs."""
 
+_HERE: Final = Path(__file__).resolve().parent
+_CHECKOUT: Final = _HERE.parent
+_PACKAGED: Final = (
+    _CHECKOUT / "artifacts" / "presets"
+    if (_CHECKOUT / "setup.py").is_file()
+    else _HERE / "preset_files"
+)
+"""The build copies the files of `artifacts/presets` into the package."""
+
 _TIKTOKEN_CACHES: Final = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 
 
@@ -176,7 +185,7 @@ def recognise_preset_file(path: StrPath) -> Preset | None:
 
 
 def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
-    """The spec of a preset, from the file at `path` or from a cache folder.
+    """The spec of a preset, from the file at `path`, the package or a cache folder.
 
     Raises:
         PresetError: no preset has this name, or no cache folder has its file.
@@ -202,12 +211,15 @@ def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:
 
 
 def cached_paths(preset: Preset) -> Iterator[Path]:
-    """Where the file may be, in order: tiktoken's cache folder if the environment names one, then
-    the project's own.
+    """Where the file may be, in order: the package, which has GPT-2's; tiktoken's cache folder if
+    the environment names one; the project's own.
 
     `TIKTOKEN_CACHE_DIR` comes before `DATA_GYM_CACHE_DIR`; a folder with an empty name means no
     cache, both as in tiktoken.
     """
+    packaged = _PACKAGED / preset.file_name
+    if packaged.is_file():
+        yield packaged
     named = next((os.environ[name] for name in _TIKTOKEN_CACHES if name in os.environ), "")
     if named:
         key = hashlib.sha1(preset.url.encode(), usedforsecurity=False).hexdigest()

@@ -95,9 +95,9 @@ class Tokenizer:
         `o200k_base` or `o200k_harmony`.
 
         The preset supplies the split pattern and the special tokens. Its `.tiktoken` file, which
-        must have the pinned sha256, is `path`. Without `path` it is in the folder that
-        `TIKTOKEN_CACHE_DIR` or `DATA_GYM_CACHE_DIR` names, or in the cache folder that the command
-        `tokenizer pull` fills. This method downloads nothing.
+        must have the pinned sha256, is `path`. Without `path` it is in the package (GPT-2's), in
+        the folder that `TIKTOKEN_CACHE_DIR` or `DATA_GYM_CACHE_DIR` names, or in the cache folder
+        that the command `tokenizer pull` fills. This method downloads nothing.
 
         Raises:
             PresetError: no preset has this name, or its file is not on this machine.

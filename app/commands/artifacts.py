@@ -15,6 +15,7 @@ from app.commands.command_line import (
     default_tokenizer,
     open_store,
     require_files,
+    resolve_tokenizer,
 )
 from app.commands.outputs import (
     STANDARD_OUTPUT,
@@ -198,10 +199,9 @@ def _find_served(store: Artifacts) -> ArtifactRef | None:
 def run_inspect(arguments: argparse.Namespace) -> None:
     """Verify the files of versions; print or write what is known of them."""
     _check_inspect(arguments)
-    store = open_store(arguments)
     inspected = {}
     for name in arguments.tokenizers:
-        ref = store.resolve(name)
+        store, ref = resolve_tokenizer(arguments, name)
         inspected[ref] = store.open(ref), json.loads(store.read_manifest(ref).to_json())
     if arguments.html:
         _write_training_page(arguments, inspected)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from tokenizer_core.registry import Artifacts
+    from tokenizer_core.registry import ArtifactRef, Artifacts
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -122,6 +122,53 @@ def open_store(arguments: argparse.Namespace) -> Artifacts:
     from tokenizer_core.registry import open_artifacts
 
     return open_artifacts(os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments))
+
+
+def resolve_tokenizer(
+    arguments: argparse.Namespace, name: str | None = None
+) -> tuple[Artifacts, ArtifactRef]:
+    """The version of `name`, or the active one, and the store that has it.
+
+    The package contains the starter tokenizer, for use outside a checkout. It is returned only if
+    it is asked for: neither an option nor the environment names a store, the folder `artifacts`
+    lacks it, and `name` is the starter's, or the folder has no tokenizer at all.
+
+    Raises:
+        ArtifactNotFoundError: no such tokenizer or version.
+    """
+    from tokenizer_core.errors import ArtifactNotFoundError
+
+    store = open_store(arguments)
+    if name is None and (active := store.active()) is not None:
+        return store, active
+    wanted = name or default_tokenizer()
+    try:
+        return store, store.resolve(wanted)
+    except ArtifactNotFoundError:
+        if wanted.partition("@")[0] != DEFAULT_TOKENIZER or _is_store_named(arguments):
+            raise
+        if name is None and store.names():
+            raise
+        packaged = _open_packaged_store()
+        if packaged is None:
+            raise
+        return packaged, packaged.resolve(wanted)
+
+
+def _is_store_named(arguments: argparse.Namespace) -> bool:
+    variables = ("TOKENIZER_STORE", "TOKENIZER_ARTIFACTS_DIR")
+    return arguments.artifacts_dir is not None or any(name in os.environ for name in variables)
+
+
+def _open_packaged_store() -> Artifacts | None:
+    """The artifacts in the installed package, or in the checkout of an editable installation."""
+    from tokenizer_core.registry import ArtifactStore
+
+    package = Path(__file__).resolve().parent.parent
+    checkout = package.parent
+    if (package / "artifacts").is_dir():
+        return ArtifactStore(package / "artifacts")
+    return ArtifactStore(checkout / "artifacts") if (checkout / "setup.py").is_file() else None
 
 
 def parse_place(text: str) -> Path | str:

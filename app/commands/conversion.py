@@ -12,7 +12,7 @@ from app.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
-    open_store,
+    resolve_tokenizer,
 )
 from app.commands.outputs import STANDARD_OUTPUT, print_json, write_output
 from app.commands.vocabulary_files import add_reading_options, read_files
@@ -164,9 +164,8 @@ def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:
             f"there is no file {files[0]}; --preset, --pattern and --special belong to files; a "
             f"published tokenizer has its"
         )
-    store = open_store(arguments)
     try:
-        ref = store.resolve(arguments.source[0])
+        store, ref = resolve_tokenizer(arguments, arguments.source[0])
     except ArtifactError as error:
         raise CommandError(f"there is no file {files[0]}, and {error}") from error
     return store.open(ref)

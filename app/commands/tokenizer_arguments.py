@@ -11,10 +11,9 @@ from app.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
-    default_tokenizer,
-    open_store,
     parse_special_token,
     require_files,
+    resolve_tokenizer,
 )
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_spec
@@ -79,11 +78,7 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
         return Tokenizer.from_spec(spec), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
-    store = open_store(arguments)
-    if arguments.tokenizer:
-        ref = store.resolve(arguments.tokenizer)
-    else:
-        ref = store.active() or store.resolve(default_tokenizer())
+    store, ref = resolve_tokenizer(arguments, arguments.tokenizer)
     return Tokenizer.from_spec(store.open(ref)), ref
 
 
@@ -146,8 +141,8 @@ def split_label(word: str) -> tuple[str | None, str]:
 def _load(arguments: argparse.Namespace, what: str) -> tuple[Tokenizer, str]:
     files, pattern = _files_of(what)
     if not files:
-        store = open_store(arguments)
-        return Tokenizer.from_spec(store.open(store.resolve(what))), what
+        store, ref = resolve_tokenizer(arguments, what)
+        return Tokenizer.from_spec(store.open(ref)), what
     require_files(files)
     try:
         spec = load_spec(files, pattern=pattern)

@@ -264,7 +264,7 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
         (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
         (("train", "--from-counts", "corpus.txt"), 1, "counts"),
         (("encode", "a", "--tokenizer", "none"), 1, "none"),
-        (("encode", "a"), 1, "starter"),
+        (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
         (("inspect", "none@../x"), 1, "version"),
         (("promote", "none"), 1, "none"),
         (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),

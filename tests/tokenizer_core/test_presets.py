@@ -63,6 +63,16 @@ def test_a_preset_is_defined_as_in_tiktoken(name, monkeypatch):
     assert dict(preset.special_tokens) == special
 
 
+def test_gpt2_is_in_the_package(monkeypatch, tmp_path):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ours = Tokenizer.from_preset("gpt2")
+    assert ours.encode("Hello, world!<|endoftext|>") == [15496, 11, 995, 0, 50256]
+    assert Tokenizer.from_preset("r50k_base").spec == ours.spec
+    with pytest.raises(PresetError, match="not on this machine"):
+        Tokenizer.from_preset("cl100k_base")
+
+
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "p50k_base"])
 def test_the_ids_of_a_preset_are_tiktokens(name, shared_data, monkeypatch):
