@@ -37,8 +37,14 @@ impl Spec {
                 .collect()
         });
         let build = || {
-            Encoder::build(vocabulary(), &known, merges.as_deref(), self.take_whole, false)
-                .expect("a vocabulary")
+            Encoder::build(
+                vocabulary(),
+                &known,
+                merges.as_deref(),
+                self.take_whole,
+                false,
+            )
+            .expect("a vocabulary")
         };
         let encoder = build().on_kernel(kernel).unwrap_or_else(build);
         let rules = match self.merges {
