@@ -12,6 +12,7 @@ import tokenizers
 from starlette.testclient import TestClient
 
 from app.main import create_app
+from app.rendering import decode as decode_answers
 from app.rendering import encode as encode_answers
 from app.settings import Settings
 from tests.app.no_ids import NO_IDS
@@ -52,7 +53,7 @@ HELLO = [256, 257, ord("o")]
 
 
 def test_vllm_spells_a_vocabulary_of_characters_as_its_file_does(
-    store: ArtifactStore, settings: Settings
+    store: ArtifactStore, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.publish(character_spec(), name="characters")
     app = create_app(settings.model_copy(update={"default": "characters"}))
@@ -62,6 +63,13 @@ def test_vllm_spells_a_vocabulary_of_characters_as_its_file_does(
         assert answer["token_strs"] == ["\u2581a", "\u00e9", "\u2581", "<0x62>", "<s>"]
         back = post(client, "/detokenize", tokens=[259, 258, 256, 0xF0, 0x9F])
         assert back["prompt"] == "a\u00e9 \ufffd\ufffd"
+        monkeypatch.setattr(decode_answers, "_WINDOW", 1)
+        raw = client.post(
+            "/decode",
+            json={"tokens": [259, 259]},
+            headers={"Accept": "application/octet-stream"},
+        )
+        assert raw.content == b"a a"
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])

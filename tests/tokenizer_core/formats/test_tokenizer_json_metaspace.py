@@ -2,6 +2,7 @@
 
 import copy
 import json
+from itertools import pairwise
 
 import pytest
 import tokenizers
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.corpus.batch_encoding import BatchEncoder
+from tokenizer_core.corpus.document_batches import DocumentBatch
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import FormatError, InvalidSpecError
@@ -207,6 +210,12 @@ def test_parts_of_a_text_are_encoded_as_they_say(rule, text, n_tokens):
         assert part.ids.tolist() == ours.encode(part.text)
         assert len(part.ids) <= n_tokens
         assert text.encode()[part.start : part.end].decode() == part.text
+        _, offsets = ours.encode_with_offsets(text)
+        starts, ends = offsets.T.tolist()
+        if side == "right":
+            assert part.end in [0, len(text.encode()), *ends]
+        else:
+            assert part.start in [0, len(text.encode()), *starts]
     covered = 0
     for part in chunk_text(ours, text, n_tokens + 3):
         assert part.ids.tolist() == ours.encode(part.text)
@@ -229,6 +238,7 @@ def test_it_returns_from_a_file_and_from_a_manifest(rule):
     spec = SPECS[rule]
     data = render_tokenizer_json(spec)
     assert parse_tokenizer_json(data) == spec
+    assert json.loads(data)["post_processor"]["type"] == "TemplateProcessing"
     reference = tokenizers.Tokenizer.from_str(data.decode())
     for text in (" ab 中文b", "é<s> x\n z", "▁▁ a"):
         assert reference.encode(text).ids == REFERENCES[rule].encode(text).ids
@@ -254,6 +264,19 @@ def test_a_manifest_with_an_unknown_extension_is_refused():
         build_spec(fields, spec.vocab, spec.merges)
 
 
+@every_rule
+@pytest.mark.parametrize("engine", ENGINES)
+def test_token_files_hold_the_ids_of_each_document(rule, engine):
+    ours = OURS[rule, engine]
+    texts = ["ab 中文", "", "é<s>ab", " x"]
+    batch = DocumentBatch(0, False, [text.encode() for text in texts])
+    (part,) = BatchEncoder(ours, plan_token_files(ours)).encode(batch).parts
+    found = [
+        part.ids[start:end].tolist() for start, end in pairwise(part.offsets.astype(int).tolist())
+    ]
+    assert found == [ours.encode(text) for text in texts]
+
+
 def test_a_document_is_cut_only_where_no_space_is_put_before_a_part():
     for rule, spec in SPECS.items():
         cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)))
@@ -269,8 +292,9 @@ def test_other_formats_refuse_it(tmp_path):
         save_gpt2_files(spec, tmp_path / "v.json", tmp_path / "m.txt")
 
 
-def test_trees_and_tokens_out_of_reach_know_that_characters_are_whole():
-    spec = SPECS["metaspace"]
+@every_rule
+def test_trees_and_tokens_out_of_reach_know_that_characters_are_whole(rule):
+    spec = SPECS[rule]
     trees = MergeTrees(spec)
     id_of = TABLES["metaspace"]["model"]["vocab"]
     assert trees.parts(id_of["b中文"]) == (id_of["b中"], id_of["文"])
