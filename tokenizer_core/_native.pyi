@@ -106,6 +106,9 @@ class NativeEncoder:
         """
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
+    def encode_words(self, text: str) -> NDArray[np.uint32]:
+        """Ids, shape (n_tokens,), of a text that is split before each run of spaces."""
+
     def count(
         self, text: str, limit: int | None = None, specials: NativeSpecials | None = None
     ) -> int:

@@ -25,7 +25,7 @@ from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
-from tokenizer_core.patterns import PATTERNS, UNICODE_TABLES
+from tokenizer_core.patterns import METASPACE, PATTERNS, UNICODE_TABLES
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
@@ -180,6 +180,7 @@ class NativeEngine(BaseEngine):
         super().__init__(spec)
         self._pattern = spec.pattern
         self._is_compiled = spec.pattern.name in PATTERNS
+        self._is_split_at_spaces = spec.pattern == METASPACE
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
@@ -339,10 +340,18 @@ class NativeEngine(BaseEngine):
     def _encode_plain(self, text: str) -> list[int]:
         if self._is_compiled:
             return self._encoder.encode(text)
-        ids: list[int] = []
+        if self._is_split_at_spaces:
+            ids: list[int] = self._encoder.encode_words(text).tolist()
+            return ids
+        ids = []
         for pre_tokens in split_in_windows(text, self._pattern):
             ids += self._encoder.encode_pre_tokens(pre_tokens)
         return ids
+
+    def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
+        if self._is_split_at_spaces:
+            return self._encoder.encode_words(text)
+        return super()._encode_plain_to_numpy(text)
 
 
 class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpecials | None"]):

@@ -163,6 +163,11 @@ impl Encoder {
         })?
     }
 
+    /// Appends the ids of plain text that is split before each run of spaces.
+    pub fn encode_words(&self, text: &str, out: &mut Vec<u32>) -> Result<(), Stopped> {
+        self.with_session(|session| session.take_words(text, &mut Appender { out }))?
+    }
+
     /// Appends the ids of a short text to `ids`, which are moved as they grow.
     pub fn append_source<S: Source>(
         &self,

@@ -18,7 +18,7 @@ use crate::merge::{MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
 use crate::split::blocks::classes::BLOCK;
 use crate::split::blocks::starts::BlockGrammar;
-use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
+use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner, end_of_word};
 use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
@@ -123,6 +123,34 @@ impl<'s> Session<'s> {
             Scanner::Qwen2 => self.take_as::<Qwen2>(text, sink),
             Scanner::O200k => self.take_as::<O200k>(text, sink),
         }
+    }
+
+    /// Takes the ids of plain text that is split before each run of spaces.
+    pub fn take_words(&mut self, text: &str, sink: &mut impl Sink) -> Result<(), Stopped> {
+        let text = text.as_bytes();
+        let mut at = 0;
+        while at < text.len() {
+            stop::check(&self.stop)?;
+            self.renew_if_full();
+            let (mut n, mut end) = (0, at);
+            while n < BATCH && end < text.len() {
+                let next = end_of_word(text, end);
+                let is_long = next - end > BLOCK && !text[end..next].is_ascii();
+                if is_long || next - at > MAX_BATCH_BYTES {
+                    break;
+                }
+                self.buffers.ends[n] = (next - at) as u32;
+                (n, end) = (n + 1, next);
+            }
+            if n == 0 {
+                end = end_of_word(text, at);
+                self.take_long(text, at..end, sink)?;
+            } else {
+                self.take_batch(text, at, n, sink)?;
+            }
+            (at, self.n_pieces) = (end, self.n_pieces + n.max(1) as u64);
+        }
+        Ok(())
     }
 
     /// Takes the ids of one piece.

@@ -240,6 +240,18 @@ impl NativeEncoder {
         self.list_of(py, &ids)
     }
 
+    fn encode_words<'py>(
+        &self,
+        py: Python<'py>,
+        text: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let text = text.to_str()?;
+        let mut ids = Vec::new();
+        releasing_gil_if_long(py, text.len(), || self.encoder.encode_words(text, &mut ids))
+            .map_err(stopped_error)?;
+        array_of(py, ids)
+    }
+
     #[pyo3(signature = (text, limit=None, specials=None))]
     fn count(
         &self,

@@ -78,6 +78,16 @@ impl Scanner {
     }
 }
 
+/// Where the word that starts at `pos < text.len()` ends, with the spaces before it: the pattern
+/// METASPACE, ` *+[^ ]++| ++`. No scanner: safe cuts and blocks belong to those of Python's names.
+#[inline]
+pub fn end_of_word(text: &[u8], pos: usize) -> usize {
+    let n_spaces = text[pos..].iter().take_while(|&&byte| byte == b' ').count();
+    let word = pos + n_spaces;
+    let length = text[word..].iter().position(|&byte| byte == b' ');
+    length.map_or(text.len(), |length| word + length)
+}
+
 #[inline(always)]
 fn visit_all<'t, G: Grammar>(text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
     let mut pos = 0;
@@ -260,6 +270,19 @@ mod tests {
         assert_eq!(split("cl100k", "a\n "), ["a", "\n "]);
         assert_eq!(split("llama3", "a\n "), ["a", "\n", " "]);
         assert_eq!(split("gpt2", "a\n  b"), ["a", "\n ", " b"]);
+    }
+
+    #[test]
+    fn words_begin_with_their_spaces() {
+        let text = b"a  b\n \xc3\xa9c   ";
+        let (mut pos, mut words) = (0, Vec::new());
+        while pos < text.len() {
+            let end = end_of_word(text, pos);
+            words.push(&text[pos..end]);
+            pos = end;
+        }
+        let expected: [&[u8]; 4] = [b"a", b"  b\n", b" \xc3\xa9c", b"   "];
+        assert_eq!(words, expected);
     }
 
     #[test]
