@@ -343,6 +343,11 @@ def _parse_added_tokens(
                 f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer NFC may "
                 f"make or change {content!a:.60} in a text, which cannot be read exactly"
             )
+        if is_normalized and normalizer == "metaspace-prepend":
+            raise FormatError(
+                f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer Prepend "
+                f"would put a space before {content!a:.60} too, which cannot be read exactly"
+            )
         by_normalized[is_normalized].append(content)
     _check_two_passes(by_normalized[False], by_normalized[True])
     wanted = assign_added_ids(texts, [token.content for token in added])

@@ -306,6 +306,13 @@ def test_trees_and_tokens_out_of_reach_know_that_characters_are_whole(rule):
     assert {found[id_] for id_ in found} <= {"bytes", "same_bytes", "not_found"}
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "metaspace-prepend"])
+@given(text=texts)
+def test_tokens_matched_in_the_normalized_text_are_found_in_the_same_places(rule, text):
+    ours, reference = NORMALIZED[rule]
+    assert ours.encode(text) == reference.encode(text, add_special_tokens=False).ids
+
+
 def changed(path: str, value: object, rule: str = "metaspace-prepend") -> dict:
     table = copy.deepcopy(TABLES[rule])
     *parents, last = path.split(".")
@@ -342,7 +349,24 @@ def with_special(content: str) -> dict:
     return table
 
 
+def with_normalized_tokens(rule: str) -> dict:
+    table = copy.deepcopy(TABLES[rule])
+    for token in table["added_tokens"]:
+        token["normalized"] = True
+    return table
+
+
+NORMALIZED = {
+    rule: (Tokenizer.from_spec(read(table)), tokenizers.Tokenizer.from_str(json.dumps(table)))
+    for rule in RULES
+    if rule != "metaspace-prepend" and (table := with_normalized_tokens(rule))
+}
+
 REFUSED = {
+    "a token with a space put before it": (
+        with_normalized_tokens("metaspace-prepend"),
+        r"added_tokens\[0\].normalized is True; the normalizer Prepend",
+    ),
     "a merge over the end of a word": (joining(), "b'x a', so that a word may join the next"),
     "another decoder": (
         changed("decoder.decoders", DECODERS),
