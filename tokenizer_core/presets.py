@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError, PresetError
+from tokenizer_core.formats import detect_format, load_spec
 from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES, parse_tiktoken_ranks
 from tokenizer_core.spec import TokenizerSpec
 
@@ -182,6 +183,30 @@ def recognise_preset(data: bytes) -> Preset | None:
 def recognise_preset_file(path: StrPath) -> Preset | None:
     """As `recognise_preset`, for the file at `path`; raises FormatError or OSError."""
     return recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+
+
+def load_path_spec(path: StrPath) -> TokenizerSpec:
+    """The spec of one file, or of a model folder, that needs no further argument.
+
+    Raises:
+        FormatError: no supported format, or one that needs more than the path.
+        OSError: a file cannot be read.
+    """
+    found = "tokenizer_json" if Path(path).is_dir() else detect_format(path)
+    if found == "tiktoken":
+        preset = recognise_preset_file(path)
+        if preset is None:
+            raise FormatError(
+                "the .tiktoken file is not the published file of a preset, and does not say how "
+                "text is split; use Tokenizer.from_tiktoken with its pattern and special tokens"
+            )
+        return load_preset_spec(preset.name, path)
+    if found in ("pickle", "gpt2"):
+        raise FormatError(
+            f"a file of the format {found} belongs to a second one; use "
+            f"Tokenizer.from_files(vocabulary, merges)"
+        )
+    return load_spec([path])
 
 
 def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:

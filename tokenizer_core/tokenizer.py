@@ -22,7 +22,7 @@ from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.normalize import normalized_segments, strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
-from tokenizer_core.presets import load_preset_spec
+from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
 from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
@@ -88,6 +88,24 @@ class Tokenizer:
         tokenizer = cls.__new__(cls)
         tokenizer._set_up(spec, engine)
         return tokenizer
+
+    @classmethod
+    def load(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
+        """Load a file or a model folder of any supported format; the content determines the format.
+
+        A file is a `tokenizer.json`, a `tekken.json` or the published `.tiktoken` file of a preset.
+        A folder is a model folder of Hugging Face: `tokenizer.json` and the files beside it
+        (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `config.json`).
+        For a folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer` of
+        `transformers`. What gives other ids there is refused by name.
+
+        Raises:
+            FormatError: no supported format, or a setting that is not supported. A vocabulary with
+                merges (`from_files`) and other `.tiktoken` files (`from_tiktoken`) need arguments.
+            InvalidSpecError: the parts do not form a tokenizer.
+            OSError: a file cannot be read.
+        """
+        return cls.from_spec(load_path_spec(path), engine=engine)
 
     @classmethod
     def from_preset(cls, name: str, *, path: Path | None = None, engine: str = "auto") -> Tokenizer:

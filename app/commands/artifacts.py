@@ -117,7 +117,11 @@ def _add_import(subcommands: Any) -> None:
         ),
     )
     importing.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="one file, or vocabulary and merges"
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="a file, vocabulary and merges, or a model folder",
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)

@@ -54,7 +54,7 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
         UsageError: an option is missing, or two contradict each other.
         CommandError: a file is missing or invalid.
     """
-    require_files(files)
+    require_files([path for path in files if not path.is_dir()])
     if arguments.preset:
         return _read_preset(files, arguments)
     special = dict(arguments.special)
@@ -63,7 +63,7 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
     if arguments.no_special and special:
         raise UsageError("--no-special and --special exclude each other")
     try:
-        if detect_format(files[0]) == "tiktoken":
+        if not files[0].is_dir() and detect_format(files[0]) == "tiktoken":
             if not (arguments.pattern or special or arguments.no_special or len(files) > 1):
                 preset = recognise_preset_file(files[0])
                 if preset is not None:

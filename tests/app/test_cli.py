@@ -17,6 +17,7 @@ from app import cli as cli_module
 from app.cli import _COMMANDS, build_whole_parser, main
 from app.commands.command_line import parse_special_token
 from tests.app.run_cli import Cli
+from tests.tokenizer_core.formats.model_folders import make_folder
 from tests.tokenizer_core.formats.small_specs import small_tekken
 from tokenizer_core.engines import native
 
@@ -213,6 +214,13 @@ def test_a_tekken_file_needs_no_option(cli: Cli) -> None:
     error = cli.fail("compare", "bad.json", "tekken.json", "--corpus", "news.txt", code=1)
     assert "config.pattern is 'gpt2'" in error
     assert "follows a colon" not in error  # the file has a pattern, and it is wrong
+
+
+def test_import_of_a_model_folder(cli: Cli) -> None:
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
+    make_folder(cli.folder / "model", tokenizer_config=config)
+    cli.run("import", "model", "--name", "theirs")
+    assert cli.run("encode", "--tokenizer", "theirs", "low<pad>")[0] == b"257 260\n"
 
 
 def test_import_of_what_was_exported(trained: Cli) -> None:

@@ -28,6 +28,7 @@ from tokenizer_core.formats.manifest_fields import (
     declared_gaps,
     parse_manifest_json,
 )
+from tokenizer_core.formats.model_folder import load_model_folder
 from tokenizer_core.formats.pickle_files import (
     load_pickles,
     parse_plain_pickle,
@@ -59,6 +60,7 @@ __all__ = [
     "detect_format",
     "load_files_spec",
     "load_gpt2_files",
+    "load_model_folder",
     "load_pickles",
     "load_spec",
     "load_tekken",
@@ -224,12 +226,12 @@ def load_spec(
     pattern: str | SplitPattern | None = None,
     special_tokens: SpecialTokens = None,
 ) -> TokenizerSpec:
-    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`) or of two (vocabulary,
-    then merges).
+    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`), of two (vocabulary, then
+    merges), or of a model folder of Hugging Face.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
-    next free ids if the vocabulary lacks them. A `tokenizer.json` or `tekken.json` contains both,
-    so neither argument may be given for it.
+    next free ids if the vocabulary lacks them. A `tokenizer.json`, a `tekken.json` or a folder
+    contains both, so neither argument may be given for it.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.
@@ -238,6 +240,13 @@ def load_spec(
     """
     if len(paths) not in (1, 2):
         raise FormatError("give one file, or a vocabulary and its merges")
+    if Path(paths[0]).is_dir():
+        if len(paths) == 2 or pattern is not None or special_tokens:
+            raise FormatError(
+                "a model folder says itself how text is split and which tokens are special; give "
+                "the folder alone"
+            )
+        return load_model_folder(paths[0])
     found = detect_format(paths[0])
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
         wanted = "its merges as a second file" if len(paths) == 1 else "no second file"

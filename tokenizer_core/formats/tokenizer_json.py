@@ -77,8 +77,13 @@ def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
 
 def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
     """Parse the text of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
+    return parse_tokenizer_table(parse_strict_json(data, "tokenizer.json"))
+
+
+def parse_tokenizer_table(value: object) -> TokenizerSpec:
+    """Parse the JSON value of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
     root = check_fields(
-        parse_strict_json(data, "tokenizer.json"),
+        value,
         "tokenizer",
         {"version": ("1.0",)},
         # How to cut and fill batches for a model; the service does neither.

@@ -111,7 +111,7 @@ def test_nothing_is_overwritten_unless_forced(trained: Cli) -> None:
         (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
         (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
         (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),
-        (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "is a folder"),
+        (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
         (("worked", "--to", "tiktoken", "--output", "no/x"), 1, "no folder no; make it first"),
         (("worked", "--to", "gpt2", "--output", "corpus.txt"), 1, "give a folder"),
     ],

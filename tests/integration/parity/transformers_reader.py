@@ -22,7 +22,8 @@ class TransformersReader:
     """A tokenizer as transformers loads it; a context manager."""
 
     def __init__(self, *arguments: str) -> None:
-        """`"PreTrainedTokenizerFast", file`, or `"GPT2Tokenizer", folder, special token, ...`."""
+        """`"PreTrainedTokenizerFast", file`, `"GPT2Tokenizer", folder, special token, ...`, or
+        `"AutoTokenizer", folder`, which also adds tokens at the ends."""
         environment = os.environ | {"PYTHONPATH": str(FOLDER), "HF_HUB_OFFLINE": "1"}
         self._process = subprocess.Popen(
             [sys.executable, __file__, *arguments],
@@ -47,7 +48,7 @@ class TransformersReader:
         self._process.communicate()
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """The ids of each text, special tokens recognised, none added."""
+        """The ids of each text, special tokens recognised."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -63,16 +64,17 @@ def _load(kind: str, path: str, *special_tokens: str) -> Any:
     if kind == "PreTrainedTokenizerFast":
         return transformers.PreTrainedTokenizerFast(tokenizer_file=path)
     tokenizer = getattr(transformers, kind).from_pretrained(path)
-    tokenizer.add_special_tokens({"additional_special_tokens": list(special_tokens)})
+    if special_tokens:
+        tokenizer.add_special_tokens({"additional_special_tokens": list(special_tokens)})
     return tokenizer
 
 
-def _serve(tokenizer: Any, requests: IO[str]) -> None:
+def _serve(tokenizer: Any, requests: IO[str], *, add_special_tokens: bool) -> None:
     for line in requests:
-        encoded = tokenizer(json.loads(line), add_special_tokens=False)
+        encoded = tokenizer(json.loads(line), add_special_tokens=add_special_tokens)
         print(json.dumps(encoded["input_ids"]), flush=True)
 
 
 if __name__ == "__main__":
     sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    _serve(_load(*sys.argv[1:]), sys.stdin)
+    _serve(_load(*sys.argv[1:]), sys.stdin, add_special_tokens=sys.argv[1] == "AutoTokenizer")

@@ -1,0 +1,202 @@
+"""Model folders made from a small vocabulary, for the tests of their reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tokenizer_core import Tokenizer
+
+END = "<|endoftext|>"
+TEXTS = [
+    "low lower",
+    "lowlow 12 34",
+    f"low{END}low",
+    "low<bos>low<extra>er<tool>",
+    "e\u0301 \u212b",
+    "<pad> <|padding|>",
+]
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def token(content: str, **fields: Any) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"content": content, "special": True, **flags, **fields}
+
+
+def template(*ids: tuple[str, int], after: bool = False) -> dict[str, Any]:
+    """A post-processor that puts these tokens before the text, or after it."""
+    names = [{"SpecialToken": {"id": name, "type_id": 0}} for name, _ in ids]
+    text = [{"Sequence": {"id": "A", "type_id": 0}}]
+    single = [*text, *names] if after else [*names, *text]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {n: {"id": n, "ids": [i], "tokens": [n]} for n, i in ids},
+    }
+
+
+def make_folder(
+    folder: Path,
+    change: Change = lambda _: None,
+    *,
+    nfc: bool = False,
+    pattern: str = "gpt2",
+    **files: dict[str, Any],
+) -> Path:
+    """A folder whose `tokenizer.json` has 258 model tokens, `<|endoftext|>` (258) and `<bos>`.
+
+    `files` maps names without `.json` to their content.
+    """
+    merges = [(b"l", b"o"), (b"lo", b"w")]
+    vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo", 257: b"low"}
+    folder.mkdir(exist_ok=True)
+    path = folder / "tokenizer.json"
+    Tokenizer(vocab, merges, [END, "<bos>"], pattern=pattern).save_tokenizer_json(path)
+    table = json.loads(path.read_text(encoding="utf-8"))
+    if nfc:
+        table["normalizer"] = {"type": "NFC"}
+    change(table)
+    path.write_text(json.dumps(table), encoding="utf-8")
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def _bos(table: dict[str, Any]) -> None:
+    table["post_processor"] = template(("<bos>", 259))
+
+
+def _fast(**config: Any) -> dict[str, Any]:
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **config}
+
+
+_LISTED = {"258": token(END), "259": token("<bos>")}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "generic": {"tokenizer_config": _fast()},
+    "adds_bos": {"change": _bos, "tokenizer_config": _fast(add_bos_token=True, bos_token="<bos>")},
+    "added_tokens_decoder": {
+        "tokenizer_config": _fast(
+            added_tokens_decoder={
+                **_LISTED,
+                "260": token("<extra>"),
+                "261": token("<tool>", special=False),
+            }
+        )
+    },
+    "added_token_of_the_model": {
+        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "257": token("low")})
+    },
+    "added_tokens_file": {
+        "tokenizer_config": _fast(),
+        "added_tokens": {"<extra>": 260, "<tool>": 261},
+        "special_tokens_map": {"additional_special_tokens": ["<extra>"]},
+    },
+    "named_tokens": {
+        "tokenizer_config": _fast(pad_token="<pad>", extra_special_tokens=["<extra>", "<tool>"])
+    },
+    "named_token_of_the_model": {"tokenizer_config": _fast(bos_token="<bos>", pad_token="low")},
+    "model_specific": {
+        "tokenizer_config": _fast(
+            tool_token="<tool>", extra_special_tokens={"extra_token": "<extra>"}
+        )
+    },
+    "special_tokens_map": {
+        "tokenizer_config": _fast(),
+        "special_tokens_map": {"pad_token": token("<pad>"), "bos_token": "<bos>"},
+    },
+    "gpt2": {"tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"}},
+    "gpt2_adds_bos": {"change": _bos, "tokenizer_config": {"tokenizer_class": "GPT2TokenizerFast"}},
+    "gpt_neox": {"nfc": True, "tokenizer_config": {"tokenizer_class": "GPTNeoXTokenizerFast"}},
+    "qwen2": {
+        "nfc": True,
+        "pattern": "qwen2",
+        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "pad_token": "<pad>"},
+    },
+    "qwen3_without_a_class": {
+        "nfc": True,
+        "pattern": "qwen2",
+        "tokenizer_config": {},
+        "config": {"model_type": "qwen3"},
+    },
+    "gpt2_class_of_olmo2": {
+        "pattern": "cl100k",
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+        "config": {"model_type": "olmo2"},
+    },
+    "llama_class": {
+        "pattern": "llama3",
+        "change": _bos,
+        "tokenizer_config": {"tokenizer_class": "LlamaTokenizerFast"},
+        "config": {"model_type": "llama"},
+    },
+}
+"""Arguments of `make_folder`, for folders that are read."""
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "add_bos_token is true": {"tokenizer_config": _fast(add_bos_token=True, bos_token=END)},
+    "add_bos_token is false": {
+        "change": _bos,
+        "tokenizer_config": _fast(add_bos_token=False, bos_token="<bos>"),
+    },
+    "add_eos_token is true": {"tokenizer_config": _fast(add_eos_token=True, eos_token=END)},
+    "its pre_tokenizer by that of GPT2Tokenizer": {
+        "pattern": "cl100k",
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
+    "its normalizer by that of Qwen2Tokenizer": {
+        "pattern": "qwen2",
+        "tokenizer_config": {"tokenizer_class": "LlamaTokenizerFast"},
+        "config": {"model_type": "qwen2"},
+    },
+    "its ignore_merges by that of GPT2Tokenizer": {
+        "change": lambda table: table["model"].update(ignore_merges=True),
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
+    "its post_processor by that of GPTNeoXTokenizer": {
+        "nfc": True,
+        "change": _bos,
+        "tokenizer_config": {"tokenizer_class": "GPTNeoXTokenizer"},
+    },
+    "without its token '<bos>'": {
+        "tokenizer_config": {
+            "tokenizer_class": "GPT2Tokenizer",
+            "added_tokens_decoder": {"258": token(END)},
+        },
+    },
+    "with id 300, but": {
+        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "300": token("<extra>")})
+    },
+    "describe the token '<bos>' differently": {
+        "tokenizer_config": _fast(
+            added_tokens_decoder={"258": token(END), "259": token("<bos>", lstrip=True)}
+        )
+    },
+    r"added_tokens\[2\].rstrip": {
+        "tokenizer_config": _fast(
+            added_tokens_decoder={**_LISTED, "260": token("<extra>", rstrip=True)}
+        )
+    },
+    "auto_map": {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}},
+    "tokenizer_class 'BertTokenizer'": {
+        "tokenizer_config": {"tokenizer_class": "BertTokenizerFast"}
+    },
+    "model_type 'unheard_of'": {"config": {"model_type": "unheard_of"}},
+    "add_prefix_space changes ids": {"tokenizer_config": _fast(add_prefix_space=True)},
+    "split_special_tokens changes ids": {"tokenizer_config": _fast(split_special_tokens=True)},
+    "fast_tokenizer_files": {"tokenizer_config": _fast(fast_tokenizer_files=["a.json"])},
+    "different extra special tokens": {
+        "tokenizer_config": _fast(extra_special_tokens=["<extra>"]),
+        "special_tokens_map": {"additional_special_tokens": ["<tool>"]},
+    },
+    "pad_token is 7": {"tokenizer_config": _fast(pad_token=7)},
+    "added_tokens_decoder is no object": {"tokenizer_config": _fast(added_tokens_decoder=[])},
+    "'x', no id with a token": {"tokenizer_config": _fast(added_tokens_decoder={"x": {}})},
+    "'<extra>' has no id": {"tokenizer_config": _fast(), "added_tokens": {"<extra>": "1"}},
+}
+"""Part of the error -> arguments of `make_folder`."""

@@ -1,0 +1,112 @@
+"""Model folders of Hugging Face: the tokens beside `tokenizer.json`, and what is refused by name.
+
+`tests/integration/parity/test_model_folders.py` compares the ids with `transformers`.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import tokenizers
+
+from tests.tokenizer_core.formats.model_folders import (
+    ACCEPTED,
+    END,
+    REFUSED,
+    TEXTS,
+    make_folder,
+)
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import FormatError
+
+
+@pytest.mark.parametrize("name", ["generic", "adds_bos", "gpt2", "gpt_neox", "qwen2"])
+def test_a_file_gives_the_ids_of_tokenizers(tmp_path, name):
+    path = make_folder(tmp_path / "model", **ACCEPTED[name]) / "tokenizer.json"
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    ours = Tokenizer.load(path)
+    for text in TEXTS:
+        assert ours.encode(text, add_special_tokens=True) == theirs.encode(text).ids
+
+
+def test_tokens_beside_the_file_are_recognised(tmp_path):
+    folder = make_folder(tmp_path / "model", **ACCEPTED["added_tokens_decoder"])
+    assert Tokenizer.load(folder).encode("low<extra><tool>") == [257, 260, 261]
+    assert Tokenizer.load(folder / "tokenizer.json").encode("low<tool>") != [257, 261]
+    specials = Tokenizer.load(folder).spec.special_tokens
+    assert "<extra>" in specials
+    assert "<tool>" not in specials
+
+
+def test_named_tokens_get_the_next_ids_in_the_order_of_transformers(tmp_path):
+    config = {"extra_special_tokens": ["<z>"], "my_token": "<m>", "pad_token": "<p>"}
+    config |= {"unk_token": "<u>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    folder = make_folder(tmp_path / "model", tokenizer_config=config)
+    assert Tokenizer.load(folder).encode("<u><p><m><z>") == [260, 261, 262, 263]
+
+
+def test_a_token_of_the_file_comes_before_one_of_added_tokens_with_its_id(tmp_path):
+    folder = make_folder(tmp_path / "model", added_tokens={"<bos>": 259, "<old>": 258})
+    assert Tokenizer.load(folder).encode(END) == [258]
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_an_accepted_folder_is_read(tmp_path, name):
+    tokenizer = Tokenizer.load(make_folder(tmp_path / "model", **ACCEPTED[name]))
+    assert tokenizer.decode(tokenizer.encode("low lower")) == "low lower"
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_could_give_other_ids_is_refused_by_name(tmp_path, message):
+    folder = make_folder(tmp_path / "model", **REFUSED[message])
+    with pytest.raises(FormatError, match=message):
+        Tokenizer.load(folder)
+
+
+def test_a_qwen_folder_whose_named_token_has_other_flags_is_refused(tmp_path):
+    def change(table):
+        table["added_tokens"][1]["special"] = False
+
+    config = {"tokenizer_class": "Qwen2Tokenizer", "bos_token": "<bos>"}
+    folder = make_folder(
+        tmp_path / "model", change, nfc=True, pattern="qwen2", tokenizer_config=config
+    )
+    with pytest.raises(FormatError, match="with other settings"):
+        Tokenizer.load(folder)
+
+
+def test_a_folder_without_tokenizer_json_is_refused(tmp_path):
+    with pytest.raises(FormatError, match=r"has no tokenizer.json; load one of its files"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_config_that_is_no_object_is_refused(tmp_path):
+    folder = make_folder(tmp_path / "model")
+    (folder / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(FormatError, match=r"tokenizer_config.json: it is no object"):
+        Tokenizer.load(folder)
+
+
+def test_files_that_need_more_than_a_path_are_refused(tmp_path, small_tokenizer):
+    small_tokenizer.save_gpt2_files(tmp_path / "vocab.json", tmp_path / "merges.txt")
+    with pytest.raises(FormatError, match="from_files"):
+        Tokenizer.load(tmp_path / "vocab.json")
+    small_tokenizer.save_tiktoken(tmp_path / "mine.tiktoken")
+    with pytest.raises(FormatError, match="from_tiktoken"):
+        Tokenizer.load(tmp_path / "mine.tiktoken")
+
+
+@pytest.fixture
+def small_tokenizer():
+    vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo"}
+    return Tokenizer(vocab, [(b"l", b"o")])
+
+
+@pytest.mark.shared_data
+def test_published_files_are_recognised(shared_data, tmp_path):
+    ranks = Tokenizer.load(shared_data / "vocab" / "cl100k_base.tiktoken")
+    assert ranks.encode("Hello world<|endoftext|>") == [9906, 1917, 100257]
+    shutil.copyfile(shared_data / "vocab" / "qwen3.tokenizer.json", tmp_path / "tokenizer.json")
+    qwen = Tokenizer.load(tmp_path)
+    assert qwen.encode("Hello world<|im_end|>") == [9707, 1879, 151645]

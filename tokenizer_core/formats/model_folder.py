@@ -1,0 +1,396 @@
+"""A model folder of Hugging Face, read for the ids of `transformers.AutoTokenizer`.
+
+`tokenizer.json` defines the tokenizer. The files beside it can change ids in three ways:
+
+- They declare tokens that `tokenizer.json` lacks. `transformers` adds those, and so does this
+  module.
+- They name a class. For some classes `transformers` 5 ignores the split pattern and the normalizer
+  of `tokenizer.json` and builds its own (`_REBUILT`). `transformers` 4 does not, so a folder in
+  which the two differ is refused.
+- They contain settings (`add_prefix_space`, `add_bos_token`, code to import) which some versions
+  follow and others ignore. They are refused by name if they disagree with `tokenizer.json`.
+
+The rules come from the sources of `transformers` 5.24 (`tokenization_auto.py`,
+`tokenization_utils_base.py`, `tokenization_utils_tokenizers.py`). A chat template changes no ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.tokenizer_json import (
+    MAX_FILE_BYTES,
+    assign_added_ids,
+    parse_tokenizer_table,
+)
+from tokenizer_core.strict_json import parse_strict_json
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+
+    from tokenizer_core.spec import TokenizerSpec
+
+TOKENIZER: Final = "tokenizer.json"
+CONFIG: Final = "tokenizer_config.json"
+SPECIAL_TOKENS: Final = "special_tokens_map.json"
+ADDED_TOKENS: Final = "added_tokens.json"
+MODEL_CONFIG: Final = "config.json"
+FILE_NAMES: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG)
+"""The files that decide ids."""
+
+_NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_END: Final = "<|endoftext|>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuilt:
+    """What a class sets itself: pattern, normalizer, and the named tokens that have a default."""
+
+    pattern: str
+    normalizer: str
+    named: Mapping[str, str]
+    drops_post_processor: bool = False
+    makes_named_special: bool = False
+
+
+_REBUILT: Final = MappingProxyType(
+    {
+        "GPT2Tokenizer": _Rebuilt(
+            "gpt2", "none", {"unk_token": _END, "bos_token": _END, "eos_token": _END}
+        ),
+        "GPTNeoXTokenizer": _Rebuilt(
+            "gpt2",
+            "nfc",
+            {
+                "unk_token": _END,
+                "bos_token": _END,
+                "eos_token": _END,
+                "pad_token": "<|padding|>",
+            },
+            drops_post_processor=True,
+        ),
+        "Qwen2Tokenizer": _Rebuilt(
+            "qwen2",
+            "nfc",
+            {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+            makes_named_special=True,
+        ),
+    }
+)
+
+_GENERIC: Final = "TokenizersBackend"
+# Without `Fast`. LlamaTokenizer: transformers 5 reads a byte-level file of this class as it is.
+_AS_IN_FILE: Final = frozenset(
+    {_GENERIC, "PreTrainedTokenizer", "LlamaTokenizer", "BloomTokenizer"}
+)
+
+# For these models transformers reads tokenizer.json as it is, whatever class the folder names.
+_GENERIC_MODELS: Final = """
+    arctic aria chatlm ernie4_5 ernie4_5_moe flex_olmo glm glm4 glm4_moe glm4_moe_lite glm4v
+    glm4v_moe glm_image glmasr got_ocr2 gpt_bigcode granite granitemoe granitemoehybrid
+    granitemoeshared h2ovl_chat hyperclovax hyperclovax_vlm internlm2 internlm3 iquestcoder jamba
+    kimi_k25 kimi_linear llava llava_next mimo_v2_flash minicpm3 minicpmv minicpmv4_6 minicpmv4_7
+    minimax_m2 ministral ministral3 mistral mistral3 mistral_large4 mixtral modernbert
+    modernbert-decoder molmo molmo2 nemotron nvfp4 olmo2 olmo3 olmo_hybrid opencua phi3 phi3_v
+    phimoe pixtral smolvlm stablelm step3_vl vipllava voxtral voxtral_realtime
+"""
+# For these models transformers takes this class, whatever class the folder names.
+_FORCED: Final = MappingProxyType(
+    {
+        "qwen2": "Qwen2Tokenizer",
+        "hyperclovax_vision_v2": "GPT2Tokenizer",
+        "qwen3_5": "Qwen3_5Tokenizer",
+        "qwen3_5_moe": "Qwen3_5Tokenizer",
+        "qwen3_5_moe_text": "Qwen3_5Tokenizer",
+        "qwen4_exp": "Qwen3_5Tokenizer",
+        "siglip2": "Siglip2Tokenizer",
+    }
+)
+# The models of a class, for a folder that names none.
+_MODELS: Final = MappingProxyType(
+    {
+        "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
+        "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
+        "Qwen2Tokenizer": (
+            "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
+            "qwen3_omni_moe qwen3_vl qwen3_vl_moe"
+        ),
+    }
+)
+
+
+def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
+    """The spec of a folder with a `tokenizer.json` and the files that belong to it.
+
+    Raises:
+        FormatError: no `tokenizer.json`; a file is malformed; a setting is not supported, or
+            versions of `transformers` give different ids (the setting is named).
+        InvalidSpecError: vocabulary, merges and tokens do not form a tokenizer.
+        OSError: a file cannot be read.
+    """
+    folder = Path(folder)
+    if not (folder / TOKENIZER).is_file():
+        raise FormatError(
+            f"the folder {folder} has no {TOKENIZER}; load one of its files instead "
+            f"(tekken.json, a .tiktoken file, or vocab.json with merges.txt)"
+        )
+    table = _read_table(folder, TOKENIZER)
+    spec = parse_tokenizer_table(table)
+    config = _read_table(folder, CONFIG)
+    added_file: dict[str, Any] = {}
+    if "added_tokens_decoder" not in config:
+        config |= _special_tokens_of_file(folder, config)
+        # A token of tokenizer.json replaces the one with its id in this file.
+        ids = {token.id for token in spec.added_tokens}
+        added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
+    kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
+    _refuse_settings(config)
+    rebuilt = _REBUILT.get(kind)
+    if rebuilt is not None:
+        _check_rebuilt(spec, kind, rebuilt)
+        config = {**rebuilt.named, **config}
+    named = list(_special_tokens_of(config))
+    listed: list[dict[str, Any]] = table.get("added_tokens", [])
+    extra = _missing_tokens(listed, _declared_tokens(config, added_file, named), named)
+    if rebuilt is not None:
+        _check_rebuilt_tokens(kind, rebuilt, config, listed, named)
+    if extra:
+        contents = [token["content"] for token in (*listed, *extra)]
+        wanted = assign_added_ids(table["model"]["vocab"], contents)[len(listed) :]
+        for token, id_ in zip(extra, wanted, strict=True):
+            if token.setdefault("id", id_) != id_:
+                raise FormatError(
+                    f"{folder.name} declares the token {token['content']!r:.60} with id "
+                    f"{token['id']}, but Hugging Face's tokenizers gives it {id_}; put the token "
+                    f"into {TOKENIZER}"
+                )
+        spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
+    _check_added_ends(config, spec)
+    return spec
+
+
+def _read_table(folder: Path, name: str) -> dict[str, Any]:
+    """The object in a file of the folder; empty if there is no such file."""
+    path = folder / name
+    if not path.is_file():
+        return {}
+    table = parse_strict_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES), name)
+    if not isinstance(table, dict):
+        raise FormatError(f"{name}: it is no object")
+    return table
+
+
+def _special_tokens_of_file(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of `special_tokens_map.json` that go before those of the configuration."""
+    found = {}
+    for key, value in _read_table(folder, SPECIAL_TOKENS).items():
+        if key in ("additional_special_tokens", "extra_special_tokens"):
+            known = _extra_values(config)
+            tokens = _extra_values({key: value})
+            contents = [_token(token, key)["content"] for token in known]
+            if known and [_token(token, key)["content"] for token in tokens] != contents:
+                raise FormatError(
+                    f"{SPECIAL_TOKENS} and {CONFIG} list different extra special tokens, and "
+                    f"versions of transformers choose differently; give both the same list"
+                )
+            found[key] = value
+        else:
+            found[key] = {**value, "special": True} if isinstance(value, dict) else value
+    return found
+
+
+def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """The class that transformers chooses, without `Fast`."""
+    code = config.get("auto_map")
+    if isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer")):
+        raise FormatError(
+            f"{CONFIG}: auto_map names code of the folder as its tokenizer; this service runs no "
+            f"code of a model. If {TOKENIZER} gives the same ids, load that file"
+        )
+    named = config.get("tokenizer_class") or model.get("tokenizer_class")
+    model_type = model.get("model_type") or ""
+    if not isinstance(named, str | None) or not isinstance(model_type, str):
+        raise FormatError(f"{CONFIG}: tokenizer_class, or model_type in {MODEL_CONFIG}, is no text")
+    if model_type in _GENERIC_MODELS.split():
+        return _GENERIC
+    if model_type in _FORCED:
+        kind = _FORCED[model_type]
+    elif named is not None:
+        kind = named.removesuffix("Fast")
+    else:
+        found = (kind for kind, models in _MODELS.items() if model_type in models.split())
+        kind = next(found, "" if model_type else _GENERIC)
+    if kind not in _AS_IN_FILE and kind not in _REBUILT:
+        what = f"tokenizer_class {kind!r:.60}" if kind else f"model_type {model_type!r:.60}"
+        raise FormatError(
+            f"{CONFIG}: it is not known what {what} of transformers does with {TOKENIZER}; if it "
+            f"changes nothing, load that file"
+        )
+    return kind
+
+
+def _refuse_settings(config: Mapping[str, Any]) -> None:
+    """Refuse settings that change ids in some version of transformers."""
+    for name in ("add_prefix_space", "split_special_tokens", "fix_mistral_regex"):
+        if config.get(name):
+            raise FormatError(
+                f"{CONFIG}: {name} changes ids and is not supported; load {TOKENIZER}, which gives "
+                f"the ids without it"
+            )
+    if "fast_tokenizer_files" in config:
+        raise FormatError(
+            f"{CONFIG}: fast_tokenizer_files selects a file by the version of transformers; load "
+            f"the file that you want"
+        )
+
+
+def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
+    """Refuse a file from which the class would build another tokenizer."""
+    found = {
+        "pre_tokenizer": spec.pattern.name == rebuilt.pattern,
+        "normalizer": spec.normalizer == rebuilt.normalizer,
+        "ignore_merges": not spec.ignore_merges,
+        "post_processor": not (
+            rebuilt.drops_post_processor and (spec.prefix_ids or spec.suffix_ids)
+        ),
+    }
+    for field, is_same in found.items():
+        if not is_same:
+            raise FormatError(
+                f"{TOKENIZER}: transformers 5 replaces its {field} by that of {kind}, and "
+                f"transformers 4 does not, so their ids differ; load {TOKENIZER} for the ids of "
+                f"the file"
+            )
+
+
+def _check_rebuilt_tokens(
+    kind: str,
+    rebuilt: _Rebuilt,
+    config: Mapping[str, Any],
+    listed: list[dict[str, Any]],
+    named: list[dict[str, Any]],
+) -> None:
+    """Refuse tokens that the class would lose or change, because it adds them itself."""
+    declared = _declared_tokens(config, {}, []) if "added_tokens_decoder" in config else listed
+    kept = {token["content"] for token in (*declared, *named)}
+    specials = {token["content"] for token in named}
+    for token in listed:
+        is_changed = rebuilt.makes_named_special and _flags(token) != _flags(_token("x", ""))
+        if token["content"] not in kept or (token["content"] in specials and is_changed):
+            raise FormatError(
+                f"{TOKENIZER}: transformers 5 builds {kind} without its token "
+                f"{token['content']!r:.60}, or with other settings; declare it in "
+                f"added_tokens_decoder of {CONFIG}"
+            )
+
+
+def _special_tokens_of(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The tokens that the configuration names, in the order in which transformers adds them."""
+    names = [f"{name}_token" for name in _NAMED]
+    for name in names:
+        if config.get(name) is not None:
+            yield _token(config[name], name) | {"special": True}
+    for name, value in config.items():
+        if name.endswith("_token") and name not in names and isinstance(value, str):
+            yield _token(value, name)
+    for value in _extra_values(config):
+        yield _token(value, "extra_special_tokens") | {"special": True}
+
+
+def _extra_values(config: Mapping[str, Any]) -> list[Any]:
+    values = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    if isinstance(values, dict):
+        return list(values.values())
+    if not isinstance(values, list):
+        raise FormatError(f"{CONFIG}: extra_special_tokens is neither a list nor an object")
+    return values
+
+
+def _token(value: object, where: str) -> dict[str, Any]:
+    """A token as `tokenizer.json` has it, but without its id."""
+    if isinstance(value, str):
+        value = {"content": value, "special": True}
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        raise FormatError(f"{CONFIG}: {where} is {value!a:.60}, no token")
+    table = {"content": value["content"]} | {flag: bool(value.get(flag)) for flag in _FLAGS}
+    table["normalized"] = bool(value.get("normalized", not table["special"]))
+    return table
+
+
+def _flags(token: Mapping[str, Any]) -> list[Any]:
+    return [token.get(flag) for flag in _FLAGS]
+
+
+def _declared_tokens(
+    config: Mapping[str, Any], added_file: Mapping[str, Any], named: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The tokens with ids that stand beside `tokenizer.json`, by id."""
+    declared = []
+    decoder = config.get("added_tokens_decoder", {})
+    if not isinstance(decoder, dict):
+        raise FormatError(f"{CONFIG}: added_tokens_decoder is no object")
+    for id_, value in decoder.items():
+        if not id_.isdecimal() or not isinstance(value, dict):
+            raise FormatError(f"{CONFIG}: added_tokens_decoder has {id_!r:.60}, no id with a token")
+        declared.append(_token(value, f"added_tokens_decoder[{id_}]") | {"id": int(id_)})
+    specials = {token["content"] for token in named}
+    for content, id_ in added_file.items():
+        if not isinstance(id_, int) or isinstance(id_, bool):
+            raise FormatError(f"{ADDED_TOKENS}: {content!r:.60} has no id")
+        is_special = content in specials
+        token = {"content": content, "special": is_special, "normalized": not is_special}
+        declared.append(_token(token, ADDED_TOKENS) | {"id": id_})
+    return sorted(declared, key=lambda token: token["id"])
+
+
+def _missing_tokens(
+    listed: list[dict[str, Any]], declared: list[dict[str, Any]], named: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The tokens that `tokenizer.json` does not list, in the order in which they are added.
+
+    Raises:
+        FormatError: a declared token contradicts the one in `tokenizer.json`.
+    """
+    known = {token["content"]: token for token in listed}
+    missing = []
+    for token in declared:
+        content = token["content"]
+        mine = known.setdefault(content, token)
+        if mine is token:
+            missing.append(token)
+            continue
+        if mine["id"] != token["id"] or _flags(mine) != _flags(token):
+            raise FormatError(
+                f"{TOKENIZER} and the files beside it describe the token {content!r:.60} "
+                f"differently (its id, or one of {', '.join(_FLAGS)}); make them agree"
+            )
+    for token in named:
+        if token["content"] not in known:
+            known[token["content"]] = token
+            missing.append(token)
+    return missing
+
+
+def _check_added_ends(config: Mapping[str, Any], spec: TokenizerSpec) -> None:
+    """Refuse `add_bos_token` and `add_eos_token` that contradict the post-processor."""
+    ids = {token.content: token.id for token in spec.added_tokens}
+    for name, around in (("bos", spec.prefix_ids), ("eos", spec.suffix_ids)):
+        wanted = config.get(f"add_{name}_token")
+        token = config.get(f"{name}_token")
+        if not isinstance(wanted, bool) or token is None:
+            continue
+        is_added = ids.get(_token(token, f"{name}_token")["content"]) in around
+        if wanted != is_added:
+            raise FormatError(
+                f"{CONFIG}: add_{name}_token is {str(wanted).lower()} and the post_processor of "
+                f"{TOKENIZER} does {'' if is_added else 'not '}add the token; versions of "
+                f"transformers follow one or the other. Load {TOKENIZER} for the ids of the file, "
+                f"or change one of the two"
+            )
