@@ -17,7 +17,8 @@
     │   └── ShardFailedError                       a shard failed each time it was tried
     ├── FormatError                 (ValueError)   a tokenizer file is malformed
     │   └── UnsafePickleError                      a pickle contains more than plain data
-    ├── PresetError             (LookupError)  no preset of that name, or its file is missing
+    ├── PresetError                 (LookupError)  no preset of that name, or its file is missing
+    ├── HubError                                   a tokenizer could not be downloaded from the Hub
     ├── JudgeError                  (ValueError)   a judge run cannot be made as asked
     ├── ConversionError                            a conversion cannot write its output
     ├── TrainingError
@@ -202,6 +203,12 @@ class PresetError(TokenizerCoreError, LookupError):
     """No preset has that name, or its file is not on this machine."""
 
     code = "preset_not_found"
+
+
+class HubError(TokenizerCoreError):
+    """A tokenizer could not be downloaded from the Hugging Face Hub."""
+
+    code = "hub_unavailable"
 
 
 class JudgeError(TokenizerCoreError, ValueError):

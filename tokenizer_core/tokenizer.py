@@ -20,6 +20,7 @@ from tokenizer_core.batches import (
 )
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
+from tokenizer_core.hub import download_model_folder
 from tokenizer_core.normalize import normalized_segments, strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.presets import load_path_spec, load_preset_spec
@@ -122,6 +123,22 @@ class Tokenizer:
             FormatError: the file at `path` is not the published one.
         """
         return cls.from_spec(load_preset_spec(name, path), engine=engine)
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str, *, revision: str | None = None, engine: str = "auto"
+    ) -> Tokenizer:
+        """Download the tokenizer of a model from the Hugging Face Hub and `load` its folder.
+
+        `name` is `owner/name`; `revision` is a branch, a tag or a commit. Only the files of the
+        tokenizer are fetched. Needs the extra `hub`; the variables of `huggingface_hub` apply
+        (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`).
+
+        Raises:
+            HubError: `huggingface_hub` is not installed, or the download failed.
+            FormatError, InvalidSpecError: as `load`.
+        """
+        return cls.load(download_model_folder(name, revision), engine=engine)
 
     @classmethod
     def from_files(

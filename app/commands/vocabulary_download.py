@@ -1,4 +1,4 @@
-"""`tokenizer pull`: download the file of a preset into the cache folder.
+"""`tokenizer pull`: download the file of a preset, or the tokenizer of a model, into a cache.
 
 Only the person at the command line chooses what is fetched and from where, so the list of hosts for
 the URLs of clients (`app.egress`) does not apply. A proxy of the environment does.
@@ -16,6 +16,7 @@ from app.commands.command_line import CommandError, UsageError
 from app.commands.progress import add_quiet, progress_bar
 from tokenizer_core.blobs.atomic_files import make_folder, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
+from tokenizer_core.hub import download_model_folder
 from tokenizer_core.presets import PRESETS, PUBLISHED_AT, Preset, own_cache_path
 
 URL_VARIABLE: Final = "TOKENIZER_VOCABULARIES_URL"
@@ -34,24 +35,40 @@ def add_parsers(subcommands: Any) -> None:
         description=(
             "Download the vocabulary file of a preset into the cache folder and check its sha256.\n"
             "Tokenizer.from_preset(NAME) and tokenizer import find it there. Presets:\n"
-            f"{', '.join(PRESETS)}."
+            f"{', '.join(PRESETS)}.\n"
+            "A name with a slash is a model of the Hugging Face Hub: its tokenizer files are\n"
+            "downloaded (extra hub; HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE apply)."
         ),
         epilog=(
             f"{URL_VARIABLE} names another folder to download from, for instance a mirror\n"
             "(default: the address that tiktoken uses). HTTPS_PROXY and SSL_CERT_FILE apply.\n\n"
             "examples:\n"
             "  tokenizer pull cl100k_base\n"
-            "  tokenizer import --preset cl100k_base --name cl100k"
+            "  tokenizer import --preset cl100k_base --name cl100k\n"
+            "  tokenizer import $(tokenizer pull Qwen/Qwen3-8B) --name qwen3"
         ),
     )
-    pull.add_argument("names", nargs="+", metavar="NAME", choices=tuple(PRESETS), help="a preset")
+    pull.add_argument("names", nargs="+", metavar="NAME", help="a preset, or a model as owner/name")
+    pull.add_argument("--revision", help="branch, tag or commit of the models (default: main)")
     add_quiet(pull)
     pull.set_defaults(run=run_pull)
 
 
 def run_pull(arguments: argparse.Namespace) -> None:
     """Download each file that the cache folder lacks, and print its path."""
-    for name in dict.fromkeys(arguments.names):
+    names = list(dict.fromkeys(arguments.names))
+    presets = [name for name in names if "/" not in name]
+    for name in presets:
+        if name not in PRESETS:
+            raise UsageError(
+                f"there is no preset {name!r:.80} ({', '.join(PRESETS)}); a model is owner/name"
+            )
+    if presets and arguments.revision is not None:
+        raise UsageError("--revision belongs to models; a preset has one version")
+    for name in names:
+        if name not in presets:
+            print(download_model_folder(name, arguments.revision))
+            continue
         preset = PRESETS[name]
         path = own_cache_path(preset)
         if _is_complete(path, preset):
