@@ -152,6 +152,12 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
         added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     _refuse_settings(config)
+    if spec.byte_ids and kind == "LlamaTokenizer":
+        raise FormatError(
+            f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
+            f"that of {kind}, and transformers 4 does not, so their ids differ; load {TOKENIZER} "
+            f"for the ids of the file"
+        )
     rebuilt = _REBUILT.get(kind)
     if rebuilt is not None:
         _check_rebuilt(spec, kind, rebuilt)

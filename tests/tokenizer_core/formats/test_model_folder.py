@@ -17,8 +17,10 @@ from tests.tokenizer_core.formats.model_folders import (
     TEXTS,
     make_folder,
 )
+from tests.tokenizer_core.formats.small_specs import character_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 
 
 @pytest.mark.parametrize("name", ["generic", "adds_bos", "gpt2", "gpt_neox", "qwen2"])
@@ -74,6 +76,17 @@ def test_a_qwen_folder_whose_named_token_has_other_flags_is_refused(tmp_path):
     )
     with pytest.raises(FormatError, match="with other settings"):
         Tokenizer.load(folder)
+
+
+def test_a_vocabulary_of_characters_is_read_unless_its_class_replaces_the_normalizer(tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(render_tokenizer_json(character_spec()))
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}', encoding="utf-8")
+    assert Tokenizer.load(tmp_path).spec == character_spec()
+    config.write_text('{"tokenizer_class": "LlamaTokenizerFast"}', encoding="utf-8")
+    with pytest.raises(FormatError, match="replaces the normalizer by that of LlamaTokenizer"):
+        Tokenizer.load(tmp_path)
+    assert Tokenizer.load(tmp_path / "tokenizer.json").spec == character_spec()
 
 
 def test_a_folder_without_tokenizer_json_is_refused(tmp_path):
