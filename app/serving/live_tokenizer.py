@@ -86,5 +86,7 @@ def check_round_trip(tokenizer: Tokenizer) -> None:
     if tokenizer.decode(ids, errors="strict") != wanted:
         raise ArtifactCorruptError("the golden text does not come back from encode and decode")
     for content, id_ in spec.special_tokens.items():
-        if tokenizer.encode(content) != [id_] or tokenizer.decode([id_]) != content:
+        # A second name decodes to the first (o200k_harmony, 200018).
+        first_name = spec.vocab[id_].decode()
+        if tokenizer.encode(content) != [id_] or tokenizer.decode([id_]) != first_name:
             raise ArtifactCorruptError(f"the special token with id {id_} does not come back")

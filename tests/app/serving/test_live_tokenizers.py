@@ -32,10 +32,12 @@ from app.serving.live_tokenizers import LiveTokenizers
 from app.serving.workers import ProcessIdentity, WorkerState, WorkerStates
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
+from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec import AddedToken
 
 
 @pytest.mark.row(36)
@@ -312,6 +314,22 @@ def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec: Toke
 
     with pytest.raises(ArtifactCorruptError):
         check_round_trip(Lossy.from_spec(small_spec))
+
+
+def test_an_id_with_two_names_passes_the_round_trip_check() -> None:
+    names = [AddedToken("<first>", 256), AddedToken("<second>", 256)]
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    check_round_trip(Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], names)))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", [*NAMES, *OPEN_FILES, "o200k_harmony"])
+def test_published_vocabularies_pass_the_round_trip_check(name: str, shared_data: Path) -> None:
+    if name == "o200k_harmony":
+        path = shared_data / "vocab" / "o200k_base.tiktoken"
+        check_round_trip(Tokenizer.from_preset(name, path=path))
+    else:
+        check_round_trip(load_ours(shared_data, name, "auto"))
 
 
 @pytest.mark.row(31)
