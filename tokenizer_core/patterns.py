@@ -19,7 +19,7 @@ covers belongs to the pattern too: it is kept, or dropped as in tiktoken.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -67,6 +67,8 @@ class SplitPattern:
     - `unmatched`: what becomes of text that no match covers: `keep` makes separate pre-tokens of
       it, `drop` leaves it out, as tiktoken does. Ids of dropped text do not exist, so decoding does
       not give it back.
+    - `before`: patterns that split first, in order (a Sequence of a `tokenizer.json`): each step
+      sees each piece of the one before it as a whole text. A pattern with steps has no name.
 
     Example:
         >>> pattern = SplitPattern("custom", r"[a-z&&[^x]]+", "fancy-regex", unmatched="drop")
@@ -78,6 +80,7 @@ class SplitPattern:
     expression: str
     dialect: Dialect = "python"
     unmatched: Unmatched = "keep"
+    before: tuple[SplitPattern, ...] = field(default=(), repr=False)
 
     @property
     def is_named(self) -> bool:
@@ -87,12 +90,12 @@ class SplitPattern:
     @property
     def drops(self) -> bool:
         """Whether text that no match covers is left out."""
-        return self.unmatched == "drop"
+        return self.unmatched == "drop" or any(step.drops for step in self.before)
 
     @property
     def is_of_first_format(self) -> bool:
         """Whether releases before the dialects read it in the same way."""
-        return self.dialect == "python" and self.unmatched == "keep"
+        return self.dialect == "python" and self.unmatched == "keep" and not self.before
 
     @property
     def restarts_after_empty_matches(self) -> bool:
@@ -100,14 +103,16 @@ class SplitPattern:
         return self.dialect != "python" and _translate(self.expression, self.dialect).matches_empty
 
     def compile(self) -> regex.Pattern[str]:
-        """The compiled expression; compiled once per expression and process."""
+        """The compiled expression, without `before`; compiled once per expression and process."""
         return _compile(self.expression, self.dialect)
 
-    def fields(self) -> dict[str, str]:
-        """The fields of the pattern in a file; the last two only if they are not the default."""
-        table = {"name": self.name, "expression": self.expression}
+    def fields(self) -> dict[str, object]:
+        """The fields of the pattern in a file; others than name and expression only if needed."""
+        table: dict[str, object] = {"name": self.name, "expression": self.expression}
         if not self.is_of_first_format:
             table |= {"dialect": self.dialect, "unmatched": self.unmatched}
+        if self.before:
+            table["before"] = [step.fields() for step in self.before]
         return table
 
     @classmethod
@@ -122,7 +127,13 @@ class SplitPattern:
         name, expression = table["name"], table["expression"]
         if type(name) is not str or type(expression) is not str:
             raise TypeError(f"{name!r:.60} or {expression!r:.60} is no text")
-        return cls(name, expression, dialect, unmatched)
+        listed = table.get("before", [])
+        if not isinstance(listed, list):
+            raise TypeError(f"{listed!r:.60} is no list of steps")
+        before = tuple(cls.from_fields(step) for step in listed)
+        if any(step.before for step in before):
+            raise ValueError("a step before a split pattern has steps of its own")
+        return cls(name, expression, dialect, unmatched, before)
 
 
 @lru_cache(maxsize=32)
@@ -246,6 +257,8 @@ def resolve_pattern(
                 f"the expression of this SplitPattern is not that of {pattern.name!r:.60}; give "
                 f"the expression alone, or a name alone"
             )
+        if pattern.before:
+            return _resolve_steps(pattern)
         dialect, unmatched = pattern.dialect, pattern.unmatched
         pattern = pattern.expression
     if dialect not in get_args(Dialect) or unmatched not in get_args(Unmatched):
@@ -262,6 +275,17 @@ def resolve_pattern(
     if name in PATTERNS:
         return PATTERNS[name]
     return _resolve_expression(SplitPattern(CUSTOM, pattern, dialect, unmatched))
+
+
+def _resolve_steps(pattern: SplitPattern) -> SplitPattern:
+    """The pattern itself, if each of its steps can run."""
+    for step in (*pattern.before, replace(pattern, before=())):
+        if step.name != CUSTOM or step.before:
+            raise UnknownPatternError(
+                f"a step of a split pattern is a custom pattern without steps, not {step!r:.120}"
+            )
+        resolve_pattern(step)
+    return pattern
 
 
 def _resolve_expression(custom: SplitPattern) -> SplitPattern:

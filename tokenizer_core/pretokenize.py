@@ -31,6 +31,7 @@ expressions take quadratic time, and the text comes from strangers: matching has
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice, pairwise
 from time import thread_time
 from typing import TYPE_CHECKING, Final
@@ -187,10 +188,16 @@ def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:
         >>> find_kept_spans("ab, c", SplitPattern("custom", r"\\w+", unmatched="drop"))
         [(0, 2), (4, 5)]
     """
+    if pattern.before:
+        return [span for spans in _find_pieces(text, pattern) for span in spans]
     return [span for spans in _find_matches(text, pattern) for span in spans if span[1] > span[0]]
 
 
 def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[str]]:
+    if pattern.before:
+        for spans in _find_pieces(text, pattern):
+            yield [text[start:stop] for start, stop in spans]
+        return
     keeps = not pattern.drops
     end = n_lists = 0
     for spans in _find_matches(text, pattern):
@@ -206,13 +213,65 @@ def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[
         yield []
 
 
+class _Budget:
+    """The processor seconds left for splitting one text of `n_chars`, in all its steps."""
+
+    def __init__(self, n_chars: int) -> None:
+        self.n_chars = n_chars
+        self.left = MATCH_SECONDS + MATCH_SECONDS_PER_CHAR * n_chars
+
+    def spend(self, seconds: float, *, is_done: bool) -> None:
+        self.left -= seconds
+        if self.left < 0 and not is_done:
+            raise SplitTooSlowError(
+                f"the split pattern of this tokenizer takes too long on this text "
+                f"({self.n_chars} characters): a part of it makes the expression try very many "
+                f"ways; break the text, or use a tokenizer with a simpler expression"
+            )
+
+
+def _find_pieces(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, int]]]:
+    """The spans of all pre-tokens of a pattern with steps, in order; at least one list.
+
+    Each step is lazy, so that the lists of a long text stay short.
+    """
+    budget = _Budget(len(text))
+    pieces: Iterator[tuple[int, int]] = iter([(0, len(text))])
+    for step in (*pattern.before, replace(pattern, before=())):
+        pieces = _split_pieces(text, pieces, step, budget)
+    spans = list(islice(pieces, _MATCHES_AT_ONCE))
+    yield spans
+    while spans := list(islice(pieces, _MATCHES_AT_ONCE)):
+        yield spans
+
+
+def _split_pieces(
+    text: str, pieces: Iterator[tuple[int, int]], step: SplitPattern, budget: _Budget
+) -> Iterator[tuple[int, int]]:
+    """The spans that one step makes of each piece, which it sees as a whole text."""
+    for first, last in pieces:
+        end = first
+        for spans in _find_matches(text[first:last], step, budget):
+            for start, stop in spans:
+                start, stop = first + start, first + stop
+                if end < start and not step.drops:
+                    yield end, start
+                if start < stop:
+                    yield start, stop
+                end = stop
+        if end < last and not step.drops:
+            yield end, last
+
+
 def _with_gaps(text: str, spans: list[tuple[int, int]], end: int) -> list[str]:
     """The matches and the text between them, from `end` on, without empty pieces."""
     bounds = [end, *(position for span in spans for position in span)]
     return [text[start:stop] for start, stop in pairwise(bounds) if stop > start]
 
 
-def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, int]]]:
+def _find_matches(
+    text: str, pattern: SplitPattern, budget: _Budget | None = None
+) -> Iterator[list[tuple[int, int]]]:
     """The spans of all matches in order, also empty ones, in lists that are not empty; in bounded
     time. An empty span may occur twice.
 
@@ -221,7 +280,7 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
     dialect of Python is not stopped, because that halves the speed and its expression comes from no
     file; its limit is looked at between lists.
     """
-    left = MATCH_SECONDS + MATCH_SECONDS_PER_CHAR * len(text)
+    budget = budget or _Budget(len(text))
     at_once = _SEARCHES_AT_ONCE if pattern.restarts_after_empty_matches else _MATCHES_AT_ONCE
     slice_seconds, is_concurrent = _SLICE_SECONDS, False
     position, is_done = 0, False
@@ -237,13 +296,7 @@ def _find_matches(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, 
                 is_done = len(spans) < at_once
             except TimeoutError:
                 is_stopped = True
-            left -= thread_time() - started
-            if left < 0 and not is_done:
-                raise SplitTooSlowError(
-                    f"the split pattern of this tokenizer takes too long on this text "
-                    f"({len(text)} characters): a part of it makes the expression try very many "
-                    f"ways; break the text, or use a tokenizer with a simpler expression"
-                )
+            budget.spend(thread_time() - started, is_done=is_done)
             if spans:
                 position = spans[-1][1]
                 yield spans

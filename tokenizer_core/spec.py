@@ -265,10 +265,10 @@ class TokenizerSpec:
         tables, normalizer; the number of entries, then id and bytes of each by rising id; the
         number of merges, then both sides of each in order; the number of added tokens, then
         content, id and special flag of each in order; prefix ids, suffix ids. Numbers are written
-        as decimal ASCII. For a pattern with a dialect or an unmatched rule of its own, the format
-        word is another, and both follow the expression. With extensions the word and these fields
-        are the same, and at the end follow the number of extensions, then name and canonical JSON
-        of each by name.
+        as decimal ASCII. For a pattern with a dialect or an unmatched rule of its own, or with
+        extensions, the format word is another, and both follow the expression. After the suffix
+        ids then come the extensions, if any: their number, then name and canonical JSON (UTF-8,
+        sorted keys, no white space) of each by rising name.
         """
         digest = hashlib.sha256()
         for part in self._canonical_fields():
@@ -312,12 +312,18 @@ class TokenizerSpec:
             yield number(len(extensions))
             for name, value in sorted(extensions.items()):
                 yield name.encode()
-                yield json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+                yield canonical_json(value)
 
     def extensions(self) -> dict[str, Any]:
-        """The settings that older releases do not know, as JSON, by name; only those that are not
-        the default. Their fingerprint cannot be that of an older release's spec."""
-        return {"byte_ids": list(self.byte_ids)} if self.byte_ids else {}
+        """Name -> JSON value of the settings newer than the first manifest format that differ from
+        their default. The fingerprint covers them, and a manifest holds them.
+
+        - `byte_ids`: the ids of the bytes of a vocabulary of characters.
+        - `split_steps`: the fields of each pattern that splits before the last one.
+        """
+        steps = [step.fields() for step in self.pattern.before]
+        found = {"byte_ids": list(self.byte_ids), "split_steps": steps}
+        return {name: value for name, value in found.items() if value}
 
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""
@@ -335,6 +341,13 @@ class TokenizerSpec:
         for id_ in (*self.prefix_ids, *self.suffix_ids):
             if id_ not in self.vocab:
                 raise InvalidSpecError(f"the post-processor adds id {id_}, which has no token")
+
+
+def canonical_json(value: object) -> bytes:
+    """JSON as it is hashed: UTF-8, sorted keys, no white space."""
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    ).encode()
 
 
 def _place_added_tokens(

@@ -7,6 +7,7 @@ returns the published tokenizer. `sealed_json` protects the manifest with a chec
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -30,6 +31,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
+_EXTENSIONS: Final = frozenset(("byte_ids", "split_steps"))
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -64,12 +66,13 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "missing_bytes": spec.missing_bytes(),
         "extensions": spec.extensions(),
     }
+    pattern = replace(spec.pattern, before=())
     return {
         "fingerprint": spec.fingerprint,
         "kind": spec.kind,
         "merging": by_rank if spec.kind == "ranks" else "by the list in merges.pkl, in its order",
         "ignore_merges": spec.ignore_merges,
-        "pattern": spec.pattern.fields(),
+        "pattern": pattern.fields(),
         "unicode_tables": spec.unicode_tables,
         "normalizer": spec.normalizer,
         "added_tokens": [
@@ -97,7 +100,8 @@ def build_spec(
         InvalidSpecError: the parts do not form a tokenizer.
     """
     try:
-        pattern = _parse_pattern(fields["pattern"])
+        extensions = _parse_extensions(fields)
+        pattern = _parse_pattern(fields["pattern"], extensions)
         added = tuple(
             AddedToken(
                 typed(token["content"], str),
@@ -117,7 +121,7 @@ def build_spec(
             prefix_ids=tuple(typed(id_, int) for id_ in fields["prefix_ids"]),
             suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
-            byte_ids=_parse_byte_ids(fields.get("extensions", {})),
+            byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:
@@ -142,17 +146,6 @@ def build_spec(
     return spec
 
 
-def _parse_byte_ids(extensions: object) -> tuple[int, ...]:
-    """The ids of the bytes, the only extension so far."""
-    table = typed(extensions, dict)
-    if unknown := sorted(table.keys() - {"byte_ids"}):
-        raise FormatError(
-            f"the manifest has the extension {unknown[0]!r:.60}, which this release does not know; "
-            f"load it with the release that wrote it, or a newer one"
-        )
-    return tuple(typed(id_, int) for id_ in typed(table.get("byte_ids", []), list))
-
-
 def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
     """The gaps in the ids that a manifest declares: the first and last id of each.
 
@@ -175,8 +168,26 @@ def check_unicode_tables(spec: TokenizerSpec) -> None:
         )
 
 
-def _parse_pattern(table: dict[str, Any]) -> SplitPattern:
+def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The extensions of a manifest; refuses those that this release does not know."""
+    extensions = typed(fields.get("extensions", {}), dict)
+    unknown = sorted(extensions.keys() - _EXTENSIONS)
+    if unknown:
+        raise FormatError(
+            f"the manifest has the extension {unknown[0]!a:.60}, which this release does not know "
+            f"and which may change ids; load it with the release that wrote it"
+        )
+    return extensions
+
+
+def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:
     pattern = SplitPattern.from_fields(table)
+    if pattern.before:
+        raise ValueError("the steps of a split pattern stand among the extensions")
+    steps = typed(extensions.get("split_steps", []), list)
+    if steps:
+        pattern = SplitPattern.from_fields({**table, "before": steps})
+        return resolve_pattern(pattern)
     if pattern.is_named:
         if pattern not in (PATTERNS.get(pattern.name), METASPACE):
             raise FormatError(

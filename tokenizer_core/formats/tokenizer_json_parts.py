@@ -14,8 +14,9 @@ refuses it, and is written as it is. A custom expression of another dialect is n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
@@ -144,6 +145,14 @@ _DIGITS_THEN_GPT2: Final = MappingProxyType(
 """Whether Digits isolates each digit -> the pattern of Digits followed by ByteLevel (StarCoder,
 SmolLM, Granite, Command R)."""
 
+_DIGITS: Final = MappingProxyType(
+    {
+        True: SplitPattern(CUSTOM, f"[{_NUMERIC}]"),
+        False: SplitPattern(CUSTOM, f"[{_NUMERIC}]++"),
+    }
+)
+"""Whether Digits isolates each digit -> Digits as a step among others."""
+
 _DEEPSEEK_SPLITS: Final = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -189,8 +198,7 @@ match every character, so for them all three are equal."""
 
 
 def parse_pre_tokenizer(value: object) -> SplitPattern:
-    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after one Split, the three Splits
-    of DeepSeek, or Digits.
+    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after Splits and Digits.
 
     Raises:
         FormatError: any other value (named).
@@ -208,22 +216,17 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
     steps = table["pretokenizers"]
     if isinstance(steps, list) and len(steps) == 1 and _is_byte_level(steps[0]):
         return _gpt2_of(steps[0], f"{where}.pretokenizers[0]")
-    if isinstance(steps, list) and len(steps) == 1 + len(_DEEPSEEK_SPLITS):
-        return _parse_splits_of_deepseek(steps, where)
-    if not isinstance(steps, list) or len(steps) != 2:
+    if not isinstance(steps, list) or len(steps) < 2:
         raise FormatError(
-            "tokenizer.json: pre_tokenizer.pretokenizers must be one Split or Digits, or the three "
-            "Splits of DeepSeek, and one ByteLevel"
+            "tokenizer.json: pre_tokenizer.pretokenizers must be Splits or Digits, and one "
+            "ByteLevel at the end"
         )
+    if len(steps) > 2 or _splits_by_regex_after_split(steps):
+        return _parse_steps(steps, where)
     if isinstance(steps[0], dict) and steps[0].get("type") == "Digits":
-        digits = check_fields(
-            steps[0],
-            f"{where}.pretokenizers[0]",
-            {"type": ("Digits",), "individual_digits": (True, False)},
-            required=("individual_digits",),
-        )
+        are_individual = _are_individual(steps[0], f"{where}.pretokenizers[0]")
         _gpt2_of(steps[1], f"{where}.pretokenizers[1]")
-        return _DIGITS_THEN_GPT2[digits["individual_digits"] is True]
+        return _DIGITS_THEN_GPT2[are_individual]
     _check_alphabet_alone(steps[1], f"{where}.pretokenizers[1]")
     return _parse_split(steps[0], f"{where}.pretokenizers[0]")
 
@@ -234,20 +237,63 @@ def _check_alphabet_alone(value: object, where: str) -> None:
     _require(last, where, "add_prefix_space", "use_regex")
 
 
-def _parse_splits_of_deepseek(steps: list[object], where: str) -> SplitPattern:
-    for index, (step, known) in enumerate(zip(steps, _DEEPSEEK_SPLITS, strict=False)):
-        at = f"{where}.pretokenizers[{index}]"
-        split = _fields_of_split(step, at)
-        expression = _expression_of_split(split, at)
-        # The published files hold the line breaks themselves.
-        written = expression.replace("\r", r"\r").replace("\n", r"\n")
-        if written != known or (split["behavior"], split["invert"]) != ("Isolated", False):
-            raise FormatError(
-                f"tokenizer.json: {at} is not that of DeepSeek; of several Splits, only DeepSeek's "
-                f"three can be read exactly"
-            )
-    _check_alphabet_alone(steps[-1], f"{where}.pretokenizers[{len(steps) - 1}]")
-    return _DEEPSEEK
+def _splits_by_regex_after_split(steps: list[object]) -> bool:
+    first, last = steps[0], steps[-1]
+    is_split = isinstance(first, dict) and first.get("type") == "Split"
+    return (
+        is_split
+        and _is_byte_level(last)
+        and cast("dict[str, object]", last).get("use_regex", True) is True
+    )
+
+
+def _parse_steps(steps: list[object], where: str) -> SplitPattern:
+    """The pattern of several Splits and Digits, and a ByteLevel, which may split too."""
+    places = [f"{where}.pretokenizers[{index}]" for index in range(len(steps))]
+    parsed = [_parse_step(step, at) for step, at in zip(steps[:-1], places, strict=False)]
+    last = check_byte_level(steps[-1], places[-1], add_prefix_space=(False,))
+    _require(last, places[-1], "add_prefix_space")
+    if last.get("use_regex", True) is True:
+        parsed.append(_as_step(PATTERNS["gpt2"]))
+    elif _are_splits_of_deepseek(steps[:-1]):
+        return _DEEPSEEK
+    return resolve_pattern(replace(parsed[-1], before=tuple(parsed[:-1])))
+
+
+def _parse_step(value: object, where: str) -> SplitPattern:
+    if isinstance(value, dict) and value.get("type") == "Digits":
+        return _DIGITS[_are_individual(value, where)]
+    return _as_step(_parse_split(value, where))
+
+
+def _as_step(pattern: SplitPattern) -> SplitPattern:
+    return replace(pattern, name=CUSTOM)
+
+
+def _are_individual(value: object, where: str) -> bool:
+    digits = check_fields(
+        value,
+        where,
+        {"type": ("Digits",), "individual_digits": (True, False)},
+        required=("individual_digits",),
+    )
+    return digits["individual_digits"] is True
+
+
+def _are_splits_of_deepseek(steps: list[object]) -> bool:
+    """Whether checked steps are DeepSeek's, for which one expression is faster."""
+    # The published files hold the line breaks themselves.
+    return [
+        {**step, "pattern": _with_escapes(step["pattern"])}
+        for step in steps
+        if isinstance(step, dict) and step["type"] == "Split"
+    ] == [_render_split(expression) for expression in _DEEPSEEK_SPLITS] and len(steps) == len(
+        _DEEPSEEK_SPLITS
+    )
+
+
+def _with_escapes(pattern: dict[str, str]) -> dict[str, str]:
+    return {"Regex": pattern["Regex"].replace("\r", r"\r").replace("\n", r"\n")}
 
 
 def _is_byte_level(value: object) -> bool:
@@ -306,6 +352,8 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
         FormatError: a custom pattern of another dialect than Oniguruma, unless it is DeepSeek's or
             that of Digits and ByteLevel.
     """
+    if pattern.before:
+        return _render_steps(pattern)
     for individually, digits in _DIGITS_THEN_GPT2.items():
         if pattern == digits:
             step = {"type": "Digits", "individual_digits": individually}
@@ -328,6 +376,30 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
         )
     split = _render_split(expression, drops=pattern.drops)
     return {"type": "Sequence", "pretokenizers": [split, byte_level]}
+
+
+def _render_steps(pattern: SplitPattern) -> dict[str, object]:
+    steps = [*pattern.before, replace(pattern, before=())]
+    does_byte_level_split = steps[-1] == _as_step(PATTERNS["gpt2"])
+    rendered = [_render_step(step) for step in (steps[:-1] if does_byte_level_split else steps)]
+    byte_level = render_byte_level(use_regex=does_byte_level_split)
+    return {"type": "Sequence", "pretokenizers": [*rendered, byte_level]}
+
+
+def _render_step(step: SplitPattern) -> dict[str, object]:
+    for individually, digits in _DIGITS.items():
+        if step == digits:
+            return {"type": "Digits", "individual_digits": individually}
+    for name, named in PATTERNS.items():
+        if step == _as_step(named):
+            return _render_split(SPELLINGS[name])
+    if step.dialect != "oniguruma":
+        raise FormatError(
+            f"the step {step.expression!r:.120} of the split pattern has the dialect "
+            f"{step.dialect}; Hugging Face runs expressions in Oniguruma, which might split "
+            f"otherwise"
+        )
+    return _render_split(step.expression, drops=step.drops)
 
 
 def _render_split(expression: str, *, drops: bool = False) -> dict[str, object]:

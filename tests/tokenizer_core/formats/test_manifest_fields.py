@@ -174,3 +174,18 @@ def test_other_unicode_tables_are_refused_with_the_remedy():
     other = dataclasses.replace(SPEC, unicode_tables="regex 2031.1.1")
     with pytest.raises(FormatError, match=r"regex 2031.1.1.*install that release"):
         build_spec(render_spec_fields(other), other.vocab, other.merges)
+
+
+def test_extensions_are_kept_and_unknown_ones_refused():
+    steps = (SplitPattern("custom", "[0-9]"),)
+    spec = trained_spec(30, pattern=SplitPattern("custom", r"\s+|\S+", before=steps))
+    fields = render_spec_fields(spec)
+    assert fields["extensions"] == {"split_steps": [{"name": "custom", "expression": "[0-9]"}]}
+    data = render_manifest_json(fields)
+    assert json.loads(data)["format_version"] == 2
+    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges).pattern == spec.pattern
+    without = dataclasses.replace(spec, pattern=SplitPattern("custom", r"\s+|\S+"))
+    assert without.fingerprint != spec.fingerprint
+    assert "extensions" not in render_spec_fields(without)
+    with pytest.raises(FormatError, match="extension 'glow', which this release does not know"):
+        build_spec(fields | {"extensions": {"glow": 1}}, spec.vocab, spec.merges)

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import unicodedata
+from random import Random
 
 import pytest
 import tokenizers
@@ -232,10 +233,8 @@ REFUSED = [
         r"the escape `.1` at offset 3",
     ),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": 7}, "Regex is no text"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", True, "use_regex"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.1.use_regex", DROP, "use_regex"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.1", DROP, "one Split or Digits, or the three"),
+    (LLAMA3, "pre_tokenizer.pretokenizers.1", DROP, "must be Splits or Digits"),
     (LLAMA3, "post_processor", {"type": "RobertaProcessing"}, "post_processor.type"),
     (LLAMA3, "post_processor", {"type": "BertProcessing"}, "post_processor.type"),
     (LLAMA3, "post_processor.processors.1.single", [], "sequence A once"),
@@ -388,15 +387,49 @@ def test_the_splits_of_deepseek_are_written_back():
     ("path", "value"),
     [
         ("pretokenizers.1.pattern.Regex", "[一-龥]+"),
-        ("pretokenizers.0.behavior", "Removed"),
         ("pretokenizers.2.invert", True),
         ("pretokenizers.3.use_regex", True),
         ("pretokenizers.1", {"type": "Digits", "individual_digits": True}),
+        ("pretokenizers.1", {"type": "Digits", "individual_digits": False}),
+        (
+            "pretokenizers.0",
+            {
+                **DEEPSEEK["pretokenizers"][0],
+                "pattern": {"Regex": "[^a1]+"},
+                "behavior": "Removed",
+                "invert": True,
+            },
+        ),
     ],
 )
-def test_other_splits_one_after_the_other_are_refused(path, value):
+def test_other_splits_one_after_the_other_are_exact(path, value):
+    spec = parse(changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, path, value)))
+    assert spec.pattern.before
+    written = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(written) == spec
+    oracle = tokenizers.Tokenizer.from_str(
+        json.dumps(changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, path, value)))
+    )
+    again = tokenizers.Tokenizer.from_str(written.decode())
+    tokenizer = Tokenizer.from_spec(spec)
+    random = Random(0)
+    for _ in range(300):
+        text = "".join(
+            random.choices("aZé12٣ \n\r\t.,'s漢のー゛\u3040\u0301", k=random.randint(0, 24))
+        )
+        ids = oracle.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text) == ids == again.encode(text, add_special_tokens=False).ids
+        found, offsets = tokenizer.encode_with_offsets(text)
+        data = text.encode()
+        assert found == ids
+        assert [data[a:b] for a, b in offsets.tolist()] == [spec.vocab[i] for i in ids]
+
+
+def test_a_removing_split_is_refused():
     with pytest.raises(FormatError, match=r"pre_tokenizer\.pretokenizers"):
-        parse(changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, path, value)))
+        parse(
+            changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, "pretokenizers.0.behavior", "Removed"))
+        )
 
 
 @pytest.mark.parametrize("content", ["   ", "|||IP_ADDRESS|||", "<|a=b|", "\t"])
