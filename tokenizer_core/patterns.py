@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Dialect = Literal["python", "fancy-regex", "oniguruma"]
 Unmatched = Literal["keep", "drop"]
+Behavior = Literal["isolated", "removed", "contiguous", "merged-with-previous", "merged-with-next"]
 
 
 def _version_of_regex() -> str:
@@ -67,6 +68,10 @@ class SplitPattern:
     - `unmatched`: what becomes of text that no match covers: `keep` makes separate pre-tokens of
       it, `drop` leaves it out, as tiktoken does. Ids of dropped text do not exist, so decoding does
       not give it back.
+    - `behavior`: what becomes of a match, as in a `Split` of Hugging Face: a pre-token
+      (`isolated`), nothing (`removed`), one pre-token with the matches beside it (`contiguous`),
+      or a part of the text before or after it. With `invert`, of the text between matches.
+      Whatever is not `isolated` needs `unmatched` to be `keep`.
     - `before`: patterns that split first, in order (a Sequence of a `tokenizer.json`): each step
       sees each piece of the one before it as a whole text. A pattern with steps has no name.
 
@@ -81,6 +86,8 @@ class SplitPattern:
     dialect: Dialect = "python"
     unmatched: Unmatched = "keep"
     before: tuple[SplitPattern, ...] = field(default=(), repr=False)
+    behavior: Behavior = "isolated"
+    invert: bool = False
 
     @property
     def is_named(self) -> bool:
@@ -90,12 +97,22 @@ class SplitPattern:
     @property
     def drops(self) -> bool:
         """Whether text that no match covers is left out."""
-        return self.unmatched == "drop" or any(step.drops for step in self.before)
+        is_dropping = self.unmatched == "drop" or self.behavior == "removed"
+        return is_dropping or any(step.drops for step in self.before)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether its pre-tokens are not simply its matches and the text between them."""
+        return bool(self.before) or self.behavior != "isolated"
+
+    def alone(self) -> SplitPattern:
+        """The same without `before`."""
+        return replace(self, before=())
 
     @property
     def is_of_first_format(self) -> bool:
         """Whether releases before the dialects read it in the same way."""
-        return self.dialect == "python" and self.unmatched == "keep" and not self.before
+        return self.dialect == "python" and self.unmatched == "keep" and not self.has_steps
 
     @property
     def restarts_after_empty_matches(self) -> bool:
@@ -111,6 +128,8 @@ class SplitPattern:
         table: dict[str, object] = {"name": self.name, "expression": self.expression}
         if not self.is_of_first_format:
             table |= {"dialect": self.dialect, "unmatched": self.unmatched}
+        if self.behavior != "isolated":
+            table |= {"behavior": self.behavior, "invert": self.invert}
         if self.before:
             table["before"] = [step.fields() for step in self.before]
         return table
@@ -124,6 +143,9 @@ class SplitPattern:
         dialect, unmatched = table.get("dialect", "python"), table.get("unmatched", "keep")
         if dialect not in get_args(Dialect) or unmatched not in get_args(Unmatched):
             raise ValueError(f"unknown dialect {dialect!r:.40} or rule {unmatched!r:.40}")
+        behavior, invert = table.get("behavior", "isolated"), table.get("invert", False)
+        if behavior not in get_args(Behavior) or type(invert) is not bool:
+            raise ValueError(f"unknown behavior {behavior!r:.40} or invert {invert!r:.40}")
         name, expression = table["name"], table["expression"]
         if type(name) is not str or type(expression) is not str:
             raise TypeError(f"{name!r:.60} or {expression!r:.60} is no text")
@@ -133,7 +155,7 @@ class SplitPattern:
         before = tuple(cls.from_fields(step) for step in listed)
         if any(step.before for step in before):
             raise ValueError("a step before a split pattern has steps of its own")
-        return cls(name, expression, dialect, unmatched, before)
+        return cls(name, expression, dialect, unmatched, before, behavior, invert)
 
 
 @lru_cache(maxsize=32)
@@ -257,7 +279,7 @@ def resolve_pattern(
                 f"the expression of this SplitPattern is not that of {pattern.name!r:.60}; give "
                 f"the expression alone, or a name alone"
             )
-        if pattern.before:
+        if pattern.has_steps:
             return _resolve_steps(pattern)
         dialect, unmatched = pattern.dialect, pattern.unmatched
         pattern = pattern.expression
@@ -279,12 +301,17 @@ def resolve_pattern(
 
 def _resolve_steps(pattern: SplitPattern) -> SplitPattern:
     """The pattern itself, if each of its steps can run."""
-    for step in (*pattern.before, replace(pattern, before=())):
+    for step in (*pattern.before, pattern.alone()):
         if step.name != CUSTOM or step.before:
             raise UnknownPatternError(
                 f"a step of a split pattern is a custom pattern without steps, not {step!r:.120}"
             )
-        resolve_pattern(step)
+        if step.behavior != "isolated" and step.unmatched != "keep":
+            raise UnknownPatternError(
+                f"the behavior {step.behavior} of a split pattern keeps text without a match; "
+                f"unmatched must be 'keep'"
+            )
+        resolve_pattern(replace(step, behavior="isolated", invert=False))
     return pattern
 
 

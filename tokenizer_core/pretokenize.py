@@ -31,9 +31,9 @@ expressions take quadratic time, and the text comes from strangers: matching has
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice, pairwise
 from time import thread_time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import regex
@@ -188,13 +188,13 @@ def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:
         >>> find_kept_spans("ab, c", SplitPattern("custom", r"\\w+", unmatched="drop"))
         [(0, 2), (4, 5)]
     """
-    if pattern.before:
+    if pattern.has_steps:
         return [span for spans in _find_pieces(text, pattern) for span in spans]
     return [span for spans in _find_matches(text, pattern) for span in spans if span[1] > span[0]]
 
 
 def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[str]]:
-    if pattern.before:
+    if pattern.has_steps:
         for spans in _find_pieces(text, pattern):
             yield [text[start:stop] for start, stop in spans]
         return
@@ -211,6 +211,10 @@ def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[
         yield [text[end:]]
     elif not n_lists:
         yield []
+
+
+_Part = tuple[int, int, bool]
+"""Start and end of a part of a text, and whether it is a match for `behavior`."""
 
 
 class _Budget:
@@ -237,7 +241,7 @@ def _find_pieces(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, i
     """
     budget = _Budget(len(text))
     pieces: Iterator[tuple[int, int]] = iter([(0, len(text))])
-    for step in (*pattern.before, replace(pattern, before=())):
+    for step in (*pattern.before, pattern.alone()):
         pieces = _split_pieces(text, pieces, step, budget)
     spans = list(islice(pieces, _MATCHES_AT_ONCE))
     yield spans
@@ -248,19 +252,92 @@ def _find_pieces(text: str, pattern: SplitPattern) -> Iterator[list[tuple[int, i
 def _split_pieces(
     text: str, pieces: Iterator[tuple[int, int]], step: SplitPattern, budget: _Budget
 ) -> Iterator[tuple[int, int]]:
-    """The spans that one step makes of each piece, which it sees as a whole text."""
+    """The spans that one step makes of each piece, which it sees as a whole text; none is empty."""
     for first, last in pieces:
-        end = first
-        for spans in _find_matches(text[first:last], step, budget):
-            for start, stop in spans:
-                start, stop = first + start, first + stop
-                if end < start and not step.drops:
-                    yield end, start
-                if start < stop:
-                    yield start, stop
-                end = stop
-        if end < last and not step.drops:
-            yield end, last
+        parts = _flagged_parts(text[first:last], step, budget)
+        for start, stop in _BEHAVIORS[step.behavior](parts):
+            if start < stop:
+                yield first + start, first + stop
+
+
+def _flagged_parts(text: str, step: SplitPattern, budget: _Budget) -> Iterator[_Part]:
+    """The matches of a step and the text between them, with the flag that `behavior` looks at."""
+    is_match, is_gap = not step.invert, step.invert
+    drops = step.unmatched == "drop"
+    end = 0
+    for spans in _find_matches(text, step, budget):
+        for start, stop in spans:
+            if end < start and not drops:
+                yield end, start, is_gap
+            yield start, stop, is_match
+            end = stop
+    if end < len(text) and not drops:
+        yield end, len(text), is_gap
+
+
+def _isolate(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
+    return ((start, stop) for start, stop, _ in parts)
+
+
+def _remove(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
+    return ((start, stop) for start, stop, is_match in parts if not is_match)
+
+
+def _join_alike(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
+    held: tuple[int, int] | None = None
+    was_match = False
+    for start, stop, is_match in parts:
+        if held is not None and is_match == was_match:
+            held = held[0], stop
+        else:
+            if held is not None:
+                yield held
+            held = start, stop
+        was_match = is_match
+    if held is not None:
+        yield held
+
+
+def _join_to_previous(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
+    """Of several matches in a row, only the first joins the text before them."""
+    held: tuple[int, int] | None = None
+    was_match = False
+    for start, stop, is_match in parts:
+        if held is not None and is_match and not was_match:
+            held = held[0], stop
+        else:
+            if held is not None:
+                yield held
+            held = start, stop
+        was_match = is_match
+    if held is not None:
+        yield held
+
+
+def _join_to_next(parts: Iterator[_Part]) -> Iterator[tuple[int, int]]:
+    """Of several matches in a row, only the last joins the text after them."""
+    held: tuple[int, int] | None = None  # a match
+    for start, stop, is_match in parts:
+        if is_match:
+            if held is not None:
+                yield held
+            held = start, stop
+        else:
+            yield (start if held is None else held[0]), stop
+            held = None
+    if held is not None:
+        yield held
+
+
+_BEHAVIORS: Final = MappingProxyType(
+    {
+        "isolated": _isolate,
+        "removed": _remove,
+        "contiguous": _join_alike,
+        "merged-with-previous": _join_to_previous,
+        "merged-with-next": _join_to_next,
+    }
+)
 
 
 def _with_gaps(text: str, spans: list[tuple[int, int]], end: int) -> list[str]:

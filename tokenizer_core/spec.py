@@ -319,9 +319,11 @@ class TokenizerSpec:
         their default. The fingerprint covers them, and a manifest holds them.
 
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.
-        - `split_steps`: the fields of each pattern that splits before the last one.
+        - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
         """
-        steps = [step.fields() for step in self.pattern.before]
+        pattern = self.pattern
+        steps = [step.fields() for step in (*pattern.before, pattern.alone())]
+        steps = steps if pattern.has_steps else []
         found = {"byte_ids": list(self.byte_ids), "split_steps": steps}
         return {name: value for name, value in found.items() if value}
 

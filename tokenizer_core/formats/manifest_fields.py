@@ -66,7 +66,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "missing_bytes": spec.missing_bytes(),
         "extensions": spec.extensions(),
     }
-    pattern = replace(spec.pattern, before=())
+    pattern = replace(spec.pattern, before=(), behavior="isolated", invert=False)
     return {
         "fingerprint": spec.fingerprint,
         "kind": spec.kind,
@@ -182,11 +182,11 @@ def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:
     pattern = SplitPattern.from_fields(table)
-    if pattern.before:
+    if pattern.has_steps:
         raise ValueError("the steps of a split pattern stand among the extensions")
     steps = typed(extensions.get("split_steps", []), list)
     if steps:
-        pattern = SplitPattern.from_fields({**table, "before": steps})
+        pattern = SplitPattern.from_fields({**typed(steps[-1], dict), "before": steps[:-1]})
         return resolve_pattern(pattern)
     if pattern.is_named:
         if pattern not in (PATTERNS.get(pattern.name), METASPACE):

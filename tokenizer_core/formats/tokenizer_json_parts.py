@@ -14,13 +14,21 @@ refuses it, and is written as it is. A custom expression of another dialect is n
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
-from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern, Unmatched, resolve_pattern
+from tokenizer_core.patterns import (
+    CUSTOM,
+    PATTERNS,
+    Behavior,
+    SplitPattern,
+    Unmatched,
+    resolve_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -188,6 +196,40 @@ _DEEPSEEK: Final = SplitPattern(
 """The same in one expression. A run of white space before a digit or an ideograph ends its piece,
 so that none of it is kept for the next word."""
 
+# Of Hugging Face's two sources of Unicode, both older than this one.
+_NOT_YET_PUNCTUATION: Final = (
+    r"\u061d\u09fd\u0a76\u0c77\u0c84\u1b4e-\u1b4f\u1b7d-\u1b7f\u2e43-\u2e4f\u2e52-\u2e5d"
+    r"\U00010d6e\U00010ead\U00010f55-\U00010f59\U00010f86-\U00010f89\U000113d4-\U000113d5"
+    r"\U000113d7-\U000113d8\U0001144b-\U0001144f\U0001145a-\U0001145b\U0001145d"
+    r"\U00011660-\U0001166c\U000116b9\U0001183b\U00011944-\U00011946\U000119e2"
+    r"\U00011a3f-\U00011a46\U00011a9a-\U00011a9c\U00011a9e-\U00011aa2\U00011b00-\U00011b09"
+    r"\U00011be1\U00011c41-\U00011c45\U00011c70-\U00011c71\U00011ef7-\U00011ef8"
+    r"\U00011f43-\U00011f4f\U00011fff\U00012ff1-\U00012ff2\U00016d6d-\U00016d6f"
+    r"\U00016e97-\U00016e9a\U00016fe2\U0001e5ff\U0001e95e-\U0001e95f"
+)
+_PUNCTUATION: Final = SplitPattern(
+    CUSTOM, rf"(?![{_NOT_YET_PUNCTUATION}])[\p{{P}}!-/:-@\[-`{{-~\u166d\U000111c9]"
+)
+"""The characters that Punctuation takes for such, one by one."""
+
+_WORD: Final = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"
+_STEP_OF: Final = MappingProxyType(
+    {
+        "Whitespace": SplitPattern(CUSTOM, rf"[{_WORD}]++|[^{_WORD}\s]++", unmatched="drop"),
+        "WhitespaceSplit": SplitPattern(CUSTOM, r"\s++", behavior="removed"),
+    }
+)
+_META: Final = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
+_BEHAVIOR_OF: Final[Mapping[str, Behavior]] = MappingProxyType(
+    {
+        "Isolated": "isolated",
+        "Removed": "removed",
+        "Contiguous": "contiguous",
+        "MergedWithPrevious": "merged-with-previous",
+        "MergedWithNext": "merged-with-next",
+    }
+)
+
 _UNMATCHED: Final[dict[tuple[object, object], Unmatched]] = {
     ("Isolated", False): "keep",
     ("Isolated", True): "keep",
@@ -221,30 +263,7 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
             "tokenizer.json: pre_tokenizer.pretokenizers must be Splits or Digits, and one "
             "ByteLevel at the end"
         )
-    if len(steps) > 2 or _splits_by_regex_after_split(steps):
-        return _parse_steps(steps, where)
-    if isinstance(steps[0], dict) and steps[0].get("type") == "Digits":
-        are_individual = _are_individual(steps[0], f"{where}.pretokenizers[0]")
-        _gpt2_of(steps[1], f"{where}.pretokenizers[1]")
-        return _DIGITS_THEN_GPT2[are_individual]
-    _check_alphabet_alone(steps[1], f"{where}.pretokenizers[1]")
-    return _parse_split(steps[0], f"{where}.pretokenizers[0]")
-
-
-def _check_alphabet_alone(value: object, where: str) -> None:
-    """Check a ByteLevel that does not split."""
-    last = check_byte_level(value, where, add_prefix_space=(False,), use_regex=(False,))
-    _require(last, where, "add_prefix_space", "use_regex")
-
-
-def _splits_by_regex_after_split(steps: list[object]) -> bool:
-    first, last = steps[0], steps[-1]
-    is_split = isinstance(first, dict) and first.get("type") == "Split"
-    return (
-        is_split
-        and _is_byte_level(last)
-        and cast("dict[str, object]", last).get("use_regex", True) is True
-    )
+    return _parse_steps(steps, where)
 
 
 def _parse_steps(steps: list[object], where: str) -> SplitPattern:
@@ -254,16 +273,37 @@ def _parse_steps(steps: list[object], where: str) -> SplitPattern:
     last = check_byte_level(steps[-1], places[-1], add_prefix_space=(False,))
     _require(last, places[-1], "add_prefix_space")
     if last.get("use_regex", True) is True:
-        parsed.append(_as_step(PATTERNS["gpt2"]))
+        for individually, digits in _DIGITS.items():
+            if parsed == [digits]:
+                return _DIGITS_THEN_GPT2[individually]
+        parsed.append(PATTERNS["gpt2"])
     elif _are_splits_of_deepseek(steps[:-1]):
         return _DEEPSEEK
-    return resolve_pattern(replace(parsed[-1], before=tuple(parsed[:-1])))
+    if len(parsed) == 1:
+        return parsed[0]
+    *before, end = map(_as_step, parsed)
+    return resolve_pattern(replace(end, before=tuple(before)))
 
 
 def _parse_step(value: object, where: str) -> SplitPattern:
-    if isinstance(value, dict) and value.get("type") == "Digits":
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "Digits":
         return _DIGITS[_are_individual(value, where)]
-    return _as_step(_parse_split(value, where))
+    if kind == "Punctuation":
+        table = check_fields(value, where, {"type": ("Punctuation",)}, ("behavior",))
+        behavior = _parse_behavior(table.get("behavior", "Isolated"), where)
+        return replace(_PUNCTUATION, behavior=behavior)
+    if isinstance(kind, str) and kind in _STEP_OF:
+        check_fields(value, where, {"type": (kind,)})
+        return _STEP_OF[kind]
+    return _parse_split(value, where)
+
+
+def _parse_behavior(value: object, where: str) -> Behavior:
+    if not isinstance(value, str) or value not in _BEHAVIOR_OF:
+        known = ", ".join(_BEHAVIOR_OF)
+        raise FormatError(f"tokenizer.json: {where}.behavior is {value!r:.40}, none of {known}")
+    return _BEHAVIOR_OF[value]
 
 
 def _as_step(pattern: SplitPattern) -> SplitPattern:
@@ -282,6 +322,8 @@ def _are_individual(value: object, where: str) -> bool:
 
 def _are_splits_of_deepseek(steps: list[object]) -> bool:
     """Whether checked steps are DeepSeek's, for which one expression is faster."""
+    if any("Regex" not in step.get("pattern", {}) for step in steps if isinstance(step, dict)):
+        return False
     # The published files hold the line breaks themselves.
     return [
         {**step, "pattern": _with_escapes(step["pattern"])}
@@ -313,28 +355,35 @@ def _fields_of_split(value: object, where: str) -> dict[str, object]:
 
 
 def _expression_of_split(split: dict[str, object], where: str) -> str:
-    pattern = check_fields(split["pattern"], f"{where}.pattern", {}, ("Regex",), ("Regex",))
-    expression = pattern["Regex"]
+    pattern = check_fields(split["pattern"], f"{where}.pattern", {}, ("Regex", "String"))
+    if len(pattern) != 1:
+        raise FormatError(f"tokenizer.json: {where}.pattern must have a Regex or a String")
+    ((kind, expression),) = pattern.items()
     if not isinstance(expression, str):
-        raise FormatError(f"tokenizer.json: {where}.pattern.Regex is no text")
-    return expression
+        raise FormatError(f"tokenizer.json: {where}.pattern.{kind} is no text")
+    if kind == "Regex":
+        return expression
+    if not expression:
+        raise FormatError(f"tokenizer.json: {where}.pattern.String is empty")
+    return _META.sub(r"\\\g<0>", expression)
 
 
 def _parse_split(value: object, where: str) -> SplitPattern:
     split = _fields_of_split(value, where)
-    behavior, invert = split["behavior"], split["invert"]
-    is_known = isinstance(behavior, str) and isinstance(invert, bool)
-    unmatched = _UNMATCHED.get((behavior, invert)) if is_known else None
-    if unmatched is None:
-        raise FormatError(
-            f"tokenizer.json: {where} splits with behavior {behavior!r:.40} and invert "
-            f"{invert!r:.10}; only 'Isolated', or 'Removed' and true, can be read exactly"
-        )
+    invert = split["invert"]
+    if not isinstance(invert, bool):
+        raise FormatError(f"tokenizer.json: {where}.invert is {invert!r:.40}, not true or false")
     expression = _expression_of_split(split, where)
-    if expression in _NAMES:
+    unmatched = _UNMATCHED.get((split["behavior"], invert))
+    if unmatched is None:
+        behavior = _parse_behavior(split["behavior"], where)
+        pattern = SplitPattern(CUSTOM, expression, "oniguruma", behavior=behavior, invert=invert)
+    elif expression in _NAMES:
         return PATTERNS[_NAMES[expression]]
+    else:
+        pattern = SplitPattern(CUSTOM, expression, "oniguruma", unmatched)
     try:
-        return resolve_pattern(SplitPattern(CUSTOM, expression, "oniguruma", unmatched))
+        return resolve_pattern(pattern)
     except UnknownPatternError as error:
         raise FormatError(f"tokenizer.json: {where}.pattern.Regex: {error}") from None
 
@@ -352,7 +401,7 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
         FormatError: a custom pattern of another dialect than Oniguruma, unless it is DeepSeek's or
             that of Digits and ByteLevel.
     """
-    if pattern.before:
+    if pattern.has_steps or pattern in _STEP_OF.values() or pattern in _DIGITS.values():
         return _render_steps(pattern)
     for individually, digits in _DIGITS_THEN_GPT2.items():
         if pattern == digits:
@@ -379,7 +428,7 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
 
 
 def _render_steps(pattern: SplitPattern) -> dict[str, object]:
-    steps = [*pattern.before, replace(pattern, before=())]
+    steps = [*pattern.before, pattern.alone()]
     does_byte_level_split = steps[-1] == _as_step(PATTERNS["gpt2"])
     rendered = [_render_step(step) for step in (steps[:-1] if does_byte_level_split else steps)]
     byte_level = render_byte_level(use_regex=does_byte_level_split)
@@ -390,6 +439,12 @@ def _render_step(step: SplitPattern) -> dict[str, object]:
     for individually, digits in _DIGITS.items():
         if step == digits:
             return {"type": "Digits", "individual_digits": individually}
+    for kind, known in _STEP_OF.items():
+        if step == known:
+            return {"type": kind}
+    behavior = next(name for name, known in _BEHAVIOR_OF.items() if known == step.behavior)
+    if replace(step, behavior="isolated") == _PUNCTUATION:
+        return {"type": "Punctuation", "behavior": behavior}
     for name, named in PATTERNS.items():
         if step == _as_step(named):
             return _render_split(SPELLINGS[name])
@@ -399,7 +454,10 @@ def _render_step(step: SplitPattern) -> dict[str, object]:
             f"{step.dialect}; Hugging Face runs expressions in Oniguruma, which might split "
             f"otherwise"
         )
-    return _render_split(step.expression, drops=step.drops)
+    split = _render_split(step.expression, drops=step.unmatched == "drop")
+    if step.behavior == "isolated":
+        return split
+    return split | {"behavior": behavior, "invert": step.invert}
 
 
 def _render_split(expression: str, *, drops: bool = False) -> dict[str, object]:
