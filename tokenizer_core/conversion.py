@@ -328,10 +328,10 @@ def _pattern_argument(spec: TokenizerSpec, target: Target) -> str:
     if spec.pattern.name != CUSTOM:
         return repr(spec.pattern.name)
     dialect, unmatched = ("fancy-regex", "drop") if target == "tiktoken" else ("python", "keep")
-    is_alone = not spec.pattern.before
+    is_alone = not spec.pattern.has_steps
     if is_alone and (spec.pattern.dialect, spec.pattern.unmatched) == (dialect, unmatched):
         return repr(spec.pattern.expression)
-    if spec.pattern.before:
+    if spec.pattern.has_steps:
         # A repr would not name the module of the steps.
         fields = spec.pattern.fields()
         return f"tokenizer_core.patterns.SplitPattern.from_fields({fields})"
@@ -343,6 +343,6 @@ def _in_tiktoken(spec: TokenizerSpec) -> str | None:
     if spec.pattern.name != CUSTOM:
         # There, `\Z` also matches before newlines, and `$` only at the end of the text.
         return spec.pattern.expression.replace(r"\Z", "$")
-    drops = spec.pattern.drops and not spec.pattern.before
+    drops = spec.pattern.drops and not spec.pattern.has_steps
     is_theirs = spec.pattern.dialect == "fancy-regex" and drops
     return spec.pattern.expression if is_theirs else None

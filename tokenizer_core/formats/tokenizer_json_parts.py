@@ -401,7 +401,7 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
         FormatError: a custom pattern of another dialect than Oniguruma, unless it is DeepSeek's or
             that of Digits and ByteLevel.
     """
-    if pattern.has_steps or pattern in _STEP_OF.values() or pattern in _DIGITS.values():
+    if pattern.has_steps or pattern in (_PUNCTUATION, *_STEP_OF.values(), *_DIGITS.values()):
         return _render_steps(pattern)
     for individually, digits in _DIGITS_THEN_GPT2.items():
         if pattern == digits:

@@ -180,7 +180,8 @@ def test_extensions_are_kept_and_unknown_ones_refused():
     steps = (SplitPattern("custom", "[0-9]"),)
     spec = trained_spec(30, pattern=SplitPattern("custom", r"\s+|\S+", before=steps))
     fields = render_spec_fields(spec)
-    assert fields["extensions"] == {"split_steps": [{"name": "custom", "expression": "[0-9]"}]}
+    listed = [{"name": "custom", "expression": expression} for expression in ("[0-9]", r"\s+|\S+")]
+    assert fields["extensions"] == {"split_steps": listed}
     data = render_manifest_json(fields)
     assert json.loads(data)["format_version"] == 2
     assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges).pattern == spec.pattern

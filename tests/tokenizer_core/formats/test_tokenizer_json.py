@@ -6,7 +6,6 @@ import copy
 import json
 import re
 import unicodedata
-from random import Random
 
 import pytest
 import tokenizers
@@ -222,10 +221,7 @@ REFUSED = [
     (GPT2, "pre_tokenizer.use_regex", False, "use_regex"),
     (GPT2, "pre_tokenizer.surprise", False, "surprise"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "pattern is not known"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "MergedWithNext", "behavior"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "Removed", "behavior"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", "no", "invert"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"String": " "}, "String"),
     (
         LLAMA3,
         "pre_tokenizer.pretokenizers.0.pattern",
@@ -381,55 +377,6 @@ def test_the_splits_of_deepseek_are_written_back():
     assert parse_tokenizer_json(written) == spec
     theirs = tokenizers.Tokenizer.from_str(written.decode())
     assert theirs.encode("x 12345漢字 の").ids == Tokenizer.from_spec(spec).encode("x 12345漢字 の")
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("pretokenizers.1.pattern.Regex", "[一-龥]+"),
-        ("pretokenizers.2.invert", True),
-        ("pretokenizers.3.use_regex", True),
-        ("pretokenizers.1", {"type": "Digits", "individual_digits": True}),
-        ("pretokenizers.1", {"type": "Digits", "individual_digits": False}),
-        (
-            "pretokenizers.0",
-            {
-                **DEEPSEEK["pretokenizers"][0],
-                "pattern": {"Regex": "[^a1]+"},
-                "behavior": "Removed",
-                "invert": True,
-            },
-        ),
-    ],
-)
-def test_other_splits_one_after_the_other_are_exact(path, value):
-    spec = parse(changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, path, value)))
-    assert spec.pattern.before
-    written = render_tokenizer_json(spec)
-    assert parse_tokenizer_json(written) == spec
-    oracle = tokenizers.Tokenizer.from_str(
-        json.dumps(changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, path, value)))
-    )
-    again = tokenizers.Tokenizer.from_str(written.decode())
-    tokenizer = Tokenizer.from_spec(spec)
-    random = Random(0)
-    for _ in range(300):
-        text = "".join(
-            random.choices("aZé12٣ \n\r\t.,'s漢のー゛\u3040\u0301", k=random.randint(0, 24))
-        )
-        ids = oracle.encode(text, add_special_tokens=False).ids
-        assert tokenizer.encode(text) == ids == again.encode(text, add_special_tokens=False).ids
-        found, offsets = tokenizer.encode_with_offsets(text)
-        data = text.encode()
-        assert found == ids
-        assert [data[a:b] for a, b in offsets.tolist()] == [spec.vocab[i] for i in ids]
-
-
-def test_a_removing_split_is_refused():
-    with pytest.raises(FormatError, match=r"pre_tokenizer\.pretokenizers"):
-        parse(
-            changed(GPT2, "pre_tokenizer", changed(DEEPSEEK, "pretokenizers.0.behavior", "Removed"))
-        )
 
 
 @pytest.mark.parametrize("content", ["   ", "|||IP_ADDRESS|||", "<|a=b|", "\t"])
