@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -185,8 +186,19 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
         ("whole pre-tokens first", str(a.ignore_merges), str(b.ignore_merges)),
         ("ids before a text", str(a.prefix_ids), str(b.prefix_ids)),
         ("ids after a text", str(a.suffix_ids), str(b.suffix_ids)),
+        *_extensions_of(a, b),
     ]
     return [SettingDifference(name, one, other) for name, one, other in both if one != other]
+
+
+def _extensions_of(a: TokenizerSpec, b: TokenizerSpec) -> list[tuple[str, str, str]]:
+    """The settings of newer manifests, as JSON."""
+    one, other = a.extensions(), b.extensions()
+    names = sorted({*one, *other})
+    return [
+        (name.replace("_", " "), *(json.dumps(table.get(name)) for table in (one, other)))
+        for name in names
+    ]
 
 
 _MAX_DISTINCT: Final = 100_000

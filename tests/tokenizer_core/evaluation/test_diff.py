@@ -13,7 +13,7 @@ from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
 from tokenizer_core.evaluation.samples import SamplePiece
 from tokenizer_core.evaluation.tables import render_diff
 from tokenizer_core.normalize import normalize_nfc
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.pretokenize import split
 
 MORE = [*THE, (b"o", b"x")]
@@ -81,6 +81,15 @@ def test_special_tokens_and_settings():
     shown = render_diff(("a", a), ("b", b), found, None, 10)
     assert "257 special" in shown
     assert "qwen2" in shown
+
+
+def test_the_steps_of_a_pattern_are_a_setting():
+    last = SplitPattern("custom", "b")
+    stepwise = SplitPattern("custom", "b", before=(SplitPattern("custom", "a"),))
+    a, b = (TokenizerSpec.from_merges(BYTES, [], pattern=pattern) for pattern in (last, stepwise))
+    (found,) = diff_specs(a, b).settings
+    assert (found.name, found.a) == ("split steps", "null")
+    assert [step["expression"] for step in json.loads(found.b)] == ["a", "b"]
 
 
 def test_ranks_beside_merges_and_beside_ranks():
