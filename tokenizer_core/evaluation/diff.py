@@ -196,7 +196,7 @@ def _extensions_of(a: TokenizerSpec, b: TokenizerSpec) -> list[tuple[str, str, s
     one, other = a.extensions(), b.extensions()
     names = sorted({*one, *other})
     return [
-        (name.replace("_", " "), *(json.dumps(table.get(name)) for table in (one, other)))
+        (name.replace("_", " "), json.dumps(one.get(name)), json.dumps(other.get(name)))
         for name in names
     ]
 

@@ -84,12 +84,12 @@ def test_special_tokens_and_settings():
 
 
 def test_the_steps_of_a_pattern_are_a_setting():
-    last = SplitPattern("custom", "b")
-    stepwise = SplitPattern("custom", "b", before=(SplitPattern("custom", "a"),))
+    last = SplitPattern("custom", "[b]")
+    stepwise = SplitPattern("custom", "[b]", before=(SplitPattern("custom", "[a]"),))
     a, b = (TokenizerSpec.from_merges(BYTES, [], pattern=pattern) for pattern in (last, stepwise))
     (found,) = diff_specs(a, b).settings
     assert (found.name, found.a) == ("split steps", "null")
-    assert [step["expression"] for step in json.loads(found.b)] == ["a", "b"]
+    assert [step["expression"] for step in json.loads(found.b)] == ["[a]", "[b]"]
 
 
 def test_ranks_beside_merges_and_beside_ranks():
