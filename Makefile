@@ -49,7 +49,7 @@ TOOLS := $(VENV)/.stamp-tools
 # The Python fuzzer has its own folder: not every system has a wheel of it.
 ATHERIS := $(VENV)/atheris
 
-# So has Hugging Face's library: it needs another `regex` than the one that decides our ids.
+# So has Hugging Face's library: it needs a newer `regex`, and a test compares the two releases.
 TRANSFORMERS := $(VENV)/transformers
 
 # So has torch: it takes 5 GB, and only the language model needs it.

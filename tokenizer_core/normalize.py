@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import regex
 
+from tokenizer_core.unicode_sets import compile_exactly
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -43,8 +45,8 @@ _AT_NEWER = regex.compile(f"([{_NEWER}])")
 # Only these interact with the characters before them: marks, and the vowels and trailing
 # consonants of Hangul. Every other character starts a piece that normalizes on its own.
 _JOINING: Final = r"\p{M}\u1161-\u1175\u11a8-\u11c2"
-_PIECE = regex.compile(rf"[^{_JOINING}]?[{_JOINING}]*+", regex.DOTALL)
-_LAST_START = regex.compile(rf"(?r)[^{_JOINING}]", regex.DOTALL)
+_PIECE = compile_exactly(rf"[^{_JOINING}]?[{_JOINING}]*+", regex.DOTALL)
+_LAST_START = compile_exactly(rf"(?r)[^{_JOINING}]", regex.DOTALL)
 
 
 def normalize_nfc(text: str) -> str:

@@ -1,7 +1,8 @@
 r"""The named split patterns: how text is cut into pre-tokens, and the source of each pattern.
 
-The pinned `regex` release matches a pattern on *text*. Its Unicode tables are part of the contract:
-`\p{L} \p{N} \p{M} \s` differ between releases, and a code point in another class gives another id.
+`regex` matches a pattern on *text*. Unicode tables are part of the contract: `\p{L} \p{N} \p{M} \s`
+differ between releases of `regex`, and a code point in another class gives another id. Every
+expression is therefore compiled for the tables of `unicode_sets`, whatever release is installed.
 The patterns here are possessive where the published ones are not. This changes no match (a letter
 run never gives a letter back) and makes the splitter a third faster. They use `\Z` where the
 sources use `$`: in the sources' engines `$` is the end of the text, but Python's `$` also matches
@@ -18,15 +19,14 @@ covers belongs to the pattern too: it is kept, or dropped as in tiktoken.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import regex
 
 from tokenizer_core.errors import UnknownPatternError
+from tokenizer_core.unicode_sets import RELEASE, compile_exactly, for_installed_regex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,24 +38,7 @@ Unmatched = Literal["keep", "drop"]
 Behavior = Literal["isolated", "removed", "contiguous", "merged-with-previous", "merged-with-next"]
 
 
-def _version_of_regex() -> str:
-    """The version of the installed `regex`, from the name of its metadata folder.
-
-    `importlib.metadata` gives the same version but takes 40 ms to import, so it is only the
-    fallback. (`regex.__version__` is another number.)
-    """
-    if regex.__file__ is not None:
-        beside = Path(regex.__file__).parent.parent
-        names = os.listdir(beside) if beside.is_dir() else []  # noqa: PTH208 - names alone, once
-        found = [name for name in names if name[:6] == "regex-" and name.endswith(".dist-info")]
-        if len(found) == 1:
-            return found[0].removeprefix("regex-").removesuffix(".dist-info")
-    from importlib.metadata import version
-
-    return version("regex")
-
-
-UNICODE_TABLES: Final = f"regex {_version_of_regex()}"
+UNICODE_TABLES: Final = f"regex {RELEASE}"
 """The tables that define `\\p{L}` and the other classes; every manifest records them."""
 
 
@@ -160,9 +143,11 @@ class SplitPattern:
 
 @lru_cache(maxsize=32)
 def _compile(expression: str, dialect: str) -> regex.Pattern[str]:
-    if dialect == "python":
-        return regex.compile(expression)
-    return regex.compile(_translate(expression, dialect).expression, regex.VERSION1)
+    if dialect != "python":
+        return compile_exactly(_translate(expression, dialect).expression, regex.VERSION1)
+    if any(expression == named.expression for named in PATTERNS.values()):
+        return compile_exactly(expression)
+    return regex.compile(for_installed_regex(expression, has_nested_sets="(?V1)" in expression))
 
 
 @lru_cache(maxsize=32)

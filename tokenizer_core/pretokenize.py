@@ -41,6 +41,7 @@ import regex
 from tokenizer_core.errors import SplitTooSlowError
 from tokenizer_core.patterns import METASPACE
 from tokenizer_core.stopping import check_stop
+from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,14 +67,14 @@ _MATCHES_AT_ONCE: Final = 1 << 9
 _SEARCHES_AT_ONCE: Final = 16  # each has a slice of its own
 _LOOK_AHEAD: Final = 3
 # `(?r)` searches backwards, from the end of the text.
-_TRAILING_RUN = regex.compile(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
+_TRAILING_RUN = compile_exactly(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
 _CUT_RULE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
-_SAFE_CUT = regex.compile(_CUT_RULE)
+_SAFE_CUT = compile_exactly(_CUT_RULE)
 # A METASPACE pre-token begins at any run of spaces.
 _WORD = regex.compile(r"(?<=[^ ])(?= )")
 _LAST_WORD = regex.compile(r"(?r)(?<=[^ ])(?= )")
 _LAST_CUT_CHARS: Final = 1 << 12
-_LAST_SAFE_CUT = regex.compile(f"(?r)(?:{_CUT_RULE})")
+_LAST_SAFE_CUT = compile_exactly(f"(?r)(?:{_CUT_RULE})")
 
 
 def split(text: str, pattern: SplitPattern) -> list[str]:

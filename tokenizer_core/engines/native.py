@@ -25,7 +25,7 @@ from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
-from tokenizer_core.patterns import METASPACE, PATTERNS, UNICODE_TABLES
+from tokenizer_core.patterns import METASPACE, PATTERNS
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
@@ -102,11 +102,6 @@ def unavailable_reason() -> str | None:
             f"the compiled module {_MODULE} was built for another version of this code and its "
             "calls may differ. Build it again: `make setup` in a checkout, elsewhere install the "
             "package again"
-        )
-    if _native.UNICODE_TABLES != UNICODE_TABLES:
-        return (
-            f"the compiled module {_MODULE} has the Unicode tables of {_native.UNICODE_TABLES}, "
-            f"but {UNICODE_TABLES} is installed"
         )
     return None
 

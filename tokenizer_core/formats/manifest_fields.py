@@ -163,8 +163,8 @@ def check_unicode_tables(spec: TokenizerSpec) -> None:
     if spec.unicode_tables != UNICODE_TABLES:
         raise FormatError(
             f"the tokenizer was made with the Unicode tables of {spec.unicode_tables!r:.40}, here "
-            f"are those of {UNICODE_TABLES!r}, which may split text otherwise; install that "
-            f"release, or train or import the tokenizer anew"
+            f"are those of {UNICODE_TABLES!r}, which may split text otherwise; load it with the "
+            f"release that wrote it, or train or import the tokenizer anew"
         )
 
 

@@ -1,24 +1,28 @@
-r"""Writes `src/unicode/tables.rs`: the classes of the split patterns, from the pinned `regex`.
+r"""Writes the Unicode tables from `regex` 2025.9.18: `src/unicode/tables.rs` for the scanners, and
+`tokenizer_core/unicode_data.py` for everything else.
 
-The tables of the `regex` release are part of the contract (see `patterns.py`), and Rust's own
-differ from them; so the compiled scanner takes its classes from here. Run it after changing the
-pin, with the package's dependencies installed:
+The classes of that release are part of the contract (see `patterns.py`): they decide ids. Rust's
+and those of other releases differ, so both engines read these files instead. Run it with that
+release installed:
 
     python tokenizer_core/native/make_unicode_tables.py
 
-A test compares the compiled classes with `regex` on every code point, and another that the file
-is what this script writes. It imports `regex` only.
+Tests compare the tables with `regex` on every code point, and the files with what this script
+writes. It imports `regex` only.
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from importlib.metadata import version
 from pathlib import Path
 
 import regex
 
+RELEASE = "2025.9.18"
 TARGET = Path(__file__).parent / "src" / "unicode" / "tables.rs"
+PYTHON_TARGET = Path(__file__).parent.parent / "unicode_data.py"
 
 CLASSES = {
     "LU": r"\p{Lu}",
@@ -32,6 +36,34 @@ CLASSES = {
 }
 """Constant -> class; bit i of a code point's byte says that it is in the i-th. The scanner rests
 on no code point being in two of them, which is checked here."""
+
+CATEGORIES = (
+    "Cc Cf Cn Co Cs Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po Ps Sc Sk Sm So Zl Zp Zs"
+)
+PROPERTIES = (
+    "Alphabetic Emoji Emoji_Presentation Extended_Pictographic ID_Start Ideographic Join_Control "
+    "Lowercase Uppercase White_Space"
+)
+SCRIPTS = """
+Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak Bengali
+Bhaiksuki Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal Carian Caucasian_Albanian
+Chakma Cham Cherokee Chorasmian Common Coptic Cuneiform Cypriot Cypro_Minoan Cyrillic Deseret
+Devanagari Dives_Akuru Dogra Duployan Egyptian_Hieroglyphs Elbasan Elymaic Ethiopic Garay
+Georgian Glagolitic Gothic Grantha Greek Gujarati Gunjala_Gondi Gurmukhi Gurung_Khema Han Hangul
+Hanifi_Rohingya Hanunoo Hatran Hebrew Hiragana Imperial_Aramaic Inherited Inscriptional_Pahlavi
+Inscriptional_Parthian Javanese Kaithi Kannada Katakana Kawi Kayah_Li Kharoshthi
+Khitan_Small_Script Khmer Khojki Khudawadi Kirat_Rai Lao Latin Lepcha Limbu Linear_A Linear_B
+Lisu Lycian Lydian Mahajani Makasar Malayalam Mandaic Manichaean Marchen Masaram_Gondi
+Medefaidrin Meetei_Mayek Mende_Kikakui Meroitic_Cursive Meroitic_Hieroglyphs Miao Modi Mongolian
+Mro Multani Myanmar Nabataean Nag_Mundari Nandinagari New_Tai_Lue Newa Nko Nushu
+Nyiakeng_Puachue_Hmong Ogham Ol_Chiki Old_Hungarian Old_Italic Old_North_Arabian Old_Permic
+Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic Old_Uyghur Ol_Onal Oriya Osage Osmanya
+Pahawh_Hmong Palmyrene Pau_Cin_Hau Phags_Pa Phoenician Psalter_Pahlavi Rejang Runic Samaritan
+Saurashtra Sharada Shavian Siddham SignWriting Sinhala Sogdian Sora_Sompeng Soyombo Sundanese
+Sunuwar Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri Tamil Tangsa Tangut
+Telugu Thaana Thai Tibetan Tifinagh Tirhuta Todhri Toto Tulu_Tigalari Ugaritic Vai Vithkuqi
+Wancho Warang_Citi Yezidi Yi Zanabazar_Square
+"""
 
 SHIFT = 7
 """Code points of a block, as a power of two: 128 is the largest for which the number of a block
@@ -67,7 +99,7 @@ def render() -> str:
     lines = [
         "//! Made by make_unicode_tables.py; not by hand.",
         "",
-        f'pub const UNICODE_TABLES: &str = "regex {version("regex")}";',
+        f'pub const UNICODE_TABLES: &str = "regex {RELEASE}";',
         "",
     ]
     for number, (name, expression) in enumerate(CLASSES.items()):
@@ -87,7 +119,41 @@ def _render_array(name: str, values: list[int], says: str) -> list[str]:
     return [f"/// {says}", *head, *rows, "];", ""]
 
 
+def render_python() -> str:
+    """The Python source: property -> its ranges, each as `first-last` or one code point, in hex."""
+    everything = "".join(map(chr, range(N_CODE_POINTS)))
+    lines = [
+        '"""The code points of each Unicode property. Made by make_unicode_tables.py."""',
+        "",
+        "from types import MappingProxyType",
+        "from typing import Final",
+        "",
+        f'RELEASE: Final = "{RELEASE}"',
+        '"""The release of `regex` whose tables these are."""',
+        "",
+        "# fmt: off",
+        "RANGES: Final = MappingProxyType({",
+    ]
+    names = [
+        *CATEGORIES.split(),
+        *PROPERTIES.split(),
+        *(f"Script={name}" for name in SCRIPTS.split()),
+    ]
+    expressions = {name: rf"\p{{{name}}}" for name in names} | {"word": r"\w"}
+    for name, expression in expressions.items():
+        found = regex.finditer(f"{expression}+", everything)
+        spans = [(match.start(), match.end() - 1) for match in found]
+        ranges = " ".join(f"{a:x}-{b:x}" if a < b else f"{a:x}" for a, b in spans)
+        wrapped = textwrap.wrap(ranges, 86, break_on_hyphens=False)
+        lines += [f'    "{name}": (', *(f'        "{line} "' for line in wrapped), "    ),"]
+    return "\n".join([*lines, "})", "# fmt: on", ""])
+
+
 if __name__ == "__main__":
+    if version("regex") != RELEASE:
+        sys.exit(f"the tables are those of regex {RELEASE}; installed is {version('regex')}")
+    made = {TARGET: render(), PYTHON_TARGET: render_python()}
     if sys.argv[1:] == ["--check"]:
-        sys.exit(TARGET.read_text(encoding="utf-8") != render())
-    TARGET.write_text(render(), encoding="utf-8")
+        sys.exit(any(path.read_text(encoding="utf-8") != text for path, text in made.items()))
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")

@@ -38,6 +38,7 @@ from tokenizer_core.regex_dialects.syntax import (
     Sequence,
     set_text,
 )
+from tokenizer_core.unicode_sets import compile_exactly
 
 MAX_LOOP_PLACES: Final = 200
 _MAX_PLACES: Final = 20_000
@@ -307,7 +308,7 @@ def _sample_masks() -> Callable[[CharacterSet], int]:
     def members(characters: CharacterSet) -> int:
         text = set_text(characters)
         if text not in known:
-            found = regex.compile(text, regex.VERSION1)
+            found = compile_exactly(text, regex.VERSION1)
             bits = bytearray(len(sample) // 8 + 1)
             for match in found.finditer(sample):
                 at = match.start()

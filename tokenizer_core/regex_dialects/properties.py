@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tokenizer_core.regex_dialects.syntax import CharacterSet, Complement, Item, Union
+from tokenizer_core.unicode_data import RANGES
 
 _CATEGORIES: Final = {
     "c": "Other", "cc": "Control", "cf": "Format", "cn": "Unassigned", "co": "Private_Use",
@@ -29,26 +30,7 @@ _BINARY: Final = (
     "Ideographic", "Lowercase", "Uppercase", "White_Space",
 )  # fmt: skip
 
-_SCRIPTS: Final = """
-Adlam Ahom Anatolian_Hieroglyphs Arabic Armenian Avestan Balinese Bamum Bassa_Vah Batak Bengali
-Bhaiksuki Bopomofo Brahmi Braille Buginese Buhid Canadian_Aboriginal Carian Caucasian_Albanian
-Chakma Cham Cherokee Chorasmian Common Coptic Cuneiform Cypriot Cypro_Minoan Cyrillic Deseret
-Devanagari Dives_Akuru Dogra Duployan Egyptian_Hieroglyphs Elbasan Elymaic Ethiopic Garay
-Georgian Glagolitic Gothic Grantha Greek Gujarati Gunjala_Gondi Gurmukhi Gurung_Khema Han Hangul
-Hanifi_Rohingya Hanunoo Hatran Hebrew Hiragana Imperial_Aramaic Inherited Inscriptional_Pahlavi
-Inscriptional_Parthian Javanese Kaithi Kannada Katakana Kawi Kayah_Li Kharoshthi
-Khitan_Small_Script Khmer Khojki Khudawadi Kirat_Rai Lao Latin Lepcha Limbu Linear_A Linear_B
-Lisu Lycian Lydian Mahajani Makasar Malayalam Mandaic Manichaean Marchen Masaram_Gondi
-Medefaidrin Meetei_Mayek Mende_Kikakui Meroitic_Cursive Meroitic_Hieroglyphs Miao Modi Mongolian
-Mro Multani Myanmar Nabataean Nag_Mundari Nandinagari New_Tai_Lue Newa Nko Nushu
-Nyiakeng_Puachue_Hmong Ogham Ol_Chiki Old_Hungarian Old_Italic Old_North_Arabian Old_Permic
-Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic Old_Uyghur Ol_Onal Oriya Osage Osmanya
-Pahawh_Hmong Palmyrene Pau_Cin_Hau Phags_Pa Phoenician Psalter_Pahlavi Rejang Runic Samaritan
-Saurashtra Sharada Shavian Siddham SignWriting Sinhala Sogdian Sora_Sompeng Soyombo Sundanese
-Sunuwar Syloti_Nagri Syriac Tagalog Tagbanwa Tai_Le Tai_Tham Tai_Viet Takri Tamil Tangsa Tangut
-Telugu Thaana Thai Tibetan Tifinagh Tirhuta Todhri Toto Tulu_Tigalari Ugaritic Vai Vithkuqi
-Wancho Warang_Citi Yezidi Yi Zanabazar_Square
-"""
+_SCRIPTS: Final = [key.removeprefix("Script=") for key in RANGES if key.startswith("Script=")]
 
 
 def loose(name: str) -> str:
@@ -60,13 +42,13 @@ def _by_name() -> dict[str, str]:
     table = {short: rf"\p{{{short.capitalize()}}}" for short in _CATEGORIES}
     table |= {loose(long): table[short] for short, long in _CATEGORIES.items()}
     table |= {loose(name): rf"\p{{{name}}}" for name in _BINARY}
-    return table | {loose(name): rf"\p{{Script={name}}}" for name in _SCRIPTS.split()}
+    return table | {loose(name): rf"\p{{Script={name}}}" for name in _SCRIPTS}
 
 
 PROPERTIES: Final = MappingProxyType(_by_name())
 r"""Name in loose form -> what `regex` writes for it: `\p{...}` means the same in both libraries."""
 
-SCRIPTS: Final = frozenset(map(loose, _SCRIPTS.split()))
+SCRIPTS: Final = frozenset(map(loose, _SCRIPTS))
 CATEGORIES: Final = frozenset(_CATEGORIES) | frozenset(map(loose, _CATEGORIES.values()))
 
 WORD_FANCY: Final = Item(r"\w")

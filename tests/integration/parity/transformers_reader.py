@@ -1,6 +1,6 @@
 """Reads a tokenizer with Hugging Face `transformers`, in a separate process.
 
-transformers needs a newer `regex` than the one whose Unicode tables decide the ids here, so it is
+transformers needs a newer `regex` than the one that the tests here run on, so it is
 installed in `.venv/transformers`, and tests do not import it. Arguments: the class, then the
 arguments of its `from_pretrained` or constructor. Each line of standard input is a JSON list of
 texts, each line of standard output the list of their ids.

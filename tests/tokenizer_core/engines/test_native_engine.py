@@ -456,15 +456,6 @@ def test_the_reason_does_not_tell_where_the_module_lies(monkeypatch):
     assert "secret" not in reason
 
 
-def test_tables_of_another_regex_release_are_not_used(monkeypatch):
-    native_module()
-    monkeypatch.setattr(native, "UNICODE_TABLES", "regex 1999.1.1")
-    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    assert resolve_engine() == "python"
-    with pytest.raises(EngineUnavailableError, match=r"1999\.1\.1"):
-        native.NativeEngine(spec_of([]))
-
-
 @pytest.fixture
 def package_with_stub(tmp_path):
     """Runs the command with this package and its compiled module, but another stub (or None)."""

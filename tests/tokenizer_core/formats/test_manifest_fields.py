@@ -172,7 +172,7 @@ def test_missing_bytes_and_empty_tokens_are_declared():
 
 def test_other_unicode_tables_are_refused_with_the_remedy():
     other = dataclasses.replace(SPEC, unicode_tables="regex 2031.1.1")
-    with pytest.raises(FormatError, match=r"regex 2031.1.1.*install that release"):
+    with pytest.raises(FormatError, match=r"regex 2031.1.1.*release that wrote it"):
         build_spec(render_spec_fields(other), other.vocab, other.merges)
 
 
