@@ -14,6 +14,7 @@ __all__ = [
     "KERNEL",
     "STUB",
     "UNICODE_TABLES",
+    "NativeAutomaton",
     "NativeEncoder",
     "NativeSpecials",
     "PretokenCounter",
@@ -41,6 +42,22 @@ UNICODE_TABLES: Final[str]
 """The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""
 
 @final
+class NativeAutomaton:
+    """A split pattern as `regex_dialects.SplitAutomaton` describes it."""
+
+    def __new__(
+        cls,
+        firsts: list[int],
+        numbers: list[int] | bytes,
+        steps: list[tuple[list[int], str, bool, bool]],
+        cuts: list[bool],
+    ) -> NativeAutomaton:
+        """`steps`: moves by rows, behavior, invert, whether unmatched text is dropped. `cuts`: by rows.
+
+        Raises ValueError for tables that do not fit each other.
+        """
+
+@final
 class NativeEncoder:
     def __new__(
         cls,
@@ -48,7 +65,7 @@ class NativeEncoder:
         token_to_id: dict[bytes, int],
         merges: list[tuple[bytes, bytes]] | None,
         take_whole: bool,
-        pattern: str | None,
+        pattern: str | NativeAutomaton | None,
         by_characters: bool = False,
     ) -> NativeEncoder:
         """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
@@ -106,9 +123,6 @@ class NativeEncoder:
         """
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]: ...
-    def encode_words(self, text: str) -> NDArray[np.uint32]:
-        """Ids, shape (n_tokens,), of a text that is split before each run of spaces."""
-
     def count(
         self, text: str, limit: int | None = None, specials: NativeSpecials | None = None
     ) -> int:
@@ -179,8 +193,8 @@ def release_buffers() -> int:
     Returns its bytes; the engine keeps at most 64 MB.
     """
 
-def split(text: str, pattern: str) -> list[str]:
-    """The pre-tokens of a text by a named pattern."""
+def split(text: str, pattern: str | NativeAutomaton) -> list[str]:
+    """The pre-tokens of a text; raises SplitTooSlowError."""
 
 def unicode_classes() -> bytes:
     """The class byte of every code point, for the test that compares them with `regex`."""
@@ -191,7 +205,7 @@ class PretokenCounter:
 
     def __new__(
         cls,
-        pattern: str,
+        pattern: str | NativeAutomaton,
         special_tokens: list[str],
         num_threads: int,
         ceiling: tuple[int, str] | None,
@@ -207,6 +221,7 @@ class PretokenCounter:
 
         Raises:
             UncountableChunkError: a chunk failed.
+            SplitTooSlowError: splitting a chunk takes too long.
             OSError: the folder could not be used.
         """
 

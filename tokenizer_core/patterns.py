@@ -31,7 +31,7 @@ from tokenizer_core.unicode_sets import RELEASE, compile_exactly, for_installed_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokenizer_core.regex_dialects import Translation
+    from tokenizer_core.regex_dialects import SplitAutomaton, Translation
 
 Dialect = Literal["python", "fancy-regex", "oniguruma"]
 Unmatched = Literal["keep", "drop"]
@@ -106,6 +106,11 @@ class SplitPattern:
         """The compiled expression, without `before`; compiled once per expression and process."""
         return _compile(self.expression, self.dialect)
 
+    @property
+    def automaton(self) -> SplitAutomaton | None:
+        """The automaton that splits alike in linear time; None if the pattern has none."""
+        return _make_automaton(self)
+
     def fields(self) -> dict[str, object]:
         """The fields of the pattern in a file; others than name and expression only if needed."""
         table: dict[str, object] = {"name": self.name, "expression": self.expression}
@@ -156,6 +161,17 @@ def _translate(expression: str, dialect: str) -> Translation:
     from tokenizer_core.regex_dialects import translate
 
     return translate(expression, dialect)
+
+
+@lru_cache(maxsize=32)
+def _make_automaton(pattern: SplitPattern) -> SplitAutomaton | None:
+    # Imported here: few processes need it.
+    from tokenizer_core.regex_dialects import make_automaton
+
+    return make_automaton(
+        (step.expression, step.dialect, step.behavior, step.invert, step.unmatched == "drop")
+        for step in (*pattern.before, pattern.alone())
+    )
 
 
 CUSTOM: Final = "custom"

@@ -152,7 +152,7 @@ def _count_natively(state: ShardRules, parts: Sequence[Chunk], scratch: Path) ->
     rules, chunks, special_bytes = state.rules, list[Chunk](), 0
     planner, special_bytes_of = _planner(rules), _SpecialBytes(rules.special_tokens)
     ceiling = (state.max_memory_bytes, str(scratch))
-    with NativeCounter(rules.pattern.name, rules.special_tokens, 1, ceiling) as counter:
+    with NativeCounter(rules.pattern, rules.special_tokens, 1, ceiling) as counter:
         for chunk in chain.from_iterable(map(planner.cut, parts)):
             chunks.append(chunk)
             special_bytes += special_bytes_of(chunk)

@@ -1,8 +1,8 @@
 """Thin adapters over the compiled module `tokenizer_core._native`: the engine and the trainer.
 
 A single call splits, looks up and merges a text, including special tokens and batches. The module
-can neither split by a custom pattern nor decode objects other than ints; in these cases this engine
-does the same as the Python engine, so the results are identical.
+can neither split by a pattern without an automaton nor decode objects other than ints; in these
+cases this engine does the same as the Python engine, so the results are identical.
 
 Training keeps counts packed in the compiled module between counting and learning. Its callers first
 check with `resolve_engine` that the native engine is available.
@@ -25,7 +25,7 @@ from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
-from tokenizer_core.patterns import METASPACE, PATTERNS
+from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from tokenizer_core._native import PretokenCounter, WordCounts
     from tokenizer_core.normalize import NfcChange
+    from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
@@ -174,8 +175,8 @@ class NativeEngine(BaseEngine):
             raise EngineUnavailableError(f"there is no native engine: {reason}")
         super().__init__(spec)
         self._pattern = spec.pattern
-        self._is_compiled = spec.pattern.name in PATTERNS
-        self._is_split_at_spaces = spec.pattern == METASPACE
+        pattern = compiled_pattern(spec.pattern)
+        self._is_compiled = pattern is not None
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
@@ -183,7 +184,7 @@ class NativeEngine(BaseEngine):
             _plain_dict(spec.token_to_id),
             list(spec.merges) if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
-            spec.pattern.name if self._is_compiled else None,
+            pattern,
             by_characters=bool(spec.byte_ids),
         )
         self._specials = _SpecialsOfMatchers(self._added)
@@ -202,7 +203,7 @@ class NativeEngine(BaseEngine):
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32 of shape (n_tokens,), with up to `num_threads` threads. Uses one
-        thread by default and for custom patterns. Never builds the changed text as a `str`."""
+        thread by default and for patterns without an automaton. Never builds the changed text as a `str`."""
         if self._is_compiled:
             n_threads, specials = max(1, num_threads or 1), self._specials[matcher]
             return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
@@ -335,18 +336,26 @@ class NativeEngine(BaseEngine):
     def _encode_plain(self, text: str) -> list[int]:
         if self._is_compiled:
             return self._encoder.encode(text)
-        if self._is_split_at_spaces:
-            ids: list[int] = self._encoder.encode_words(text).tolist()
-            return ids
-        ids = []
+        ids: list[int] = []
         for pre_tokens in split_in_windows(text, self._pattern):
             ids += self._encoder.encode_pre_tokens(pre_tokens)
         return ids
 
-    def _encode_plain_to_numpy(self, text: str) -> NDArray[np.uint32]:
-        if self._is_split_at_spaces:
-            return self._encoder.encode_words(text)
-        return super()._encode_plain_to_numpy(text)
+def compiled_pattern(pattern: SplitPattern) -> str | _native.NativeAutomaton | None:
+    """What the compiled module splits by: the name of a scanner, or the pattern's automaton. None if
+    it has neither, so that Python splits."""
+    if pattern.name in PATTERNS:
+        return pattern.name
+    automaton = pattern.automaton
+    if automaton is None:
+        return None
+    steps = zip(automaton.moves, automaton.steps, strict=True)
+    return _native.NativeAutomaton(
+        automaton.firsts.tolist(),
+        automaton.numbers.tobytes(),
+        [(moves.ravel().tolist(), *settings) for moves, settings in steps],
+        automaton.cuts.ravel().tolist(),
+    )
 
 
 class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpecials | None"]):
@@ -515,19 +524,23 @@ class NativeCounter:
 
     def __init__(
         self,
-        pattern_name: str,
+        pattern: SplitPattern,
         special_tokens: Sequence[str],
         num_threads: int,
         ceiling: tuple[int, str] | None = None,
     ) -> None:
         """`ceiling`: limit in bytes of all tables together, and the folder for further counts.
 
-        Raises ValueError for a pattern without a compiled scanner.
+        Raises ValueError for a pattern without a scanner and without an automaton.
         """
         from tokenizer_core._native import PretokenCounter
 
+        compiled = compiled_pattern(pattern)
+        if compiled is None:
+            raise ValueError("the native engine cannot split by this pattern")
+
         self._counter: PretokenCounter = PretokenCounter(
-            pattern_name, list(special_tokens), num_threads, ceiling
+            compiled, list(special_tokens), num_threads, ceiling
         )
 
     def __enter__(self) -> NativeCounter:

@@ -11,14 +11,22 @@ Only `patterns` imports this package, and only for an expression of a foreign di
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tokenizer_core.errors import UnknownPatternError
+from tokenizer_core.regex_dialects.automaton import (
+    NoAutomatonError,
+    SplitAutomaton,
+    Step,
+    build_automaton,
+)
 from tokenizer_core.regex_dialects.backtracking import check_backtracking
 from tokenizer_core.regex_dialects.parsing import PARSERS
 from tokenizer_core.regex_dialects.syntax import lengths, node_text, unrolled_size
 
-__all__ = ["Translation", "translate"]
+__all__ = ["SplitAutomaton", "Translation", "make_automaton", "translate"]
 
 MAX_UNROLLED_SIZE: Final = 50_000
 
@@ -53,3 +61,23 @@ def translate(expression: str, dialect: str) -> Translation:
         parser.refuse(f"repetitions of more than {MAX_UNROLLED_SIZE} characters in all")
     check_backtracking(node, parser.refuse)
     return Translation(node_text(node), matches_empty)
+
+
+def make_automaton(steps: Iterable[tuple[str, str, str, bool, bool]]) -> SplitAutomaton | None:
+    r"""The automaton of a pattern's steps, each an expression, its dialect, behavior, `invert`, and
+    whether text without a match is dropped. None if an expression has no automaton.
+
+    Example:
+        >>> automaton = make_automaton([(r"\w+|\s+", "python", "isolated", False, False)])
+        >>> automaton.cuts_in("one two").tolist()
+        [3, 4]
+    """
+    try:
+        return build_automaton(
+            [
+                Step(PARSERS[dialect](expression).parse(), behavior, invert, drops)
+                for expression, dialect, behavior, invert, drops in steps
+            ]
+        )
+    except (NoAutomatonError, UnknownPatternError):
+        return None

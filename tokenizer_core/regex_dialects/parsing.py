@@ -719,7 +719,37 @@ class _OnigurumaParser(_Parser):
             self.refuse("letters under `(?i)` that also match a ligature", start)
 
 
+class _PythonParser(_FancyRegexParser):
+    """The part of version 0 of `regex` that reads like fancy-regex."""
+
+    dialect = "python"
+    flags = "is"
+    set_operators = ()
+
+    def caret(self) -> str:
+        return r"\A"
+
+    def dollar(self) -> str:
+        return self.refuse("`$`, which also matches before a last line break", self.at - 1)
+
+    def anchor(self, letter: str) -> str | None:
+        if letter == "z":
+            self.refuse(r"the assertion `\z`", self.at)
+        return r"\Z" if letter == "Z" else _Parser.anchor(self, letter)
+
+    def inner_set(self) -> CharacterSet:
+        return self.refuse("a bracket within brackets", self.at)
+
+    def shorthand(self, letter: str) -> CharacterSet:
+        if letter == "h":
+            self.refuse(r"the escape `\h`", self.at)
+        return super().shorthand(letter)
+
+
 PARSERS: Final = MappingProxyType(
-    {parser.dialect: parser for parser in (_FancyRegexParser, _OnigurumaParser)}
+    {
+        parser.dialect: parser
+        for parser in (_FancyRegexParser, _OnigurumaParser, _PythonParser)
+    }
 )
 """Dialect -> its parser, made with an expression."""

@@ -223,7 +223,7 @@ def _count_in_threads(
     """Count in threads of the compiled module while this thread plans and hashes chunks."""
     chunks: list[Chunk] = []
     limit = None if ceiling is None else (ceiling[0], os.fspath(ceiling[1]))
-    with NativeCounter(rules.pattern.name, rules.special_tokens, workers, limit) as counter:
+    with NativeCounter(rules.pattern, rules.special_tokens, workers, limit) as counter:
         for file in files:
             if not _submit_all(counter, file, planner, chunks, progress, while_waiting):
                 break
@@ -260,14 +260,14 @@ def _submit_all(
 
 
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:
-    """The engine that counts for `engine`. The native engine counts named patterns with strict
-    decoding; the Python engine counts all other cases.
+    """The engine that counts for `engine`. The native engine counts by patterns that it can split by,
+    with strict decoding; the Python engine counts all other cases.
 
     Raises:
         EngineUnavailableError, ValueError: as `resolve_engine`.
     """
-    can_be_native = pattern.is_named and errors == "strict"
     resolved = resolve_engine(engine)
+    can_be_native = errors == "strict" and (pattern.is_named or pattern.automaton is not None)
     return resolved if can_be_native else "python"
 
 

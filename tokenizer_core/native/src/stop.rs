@@ -12,6 +12,8 @@ use crate::mem::growth::NoMemory;
 pub enum Stopped {
     NoMemory,
     Cancelled,
+    /// Splitting would read parts of the text too often.
+    TooSlow,
 }
 
 impl From<NoMemory> for Stopped {

@@ -2,7 +2,7 @@
 //! by several threads, or one in windows of any size, compared with trying every position.
 #![no_main]
 
-use fuzzing::definitions::ends_by_advance;
+use fuzzing::definitions::ends_by_scanner;
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::{Lasting, lasting};
 use libfuzzer_sys::fuzz_target;
@@ -57,7 +57,7 @@ impl Source for Characters {
 fn encode_slowly(chosen: &Lasting, specials: &[(&str, u32)], text: &str) -> Vec<u32> {
     let (mut ids, mut start, mut at) = (Vec::new(), 0, 0);
     let plain = |part: &str| {
-        let ends = ends_by_advance(chosen.scanner, part);
+        let ends = ends_by_scanner(chosen.scanner, part);
         chosen.both.definition.encode_all(part, &ends)
     };
     while at < text.len() {

@@ -2,7 +2,7 @@
 //! definition of merging give, and decoding gives the text back.
 #![no_main]
 
-use fuzzing::definitions::{assert_same, ends_by_advance};
+use fuzzing::definitions::{assert_same, ends_by_scanner};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::lasting;
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let (task_bytes, how, share) = (1 + choices.below(200), choices.byte(), choices.byte());
     let text = text_of(choices.rest(), 2000);
     let (encoder, scanner) = (&chosen.both.encoder, chosen.scanner);
-    let ends = ends_by_advance(scanner, &text);
+    let ends = ends_by_scanner(scanner, &text);
     let expected = chosen.both.definition.encode_all(&text, &ends);
     let name = &chosen.name;
 

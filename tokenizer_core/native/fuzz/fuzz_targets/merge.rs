@@ -1,7 +1,7 @@
 //! Merging by tiny vocabularies, any order of ranks, within and across characters.
 #![no_main]
 
-use fuzzing::definitions::{assert_same, ends_by_advance};
+use fuzzing::definitions::{assert_same, ends_by_scanner};
 use fuzzing::inputs::{Choices, text_of};
 use fuzzing::tokenizers::{ALPHABETS, tiny_spec};
 use libfuzzer_sys::fuzz_target;
@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
         let mut ids = Vec::new();
         let done = both.encoder.encode(scanner, &text, &mut ids);
         done.expect("memory for a short text");
-        let ends = ends_by_advance(scanner, &text);
+        let ends = ends_by_scanner(scanner, &text);
         assert_same(&both.definition, &text, &ends, &ids, name);
     }
 });

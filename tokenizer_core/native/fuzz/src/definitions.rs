@@ -19,7 +19,7 @@ const PUBLISHED: [(&str, &str); 5] = [
 /// A scanner and the expression it stands for.
 pub struct Splitter {
     pub name: &'static str,
-    pub scanner: Scanner,
+    pub scanner: Scanner<'static>,
     expression: Regex,
 }
 
@@ -47,12 +47,13 @@ impl Splitter {
 }
 
 /// Where the pre-tokens end, by the plain scanner.
-pub fn ends_by_advance(scanner: Scanner, text: &str) -> Vec<usize> {
-    let (mut ends, mut at) = (Vec::new(), 0);
-    while at < text.len() {
-        at = scanner.advance(text.as_bytes(), at);
-        ends.push(at);
-    }
+pub fn ends_by_scanner(scanner: Scanner, text: &str) -> Vec<usize> {
+    let (mut ends, mut end) = (Vec::new(), 0);
+    let visit = |piece: &[u8]| {
+        end += piece.len();
+        ends.push(end);
+    };
+    scanner.for_each(text, visit).expect("linear");
     ends
 }
 

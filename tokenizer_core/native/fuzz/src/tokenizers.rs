@@ -247,7 +247,7 @@ fn from_base64(text: &str) -> Vec<u8> {
 /// A scanner with a tokenizer that lives as long as the process, so that its caches fill.
 pub struct Lasting {
     pub name: String,
-    pub scanner: Scanner,
+    pub scanner: Scanner<'static>,
     pub both: &'static Both,
 }
 

@@ -163,11 +163,6 @@ impl Encoder {
         })?
     }
 
-    /// Appends the ids of plain text that is split before each run of spaces.
-    pub fn encode_words(&self, text: &str, out: &mut Vec<u32>) -> Result<(), Stopped> {
-        self.with_session(|session| session.take_words(text, &mut Appender { out }))?
-    }
-
     /// Appends the ids of a short text to `ids`, which are moved as they grow.
     pub fn append_source<S: Source>(
         &self,
@@ -242,14 +237,14 @@ impl Encoder {
             encoded.ends = with_room(texts.len() + 1).map_err(|error| stopped(error.into()))?;
         }
         if n_threads > 1
-            && Tasks::of(texts, specials, window).nth(1).is_some()
+            && Tasks::of(texts, scanner, specials, window).nth(1).is_some()
             && encoded.ids.try_reserve_exact(n_bytes).is_ok()
         {
             // Made before there are threads: several would each make one.
             let made = self.cache.current(&self.tables);
             made.map_err(|error| stopped(error.into()))?;
             let flag = stop::current();
-            let mut tasks = Tasks::of(texts, specials, window);
+            let mut tasks = Tasks::of(texts, scanner, specials, window);
             let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
                 let task = task.map_err(|error| stopped(error.into()))?;
                 let encode = |session: &mut Session| {

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use crate::cache::PieceCache;
 use crate::cache::local::{LocalCache, MissedPiece, Tier};
 use crate::encode::piece_ends::{
-    BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, find_parts, offset_of,
+    BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, find_parts, offset_of, write_all_parts,
 };
 use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, TakeHits};
 use crate::encode::sink::Sink;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tables::{SharedCache, Tables};
-use crate::mem::growth::NoMemory;
+use crate::mem::growth::{Grow, NoMemory};
 use crate::merge::{MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
+use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::BLOCK;
 use crate::split::blocks::starts::BlockGrammar;
-use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner, end_of_word};
+use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
 use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
@@ -115,42 +116,137 @@ impl<'s> Session<'s> {
         text: &str,
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
-        let text = text.as_bytes();
+        let (whole, text) = (text, text.as_bytes());
         match scanner {
             Scanner::Gpt2 => self.take_as::<Gpt2>(text, sink),
             Scanner::Cl100k => self.take_as::<Cl100k>(text, sink),
             Scanner::Llama3 => self.take_as::<Llama3>(text, sink),
             Scanner::Qwen2 => self.take_as::<Qwen2>(text, sink),
             Scanner::O200k => self.take_as::<O200k>(text, sink),
+            Scanner::Automaton(automaton) if automaton.is_plain() => {
+                self.take_plain(automaton, text, sink)
+            }
+            Scanner::Automaton(automaton) => self.take_steps(automaton, whole, sink),
         }
     }
 
-    /// Takes the ids of plain text that is split before each run of spaces.
-    pub fn take_words(&mut self, text: &str, sink: &mut impl Sink) -> Result<(), Stopped> {
-        let text = text.as_bytes();
+    /// Takes the ids of plain text that an automaton splits in one step, without dropping any.
+    fn take_plain(
+        &mut self,
+        automaton: &Automaton,
+        text: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        let mut reads_left = Automaton::reads_for(text.len());
+        let mut ends = [0; BATCH];
         let mut at = 0;
-        while at < text.len() {
-            stop::check(&self.stop)?;
-            self.renew_if_full();
-            let (mut n, mut end) = (0, at);
-            while n < BATCH && end < text.len() {
-                let next = end_of_word(text, end);
-                let is_long = next - end > BLOCK && !text[end..next].is_ascii();
-                if is_long || next - at > MAX_BATCH_BYTES {
-                    break;
-                }
-                self.buffers.ends[n] = (next - at) as u32;
-                (n, end) = (n + 1, next);
-            }
-            if n == 0 {
-                end = end_of_word(text, at);
+        while at < text.len() && sink.wants_more().is_continue() {
+            let batch =
+                automaton.find_ends(text, at, MAX_BATCH_BYTES, &mut ends, &mut reads_left)?;
+            if batch.n == 0 {
+                let end = automaton.end_of_piece(text, at, &mut reads_left)?;
                 self.take_long(text, at..end, sink)?;
+                (at, self.n_pieces) = (end, self.n_pieces + 1);
             } else {
-                self.take_batch(text, at, n, sink)?;
+                self.take_pieces(text, at, &ends[..batch.n], batch.is_wide, sink)?;
+                at = batch.end;
             }
-            (at, self.n_pieces) = (end, self.n_pieces + n.max(1) as u64);
         }
         Ok(())
+    }
+
+    /// Takes the ids of plain text that an automaton splits in any way.
+    fn take_steps(
+        &mut self,
+        automaton: &Automaton,
+        text: &str,
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        let mut pieces = automaton.pieces(text);
+        let text = text.as_bytes();
+        // A batch is text without gaps: a pattern that drops some has its pre-tokens copied.
+        let mut kept = Vec::new();
+        let (mut ends, mut n, mut start) = ([0; BATCH], 0, 0);
+        while sink.wants_more().is_continue() {
+            let piece = pieces.next_piece()?;
+            let size = piece.as_ref().map_or(0, |piece| piece.len());
+            let batch_size = offset_of(n, &ends);
+            if n == BATCH || piece.is_none() || batch_size + size > MAX_BATCH_BYTES {
+                if automaton.drops() {
+                    self.take_pieces(&kept, 0, &ends[..n], true, sink)?;
+                    kept.clear();
+                } else {
+                    self.take_pieces(text, start, &ends[..n], true, sink)?;
+                    start += batch_size;
+                }
+                n = 0;
+            }
+            let Some(piece) = piece else {
+                break;
+            };
+            if size > MAX_BATCH_BYTES {
+                start = piece.end;
+                self.take_long(text, piece, sink)?;
+                self.n_pieces += 1;
+                continue;
+            }
+            if automaton.drops() {
+                kept.try_extend(&text[piece])?;
+            }
+            ends[n] = (offset_of(n, &ends) + size) as u32;
+            n += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes the ids of the pieces of a text from `start` on, given where each ends, counted from
+    /// there. Long ones are looked up by their parts.
+    fn take_pieces(
+        &mut self,
+        text: &[u8],
+        start: usize,
+        ends: &[u32],
+        is_wide: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        stop::check(&self.stop)?;
+        self.renew_if_full();
+        self.n_pieces += ends.len() as u64;
+        let (mut n, mut base, mut at) = (0, start, start);
+        for &end in ends {
+            let end = start + end as usize;
+            let piece = &text[at..end];
+            if !is_wide || piece.len() <= BLOCK || piece.is_ascii() {
+                self.buffers.ends[n] = (end - base) as u32;
+                n += 1;
+            } else {
+                let mut offset = (at - base) as u32;
+                let room = &mut self.buffers.ends[n..];
+                let mut n_parts = write_all_parts(&self.tables.boundaries, piece, 0, offset, room);
+                if n_parts.is_none() && n > 0 {
+                    self.take_batch(text, base, n, sink)?;
+                    (n, base, offset) = (0, at, 0);
+                    let room = &mut self.buffers.ends;
+                    n_parts = write_all_parts(&self.tables.boundaries, piece, 0, offset, room);
+                }
+                match n_parts {
+                    Some(n_parts) => n += n_parts,
+                    None => {
+                        self.take_long(text, at..end, sink)?;
+                        base = end;
+                    }
+                }
+            }
+            at = end;
+            if n >= BATCH {
+                self.take_batch(text, base, n, sink)?;
+                (n, base) = (0, at);
+            }
+        }
+        match n {
+            0 => Ok(()),
+            _ => self.take_batch(text, base, n, sink),
+        }
     }
 
     /// Takes the ids of one piece.

@@ -1,7 +1,7 @@
 //! Texts encoded a window at a time, each written as UTF-8 by the thread that encodes it: the UTF-8 of a
 //! long text never exists as a whole.
 //!
-//! Windows end at safe cuts (`split/safe_cuts.rs`), and not between two characters that are adjacent in
+//! Windows end at safe cuts (`Scanner::is_safe_cut`), and not between two characters that are adjacent in
 //! a special token. That depends on two characters only, so any position can be tested.
 
 use std::ops::Range;
@@ -12,7 +12,6 @@ use crate::encode::specials::SpecialTokens;
 use crate::encode::tasks::Encoded;
 use crate::mem::growth::{Grow, NoMemory};
 use crate::split::Scanner;
-use crate::split::safe_cuts::is_safe_cut;
 use crate::stop::{self, Stopped};
 
 /// Positions of a window; it extends to the next safe cut. Its memory is small, and its fixed cost
@@ -93,7 +92,7 @@ pub fn take_source<S: Source>(
     if let Some(utf8) = text.as_utf8() {
         return Ok(session.take_document(scanner, specials, utf8, sink)?);
     }
-    for window in Windows::of(text, specials, window) {
+    for window in Windows::of(text, scanner, specials, window) {
         own.clear();
         text.append_to(own, window)?;
         session.take_document(scanner, specials, own, sink)?;
@@ -147,6 +146,7 @@ impl<S: Source> Part<'_, S> {
 /// The windows of some texts, grouped up to the size of one.
 pub struct Tasks<'t, S> {
     texts: &'t [S],
+    scanner: Scanner<'t>,
     specials: &'t SpecialTokens,
     size: usize,
     /// The number of the text of the next window, and where it begins.
@@ -155,9 +155,15 @@ pub struct Tasks<'t, S> {
 }
 
 impl<'t, S: Source> Tasks<'t, S> {
-    pub fn of(texts: &'t [S], specials: &'t SpecialTokens, size: usize) -> Tasks<'t, S> {
+    pub fn of(
+        texts: &'t [S],
+        scanner: Scanner<'t>,
+        specials: &'t SpecialTokens,
+        size: usize,
+    ) -> Tasks<'t, S> {
         Tasks {
             texts,
+            scanner,
             specials,
             size,
             number: 0,
@@ -168,8 +174,8 @@ impl<'t, S: Source> Tasks<'t, S> {
     fn next_part(&mut self) -> Option<Part<'t, S>> {
         let (text, number, start) = (self.texts.get(self.number)?, self.number, self.at);
         let cut = match text.as_utf8() {
-            Some(utf8) => next_cut(&utf8, self.specials, start, self.size),
-            None => next_cut(text, self.specials, start, self.size),
+            Some(utf8) => next_cut(&utf8, self.scanner, self.specials, start, self.size),
+            None => next_cut(text, self.scanner, self.specials, start, self.size),
         };
         match cut {
             Some(cut) => self.at = cut,
@@ -208,6 +214,7 @@ impl<'t, S: Source> Iterator for Tasks<'t, S> {
 /// The windows of a text, in order; at least one.
 struct Windows<'t, S> {
     text: &'t S,
+    scanner: Scanner<'t>,
     specials: &'t SpecialTokens,
     size: usize,
     /// The start of the next one.
@@ -215,10 +222,16 @@ struct Windows<'t, S> {
 }
 
 impl<'t, S: Source> Windows<'t, S> {
-    fn of(text: &'t S, specials: &'t SpecialTokens, size: usize) -> Windows<'t, S> {
+    fn of(
+        text: &'t S,
+        scanner: Scanner<'t>,
+        specials: &'t SpecialTokens,
+        size: usize,
+    ) -> Windows<'t, S> {
         let at = Some(0);
         Windows {
             text,
+            scanner,
             specials,
             size,
             at,
@@ -231,7 +244,7 @@ impl<S: Source> Iterator for Windows<'_, S> {
 
     fn next(&mut self) -> Option<Range<usize>> {
         let start = self.at?;
-        self.at = next_cut(self.text, self.specials, start, self.size);
+        self.at = next_cut(self.text, self.scanner, self.specials, start, self.size);
         Some(start..self.at.unwrap_or(self.text.n_characters()))
     }
 }
@@ -244,12 +257,14 @@ pub fn n_positions<S: Source>(text: &S) -> usize {
 /// The first safe cut at `start + size` or later. A cancelled call looks no further.
 fn next_cut<S: Source>(
     text: &S,
+    scanner: Scanner,
     specials: &SpecialTokens,
     start: usize,
     size: usize,
 ) -> Option<usize> {
-    let may_be_cut =
-        |(before, after)| is_safe_cut(before, after) && !specials.any_contains_pair(before, after);
+    let may_be_cut = |(before, after)| {
+        scanner.is_safe_cut(before, after) && !specials.any_contains_pair(before, after)
+    };
     let is_cut = |&position: &usize| text.around(position).is_some_and(may_be_cut);
     let (mut from, end) = (start + size, text.n_characters());
     while from < end && stop::check(&stop::current()).is_ok() {

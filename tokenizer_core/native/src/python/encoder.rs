@@ -1,5 +1,7 @@
 //! The encoder for Python: conversions, the GIL, exceptions, and no algorithm.
 
+use std::sync::Arc;
+
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -21,10 +23,11 @@ use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
+use crate::python::splitting::pattern_of;
 use crate::python::text::{self as texts, memory_error, stopped_error, with_edits, with_texts};
 use crate::python::unfilled::{int_of, new_bytes, new_list, pair_of, str_of};
 use crate::simd::Kernel;
-use crate::split::Scanner;
+use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
 
 /// Of a type that `&[]` alone does not have.
@@ -40,7 +43,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeEncoder>()?;
     module.add_class::<NativeSpecials>()?;
     module.add("UnknownIdError", module.py().get_type::<UnknownIdError>())?;
-    module.add_function(wrap_pyfunction!(split, module)?)?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
@@ -53,7 +55,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyclass(frozen, module = "tokenizer_core._native")]
 struct NativeEncoder {
     encoder: Encoder,
-    scanner: Option<Scanner>,
+    pattern: Option<Arc<Pattern>>,
     ints: Ints,
     no_specials: SpecialTokens,
 }
@@ -89,10 +91,10 @@ impl NativeEncoder {
         token_to_id: &Bound<'_, PyDict>,
         merges: Option<Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>>,
         take_whole: bool,
-        pattern: Option<&str>,
+        pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
     ) -> PyResult<Self> {
-        let scanner = pattern.map(scanner_of).transpose()?;
+        let pattern = pattern.map(pattern_of).transpose()?;
         let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
         let known: Vec<(Bound<'_, PyBytes>, u32)> = pairs_of(token_to_id)?;
         let merges = merges
@@ -111,7 +113,7 @@ impl NativeEncoder {
             .map_err(PyValueError::new_err)?;
         Ok(NativeEncoder {
             encoder,
-            scanner,
+            pattern,
             ints: Ints::default(),
             no_specials: SpecialTokens::none(),
         })
@@ -240,18 +242,6 @@ impl NativeEncoder {
         self.list_of(py, &ids)
     }
 
-    fn encode_words<'py>(
-        &self,
-        py: Python<'py>,
-        text: &Bound<'py, PyString>,
-    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let text = text.to_str()?;
-        let mut ids = Vec::new();
-        releasing_gil_if_long(py, text.len(), || self.encoder.encode_words(text, &mut ids))
-            .map_err(stopped_error)?;
-        array_of(py, ids)
-    }
-
     #[pyo3(signature = (text, limit=None, specials=None))]
     fn count(
         &self,
@@ -308,8 +298,9 @@ impl NativeEncoder {
 }
 
 impl NativeEncoder {
-    fn scanner(&self) -> PyResult<Scanner> {
-        self.scanner
+    fn scanner(&self) -> PyResult<Scanner<'_>> {
+        let scanner = self.pattern.as_ref().map(|pattern| pattern.scanner());
+        scanner
             .ok_or_else(|| PyValueError::new_err("this tokenizer's split pattern is not compiled"))
     }
 
@@ -422,23 +413,6 @@ fn build(
         take_whole,
         by_characters,
     )
-}
-
-fn scanner_of(pattern: &str) -> PyResult<Scanner> {
-    Scanner::from_name(pattern)
-        .ok_or_else(|| PyValueError::new_err(format!("no compiled split pattern {pattern:?}")))
-}
-
-/// The pre-tokens of a text by a named pattern.
-#[pyfunction]
-fn split<'t>(text: &'t str, pattern: &str) -> PyResult<Vec<&'t str>> {
-    let mut pieces = Vec::new();
-    let mut start = 0;
-    scanner_of(pattern)?.for_each(text, |piece| {
-        pieces.push(&text[start..start + piece.len()]);
-        start += piece.len();
-    });
-    Ok(pieces)
 }
 
 /// The class byte of every code point, for the test that compares them with `regex`.

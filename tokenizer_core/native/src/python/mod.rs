@@ -6,6 +6,7 @@ mod documents;
 mod encoder;
 mod gil;
 mod lists;
+mod splitting;
 mod stop;
 mod text;
 mod training;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 /// Adds everything to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
+    splitting::register(module)?;
     stop::register(module)?;
     training::register(module)
 }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use crate::stop;
 
 import_exception!(tokenizer_core.errors, CancelledError);
+import_exception!(tokenizer_core.errors, SplitTooSlowError);
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

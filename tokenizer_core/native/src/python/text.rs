@@ -13,7 +13,7 @@ use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
 use crate::mem::growth::{NoMemory, with_room};
 use crate::python::gil::releasing_gil_if_long;
-use crate::python::stop::CancelledError;
+use crate::python::stop::{CancelledError, SplitTooSlowError};
 use crate::simd::Kernel;
 use crate::stop::Stopped;
 use crate::unicode::nfc;
@@ -47,9 +47,14 @@ pub fn with_texts<T: Send>(
     done.map_err(|(position, why)| error_of(&texts[position], why))
 }
 
-/// CancelledError or MemoryError.
+/// CancelledError, MemoryError or SplitTooSlowError.
 pub fn stopped_error(why: Stopped) -> PyErr {
     match why {
+        Stopped::TooSlow => SplitTooSlowError::new_err(
+            "the split pattern of this tokenizer takes too long on this text: a part of it makes the \
+             expression try very many ways; break the text, or use a tokenizer with a simpler \
+             expression",
+        ),
         Stopped::NoMemory => memory_error(NoMemory),
         Stopped::Cancelled => CancelledError::new_err("The call was cancelled."),
     }

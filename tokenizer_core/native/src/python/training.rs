@@ -15,8 +15,10 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::mem::growth::{NoMemory, with_room};
 use crate::python::lists::Items;
+use crate::python::splitting::pattern_of;
+use crate::python::text::stopped_error;
 use crate::python::unfilled::{bytes_of, int_of, new_list, pair_of, str_of};
-use crate::split::Scanner;
+use crate::stop::Stopped;
 use crate::train::count::{
     Ceiling, Chunk, ChunkFailure, CountError, CountedWords, Counter, CountingRules,
 };
@@ -53,15 +55,12 @@ struct PretokenCounter {
 impl PretokenCounter {
     #[new]
     fn new(
-        pattern: &str,
+        pattern: &Bound<'_, PyAny>,
         special_tokens: Vec<String>,
         num_threads: usize,
         ceiling: Option<(usize, PathBuf)>,
     ) -> PyResult<Self> {
-        let scanner = Scanner::from_name(pattern).ok_or_else(|| {
-            PyValueError::new_err(format!("no compiled split pattern {pattern:?}"))
-        })?;
-        let rules = CountingRules::new(scanner, &special_tokens)
+        let rules = CountingRules::new(pattern_of(pattern)?, &special_tokens)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         let ceiling = ceiling.map(|(memory_bytes, folder)| Ceiling {
             memory_bytes,
@@ -112,6 +111,9 @@ impl PretokenCounter {
             }
             Err(CountError::Chunk(number, ChunkFailure::NotUtf8(_) | ChunkFailure::Unreadable)) => {
                 Err(UncountableChunkError::new_err(number))
+            }
+            Err(CountError::Chunk(_, ChunkFailure::TooSlow)) => {
+                Err(stopped_error(Stopped::TooSlow))
             }
             Err(CountError::Scratch(error)) => Err(error.into()),
             Err(CountError::NoMemory) => Err(no_memory(NoMemory)),

@@ -13,32 +13,53 @@
 //! let scanner = Scanner::from_name("gpt2").unwrap();
 //! let text = "It's 5 o'clock";
 //! let mut pieces = Vec::new();
-//! scanner.for_each(text, |piece: &[u8]| pieces.push(std::str::from_utf8(piece).unwrap()));
+//! let visit = |piece: &[u8]| pieces.push(String::from_utf8(piece.to_vec()).unwrap());
+//! scanner.for_each(text, visit).unwrap();
 //! assert_eq!(pieces, ["It", "'s", " 5", " o", "'", "clock"]);
 //! ```
 
+pub mod automaton;
 pub mod blocks;
 mod rules;
 pub mod safe_cuts;
 
+use crate::split::automaton::Automaton;
 use crate::split::rules::{
     SpaceRun, bytes_run, cased_word, contraction, contraction_after, contraction_of_any_case,
     digits, is_other, letters, run, word, word_after_mark,
 };
+use crate::stop::Stopped;
 use crate::unicode::{L, M, N, S, class_at};
 
-/// One of the named split patterns; its own tag, so that it is copied freely between threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scanner {
+/// One of the named split patterns, or any other one that has an automaton; copied freely between
+/// threads.
+#[derive(Clone, Copy)]
+pub enum Scanner<'a> {
     Gpt2,
     Cl100k,
     Llama3,
     Qwen2,
     O200k,
+    Automaton(&'a Automaton),
 }
 
-impl Scanner {
-    pub const NAMES: [(&'static str, Scanner); 5] = [
+/// A scanner with the automaton that it may run.
+pub enum Pattern {
+    Named(Scanner<'static>),
+    Automaton(Box<Automaton>),
+}
+
+impl Pattern {
+    pub fn scanner(&self) -> Scanner<'_> {
+        match self {
+            Pattern::Named(scanner) => *scanner,
+            Pattern::Automaton(automaton) => Scanner::Automaton(automaton),
+        }
+    }
+}
+
+impl Scanner<'static> {
+    pub const NAMES: [(&'static str, Scanner<'static>); 5] = [
         ("gpt2", Scanner::Gpt2),
         ("cl100k", Scanner::Cl100k),
         ("llama3", Scanner::Llama3),
@@ -47,45 +68,45 @@ impl Scanner {
     ];
 
     /// The scanner of a named pattern of `patterns.py`; None for any other name.
-    pub fn from_name(name: &str) -> Option<Scanner> {
+    pub fn from_name(name: &str) -> Option<Scanner<'static>> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name)?;
         Some(found.1)
     }
-
-    /// Where the pre-token that starts at `pos` ends. `text` is the bytes of UTF-8 text that ends
-    /// where `text` ends, and `pos < text.len()` is a pre-token boundary of it.
-    pub fn advance(self, text: &[u8], pos: usize) -> usize {
-        match self {
-            Scanner::Gpt2 => Gpt2::advance(text, pos),
-            Scanner::Cl100k => Cl100k::advance(text, pos),
-            Scanner::Llama3 => Llama3::advance(text, pos),
-            Scanner::Qwen2 => Qwen2::advance(text, pos),
-            Scanner::O200k => O200k::advance(text, pos),
-        }
-    }
-
-    /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`.
-    #[inline]
-    pub fn for_each<'t>(self, text: &'t str, visit: impl FnMut(&'t [u8])) {
-        let text = text.as_bytes();
-        match self {
-            Scanner::Gpt2 => visit_all::<Gpt2>(text, visit),
-            Scanner::Cl100k => visit_all::<Cl100k>(text, visit),
-            Scanner::Llama3 => visit_all::<Llama3>(text, visit),
-            Scanner::Qwen2 => visit_all::<Qwen2>(text, visit),
-            Scanner::O200k => visit_all::<O200k>(text, visit),
-        }
-    }
 }
 
-/// Where the word that starts at `pos < text.len()` ends, with the spaces before it: the pattern
-/// METASPACE, ` *+[^ ]++| ++`. No scanner: safe cuts and blocks belong to those of Python's names.
-#[inline]
-pub fn end_of_word(text: &[u8], pos: usize) -> usize {
-    let n_spaces = text[pos..].iter().take_while(|&&byte| byte == b' ').count();
-    let word = pos + n_spaces;
-    let length = text[word..].iter().position(|&byte| byte == b' ');
-    length.map_or(text.len(), |length| word + length)
+impl Scanner<'_> {
+    /// Calls `visit` with the bytes of every pre-token, in order; joined they are `text`, unless the
+    /// pattern drops text. Fails if an automaton takes too long.
+    #[inline]
+    pub fn for_each<'t>(
+        self,
+        text: &'t str,
+        mut visit: impl FnMut(&'t [u8]),
+    ) -> Result<(), Stopped> {
+        let bytes = text.as_bytes();
+        match self {
+            Scanner::Gpt2 => visit_all::<Gpt2>(bytes, visit),
+            Scanner::Cl100k => visit_all::<Cl100k>(bytes, visit),
+            Scanner::Llama3 => visit_all::<Llama3>(bytes, visit),
+            Scanner::Qwen2 => visit_all::<Qwen2>(bytes, visit),
+            Scanner::O200k => visit_all::<O200k>(bytes, visit),
+            Scanner::Automaton(automaton) => {
+                let mut pieces = automaton.pieces(text);
+                while let Some(piece) = pieces.next_piece()? {
+                    visit(&bytes[piece]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a text may be cut between two characters, in any context.
+    pub fn is_safe_cut(self, before: u32, after: u32) -> bool {
+        match self {
+            Scanner::Automaton(automaton) => automaton.is_safe_cut(before, after),
+            _ => safe_cuts::is_safe_cut(before, after),
+        }
+    }
 }
 
 #[inline(always)]
@@ -259,9 +280,8 @@ mod tests {
     fn split(name: &str, text: &'static str) -> Vec<&'static str> {
         let mut pieces = Vec::new();
         let scanner = Scanner::from_name(name).unwrap();
-        scanner.for_each(text, |piece| {
-            pieces.push(std::str::from_utf8(piece).unwrap())
-        });
+        let visit = |piece| pieces.push(std::str::from_utf8(piece).unwrap());
+        scanner.for_each(text, visit).unwrap();
         pieces
     }
 
@@ -270,19 +290,6 @@ mod tests {
         assert_eq!(split("cl100k", "a\n "), ["a", "\n "]);
         assert_eq!(split("llama3", "a\n "), ["a", "\n", " "]);
         assert_eq!(split("gpt2", "a\n  b"), ["a", "\n ", " b"]);
-    }
-
-    #[test]
-    fn words_begin_with_their_spaces() {
-        let text = b"a  b\n \xc3\xa9c   ";
-        let (mut pos, mut words) = (0, Vec::new());
-        while pos < text.len() {
-            let end = end_of_word(text, pos);
-            words.push(&text[pos..end]);
-            pos = end;
-        }
-        let expected: [&[u8]; 4] = [b"a", b"  b\n", b" \xc3\xa9c", b"   "];
-        assert_eq!(words, expected);
     }
 
     #[test]
@@ -319,7 +326,9 @@ mod tests {
             let text = unit.repeat(1 << 20);
             for (_, scanner) in Scanner::NAMES {
                 let mut covered = 0;
-                scanner.for_each(&text, |piece| covered += piece.len());
+                scanner
+                    .for_each(&text, |piece| covered += piece.len())
+                    .unwrap();
                 assert_eq!(covered, text.len());
             }
         }

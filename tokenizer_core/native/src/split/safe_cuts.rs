@@ -50,7 +50,7 @@ mod tests {
 
     fn pieces(scanner: Scanner, text: &str) -> Vec<&[u8]> {
         let mut pieces = Vec::new();
-        scanner.for_each(text, |piece| pieces.push(piece));
+        scanner.for_each(text, |piece| pieces.push(piece)).unwrap();
         pieces
     }
 

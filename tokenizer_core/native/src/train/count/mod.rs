@@ -31,7 +31,8 @@ use sorted_runs::{join_runs, sum_runs};
 use word_table::WordTable;
 
 use crate::mem::growth::NoMemory;
-use crate::split::Scanner;
+use crate::split::Pattern;
+use crate::stop::Stopped;
 
 /// A thread joins this many runs to one, which bounds the open files.
 const MAX_RUNS: usize = 32;
@@ -47,13 +48,13 @@ pub struct Ceiling {
 
 /// What decides the counts of a chunk.
 pub struct CountingRules {
-    scanner: Scanner,
+    pattern: Arc<Pattern>,
     special_tokens: Option<AhoCorasick>,
 }
 
 impl CountingRules {
     /// Special tokens are found leftmost, then longest; none of them is empty.
-    pub fn new(scanner: Scanner, special_tokens: &[String]) -> Result<Self, BuildError> {
+    pub fn new(pattern: Arc<Pattern>, special_tokens: &[String]) -> Result<Self, BuildError> {
         let automaton = || {
             AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
@@ -61,7 +62,7 @@ impl CountingRules {
         };
         let special_tokens = (!special_tokens.is_empty()).then(automaton).transpose()?;
         Ok(CountingRules {
-            scanner,
+            pattern,
             special_tokens,
         })
     }
@@ -81,6 +82,8 @@ pub enum ChunkFailure {
     NotUtf8(u64),
     /// It could not be read to its end.
     Unreadable,
+    /// Splitting it takes too long.
+    TooSlow,
 }
 
 /// Counting that did not get to its end.
@@ -254,6 +257,14 @@ impl Tally {
         })
     }
 
+    /// Notes that a chunk cannot be counted; no later one is wanted.
+    fn fail(&mut self, number: usize, failure: ChunkFailure, progress: &Progress) {
+        progress.n_wanted.fetch_min(number as u64, Relaxed);
+        if self.failure.is_none_or(|(earlier, _)| number < earlier) {
+            self.failure = Some((number, failure));
+        }
+    }
+
     /// Writes the table to the disk if it has come to its share; false if that failed.
     fn keep_below_ceiling(&mut self) -> bool {
         let share = self.ceiling.as_ref().map(|ceiling| ceiling.memory_bytes);
@@ -303,13 +314,13 @@ impl Tally {
         rules: &CountingRules,
         text: &str,
         begins_inside_document: bool,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<(), Stopped> {
         let mut goes_on = begins_inside_document;
         let mut start = 0;
         let mut count_plain = |plain: &str| {
             if !plain.is_empty() {
                 self.n_documents += u64::from(!goes_on);
-                self.table.count_text(rules.scanner, plain)?;
+                self.table.count_text(rules.pattern.scanner(), plain)?;
             }
             goes_on = false;
             Ok(())
@@ -347,8 +358,12 @@ fn work(
             Ok(text) => {
                 let counted = tally.count(rules, text, chunk.start > 0);
                 progress.bytes_done.fetch_add(size, Relaxed);
-                if let Err(error) = counted {
-                    tally.error = Some(error.into());
+                match counted {
+                    Ok(()) => {}
+                    Err(Stopped::NoMemory) => tally.error = Some(NoMemory.into()),
+                    Err(Stopped::TooSlow | Stopped::Cancelled) => {
+                        tally.fail(number, ChunkFailure::TooSlow, progress);
+                    }
                 }
                 if tally.error.is_some() || !tally.keep_below_ceiling() {
                     progress.n_wanted.store(0, Relaxed);
@@ -358,12 +373,7 @@ fn work(
                 tally.error = Some(error.into());
                 progress.n_wanted.store(0, Relaxed);
             }
-            Err(Unread::Failed(failure)) => {
-                progress.n_wanted.fetch_min(number as u64, Relaxed);
-                if tally.failure.is_none_or(|(earlier, _)| number < earlier) {
-                    tally.failure = Some((number, failure));
-                }
-            }
+            Err(Unread::Failed(failure)) => tally.fail(number, failure, progress),
         }
     }
 }

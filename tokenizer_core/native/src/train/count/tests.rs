@@ -37,7 +37,8 @@ fn count_slowly(text: &str, special_tokens: &[String]) -> (Counts, u64) {
     let (mut position, mut start) = (0, 0);
     let mut count = |plain: &str| {
         n_documents += u64::from(!plain.is_empty());
-        Scanner::Gpt2.for_each(plain, |word| *counts.entry(word.to_vec()).or_default() += 1);
+        let count = |word: &[u8]| *counts.entry(word.to_vec()).or_default() += 1;
+        Scanner::Gpt2.for_each(plain, count).unwrap();
     };
     while position < text.len() {
         let here = &text[position..];
@@ -73,7 +74,8 @@ fn count_in_chunks(
     n_threads: usize,
     ceiling: Option<Ceiling>,
 ) -> Result<Counted, CountError> {
-    let rules = CountingRules::new(Scanner::Gpt2, special_tokens).expect("few tokens");
+    let rules = CountingRules::new(Arc::new(Pattern::Named(Scanner::Gpt2)), special_tokens)
+        .expect("few tokens");
     let mut counter = Counter::new(rules, n_threads, ceiling).unwrap();
     for ends in cuts.windows(2) {
         let (start, end, file) = (ends[0], ends[1], Arc::clone(file));
@@ -217,7 +219,7 @@ fn of_two_failures_the_first_is_kept() {
 #[test]
 fn a_counter_that_is_dropped_ends_its_threads() {
     let file = temporary_file("dropped", &[b'a'; 100]);
-    let rules = CountingRules::new(Scanner::Gpt2, &[]).expect("none");
+    let rules = CountingRules::new(Arc::new(Pattern::Named(Scanner::Gpt2)), &[]).expect("none");
     let mut counter = Counter::new(rules, 3, None).unwrap();
     for _ in 0..50 {
         let file = Arc::clone(&file);

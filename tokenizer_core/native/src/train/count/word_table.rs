@@ -13,6 +13,7 @@ use crate::mem::growth::{NoMemory, filled};
 use crate::mem::hash::HashKeys;
 use crate::mem::prefetch::prefetch;
 use crate::split::Scanner;
+use crate::stop::Stopped;
 
 const LONGEST_SHORT: usize = 15;
 /// In the second half of a key; the length of a short word stays far below.
@@ -102,15 +103,16 @@ impl WordTable {
     }
 
     /// Counts every pre-token of `text`.
-    pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) -> Result<(), NoMemory> {
+    pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) -> Result<(), Stopped> {
         let bytes = text.as_bytes();
         let mut pending = [([0; 2], 0); PENDING];
-        let (mut n_pending, mut start, mut counted) = (0, 0, Ok(()));
-        scanner.for_each(text, |word| {
+        let (mut n_pending, mut counted) = (0, Ok(()));
+        let split = scanner.for_each(text, |word| {
             if counted.is_err() {
                 return;
             }
             if word.len() <= LONGEST_SHORT {
+                let start = word.as_ptr().addr() - bytes.as_ptr().addr();
                 let key = short_key(bytes, start, word.len());
                 let hash = hash_short(self.hash_keys, key);
                 self.prefetch(hash);
@@ -123,10 +125,10 @@ impl WordTable {
             } else {
                 counted = self.add_long_word(word, self.hash_keys.of_bytes(word), 1);
             }
-            start += word.len();
         });
+        split?;
         counted?;
-        self.add_short_words(&pending[..n_pending])
+        Ok(self.add_short_words(&pending[..n_pending])?)
     }
 
     /// Counts one word `count` times.

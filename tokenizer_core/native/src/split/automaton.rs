@@ -1,0 +1,509 @@
+//! Text to pre-tokens by any split pattern that has an automaton: Python makes its tables
+//! (`regex_dialects/automaton.py`, which explains them), and this file runs them.
+//!
+//! A move reads one character. In [`Automaton::find_ends`] the moves of a match's end and of the next
+//! match's first character are joined to one, so that ordinary text takes one table look-up a
+//! character and no unpredictable branch. Only a match that ends before the last character read (white
+//! space before a word), and text without a match, leave that loop.
+
+use std::ops::Range;
+
+use crate::mem::growth::{NoMemory, filled};
+use crate::stop::Stopped;
+
+/// The state without a way through is row 0 of a table of moves, the first state row 1.
+const DEAD: u32 = 0;
+/// Flag of a move: a match ends before its character.
+const MATCHED: u32 = 1 << 31;
+/// Flag of a joined move: also, a new match begins with its character.
+const ENDS: u32 = 1 << 30;
+/// Flag of a joined move: no match ends before its character and none goes on, or the character
+/// begins none.
+const LEAVES: u32 = 1 << 29;
+const ROW: u32 = LEAVES - 1;
+
+const BLOCK_SHIFT: u32 = 7;
+const BLOCK_SIZE: usize = 1 << BLOCK_SHIFT;
+const N_CODE_POINTS: u32 = 0x11_0000;
+
+/// Characters that may be read again for each byte of a text. Published patterns read fewer than two.
+const READS_PER_BYTE: u64 = 100;
+const MIN_READS: u64 = 1 << 20;
+
+/// What becomes of the matches of a step; see `patterns.SplitPattern`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behavior {
+    Isolated,
+    Removed,
+    Contiguous,
+    MergedWithPrevious,
+    MergedWithNext,
+}
+
+impl Behavior {
+    pub fn from_name(name: &str) -> Option<Behavior> {
+        Some(match name {
+            "isolated" => Behavior::Isolated,
+            "removed" => Behavior::Removed,
+            "contiguous" => Behavior::Contiguous,
+            "merged-with-previous" => Behavior::MergedWithPrevious,
+            "merged-with-next" => Behavior::MergedWithNext,
+            _ => return None,
+        })
+    }
+}
+
+/// A step of a pattern as Python gives it.
+pub struct StepTables {
+    /// State and flag after a state and a class, row by row; the last column is the end of the text.
+    pub moves: Vec<u32>,
+    pub behavior: Behavior,
+    pub invert: bool,
+    pub drops_unmatched: bool,
+}
+
+struct Step {
+    /// Moves whose states are the indices of their rows.
+    moves: Vec<u32>,
+    joined: Vec<u32>,
+    behavior: Behavior,
+    invert: bool,
+    drops_unmatched: bool,
+}
+
+/// A split pattern.
+pub struct Automaton {
+    ascii: [u8; 128],
+    /// Of each block of code points, where it begins in `blocks`.
+    index: Vec<u32>,
+    blocks: Vec<u8>,
+    /// Columns of a row: the classes and the end of the text.
+    width: usize,
+    steps: Vec<Step>,
+    cuts: Vec<bool>,
+    /// Whether pre-tokens may leave out text.
+    drops: bool,
+}
+
+/// Up to a batch of pre-tokens.
+pub struct Batch {
+    pub n: usize,
+    /// Where the text goes on after them.
+    pub end: usize,
+    /// Whether one of them may have a character outside ASCII.
+    pub is_wide: bool,
+}
+
+impl Automaton {
+    /// Of runs of code points, where each begins and its class; of the steps; and of `cuts`, whether a
+    /// text may be cut between two classes. Fails, with a message for people, for tables that do not
+    /// fit each other.
+    pub fn build(
+        firsts: &[u32],
+        numbers: &[u8],
+        steps: Vec<StepTables>,
+        cuts: Vec<bool>,
+    ) -> Result<Automaton, String> {
+        let n_classes = numbers
+            .iter()
+            .max()
+            .map_or(0, |&last| usize::from(last) + 1);
+        let is_ascending = firsts.windows(2).all(|pair| pair[0] < pair[1]);
+        if firsts.first() != Some(&0)
+            || firsts.len() != numbers.len()
+            || !is_ascending
+            || firsts.last().is_none_or(|&last| last >= N_CODE_POINTS)
+            || cuts.len() != n_classes * n_classes
+            || steps.is_empty()
+        {
+            return Err("the classes of a split automaton are malformed".into());
+        }
+        let width = n_classes + 1;
+        let steps: Vec<Step> = steps
+            .into_iter()
+            .map(|step| Step::build(step, width))
+            .collect::<Result<_, _>>()?;
+        let no_memory = |_: NoMemory| "no memory for a split automaton".to_string();
+        let mut classes = filled(0u8, N_CODE_POINTS as usize).map_err(no_memory)?;
+        let ends = firsts.iter().skip(1).chain([&N_CODE_POINTS]);
+        for ((&first, &end), &number) in firsts.iter().zip(ends).zip(numbers) {
+            classes[first as usize..end as usize].fill(number);
+        }
+        let (mut index, mut blocks) = (Vec::new(), Vec::new());
+        let mut known = std::collections::HashMap::new();
+        for block in classes.chunks(BLOCK_SIZE) {
+            let start = *known.entry(block).or_insert_with(|| {
+                let start = blocks.len() as u32;
+                blocks.extend_from_slice(block);
+                start
+            });
+            index.push(start);
+        }
+        let mut ascii = [0; 128];
+        ascii.copy_from_slice(&classes[..128]);
+        let drops = steps.iter().any(Step::drops);
+        Ok(Automaton {
+            ascii,
+            index,
+            blocks,
+            width,
+            steps,
+            cuts,
+            drops,
+        })
+    }
+
+    /// Whether pre-tokens may leave out text, so that joined they are not the text.
+    pub fn drops(&self) -> bool {
+        self.drops
+    }
+
+    /// Whether a text may be cut between two characters, in any context.
+    pub fn is_safe_cut(&self, before: u32, after: u32) -> bool {
+        let n_classes = self.width - 1;
+        self.cuts[self.class_of(before) * n_classes + self.class_of(after)]
+    }
+
+    /// The pre-tokens of a text, in order.
+    pub fn pieces<'a>(&'a self, text: &'a str) -> Pieces<'a> {
+        let text = text.as_bytes();
+        let level = |step| Level::new(self, step, text);
+        let mut levels: Vec<Level> = self.steps.iter().map(level).collect();
+        levels[0].enter(0..text.len());
+        let reads_left = Automaton::reads_for(text.len());
+        Pieces { levels, reads_left }
+    }
+
+    /// Whether `find_ends` can split by this pattern.
+    pub fn is_plain(&self) -> bool {
+        matches!(&self.steps[..], [step] if step.behavior == Behavior::Isolated && !self.drops)
+    }
+
+    /// Writes to `ends` where the pre-tokens from the boundary `start` on end, counted from there, as
+    /// many as there is room for. Stops after `max_bytes`; with 0 pre-tokens if the first is longer.
+    /// Only for a plain pattern. `reads_left` is counted down by what is read again.
+    pub fn find_ends(
+        &self,
+        text: &[u8],
+        start: usize,
+        max_bytes: usize,
+        ends: &mut [u32],
+        reads_left: &mut u64,
+    ) -> Result<Batch, Stopped> {
+        let [step] = &self.steps[..] else {
+            unreachable!("the pattern is plain")
+        };
+        let limit = text.len().min(start + max_bytes);
+        let first = self.width as u32;
+        let (mut at, mut n, mut row) = (start, 0, first);
+        // Where the current match began, and the end of the longest way through it so far.
+        let (mut begin, mut last) = (start, start);
+        let mut is_wide = false;
+        while n < ends.len() && begin < limit {
+            let mut entry = LEAVES;
+            while at < limit && n < ends.len() {
+                let (class, length) = self.class_at(text, at);
+                entry = step.joined[row as usize + class];
+                if entry & LEAVES != 0 {
+                    break;
+                }
+                ends[n] = (at - start) as u32;
+                n += (entry >> 30 & 1) as usize;
+                begin = if entry & ENDS != 0 { at } else { begin };
+                last = if entry & MATCHED != 0 { at } else { last };
+                row = entry & ROW;
+                at += length;
+                is_wide |= length > 1;
+            }
+            if n == ends.len() {
+                break;
+            }
+            if at == limit {
+                if limit < text.len() {
+                    break;
+                }
+                entry = step.moves[row as usize + self.width - 1];
+            }
+            if entry & MATCHED != 0 {
+                last = at;
+            }
+            spend(reads_left, at - last)?;
+            if last == begin {
+                (last, is_wide) = (self.end_of_gap(step, text, begin, reads_left)?, true);
+            }
+            if last - start > max_bytes {
+                break;
+            }
+            ends[n] = (last - start) as u32;
+            n += 1;
+            (at, begin, row) = (last, last, first);
+        }
+        Ok(Batch {
+            n,
+            end: n.checked_sub(1).map_or(start, |i| start + ends[i] as usize),
+            is_wide,
+        })
+    }
+
+    /// Where the pre-token that begins at the boundary `start` ends. Only for a plain pattern.
+    pub fn end_of_piece(
+        &self,
+        text: &[u8],
+        start: usize,
+        reads_left: &mut u64,
+    ) -> Result<usize, Stopped> {
+        let step = &self.steps[0];
+        match self.end_of_match(step, text, start, reads_left)? {
+            Some(end) => Ok(end),
+            None => self.end_of_gap(step, text, start, reads_left),
+        }
+    }
+
+    /// Characters that may be read again while a text of this size is split.
+    pub fn reads_for(n_bytes: usize) -> u64 {
+        MIN_READS + READS_PER_BYTE * n_bytes as u64
+    }
+
+    /// Where the text without a match that begins at `at` ends.
+    fn end_of_gap(
+        &self,
+        step: &Step,
+        text: &[u8],
+        mut at: usize,
+        reads_left: &mut u64,
+    ) -> Result<usize, Stopped> {
+        loop {
+            at += self.class_at(text, at).1;
+            if at == text.len() || self.end_of_match(step, text, at, reads_left)?.is_some() {
+                return Ok(at);
+            }
+        }
+    }
+
+    /// Where the match that begins at `start` ends, in a text that ends where `text` ends. What is read
+    /// in vain counts.
+    #[inline]
+    fn end_of_match(
+        &self,
+        step: &Step,
+        text: &[u8],
+        start: usize,
+        reads_left: &mut u64,
+    ) -> Result<Option<usize>, Stopped> {
+        let (mut row, mut at, mut last) = (self.width, start, None);
+        loop {
+            let (class, length) = match at < text.len() {
+                true => self.class_at(text, at),
+                false => (self.width - 1, 0),
+            };
+            let entry = step.moves[row + class];
+            if entry & MATCHED != 0 {
+                last = Some(at);
+            }
+            row = (entry & ROW) as usize;
+            if row == DEAD as usize {
+                spend(reads_left, at - last.unwrap_or(start))?;
+                return Ok(last);
+            }
+            at += length;
+        }
+    }
+
+    /// The class of any code point below 0x110000.
+    #[inline(always)]
+    fn class_of(&self, code: u32) -> usize {
+        let block = self.index[(code >> BLOCK_SHIFT) as usize];
+        usize::from(self.blocks[block as usize + (code as usize & (BLOCK_SIZE - 1))])
+    }
+
+    /// The class and the length in bytes of the character that starts at `at < text.len()`.
+    #[inline(always)]
+    fn class_at(&self, text: &[u8], at: usize) -> (usize, usize) {
+        let first = text[at];
+        if first < 0x80 {
+            return (usize::from(self.ascii[usize::from(first)]), 1);
+        }
+        let follower = |i: usize| u32::from(text[at + i] & 0x3F);
+        let first = u32::from(first);
+        let (code, length) = if first < 0xE0 {
+            ((first & 0x1F) << 6 | follower(1), 2)
+        } else if first < 0xF0 {
+            let code = (first & 0x0F) << 12 | follower(1) << 6 | follower(2);
+            (code, 3)
+        } else {
+            let code = (first & 0x07) << 18 | follower(1) << 12 | follower(2) << 6 | follower(3);
+            (code, 4)
+        };
+        (self.class_of(code), length)
+    }
+}
+
+fn spend(reads_left: &mut u64, n_bytes: usize) -> Result<(), Stopped> {
+    *reads_left = reads_left
+        .checked_sub(n_bytes as u64)
+        .ok_or(Stopped::TooSlow)?;
+    Ok(())
+}
+
+impl Step {
+    fn build(tables: StepTables, width: usize) -> Result<Step, String> {
+        let n_states = tables.moves.len() / width;
+        let is_whole = tables.moves.len() == n_states * width;
+        let fits = |entry: u32| ((entry & !MATCHED) as usize) < n_states;
+        let ends = || tables.moves.iter().skip(width - 1).step_by(width);
+        if n_states < 2
+            || !is_whole
+            || n_states * width >= LEAVES as usize
+            || !tables.moves.iter().all(|&entry| fits(entry))
+            || !ends().all(|entry| entry & !MATCHED == DEAD)
+            || tables.moves[..width].iter().any(|&entry| entry != DEAD)
+            || tables.moves[width..2 * width]
+                .iter()
+                .any(|entry| entry & MATCHED != 0)
+        {
+            return Err("the moves of a split automaton are malformed".into());
+        }
+        let row = |entry: u32| (entry & !MATCHED) * width as u32 | (entry & MATCHED);
+        let moves: Vec<u32> = tables.moves.into_iter().map(row).collect();
+        let joined = (0..moves.len()).map(|i| {
+            let begun = moves[width + i % width];
+            match (moves[i] & ROW, moves[i] & MATCHED, begun & ROW) {
+                (DEAD, MATCHED, DEAD) => MATCHED | LEAVES,
+                (DEAD, MATCHED, begun) => MATCHED | ENDS | begun,
+                (DEAD, _, _) => LEAVES,
+                _ => moves[i],
+            }
+        });
+        Ok(Step {
+            joined: joined.collect(),
+            moves,
+            behavior: tables.behavior,
+            invert: tables.invert,
+            drops_unmatched: tables.drops_unmatched,
+        })
+    }
+
+    fn drops(&self) -> bool {
+        self.drops_unmatched || self.behavior == Behavior::Removed
+    }
+}
+
+/// A part of a piece: a match or the text between two, and the flag that a behavior looks at.
+type Part = (Range<usize>, bool);
+
+/// One step at work: it splits each piece of the step before it, which it sees as a whole text.
+struct Level<'a> {
+    automaton: &'a Automaton,
+    step: &'a Step,
+    text: &'a [u8],
+    /// What is left of the piece.
+    rest: Range<usize>,
+    /// A match that is found and not yet taken.
+    found: Option<Range<usize>>,
+    /// A part that is held back, because it may be joined with the next one.
+    held: Option<Part>,
+}
+
+impl<'a> Level<'a> {
+    fn new(automaton: &'a Automaton, step: &'a Step, text: &'a [u8]) -> Level<'a> {
+        Level {
+            automaton,
+            step,
+            text,
+            rest: 0..0,
+            found: None,
+            held: None,
+        }
+    }
+
+    fn enter(&mut self, piece: Range<usize>) {
+        self.rest = piece;
+    }
+
+    /// The next match, or text between two.
+    fn next_part(&mut self, reads_left: &mut u64) -> Result<Option<Part>, Stopped> {
+        let (is_match, is_gap) = (!self.step.invert, self.step.invert);
+        loop {
+            if let Some(found) = self.found.take() {
+                return Ok(Some((found, is_match)));
+            }
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let (begin, text) = (self.rest.start, &self.text[..self.rest.end]);
+            let mut at = begin;
+            while at < text.len() {
+                let found = (self.automaton).end_of_match(self.step, text, at, reads_left)?;
+                if let Some(end) = found {
+                    self.found = Some(at..end);
+                    self.rest.start = end;
+                    break;
+                }
+                at += self.automaton.class_at(text, at).1;
+            }
+            if self.found.is_none() {
+                self.rest.start = at;
+            }
+            if begin < at && !self.step.drops_unmatched {
+                return Ok(Some((begin..at, is_gap)));
+            }
+        }
+    }
+
+    /// The next piece that the step makes.
+    fn next_piece(&mut self, reads_left: &mut u64) -> Result<Option<Range<usize>>, Stopped> {
+        let behavior = self.step.behavior;
+        while let Some((range, is_match)) = self.next_part(reads_left)? {
+            match behavior {
+                Behavior::Isolated => return Ok(Some(range)),
+                Behavior::Removed if is_match => continue,
+                Behavior::Removed => return Ok(Some(range)),
+                _ => {}
+            }
+            let Some((held, was_match)) = self.held.take() else {
+                self.held = Some((range, is_match));
+                continue;
+            };
+            let joins = match behavior {
+                Behavior::Contiguous => is_match == was_match,
+                // Of several matches in a row, only the first joins the text before them.
+                Behavior::MergedWithPrevious => is_match && !was_match,
+                // Of several matches in a row, only the last joins the text after them.
+                _ => was_match && !is_match,
+            };
+            if joins {
+                // The flag of the last part decides what joins next.
+                self.held = Some((held.start..range.end, is_match));
+            } else {
+                self.held = Some((range, is_match));
+                return Ok(Some(held));
+            }
+        }
+        Ok(self.held.take().map(|(range, _)| range))
+    }
+}
+
+/// The pre-tokens of a text; see [`Automaton::pieces`].
+pub struct Pieces<'a> {
+    levels: Vec<Level<'a>>,
+    reads_left: u64,
+}
+
+impl Pieces<'_> {
+    /// The next pre-token, as a range of the text. Fails if splitting takes too long.
+    pub fn next_piece(&mut self) -> Result<Option<Range<usize>>, Stopped> {
+        let last = self.levels.len() - 1;
+        let mut depth = last;
+        loop {
+            match self.levels[depth].next_piece(&mut self.reads_left)? {
+                Some(piece) if depth == last => return Ok(Some(piece)),
+                Some(piece) => {
+                    depth += 1;
+                    self.levels[depth].enter(piece);
+                }
+                None if depth == 0 => return Ok(None),
+                None => depth -= 1,
+            }
+        }
+    }
+}
