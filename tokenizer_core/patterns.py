@@ -78,6 +78,11 @@ class SplitPattern:
         return self.name != CUSTOM
 
     @property
+    def has_cuts(self) -> bool:
+        """Whether a text can be cut somewhere for this pattern, so that streams settle ids."""
+        return self.is_named or (self.automaton is not None and bool(self.automaton.cuts.any()))
+
+    @property
     def drops(self) -> bool:
         """Whether text that no match covers is left out."""
         is_dropping = self.unmatched == "drop" or self.behavior == "removed"
@@ -338,7 +343,7 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
                 "the split pattern searches backwards, which gives pre-tokens in the wrong order; "
                 "leave out the flag (?r)"
             )
-    except (regex.error, RecursionError) as error:
+    except (regex.error, RecursionError, AttributeError) as error:  # `regex` has faults of its own
         raise UnknownPatternError(
             f"the split pattern does not compile with {UNICODE_TABLES}: {error}"
         ) from None

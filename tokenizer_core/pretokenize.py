@@ -98,7 +98,8 @@ def split(text: str, pattern: SplitPattern) -> list[str]:
 def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
     """The pre-tokens of `text` that no appended text changes, and the characters they cover.
 
-    A custom pattern may look ahead any distance, so its result is always `([], 0)`.
+    For a custom pattern they end at the last position where the text may be cut. Without an automaton
+    a pattern may look ahead any distance; the result is `([], 0)`.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -106,7 +107,8 @@ def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
         (['one'], 3)
     """
     if not pattern.is_named:
-        return [], 0
+        end = _find_last_cut_by_automaton(text, pattern) or 0
+        return (split(text[:end], pattern) if end else []), end
     if pattern.name == METASPACE.name:
         cut = _LAST_WORD.search(text)
         end = cut.start() if cut else 0
@@ -149,7 +151,9 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
     None.
 
     A cut depends only on the two adjacent characters, so `text` may be part of a longer text. A
-    custom pattern has no cuts.
+    custom pattern without an automaton has no cuts.
+
+    Raises UnicodeEncodeError if a custom pattern meets a lone surrogate.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -157,7 +161,7 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
         3
     """
     if not pattern.is_named:
-        return None
+        return _find_cut_by_automaton(text, max(start, 1), pattern)
     cut = _WORD if pattern.name == METASPACE.name else _SAFE_CUT
     found = cut.search(text, max(start, 1))
     return found.start() if found else None
@@ -166,7 +170,8 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
 def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     """The last index where `text` may be cut; see `find_safe_cut`.
 
-    None if the last 4096 characters have none: a longer search would take longer than splitting.
+    For a named pattern, None if the last 4096 characters have none: a longer search would take longer
+    than splitting.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -174,11 +179,38 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
         8
     """
     if not pattern.is_named:
-        return None
+        return _find_last_cut_by_automaton(text, pattern)
     start = max(0, len(text) - _LAST_CUT_CHARS)
     cut = _LAST_WORD if pattern.name == METASPACE.name else _LAST_SAFE_CUT
     found = cut.search(text[start:])
     return start + found.start() if found else None
+
+
+def _find_cut_by_automaton(text: str, start: int, pattern: SplitPattern) -> int | None:
+    automaton = pattern.automaton
+    if automaton is None:
+        return None
+    while start < len(text):
+        # From the character before the first position.
+        cuts = automaton.cuts_in(text[start - 1 : start + _LAST_CUT_CHARS])
+        if len(cuts):
+            return start - 1 + int(cuts[0])
+        start += _LAST_CUT_CHARS
+    return None
+
+
+def _find_last_cut_by_automaton(text: str, pattern: SplitPattern) -> int | None:
+    automaton = pattern.automaton
+    if automaton is None:
+        return None
+    end = len(text)
+    while end > 1:
+        start = max(0, end - _LAST_CUT_CHARS)
+        cuts = automaton.cuts_in(text[start:end])
+        if len(cuts):
+            return start + int(cuts[-1])
+        end = start + 1 if start else 0
+    return None
 
 
 def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:

@@ -208,10 +208,10 @@ class StreamingEncoder:
         self._give_out(consumed)
 
     def _describe_too_long(self) -> str:
-        if not self._pattern.is_named:
+        if not self._pattern.has_cuts:
             return (
-                f"with a split pattern of your own nothing is settled before the text ends, and a "
-                f"stream holds at most {self._max_pending_chars} characters; encode the text whole"
+                f"with this split pattern nothing is settled before the text ends, and a stream "
+                f"holds at most {self._max_pending_chars} characters; encode the text whole"
             )
         return (
             f"the stream holds a single pre-token longer than {self._max_pending_chars} "

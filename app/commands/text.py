@@ -246,8 +246,8 @@ def _blocks(
         return
     with _open_input(path) as file:
         pieces = _decode_utf8(file, str(path), bar)
-        if not tokenizer.spec.pattern.is_named:
-            # A custom pattern may look ahead any distance, so encode the whole text in one call.
+        if not tokenizer.spec.pattern.has_cuts:
+            # Nothing is settled before the text ends, so encode the whole text in one call.
             yield tokenizer.encode("".join(pieces), allowed_special=allowed)
             return
         stream = StreamingEncoder(tokenizer, allowed_special=allowed)

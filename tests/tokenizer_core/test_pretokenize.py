@@ -163,8 +163,12 @@ def test_a_safe_cut_is_found_in_ordinary_text():
         assert find_safe_cut("nothing_here", 1, pattern) is None
 
 
-def test_a_custom_pattern_loses_nothing_and_is_never_cut():
-    pattern = resolve_pattern(r"(\d)+")
+def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():
+    assert split_settled("ab12cd3 ", resolve_pattern(r"(\d)+|.")) == (
+        ["a", "b", "12", "c", "d", "3"],
+        7,
+    )
+    pattern = resolve_pattern(r"(?<!x)(\d)+")
     assert split("ab12cd3", pattern) == ["ab", "12", "cd", "3"]
     assert split_settled("ab12cd3 ", pattern) == ([], 0)
     assert find_safe_cut("ab 12", 0, pattern) is None

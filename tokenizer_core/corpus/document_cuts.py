@@ -45,8 +45,10 @@ class DocumentCuts:
         self._puts_space = strips_space(plan.tokenizer.normalizer)
         self._names = [*plan.recognised_special, *plan.forbidden_special]
         self._matcher = matcher_of(frozenset(self._names))
-        # A safe cut is before white space, so only these special tokens can contain one.
-        self._divided = [name for name in self._names if any(map(str.isspace, name[1:]))]
+        self._divided = self._names
+        if self._pattern.is_named:
+            # A safe cut is before white space, so only these special tokens can contain one.
+            self._divided = [name for name in self._names if any(map(str.isspace, name[1:]))]
         self._longest = max(map(len, self._divided), default=1)
 
     def find_last(self, text: str) -> int | None:
@@ -62,10 +64,10 @@ class DocumentCuts:
         if cut is None and len(text) > MAX_PENDING_CHARS:
             why = (
                 "break such text with white space"
-                if self._pattern.is_named and not self._puts_space
+                if self._pattern.has_cuts and not self._puts_space
                 else "with this tokenizer no document is cut, so make documents shorter"
                 if self._puts_space
-                else "with a split pattern of your own no place is sure, so make documents shorter"
+                else "with this split pattern no place is sure, so make documents shorter"
             )
             raise PreTokenTooLongError(
                 f"a document has no place to be cut in {MAX_PENDING_CHARS} characters, and no more "
@@ -109,10 +111,14 @@ class DocumentCuts:
         """Whether neither a special token nor normalization crosses a safe cut."""
         if not _is_outside(text, cut, self._divided):
             return False
-        if not self._is_nfc or text[cut] == " ":
+        before, after = text[cut - 1], text[cut]
+        is_named = self._pattern.is_named
+        if not self._is_nfc or (is_named and after == " "):
             return True
-        # NFC must not change the letter before the cut. Patterns make no safe cut after a mark.
-        before = text[cut - 1]
+        # NFC must not change the character before the cut, nor join it with the one after it. Named
+        # patterns make no safe cut after a mark, and only before white space.
+        if not is_named and (not after.isascii() or unicodedata.category(before)[0] == "M"):
+            return False
         is_jamo = "\u1161" <= before <= "\u11c2"
         return not is_jamo and unicodedata.is_normalized("NFC", before)
 

@@ -341,6 +341,7 @@ class NativeEngine(BaseEngine):
             ids += self._encoder.encode_pre_tokens(pre_tokens)
         return ids
 
+
 def compiled_pattern(pattern: SplitPattern) -> str | _native.NativeAutomaton | None:
     """What the compiled module splits by: the name of a scanner, or the pattern's automaton. None if
     it has neither, so that Python splits."""

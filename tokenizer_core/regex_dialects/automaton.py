@@ -2,16 +2,17 @@ r"""Expressions as deterministic automata, which split a text in linear time.
 
 An automaton reads classes of characters: two code points are in one class if no set of the
 expression tells them apart. It starts where the last match ended and stops where no way through the
-expression is left. Among the ways, the first one in the order of a backtracking engine wins: a state
-is the *ordered* list of the places that are still possible, and a match drops the places after it.
+expression is left. Among the ways, the first one in the order of a backtracking engine wins: a
+state is the *ordered* list of the places that are still possible, and a match drops the places
+after it.
 
 A place may ask for the next character (`\s+(?!\S)`, `\Z`). A state lists the places before any such
 question; a move answers it with the character that it reads, or with the end of the text. So a move
 says two things: whether a match ends before its character, and the state after it. Possessive
 repetitions of a set become such questions: `x++` is `x+(?!x)`.
 
-Some expressions have no automaton here, and `regex` runs them: those with lookbehind, with lookahead
-of several characters, with other atomic groups, and those that can match nothing.
+Some expressions have no automaton here, and `regex` runs them: those with lookbehind, with
+lookahead of several characters, with other atomic groups, and those that can match nothing.
 
 `cuts` says between which two characters a text may be cut, because either side is split as if the
 other were not there; see `_cuts_of`.
@@ -211,7 +212,9 @@ def _classes_of(sets: list[Ranges]) -> tuple[list[int], list[int], list[int]]:
             changes[first] = changes.get(first, 0) ^ 1 << index
             changes[last + 1] = changes.get(last + 1, 0) ^ 1 << index
     changes.pop(LAST + 1, None)
-    firsts, numbers, signature = [], [], 0
+    firsts: list[int] = []
+    numbers: list[int] = []
+    signature = 0
     number_of: dict[int, int] = {}
     for first in sorted(changes):
         signature ^= changes[first]
@@ -250,7 +253,7 @@ class _Builder:
     def build(self, node: Node) -> NDArray[np.uint32]:
         start = self._add(node, self._place(_MATCH, 0, -1), is_last=True)
         states: dict[tuple[int, ...], int] = {(): DEAD, (start,): START}
-        waiting = [(start,)]
+        waiting: list[tuple[int, ...]] = [(start,)]
         rows: list[list[int]] = [[DEAD] * self._n_symbols]
         work = 0
         for state in waiting:

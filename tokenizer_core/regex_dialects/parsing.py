@@ -564,7 +564,7 @@ class _FancyRegexParser(_Parser):
     flags = "ims"
     dot_flag = "s"
     name_openings = ("P<", "<", "'")
-    set_operators = ("&&", "--", "~~")
+    set_operators: tuple[str, ...] = ("&&", "--", "~~")
     repeats_quantifiers = False
 
     def caret(self) -> str:
@@ -726,6 +726,11 @@ class _PythonParser(_FancyRegexParser):
     flags = "is"
     set_operators = ()
 
+    def folded(self, character: str, start: int) -> str:
+        if character in "iI":
+            self.refuse("`i` under `(?i)`, which also matches the Turkish letters", start)
+        return super().folded(character, start)
+
     def caret(self) -> str:
         return r"\A"
 
@@ -747,9 +752,6 @@ class _PythonParser(_FancyRegexParser):
 
 
 PARSERS: Final = MappingProxyType(
-    {
-        parser.dialect: parser
-        for parser in (_FancyRegexParser, _OnigurumaParser, _PythonParser)
-    }
+    {parser.dialect: parser for parser in (_FancyRegexParser, _OnigurumaParser, _PythonParser)}
 )
 """Dialect -> its parser, made with an expression."""

@@ -260,8 +260,8 @@ def _submit_all(
 
 
 def choose_counting_engine(engine: str, pattern: SplitPattern, errors: DecodeErrors) -> str:
-    """The engine that counts for `engine`. The native engine counts by patterns that it can split by,
-    with strict decoding; the Python engine counts all other cases.
+    """The engine that counts for `engine`. The native engine counts by patterns that it can split
+    by, with strict decoding; the Python engine counts all other cases.
 
     Raises:
         EngineUnavailableError, ValueError: as `resolve_engine`.

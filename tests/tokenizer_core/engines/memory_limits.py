@@ -21,6 +21,7 @@ from tests.tokenizer_core.engines.random_specs import spec_of
 from tokenizer_core.engines import Engine, create_engine, decode_json_string
 from tokenizer_core.engines.native import NativeCounter, NativeCounts
 from tokenizer_core.normalize import changes_by_nfc
+from tokenizer_core.patterns import PATTERNS
 
 _rng = random.Random(1)
 _words = ["".join(_rng.choices("abcdefghij", k=_rng.randrange(2, 12))) for _ in range(40_000)]
@@ -42,7 +43,7 @@ def engine() -> Engine:
 
 
 def _count_file() -> None:
-    with tempfile.TemporaryFile() as file, NativeCounter("gpt2", ["<|x|>"], 2) as counter:
+    with tempfile.TemporaryFile() as file, NativeCounter(PATTERNS["gpt2"], ["<|x|>"], 2) as counter:
         file.write("\n".join(PRE_TOKENS).encode())
         size = file.tell()
         for start in range(0, size, size // 7 + 1):

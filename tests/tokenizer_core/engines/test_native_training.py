@@ -11,8 +11,8 @@ import pytest
 
 from tests.native_module import native_module
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter, NativeCounts
-from tokenizer_core.errors import CorpusError, TrainingCancelledError
-from tokenizer_core.patterns import PATTERNS, resolve_pattern
+from tokenizer_core.errors import CorpusError, SplitTooSlowError, TrainingCancelledError
+from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     LearningRules,
     PretokenCounts,
@@ -22,6 +22,8 @@ from tokenizer_core.training import (
     train_from_counts,
 )
 from tokenizer_core.training.learn_merges import learn_natively
+
+LOOKBEHIND = r"(?<!x)\w+|\W+|x"  # has no automaton, so Python splits
 
 SPECIAL = "<|endoftext|>"
 
@@ -224,7 +226,7 @@ def test_bad_utf8_is_told_of_in_the_same_words(tmp_path, num_workers):
 def test_what_the_module_does_not_know_is_counted_in_python(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_bytes(b"one two \xff two")
-    pattern = resolve_pattern(r"\w+|\W+")
+    pattern = resolve_pattern(LOOKBEHIND)
     replaced = train([path], vocab_size=260, special_tokens=[], errors="replace", engine="native")
     assert (replaced.report.engine, replaced.report.counting_engine) == ("native", "python")
     assert replaced.counts.counts[" \ufffd"] == 1
@@ -234,10 +236,42 @@ def test_what_the_module_does_not_know_is_counted_in_python(tmp_path):
     assert custom.counts.counts == {"one": 1, " ": 2, "two": 2}
 
 
+CUSTOM = [
+    resolve_pattern(r"\w+|\W+"),
+    SplitPattern("custom", r"\w+", "fancy-regex", unmatched="drop"),
+    SplitPattern("custom", r"\s+", "oniguruma", behavior="removed"),
+    SplitPattern(
+        "custom", r"\p{L}+|\s+(?!\S)", "oniguruma", before=(SplitPattern("custom", r"\d"),)
+    ),
+]
+
+
+@pytest.mark.parametrize("pattern", CUSTOM)
+def test_a_pattern_with_an_automaton_is_counted_alike_by_both_engines(tmp_path, pattern):
+    path = tmp_path / "corpus.txt"
+    text = "one two  three<|x|>12 caf\u00e9s \u4e2d\u6587 a<|x|> " * 50
+    path.write_text(text, encoding="utf-8")
+    settings = {"vocab_size": 300, "special_tokens": ["<|x|>"], "pattern": pattern}
+    native, python = (train([path], **settings, engine=name) for name in ("native", "python"))
+    assert native.report.counting_engine == "native"
+    assert native.counts.counts == python.counts.counts
+    assert native.merges == python.merges
+
+
+def test_counting_ends_where_splitting_takes_too_long(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("a" * 200_000, encoding="utf-8")
+    pattern = SplitPattern("custom", "a+b|a", "fancy-regex")
+    with NativeCounter(pattern, [], 1) as counter, path.open("rb") as file:
+        counter.submit(file.fileno(), 0, 200_000)
+        with pytest.raises(SplitTooSlowError, match="takes too long"):
+            counter.finish()
+
+
 def test_a_file_that_becomes_shorter_is_an_error(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("one two three " * 1000, encoding="utf-8")
-    with NativeCounter("gpt2", [], 2) as counter, path.open("rb") as file:
+    with NativeCounter(PATTERNS["gpt2"], [], 2) as counter, path.open("rb") as file:
         path.write_text("one", encoding="utf-8")
         counter.submit(file.fileno(), 0, 3)
         counter.submit(file.fileno(), 3, 14_000)
@@ -269,13 +303,13 @@ def test_counting_that_is_broken_off_leaves_no_thread_and_no_descriptor(tmp_path
 
 
 def test_a_counter_is_used_once():
-    counter = NativeCounter("gpt2", [SPECIAL], 1)
+    counter = NativeCounter(PATTERNS["gpt2"], [SPECIAL], 1)
     counts, n_documents, _ = counter.finish()
     assert (dict(counts), n_documents) == ({}, 0)
     for use in (counter.finish, counter.bytes_done, lambda: counter.submit(0, 0, 0)):
         with pytest.raises(ValueError, match="finished or closed"):
             use()
-    with pytest.raises(ValueError, match="no compiled split pattern"):
-        NativeCounter("custom", [], 1)
-    with NativeCounter("gpt2", [], 1) as open_counter, pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="cannot split by this pattern"):
+        NativeCounter(resolve_pattern(LOOKBEHIND), [], 1)
+    with NativeCounter(PATTERNS["gpt2"], [], 1) as open_counter, pytest.raises(ValueError):
         open_counter.submit(-1, 0, 1)

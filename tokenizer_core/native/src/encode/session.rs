@@ -216,7 +216,7 @@ impl<'s> Session<'s> {
         for &end in ends {
             let end = start + end as usize;
             let piece = &text[at..end];
-            if !is_wide || piece.len() <= BLOCK || piece.is_ascii() {
+            if !is_wide || !may_have_parts(piece) {
                 self.buffers.ends[n] = (end - base) as u32;
                 n += 1;
             } else {
@@ -412,6 +412,18 @@ impl<'s> Session<'s> {
             tier: Tier::None,
         };
         (self.buffers.misses).take(self.tables, piece, &self.cache, &self.stop, sink)
+    }
+}
+
+/// Whether looking up the parts of a piece pays: it is long, or of a script without spaces (from
+/// U+3000 on), in which a part is found more often than the whole: twice as fast for Chinese.
+#[inline(always)]
+fn may_have_parts(piece: &[u8]) -> bool {
+    match piece {
+        [first, second, ..] if piece.len() > 6 => {
+            (*first.max(second) >= 0xE3 || piece.len() > BLOCK) && !piece.is_ascii()
+        }
+        _ => false,
     }
 }
 

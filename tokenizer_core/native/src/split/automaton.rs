@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use crate::mem::growth::{NoMemory, filled};
-use crate::stop::Stopped;
+use crate::stop::{self, Stopped};
 
 /// The state without a way through is row 0 of a table of moves, the first state row 1.
 const DEAD: u32 = 0;
@@ -29,6 +29,8 @@ const N_CODE_POINTS: u32 = 0x11_0000;
 /// Characters that may be read again for each byte of a text. Published patterns read fewer than two.
 const READS_PER_BYTE: u64 = 100;
 const MIN_READS: u64 = 1 << 20;
+/// After so many a cancelled call ends.
+const MANY_READS: usize = 1 << 14;
 
 /// What becomes of the matches of a step; see `patterns.SplitPattern`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,43 +184,66 @@ impl Automaton {
     /// Writes to `ends` where the pre-tokens from the boundary `start` on end, counted from there, as
     /// many as there is room for. Stops after `max_bytes`; with 0 pre-tokens if the first is longer.
     /// Only for a plain pattern. `reads_left` is counted down by what is read again.
-    pub fn find_ends(
+    pub fn find_ends<const N: usize>(
         &self,
         text: &[u8],
         start: usize,
         max_bytes: usize,
-        ends: &mut [u32],
+        ends: &mut [u32; N],
         reads_left: &mut u64,
     ) -> Result<Batch, Stopped> {
         let [step] = &self.steps[..] else {
             unreachable!("the pattern is plain")
         };
-        let limit = text.len().min(start + max_bytes);
+        let mut limit = text.len().min(start + max_bytes);
+        while limit < text.len() && text[limit] & 0xC0 == 0x80 {
+            limit -= 1; // whole characters
+        }
         let first = self.width as u32;
-        let (mut at, mut n, mut row) = (start, 0, first);
-        // Where the current match began, and the end of the longest way through it so far.
-        let (mut begin, mut last) = (start, start);
+        let (window, joined) = (&text[start..limit], &step.joined[..]);
+        let (mut at, mut n, mut row) = (0, 0, first);
+        // The end of the longest way through the current match so far; its begin, if there is none.
+        let mut last = 0;
         let mut is_wide = false;
-        while n < ends.len() && begin < limit {
-            let mut entry = LEAVES;
-            while at < limit && n < ends.len() {
-                let (class, length) = self.class_at(text, at);
-                entry = step.joined[row as usize + class];
+        while n < N && last < window.len() {
+            let mut entry;
+            loop {
+                // Most text is ASCII; a loop of its own keeps everything in registers.
+                loop {
+                    entry = LEAVES;
+                    let Some(&byte) = window.get(at) else { break };
+                    let Some(&class) = self.ascii.get(usize::from(byte)) else {
+                        break;
+                    };
+                    entry = joined[row as usize + usize::from(class)];
+                    if entry & LEAVES != 0 || n == N {
+                        break;
+                    }
+                    ends[n] = at as u32;
+                    n += (entry >> 30 & 1) as usize;
+                    last = if entry & MATCHED != 0 { at } else { last };
+                    row = entry & ROW;
+                    at += 1;
+                }
+                if n == N || at == window.len() || window[at] < 0x80 {
+                    break;
+                }
+                is_wide = true;
+                let (class, length) = self.class_at(window, at);
+                entry = joined[row as usize + class];
                 if entry & LEAVES != 0 {
                     break;
                 }
-                ends[n] = (at - start) as u32;
+                ends[n] = at as u32;
                 n += (entry >> 30 & 1) as usize;
-                begin = if entry & ENDS != 0 { at } else { begin };
                 last = if entry & MATCHED != 0 { at } else { last };
                 row = entry & ROW;
                 at += length;
-                is_wide |= length > 1;
             }
-            if n == ends.len() {
+            if n == N {
                 break;
             }
-            if at == limit {
+            if at == window.len() {
                 if limit < text.len() {
                     break;
                 }
@@ -228,21 +253,20 @@ impl Automaton {
                 last = at;
             }
             spend(reads_left, at - last)?;
+            let begin = n.checked_sub(1).map_or(0, |i| ends[i] as usize);
             if last == begin {
-                (last, is_wide) = (self.end_of_gap(step, text, begin, reads_left)?, true);
+                let end = self.end_of_gap(step, text, start + begin, reads_left)?;
+                (last, is_wide) = (end - start, true);
+                if last > max_bytes {
+                    break;
+                }
             }
-            if last - start > max_bytes {
-                break;
-            }
-            ends[n] = (last - start) as u32;
+            ends[n] = last as u32;
             n += 1;
-            (at, begin, row) = (last, last, first);
+            (at, row) = (last, first);
         }
-        Ok(Batch {
-            n,
-            end: n.checked_sub(1).map_or(start, |i| start + ends[i] as usize),
-            is_wide,
-        })
+        let end = start + n.checked_sub(1).map_or(0, |i| ends[i] as usize);
+        Ok(Batch { n, end, is_wide })
     }
 
     /// Where the pre-token that begins at the boundary `start` ends. Only for a plain pattern.
@@ -339,6 +363,9 @@ impl Automaton {
 }
 
 fn spend(reads_left: &mut u64, n_bytes: usize) -> Result<(), Stopped> {
+    if n_bytes >= MANY_READS {
+        stop::check(&stop::current())?;
+    }
     *reads_left = reads_left
         .checked_sub(n_bytes as u64)
         .ok_or(Stopped::TooSlow)?;
@@ -363,7 +390,7 @@ impl Step {
         {
             return Err("the moves of a split automaton are malformed".into());
         }
-        let row = |entry: u32| (entry & !MATCHED) * width as u32 | (entry & MATCHED);
+        let row = |entry: u32| ((entry & !MATCHED) * width as u32) | (entry & MATCHED);
         let moves: Vec<u32> = tables.moves.into_iter().map(row).collect();
         let joined = (0..moves.len()).map(|i| {
             let begun = moves[width + i % width];

@@ -48,7 +48,7 @@ mod tests {
         "\u{1f642}",
     ];
 
-    fn pieces(scanner: Scanner, text: &str) -> Vec<&[u8]> {
+    fn pieces<'t>(scanner: Scanner, text: &'t str) -> Vec<&'t [u8]> {
         let mut pieces = Vec::new();
         scanner.for_each(text, |piece| pieces.push(piece)).unwrap();
         pieces

@@ -65,7 +65,7 @@ fn a_text_is_cut_where_it_can_be_and_a_special_token_never() {
     let windows = |text: &str, tokens: &[(&str, u32)]| -> Vec<String> {
         let specials = SpecialTokens::new(tokens).unwrap();
         let characters = Characters(text.chars().collect());
-        Windows::of(&characters, &specials, 1)
+        Windows::of(&characters, Scanner::Gpt2, &specials, 1)
             .map(|window| characters.0[window].iter().collect())
             .collect()
     };

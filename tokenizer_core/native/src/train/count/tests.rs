@@ -5,6 +5,7 @@ use std::io::Write;
 
 use super::word_table::WordTable;
 use super::*;
+use crate::split::Scanner;
 
 type Counts = HashMap<Vec<u8>, u64>;
 

@@ -1,0 +1,266 @@
+"""Automata split as `regex` does, also on both sides of every cut that they allow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tests.adversarial import adversarial_texts, every_code_point_in_context
+from tests.native_module import native_module
+from tests.tokenizer_core.regex_dialects.foreign_expressions import Grammar, random_text
+from tokenizer_core.engines.native import compiled_pattern
+from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
+from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS, parse_pre_tokenizer
+from tokenizer_core.patterns import METASPACE, PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.pretokenize import find_last_safe_cut, find_safe_cut, split, split_settled
+from tokenizer_core.regex_dialects.automaton import (
+    DEAD,
+    MATCHED,
+    START,
+    NoAutomatonError,
+    SplitAutomaton,
+    Step,
+    build_automaton,
+)
+from tokenizer_core.regex_dialects.parsing import PARSERS
+
+
+@pytest.fixture(scope="module")
+def native():
+    """The compiled module."""
+    return native_module()
+
+
+BEHAVIORS = ["isolated", "removed", "contiguous", "merged-with-previous", "merged-with-next"]
+
+KIMI = "|".join(
+    (
+        r"[\p{Han}]+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+
+
+def _digits_then(expression: str) -> SplitPattern:
+    digits = SplitPattern("custom", r"\p{N}{1,3}", "oniguruma")
+    return SplitPattern("custom", expression, "oniguruma", before=(digits,))
+
+
+PUBLISHED = {
+    **PATTERNS,
+    "metaspace": METASPACE,
+    "kimi": SplitPattern("custom", KIMI, "fancy-regex", "drop"),
+    "o200k in Hugging Face": SplitPattern("custom", SPELLINGS["o200k"], "oniguruma"),
+    "two steps": _digits_then(r"\p{L}+|\s+(?!\S)"),
+    "digits": parse_pre_tokenizer(
+        {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                {"type": "ByteLevel", "add_prefix_space": False},
+            ],
+        }
+    ),
+    "words alone": SplitPattern("custom", r"\w+", "fancy-regex", "drop"),
+    "spaces removed": SplitPattern("custom", r"\s+", "oniguruma", behavior="removed"),
+}
+
+
+def split_by(automaton: SplitAutomaton, text: str) -> list[str]:
+    """What the tables mean, for one step whose matches are isolated."""
+    (moves,), ((behavior, _, drops),) = automaton.moves, automaton.steps
+    assert behavior == "isolated"
+    end_of_text = moves.shape[1] - 1
+    classes = [int(automaton.class_table[ord(character)]) for character in text] + [end_of_text]
+    pieces, at, gap = [], 0, 0
+    while at < len(text):
+        state, here, end = START, at, None
+        while state != DEAD:
+            move = int(moves[state, classes[here]])
+            end = here if move & MATCHED else end
+            state, here = move & ~MATCHED, here + 1
+        if end is None:
+            at += 1
+            continue
+        pieces += [text[gap:at]] if gap < at and not drops else []
+        pieces.append(text[at:end])
+        at = gap = end
+    return pieces + ([text[gap:]] if gap < len(text) and not drops else [])
+
+
+def check(pattern: SplitPattern, texts: list[str], module=None) -> int:
+    """Compare with `regex` and on both sides of each cut; returns the number of cuts."""
+    automaton = pattern.automaton
+    assert automaton is not None
+    compiled = compiled_pattern(replace(pattern, name="custom")) if module else None
+    n_cuts = 0
+    for text in texts:
+        expected = split(text, pattern)
+        if module:
+            assert module.split(text, compiled) == expected, (pattern, text)
+        elif not pattern.has_steps:
+            assert split_by(automaton, text) == expected, (pattern, text)
+        cuts = automaton.cuts_in(text).tolist()
+        for cut in cuts:
+            both = split(text[:cut], pattern) + split(text[cut:], pattern)
+            assert both == expected, (pattern, text, cut)
+        if not pattern.is_named:
+            assert find_safe_cut(text, 1, pattern) == (cuts[0] if cuts else None)
+            assert find_last_safe_cut(text, pattern) == (cuts[-1] if cuts else None)
+            settled, n_chars = split_settled(text, pattern)
+            assert n_chars == (cuts[-1] if cuts else 0)
+            assert settled == expected[: len(settled)]
+        n_cuts += len(cuts)
+    return n_cuts
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_pattern_splits_alike_and_has_cuts(name):
+    assert check(PUBLISHED[name], adversarial_texts(120, 60)) > 20
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_compiled_automaton_splits_alike(native, name):
+    check(PUBLISHED[name], adversarial_texts(300, 100), native)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
+    compiled = compiled_pattern(replace(PUBLISHED[name], name="custom"))
+    for text in every_code_point_in_context():
+        assert native.split(text, compiled) == split(text, PUBLISHED[name])
+
+
+@given(random=st.randoms(use_true_random=False))
+def test_a_random_pattern_splits_alike_or_has_no_automaton(native, random):
+    for _ in range(10):
+        steps = []
+        for _ in range(random.choice([1, 1, 2, 3])):
+            dialect = random.choice(["fancy-regex", "oniguruma", "python"])
+            drops = random.random() < 0.3
+            step = SplitPattern("custom", Grammar(random).expression(), dialect)
+            if drops:
+                step = replace(step, unmatched="drop")
+            else:
+                behavior, invert = random.choice(BEHAVIORS), random.random() < 0.5
+                step = replace(step, behavior=behavior, invert=invert)
+            steps.append(step)
+        try:
+            pattern = resolve_pattern(replace(steps[-1], before=tuple(steps[:-1])))
+        except UnknownPatternError:
+            event("refused")
+            continue
+        if pattern.automaton is None or pattern.is_named:
+            event("no automaton")
+            continue
+        event("compared")
+        texts = [random_text(random, n_chars) for n_chars in (3, 8, 30, 30)]
+        try:
+            check(pattern, texts, native)
+        except SplitTooSlowError:
+            event("too slow")
+
+
+def build(expression: str, dialect: str = "fancy-regex") -> SplitAutomaton:
+    return build_automaton([Step(PARSERS[dialect](expression).parse(), "isolated", False, False)])
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        (r"(?<=a)b", "lookbehind"),
+        (r"\bx+", "lookbehind"),
+        (r"^x", "lookbehind"),
+        (r"a(?=bc)", "several characters"),
+        (r"(?>a|ab)c", "atomic"),
+        (r"(?:a|b)++c", "atomic"),
+        (r"(?:" + "|".join(f"a{{{n}}}b" for n in range(1, 90)) + ")c", "too many"),
+    ],
+)
+def test_what_has_no_automaton(expression, why):
+    with pytest.raises(NoAutomatonError, match=why):
+        build(expression)
+    assert resolve_pattern(SplitPattern("custom", expression, "fancy-regex")).automaton is None
+
+
+def test_an_expression_that_can_match_nothing_has_no_automaton():
+    with pytest.raises(NoAutomatonError, match="match nothing"):
+        build(r"a*", "oniguruma")
+
+
+@pytest.mark.parametrize("expression", [r"x$", r"[a[b]]", r"(?i)[h-j]", r"\hx", r"a\z"])
+def test_python_reads_these_otherwise_so_they_have_no_automaton(expression):
+    assert SplitPattern("custom", expression).automaton is None
+
+
+def test_the_first_way_wins_not_the_longest():
+    assert split_by(build("a|ab|b"), "abab") == ["a", "b", "a", "b"]
+    assert split_by(build("ab|a|b"), "aba") == ["ab", "a"]
+    assert split_by(build("a+?b?|c"), "aab") == ["a", "ab"]
+    assert split_by(build("a++b|a"), "aaab") == ["aaab"]
+    assert split_by(build("a{2}+a|a"), "aaaa") == ["aaa", "a"]
+
+
+def test_a_cut_needs_a_certain_match():
+    # After `a`, a `b` may still belong to it, and without `c` it does not.
+    cuts = build("abc|a|x").cuts_in
+    assert cuts("axab").tolist() == [1, 2]
+    # `q` is in no match, so the text between matches would be cut in two.
+    assert cuts("qq").tolist() == []
+    dropping = SplitPattern("custom", "abc|a|x", "fancy-regex", "drop").automaton
+    assert dropping.cuts_in("qqa").tolist() == [1, 2]
+
+
+def test_joining_behaviors_have_no_cuts():
+    for behavior in BEHAVIORS[2:]:
+        pattern = SplitPattern("custom", "a", "oniguruma", behavior=behavior)
+        assert not pattern.automaton.cuts.any()
+        assert not pattern.has_cuts
+
+
+def test_a_pattern_that_reads_a_text_again_and_again_is_too_slow(native):
+    compiled = compiled_pattern(SplitPattern("custom", "a+b|a", "fancy-regex"))
+    assert native.split("a" * 1000, compiled) == ["a"] * 1000
+    with pytest.raises(SplitTooSlowError, match="break the text"):
+        native.split("a" * 1_000_000, compiled)
+
+
+MALFORMED = [
+    ([1], [0], [([0, 0, 0, 0], "isolated", False, False)], [True]),
+    ([0, 0], [0, 0], [([0, 0, 0, 0], "isolated", False, False)], [True]),
+    ([0], [0, 1], [([0, 0, 0, 0], "isolated", False, False)], [True]),
+    ([0, 0x110000], [0, 0], [([0, 0, 0, 0], "isolated", False, False)], [True]),
+    ([0], [0], [], [True]),
+    ([0], [0], [([0, 0, 0, 0], "isolated", False, False)], []),
+    ([0], [0], [([0, 0], "isolated", False, False)], [True]),
+    ([0], [0], [([0, 0, 0], "isolated", False, False)], [True]),
+    ([0], [0], [([0, 0, 2, 0], "isolated", False, False)], [True]),
+    ([0], [0], [([0, 0, 0, 1], "isolated", False, False)], [True]),
+    ([0], [0], [([0, MATCHED, 0, 0], "isolated", False, False)], [True]),
+    ([0], [0], [([0, 0, MATCHED, 0], "isolated", False, False)], [True]),
+    ([0], [0], [([0, 0, 0, 0], "scattered", False, False)], [True]),
+]
+
+
+@pytest.mark.parametrize("tables", MALFORMED)
+def test_tables_that_do_not_fit_are_refused(native, tables):
+    with pytest.raises(ValueError, match=r"malformed|no behavior"):
+        native.NativeAutomaton(*tables)
+
+
+def test_classes_are_few_and_cover_all_code_points():
+    automaton = PATTERNS["o200k"].automaton
+    assert automaton.cuts.shape[0] < 40
+    assert automaton.class_table.shape == (0x110000,)
+    assert np.unique(automaton.class_table).tolist() == list(range(automaton.cuts.shape[0]))
