@@ -52,7 +52,8 @@ class NativeAutomaton:
         steps: list[tuple[list[int], str, bool, bool]],
         cuts: list[bool],
     ) -> NativeAutomaton:
-        """`steps`: moves by rows, behavior, invert, whether unmatched text is dropped. `cuts`: by rows.
+        """`steps`: moves by rows, behavior, invert, whether unmatched text is dropped. `cuts`: by
+        rows.
 
         Raises ValueError for tables that do not fit each other.
         """

@@ -229,6 +229,53 @@ METASPACE: Final = SplitPattern("metaspace", r" *+[^ ]++| ++")
 """How text is cut for a SentencePiece vocabulary in which no merge joins a word to the spaces after
 it: before each run of spaces. It belongs to these vocabularies and has no name for users."""
 
+PUBLISHED: Final[Mapping[str, SplitPattern]] = {
+    # tokenization_kimi.py of Kimi K2, which tiktoken runs.
+    "kimi_k2": SplitPattern(
+        CUSTOM,
+        "|".join(
+            (
+                r"[\p{Han}]+",
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                r"\p{N}{1,3}",
+                r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+                r"\s*[\r\n]+",
+                r"\s+(?!\S)",
+                r"\s+",
+            )
+        ),
+        "fancy-regex",
+        "drop",
+    ),
+    # tokenizer.json of Qwen 3.5 and 3.6: Qwen 2's with marks among the letters.
+    "qwen3_5": SplitPattern(
+        CUSTOM,
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "oniguruma",
+    ),
+    # tekken.json of Mistral, version 240911, which tiktoken runs.
+    "tekken": SplitPattern(
+        CUSTOM,
+        "|".join(
+            (
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+                r"\p{N}",
+                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+                r"\s*[\r\n]+",
+                r"\s+(?!\S)",
+                r"\s+",
+            )
+        ),
+        "fancy-regex",
+        "drop",
+    ),
+}
+"""Custom patterns of published models, by a name that stands for the expression; a tokenizer keeps
+the expression."""
+
 ALIASES: Final[Mapping[str, str]] = {
     "r50k": "gpt2",
     "r50k_base": "gpt2",
@@ -300,8 +347,8 @@ def resolve_pattern(
             f"a split pattern is a name or an expression, not {type(pattern).__name__}"
         )
     name = ALIASES.get(pattern, pattern)
-    if name in PATTERNS:
-        return PATTERNS[name]
+    if name in PATTERNS or name in PUBLISHED:
+        return PATTERNS.get(name) or PUBLISHED[name]
     return _resolve_expression(SplitPattern(CUSTOM, pattern, dialect, unmatched))
 
 
@@ -332,7 +379,7 @@ def _resolve_expression(custom: SplitPattern) -> SplitPattern:
             return PATTERNS[_PUBLISHED_SPELLINGS[expression]]
     is_given_as_expression = custom.dialect == "oniguruma"
     if not is_given_as_expression and not regex.search(r"[^\w.-]", expression):
-        known = ", ".join([*PATTERNS, *ALIASES])
+        known = ", ".join([*PATTERNS, *PUBLISHED, *ALIASES])
         raise UnknownPatternError(
             f"there is no split pattern named {expression!r:.60}. Known names: {known}; "
             f"or give a regular expression of your own."

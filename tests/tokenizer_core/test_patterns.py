@@ -9,6 +9,7 @@ from tokenizer_core.patterns import (
     _PUBLISHED_SPELLINGS,
     ALIASES,
     PATTERNS,
+    PUBLISHED,
     UNICODE_TABLES,
     SplitPattern,
     resolve_pattern,
@@ -59,6 +60,13 @@ def test_what_is_no_pattern_is_refused(wrong):
 def test_a_misspelt_name_is_no_expression():
     with pytest.raises(UnknownPatternError, match="Known names"):
         resolve_pattern("gpt-2")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_name_of_a_published_expression_stands_for_it(name):
+    pattern = resolve_pattern(name)
+    assert pattern == resolve_pattern(PUBLISHED[name])
+    assert (pattern.name, pattern.is_named, pattern.has_cuts) == ("custom", False, True)
 
 
 def test_the_tables_do_not_depend_on_the_installed_release():

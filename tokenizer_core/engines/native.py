@@ -203,7 +203,8 @@ class NativeEngine(BaseEngine):
         changes: Sequence[NfcChange] = (),
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32 of shape (n_tokens,), with up to `num_threads` threads. Uses one
-        thread by default and for patterns without an automaton. Never builds the changed text as a `str`."""
+        thread by default and for patterns without an automaton. Never builds the changed text as a
+        `str`."""
         if self._is_compiled:
             n_threads, specials = max(1, num_threads or 1), self._specials[matcher]
             return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
@@ -343,8 +344,8 @@ class NativeEngine(BaseEngine):
 
 
 def compiled_pattern(pattern: SplitPattern) -> str | _native.NativeAutomaton | None:
-    """What the compiled module splits by: the name of a scanner, or the pattern's automaton. None if
-    it has neither, so that Python splits."""
+    """What the compiled module splits by: the name of a scanner, or the pattern's automaton. None
+    if it has neither, so that Python splits."""
     if pattern.name in PATTERNS:
         return pattern.name
     automaton = pattern.automaton

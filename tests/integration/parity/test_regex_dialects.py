@@ -122,7 +122,7 @@ def kimi(shared_data: Path) -> tuple[Tokenizer, tiktoken.Encoding]:
     theirs = tiktoken.Encoding(
         "kimi", pat_str=KIMI, mergeable_ranks=load_tiktoken_bpe(str(path)), special_tokens={}
     )
-    return Tokenizer.from_tiktoken(path, pattern=KIMI, special_tokens={}), theirs
+    return Tokenizer.from_tiktoken(path, pattern="kimi_k2", special_tokens={}), theirs
 
 
 @pytest.mark.shared_data

@@ -13,7 +13,13 @@ from tests.tokenizer_core.regex_dialects.foreign_expressions import Grammar, ran
 from tokenizer_core.engines.native import compiled_pattern
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS, parse_pre_tokenizer
-from tokenizer_core.patterns import METASPACE, PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.patterns import (
+    METASPACE,
+    PATTERNS,
+    PUBLISHED,
+    SplitPattern,
+    resolve_pattern,
+)
 from tokenizer_core.pretokenize import find_last_safe_cut, find_safe_cut, split, split_settled
 from tokenizer_core.regex_dialects.automaton import (
     DEAD,
@@ -35,31 +41,16 @@ def native():
 
 BEHAVIORS = ["isolated", "removed", "contiguous", "merged-with-previous", "merged-with-next"]
 
-KIMI = "|".join(
-    (
-        r"[\p{Han}]+",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
-        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
-        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
-
 
 def _digits_then(expression: str) -> SplitPattern:
     digits = SplitPattern("custom", r"\p{N}{1,3}", "oniguruma")
     return SplitPattern("custom", expression, "oniguruma", before=(digits,))
 
 
-PUBLISHED = {
+ALL = {
     **PATTERNS,
+    **PUBLISHED,
     "metaspace": METASPACE,
-    "kimi": SplitPattern("custom", KIMI, "fancy-regex", "drop"),
     "o200k in Hugging Face": SplitPattern("custom", SPELLINGS["o200k"], "oniguruma"),
     "two steps": _digits_then(r"\p{L}+|\s+(?!\S)"),
     "digits": parse_pre_tokenizer(
@@ -124,22 +115,22 @@ def check(pattern: SplitPattern, texts: list[str], module=None) -> int:
     return n_cuts
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", ALL)
 def test_a_published_pattern_splits_alike_and_has_cuts(name):
-    assert check(PUBLISHED[name], adversarial_texts(120, 60)) > 20
+    assert check(ALL[name], adversarial_texts(120, 60)) > 20
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", ALL)
 def test_the_compiled_automaton_splits_alike(native, name):
-    check(PUBLISHED[name], adversarial_texts(300, 100), native)
+    check(ALL[name], adversarial_texts(300, 100), native)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", ALL)
 def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
-    compiled = compiled_pattern(replace(PUBLISHED[name], name="custom"))
+    compiled = compiled_pattern(replace(ALL[name], name="custom"))
     for text in every_code_point_in_context():
-        assert native.split(text, compiled) == split(text, PUBLISHED[name])
+        assert native.split(text, compiled) == split(text, ALL[name])
 
 
 @given(random=st.randoms(use_true_random=False))
