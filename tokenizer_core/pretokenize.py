@@ -98,8 +98,8 @@ def split(text: str, pattern: SplitPattern) -> list[str]:
 def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
     """The pre-tokens of `text` that no appended text changes, and the characters they cover.
 
-    For a custom pattern they end at the last position where the text may be cut. Without an automaton
-    a pattern may look ahead any distance; the result is `([], 0)`.
+    For a custom pattern they end at the last position where the text may be cut. Without an
+    automaton a pattern may look ahead any distance; the result is `([], 0)`.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS
@@ -170,8 +170,8 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
 def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     """The last index where `text` may be cut; see `find_safe_cut`.
 
-    For a named pattern, None if the last 4096 characters have none: a longer search would take longer
-    than splitting.
+    For a named pattern, None if the last 4096 characters have none: a longer search would take
+    longer than splitting.
 
     Example:
         >>> from tokenizer_core.patterns import PATTERNS

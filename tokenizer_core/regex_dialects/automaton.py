@@ -412,9 +412,11 @@ def _cuts_of(steps: Listed[Step], moves: Listed[NDArray[np.uint32]]) -> NDArray[
 
     A cut is *inert* in a step if, whatever was read before the first character, no way leads on
     over the second one, and a match ends between them exactly if it also ends at the end of a text.
-    Then both sides have the same matches with the cut as without. It is a *boundary* if a match
-    always ends there. A cut that is inert in all steps and a boundary of one step cuts nothing that
-    was whole. Text that a step drops may be cut as well.
+    Then no match crosses the cut, and both sides have the same matches with the cut as without. It
+    is a *boundary* if, moreover, the first character is never in the text between two matches,
+    which the cut would divide: alone, it begins a match that ends at the cut. A cut that is inert
+    in all steps and a boundary of one step divides no pre-token. Text that a step drops may be cut
+    as well.
     """
     n_classes = moves[0].shape[1] - 1
     inert = np.ones((n_classes, n_classes), np.bool_)
@@ -423,17 +425,11 @@ def _cuts_of(steps: Listed[Step], moves: Listed[NDArray[np.uint32]]) -> NDArray[
         if step.behavior in ("contiguous", "merged-with-previous", "merged-with-next"):
             return np.zeros((n_classes, n_classes), np.bool_)
         states, matched = _parts_of(table)
-        always = _always_match(table)
         may_cut = (states[:, :-1] == DEAD) & (matched[:, :-1] == matched[:, -1:])
         for one in range(n_classes):
             after = np.unique(states[:, one])
-            after = after[after != DEAD]
-            # No way reads the character: it is never in a match.
-            inert[one] &= may_cut[after].all(axis=0)
-            if len(after) and (step.drops_unmatched or states[START, one] in always):
-                boundary[one] |= matched[after, :-1].all(axis=0)
-            elif step.drops_unmatched:
-                boundary[one] = True
+            inert[one] &= may_cut[after[after != DEAD]].all(axis=0)
+        boundary |= matched[states[START, :-1], :-1] | step.drops_unmatched
     return inert & boundary
 
 

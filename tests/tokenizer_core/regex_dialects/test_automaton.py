@@ -200,6 +200,9 @@ def test_the_first_way_wins_not_the_longest():
     assert split_by(build("ab|a|b"), "aba") == ["ab", "a"]
     assert split_by(build("a+?b?|c"), "aab") == ["a", "ab"]
     assert split_by(build("a++b|a"), "aaab") == ["aaab"]
+    assert split_by(build("a++ab|a"), "aab") == ["a", "a", "b"]
+    assert split_by(build("a?+ab|a"), "ab") == ["a", "b"]
+    assert split_by(build("a{1,2}+ab|a"), "aab") == ["a", "a", "b"]
     assert split_by(build("a{2}+a|a"), "aaaa") == ["aaa", "a"]
 
 
@@ -207,6 +210,8 @@ def test_a_cut_needs_a_certain_match():
     # After `a`, a `b` may still belong to it, and without `c` it does not.
     cuts = build("abc|a|x").cuts_in
     assert cuts("axab").tolist() == [1, 2]
+    # At the end of a text, `xa` would be no match.
+    assert build("xa(?=b)|x|a|b").cuts_in("xab").tolist() == []
     # `q` is in no match, so the text between matches would be cut in two.
     assert cuts("qq").tolist() == []
     dropping = SplitPattern("custom", "abc|a|x", "fancy-regex", "drop").automaton
