@@ -68,11 +68,12 @@ class NativeEncoder:
         take_whole: bool,
         pattern: str | NativeAutomaton | None,
         by_characters: bool = False,
+        missing: tuple[bytes, int | None, bool] | None = None,
     ) -> NativeEncoder:
         """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
         in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded. With
         `by_characters`, merging starts from the characters that are tokens, and from the bytes of
-        others.
+        others. `missing` has the fields of `spec.MissingBytes`.
 
         Raises ValueError for a vocabulary no TokenizerSpec lets through, or an unknown pattern.
         """

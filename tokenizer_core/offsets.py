@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets, normalized_segments
-from tokenizer_core.pretokenize import find_kept_spans
+from tokenizer_core.pretokenize import find_kept_spans, split
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from tokenizer_core.engines import Engine
-    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.spec import MissingBytes, TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
@@ -46,9 +48,12 @@ def _encode_plain(
 ) -> tuple[list[int], NDArray[np.uint64]]:
     """Of `plain`, whose normalized text is `text`."""
     ids = engine.encode(text)
-    ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
-    starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
-    offsets = np.stack([starts, ends], axis=1)
+    if spec.missing:
+        offsets = _offsets_around_missing(spec, spec.missing, text, ids)
+    else:
+        ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
+        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
+        offsets = np.stack([starts, ends], axis=1)
     if spec.pattern.drops:
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
     if text == plain:
@@ -56,6 +61,54 @@ def _encode_plain(
     if spec.byte_ids:
         return ids, metaspace_offsets(plain, text, offsets)
     return ids, OriginalOffsets(plain).map(offsets)
+
+
+def _offsets_around_missing(
+    spec: TokenizerSpec, missing: MissingBytes, text: str, ids: list[int]
+) -> NDArray[np.uint64]:
+    """Offsets in the joined pre-tokens of `text`, in bytes. Bytes that merging left out belong to
+    no token, except those within one."""
+    lost = bytes(missing.values)
+    offsets: list[tuple[int, int]] = []
+    left, start = iter(ids), 0
+    for pre_token in map(str.encode, split(text, spec.pattern)):
+        end = start + len(pre_token)
+        is_whole = spec.ignore_merges and pre_token in spec.token_to_id
+        if is_whole:
+            next(left)
+            offsets.append((start, end))
+        elif len(pre_token.translate(None, lost)) < len(pre_token):
+            for first, last in _spans_around_missing(spec, missing, pre_token, left):
+                offsets.append((start + first, start + last))
+        else:
+            while start < end:
+                offsets.append((start, start + len(spec.vocab[next(left)])))
+                start = offsets[-1][1]
+        start = end
+    return np.array(offsets, dtype=np.uint64).reshape(-1, 2)
+
+
+def _spans_around_missing(
+    spec: TokenizerSpec, missing: MissingBytes, pre_token: bytes, ids: Iterator[int]
+) -> Iterator[tuple[int, int]]:
+    lost, size = frozenset(missing.values), len(pre_token)
+    start = 0
+    while start < size:
+        end = start + 1
+        if pre_token[start] not in lost:
+            n_left = len(spec.vocab[next(ids)]) - 1
+            while n_left:
+                n_left -= pre_token[end] not in lost
+                end += 1
+        elif missing.unk_id is None:
+            start = end
+            continue
+        else:
+            next(ids)
+            while missing.is_fused and end < size and pre_token[end] in lost:
+                end += 1
+        yield start, end
+        start = end
 
 
 def _offsets_in_whole(

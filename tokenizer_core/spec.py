@@ -1,13 +1,15 @@
 """TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
 
-Formats read and write a spec, engines run one, and the registry stores one.
+Formats read and write a spec, engines run one, and the registry stores one. The file is long because
+each setting is declared, hashed and checked here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -51,6 +53,25 @@ class AddedToken:
     special: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class MissingBytes:
+    """The bytes of UTF-8 that a vocabulary lacks, and what merging makes of them (SmolLM).
+
+    - `values`: the bytes, ascending.
+    - `unk_id`: the id that each of them gives, which no merge joins. With None, merging leaves
+      them out, so that the bytes around them may merge.
+    - `is_fused`: several in a row give one `unk_id`.
+    """
+
+    values: tuple[int, ...]
+    unk_id: int | None = None
+    is_fused: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON value of a manifest."""
+        return {"bytes": list(self.values), "unk_id": self.unk_id, "fuse_unk": self.is_fused}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenizerSpec:
     """Everything that decides the ids of a tokenizer. `from_merges` and `from_ranks` build and
@@ -68,6 +89,7 @@ class TokenizerSpec:
     - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
       with byte fallback); empty where merging starts from bytes. A character that is a token
       starts as that token, any other as the tokens of its bytes, which never merge.
+    - `missing`: the bytes of UTF-8 without a token. With None, there are none.
     """
 
     kind: Kind
@@ -81,6 +103,7 @@ class TokenizerSpec:
     suffix_ids: tuple[int, ...] = ()
     unicode_tables: str = field(default=UNICODE_TABLES)
     byte_ids: tuple[int, ...] = ()
+    missing: MissingBytes | None = None
 
     @classmethod
     def from_merges(
@@ -95,6 +118,7 @@ class TokenizerSpec:
         prefix_ids: tuple[int, ...] = (),
         suffix_ids: tuple[int, ...] = (),
         byte_ids: tuple[int, ...] = (),
+        missing: MissingBytes | None = None,
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
@@ -117,6 +141,7 @@ class TokenizerSpec:
             prefix_ids=prefix_ids,
             suffix_ids=suffix_ids,
             byte_ids=byte_ids,
+            missing=missing,
         )
         spec.check()
         return spec
@@ -198,6 +223,10 @@ class TokenizerSpec:
         long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
         made = {left + right for left, right in self.merges} if long_added else set()
         left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}.union(self.empty_ids)
+        if self.missing:
+            # An added token may have such a byte; merging does not start from it.
+            lost = {bytes([byte]) for byte in self.missing.values}
+            left_out |= {id_ for id_, token in self.vocab.items() if token in lost}
         if self.byte_ids:
             bytes_of_ids = set(self.byte_ids)
             left_out = set(left_out).union(t.id for t in self.added_tokens)
@@ -216,8 +245,32 @@ class TokenizerSpec:
         """The ids of empty tokens, ascending."""
         return tuple(sorted(id_ for id_, token in self.vocab.items() if not token))
 
+    @property
+    def loses_text(self) -> bool:
+        """Whether encoding leaves out some text, or gives the unknown token for it."""
+        return self.pattern.drops or self.missing is not None
+
+    def decoded_pre_token(self, pre_token: bytes) -> bytes:
+        """The bytes that the ids of a pre-token decode to.
+
+        Example:
+            >>> vocab = {i: bytes([i]) for i in range(256) if i != 4}
+            >>> spec = TokenizerSpec.from_merges(vocab, [], missing=MissingBytes((4,)))
+            >>> spec.decoded_pre_token(b"a" + bytes([4]))
+            b'a'
+        """
+        if not self.missing or (self.ignore_merges and pre_token in self.token_to_id):
+            return pre_token
+        lost = bytes(self.missing.values)
+        if self.missing.unk_id is None:
+            return pre_token.translate(None, lost)
+        run = b"[%b]%b" % (re.escape(lost), b"+" if self.missing.is_fused else b"")
+        unknown = self.vocab[self.missing.unk_id]
+        return re.sub(run, lambda _: unknown, pre_token, flags=re.DOTALL)
+
     def missing_bytes(self) -> list[int]:
-        """The bytes without a token of their own, ascending; UTF-8 has none of them."""
+        """The bytes without a token of their own, ascending; without `missing`, UTF-8 has none of
+        them."""
         present = set(self.vocab.values())
         return [byte for byte in range(256) if bytes([byte]) not in present]
 
@@ -319,22 +372,28 @@ class TokenizerSpec:
         their default. The fingerprint covers them, and a manifest holds them.
 
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.
+        - `missing_bytes`: the fields of `missing`.
         - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
         """
         pattern = self.pattern
         steps = [step.fields() for step in (*pattern.before, pattern.alone())]
         steps = steps if pattern.has_steps else []
-        found = {"byte_ids": list(self.byte_ids), "split_steps": steps}
+        found = {
+            "byte_ids": list(self.byte_ids),
+            "missing_bytes": self.missing.fields() if self.missing else {},
+            "split_steps": steps,
+        }
         return {name: value for name, value in found.items() if value}
 
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""
-        _check_vocab(self.vocab)
+        _check_vocab(self.vocab, self.missing.values if self.missing else ())
         _check_added_tokens(self.vocab, self.added_tokens)
         sides = set(map(len, self.merges)), set(map(type, chain.from_iterable(self.merges)))
         for rank, merge in enumerate(self.merges) if sides not in _SOUND_SIDES else ():
             if len(merge) != 2 or not all(type(part) is bytes for part in merge):
                 raise InvalidSpecError(f"merge {rank} must be a pair of bytes, not {merge!r:.60}")
+        _check_missing(self)
         _check_merges(self.token_to_id, self.merges)
         if self.normalizer not in get_args(Normalizer):
             known = ", ".join(get_args(Normalizer))
@@ -407,13 +466,15 @@ def _check_content(content: object) -> None:
         ) from None
 
 
-def _check_vocab(vocab: Mapping[int, bytes]) -> None:
+def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> None:
     values = set(vocab.values()) if set(map(type, vocab.values())) == {bytes} else set()
     is_sound = set(map(type, vocab)) == {int} and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
         _name_first_unsound(vocab)
     missing = [
-        byte for byte in range(256) if bytes([byte]) not in values and byte not in NEVER_IN_UTF8
+        byte
+        for byte in range(256)
+        if bytes([byte]) not in values and byte not in NEVER_IN_UTF8 and byte not in may_lack
     ]
     if missing:
         raise InvalidSpecError(
@@ -478,6 +539,40 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
         raise InvalidSpecError(
             f"a merge makes {product!r:.60}, so that a word may join the next one; such a "
             f"vocabulary cannot be split at spaces"
+        )
+
+
+def _check_missing(spec: TokenizerSpec) -> None:
+    missing = spec.missing
+    if missing is None:
+        return
+    if spec.kind != "merges" or spec.byte_ids:
+        raise InvalidSpecError("only a vocabulary of bytes with merges may lack bytes of UTF-8")
+    values = missing.values
+    if (
+        not values
+        or list(values) != sorted(set(values))
+        or not set(values) <= set(range(256)) - NEVER_IN_UTF8
+        or len(values) == 256 - len(NEVER_IN_UTF8)
+    ):
+        raise InvalidSpecError(
+            f"the missing bytes must be some of those of UTF-8, ascending, not {values!r:.60}"
+        )
+    lost, added = {bytes([byte]) for byte in values}, {token.id for token in spec.added_tokens}
+    for id_, token in spec.vocab.items():
+        if token in lost and id_ not in added:
+            raise InvalidSpecError(f"the missing byte {token!r} has a token, id {id_}")
+    if missing.unk_id is None:
+        if missing.is_fused:
+            raise InvalidSpecError("is_fused needs an unknown token, whose ids it joins")
+        return
+    unknown = spec.vocab.get(missing.unk_id)
+    if not unknown:
+        raise InvalidSpecError(f"the unknown token has id {missing.unk_id!r:.40}, without a token")
+    if any(unknown in merge for merge in spec.merges):
+        raise InvalidSpecError(
+            f"a merge joins the unknown token {unknown!r:.60} with another, which cannot be "
+            f"encoded exactly; give the missing bytes another unknown token"
         )
 
 

@@ -278,6 +278,7 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
         ("kind", f"{spec.kind}, {len(spec.vocab)} tokens, largest id {spec.largest_id}"),
         ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
         *_describe_dialect(spec),
+        *_describe_missing(spec),
         *([("normalizer", spec.normalizer)] if spec.normalizer != "none" else []),
         ("special", _describe_special_tokens(spec)),
     ]
@@ -323,6 +324,15 @@ def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
         return []
     rule = "dropped; decoding does not give it back" if spec.pattern.drops else "kept"
     return [("dialect", spec.pattern.dialect), ("unmatched", f"text without a match is {rule}")]
+
+
+def _describe_missing(spec: TokenizerSpec) -> list[tuple[str, str]]:
+    if spec.missing is None:
+        return []
+    values = ", ".join(f"0x{byte:02x}" for byte in spec.missing.values)
+    rule = "left out" if spec.missing.unk_id is None else f"encoded as id {spec.missing.unk_id}"
+    shown = f"the bytes {values}, which are {rule}; decoding does not give them back"
+    return [("no token for", shown)]
 
 
 def run_import(arguments: argparse.Namespace) -> None:

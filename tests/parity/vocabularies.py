@@ -56,6 +56,7 @@ OPEN_FILES = {
     "deepseek_v3": "deepseek_v3.tokenizer.json",
     "gpt_neox": "gpt_neox.tokenizer.json",
     "phi2": "phi2.tokenizer.json",
+    "smollm": "smollm.tokenizer.json",
     "tekken": "tekken_240911.json",
     "llama2": "llama2.tokenizer.json",
     "mistral01": "mistral01.tokenizer.json",

@@ -186,6 +186,7 @@ class NativeEngine(BaseEngine):
             spec.kind == "ranks" or spec.ignore_merges,
             pattern,
             by_characters=bool(spec.byte_ids),
+            missing=_missing_of(spec),
         )
         self._specials = _SpecialsOfMatchers(self._added)
 
@@ -375,6 +376,13 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
             self.pop(next(known for known in list(self) if known is not None), None)
         self[matcher] = made
         return made
+
+
+def _missing_of(spec: TokenizerSpec) -> tuple[bytes, int | None, bool] | None:
+    missing = spec.missing
+    if missing is None:
+        return None
+    return bytes(missing.values), missing.unk_id, missing.is_fused
 
 
 def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:

@@ -14,6 +14,7 @@ Either way, `left + right` is the key, and one dict maps it to the rank.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.spec import TokenizerSpec
+    from tokenizer_core.spec import MissingBytes, TokenizerSpec
 
 CACHE_ENTRIES: Final = 1 << 16
 MAX_CACHED_CHARS: Final = 64
@@ -154,9 +155,10 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         id_of = token_to_id.__getitem__
         n_bytes: Callable[[Any], int] = len
     else:
-        # Text never has the bytes that a vocabulary may lack, so that any id serves for them.
-        unused = token_to_id[b"\x00"]
-        start = tuple(chr(token_to_id.get(bytes([byte]), unused)) for byte in range(256))
+        # Any id serves for missing bytes: text never has them, or `_around_missing` takes them out.
+        ids = [token_to_id.get(bytes([byte])) for byte in range(256)]
+        unused = next(id_ for id_ in ids if id_ is not None)
+        start = tuple(chr(unused if id_ is None else id_) for id_ in ids)
         rank_of_pair, product = _merge_tables(spec.merges, token_to_id)
         id_of = ord
         vocab = dict(spec.vocab)
@@ -187,15 +189,41 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         _merge_by_scan(symbols, rank_of_pair, product)
         return symbols
 
-    def _bpe(pre_token: str) -> tuple[int, ...]:
-        data = pre_token.encode()
-        if data in whole:
-            return (whole[data],)
+    def _merge_to_ids(data: bytes) -> tuple[int, ...]:
         if len(data) <= WINDOW_BYTES:
             return tuple(map(id_of, _merge(data)))
         return tuple(map(id_of, _merge_in_windows(data, WINDOW_BYTES, _merge, n_bytes)))
 
+    merge_to_ids = _around_missing(spec.missing, _merge_to_ids) if spec.missing else _merge_to_ids
+
+    def _bpe(pre_token: str) -> tuple[int, ...]:
+        data = pre_token.encode()
+        if data in whole:
+            return (whole[data],)
+        return merge_to_ids(data)
+
     return _bpe
+
+
+def _around_missing(
+    missing: MissingBytes, merge: Callable[[bytes], tuple[int, ...]]
+) -> Callable[[bytes], tuple[int, ...]]:
+    """The function that merges a pre-token with missing bytes; `merge` merges one without them."""
+    lost, unk_id = bytes(missing.values), missing.unk_id
+    if unk_id is None:
+        return lambda data: merge(data.translate(None, lost))
+    # The unknown token never merges, so that the parts around it are merged separately.
+    run = re.compile(b"[%b]%b" % (re.escape(lost), b"+" if missing.is_fused else b""))
+
+    def _merge_parts(data: bytes) -> tuple[int, ...]:
+        ids: list[int] = []
+        end = 0
+        for found in run.finditer(data):
+            ids += (*merge(data[end : found.start()]), unk_id)
+            end = found.end()
+        return (*ids, *merge(data[end:]))
+
+    return _merge_parts
 
 
 def _is_character(token: bytes) -> bool:

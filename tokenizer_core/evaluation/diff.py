@@ -290,7 +290,7 @@ class _Comparison:
         self._a, self._b = a, b
         self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
         self._normalizers = [tokenizer.spec.normalizer for tokenizer in (a, b)]
-        self._drops = a.spec.pattern.drops or b.spec.pattern.drops
+        self._drops = a.spec.loses_text or b.spec.loses_text
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
         self._other_ids: Counter[str] = Counter()

@@ -120,7 +120,7 @@ class _Tally:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._drops = tokenizer.spec.pattern.drops
+        self._drops = tokenizer.spec.loses_text
         self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
         for id_, token in tokenizer.spec.vocab.items():
             self._lengths[id_] = len(token)
@@ -140,7 +140,7 @@ class _Tally:
             if len(words):
                 ends = np.cumsum(self._lengths[ids[bounds[i] : bounds[i + 1]]])
                 if self._drops and (not len(ends) or ends[-1] != len(texts[i].encode())):
-                    continue  # the split dropped text, so tokens and words are not aligned
+                    continue  # encoding lost text, so tokens and words are not aligned
                 n_tokens = tokens_of_words(words, ends)
                 self.n_words += len(words)
                 self.n_word_tokens += int(n_tokens.sum())

@@ -107,11 +107,14 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
     spec = tokenizer.spec
     token = spec.vocab[id_]
     is_text = is_utf8(token)
-    if not _may_stand_in_text(token):
+    # Where merging leaves out bytes, those around them meet.
+    is_of_text = spec.missing is None or spec.missing.unk_id is not None
+    if is_of_text and not _may_stand_in_text(token):
         return "bytes"
     if spec.token_to_id.get(token) != id_:
         return "same_bytes"
-    if spec.normalizer == "nfc" and is_text and normalize_nfc(token.decode()) != token.decode():
+    is_in_nfc = not is_text or normalize_nfc(token.decode()) == token.decode()
+    if is_of_text and spec.normalizer == "nfc" and not is_in_nfc:
         return "normalizer"  # every substring of an NFC text is in NFC
     if _merge(token, spec, ranks) != [token]:
         takes_whole = spec.kind == "ranks" or spec.ignore_merges

@@ -16,6 +16,7 @@ from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
+    check_no_byte_is_missing,
     check_one_name_an_id,
     load_gpt2_files,
     save_gpt2_files,
@@ -192,8 +193,8 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
 
     Raises:
         FormatError: ids depend on what bare pickles cannot record: another split pattern than gpt2,
-            a normalizer, `ignore_merges`, ranks with tokens that no merge makes, gaps, a special
-            token that is spelt like another token. Publish an artifact instead.
+            a normalizer, `ignore_merges`, missing bytes, ranks with tokens that no merge makes,
+            gaps, a special token that is spelt like another token. Publish an artifact instead.
         OSError: a file cannot be written.
     """
     if spec.pattern.name != "gpt2":
@@ -207,6 +208,7 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
             "bare pickles cannot say that text is normalized or that whole pre-tokens are looked "
             "up before merging; publish the tokenizer as an artifact, or save a tokenizer.json"
         )
+    check_no_byte_is_missing(spec, "bare pickles")
     check_one_name_an_id(spec, "a bare pickle")
     learned = spec.token_to_id
     for token in spec.added_tokens:

@@ -204,7 +204,8 @@ def save_gpt2_files(
 
     Raises:
         FormatError: ids depend on something that the format cannot store: a normalizer,
-            `ignore_merges` or ranks with tokens that merges do not reach, one token with two ids.
+            `ignore_merges`, missing bytes, ranks with tokens that merges do not reach, or one token
+            with two ids.
             Also for specs on which readers of the format disagree: a special token that the byte
             alphabet spells differently, a merge that looks like the version line.
         OSError: a file cannot be written.
@@ -229,6 +230,7 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             "GPT-2 files cannot say that a whole pre-token is looked up before merging "
             "(ignore_merges); save a tokenizer.json instead"
         )
+    check_no_byte_is_missing(spec, "GPT-2 files")
     table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
@@ -244,6 +246,15 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     # Render in pieces: `dumps` would block every other thread for 0.1 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(table)
     return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
+
+
+def check_no_byte_is_missing(spec: TokenizerSpec, files: str) -> None:
+    """Refuse a vocabulary without all bytes of UTF-8: the rule for the others would be lost."""
+    if spec.missing:
+        raise FormatError(
+            f"{files} cannot say what becomes of the bytes that the vocabulary lacks (first: "
+            f"0x{spec.missing.values[0]:02x}); save a tokenizer.json, or publish an artifact"
+        )
 
 
 def check_one_name_an_id(spec: TokenizerSpec, file: str) -> None:

@@ -21,7 +21,7 @@ from tokenizer_core.patterns import (
     SplitPattern,
     resolve_pattern,
 )
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(("byte_ids", "split_steps"))
+_EXTENSIONS: Final = frozenset(("byte_ids", "missing_bytes", "split_steps"))
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -122,6 +122,7 @@ def build_spec(
             suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
             byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
+            missing=_parse_missing(extensions.get("missing_bytes")),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:
@@ -178,6 +179,18 @@ def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
             f"and which may change ids; load it with the release that wrote it"
         )
     return extensions
+
+
+def _parse_missing(value: object) -> MissingBytes | None:
+    if value is None:
+        return None
+    table = typed(value, dict)
+    unk_id = table["unk_id"]
+    return MissingBytes(
+        tuple(typed(byte, int) for byte in typed(table["bytes"], list)),
+        None if unk_id is None else typed(unk_id, int),
+        typed(table["fuse_unk"], bool),
+    )
 
 
 def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:

@@ -230,8 +230,8 @@ def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
     program that reads the file.
 
     Raises:
-        FormatError: the spec has a normalizer, merges that ranks do not reproduce, one token
-            with two ids, or a special token that is also a learned token.
+        FormatError: the spec has a normalizer, missing bytes, merges that ranks do not reproduce,
+            one token with two ids, or a special token that is also a learned token.
         OSError: the file cannot be written.
     """
     write_whole_file(path, render_tiktoken(spec))
@@ -243,6 +243,11 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
         raise FormatError(
             f"a .tiktoken file cannot say that text is normalized ({spec.normalizer}); save a "
             f"tokenizer.json instead"
+        )
+    if spec.missing:
+        raise FormatError(
+            f"a .tiktoken file needs all bytes, and the vocabulary lacks 0x"
+            f"{spec.missing.values[0]:02x}; save a tokenizer.json instead"
         )
     ranks = spec.token_to_id
     for token in spec.added_tokens:

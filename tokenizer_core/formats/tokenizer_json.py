@@ -48,7 +48,7 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_pre_tokenizer,
 )
 from tokenizer_core.patterns import METASPACE
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import NEVER_IN_UTF8, AddedToken, MissingBytes, TokenizerSpec
 from tokenizer_core.special_tokens import SpecialTokenMatcher
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -110,6 +110,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
     tokens = dict(zip(texts, parse_tokens(texts), strict=True))
     vocab = _bytes_of(texts, tokens, added)
+    missing = _parse_missing(model, texts, tokens)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
     return TokenizerSpec.from_merges(
         vocab,
@@ -120,6 +121,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         normalizer=normalizer,
         prefix_ids=prefix,
         suffix_ids=suffix,
+        missing=missing,
     )
 
 
@@ -192,11 +194,35 @@ def _check_model(value: object) -> dict[str, object]:
             "byte_fallback": (None, False, True),
             "ignore_merges": (None, False, True),
         },
-        # The unknown token stands for characters without an entry. The spec refuses a vocabulary
-        # that lacks a byte of UTF-8, so that there are none.
+        # Without effect where the vocabulary has all bytes; see `_parse_missing`.
         ("unk_token", "vocab", "merges"),
         ("vocab", "merges"),
     )
+
+
+def _parse_missing(
+    model: Mapping[str, object], texts: Mapping[str, int], tokens: Mapping[str, bytes | None]
+) -> MissingBytes | None:
+    """The bytes of UTF-8 that the model lacks. `tokenizers` leaves them out before it merges, or
+    gives `unk_token` for each, or with `fuse_unk` for several in a row."""
+    found = {token[0] for token in tokens.values() if token is not None and len(token) == 1}
+    values = tuple(sorted(set(range(256)) - NEVER_IN_UTF8 - found))
+    if not values or not found:
+        return None  # the spec refuses a vocabulary without any
+    unk_token, unk_id = model.get("unk_token"), None
+    if model.get("byte_fallback") is True:
+        raise FormatError(
+            f"tokenizer.json: model.byte_fallback is true, and model.vocab lacks the byte "
+            f"0x{values[0]:02x}; only false can be read exactly in a vocabulary of bytes"
+        )
+    if unk_token is not None:
+        if not isinstance(unk_token, str) or unk_token not in texts:
+            raise FormatError(
+                f"tokenizer.json: model.unk_token is {unk_token!r:.60}, which model.vocab lacks, "
+                f"as it does the byte 0x{values[0]:02x}: tokenizers cannot encode such text either"
+            )
+        unk_id = texts[unk_token]
+    return MissingBytes(values, unk_id, unk_id is not None and model.get("fuse_unk") is True)
 
 
 def _check_texts(value: object) -> dict[str, int]:
@@ -473,7 +499,8 @@ def _render(
     vocab: dict[str, int],
     merges: list[list[str]],
 ) -> bytes:
-    by_characters = bool(spec.byte_ids)
+    by_characters, missing = bool(spec.byte_ids), spec.missing
+    unk_id = missing.unk_id if missing else None
     table: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
@@ -486,10 +513,10 @@ def _render(
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": next((text for text, id_ in vocab.items() if id_ == unk_id), None),
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
-            "fuse_unk": by_characters,
+            "fuse_unk": by_characters or (missing is not None and missing.is_fused),
             "byte_fallback": by_characters,
             "ignore_merges": spec.ignore_merges or spec.kind == "ranks",
             "vocab": vocab,
@@ -517,11 +544,13 @@ def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
     """The model's vocabulary, including the added tokens if their ids require it."""
     ids = {token.id for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
+    unk_id = spec.missing.unk_id if spec.missing else None
     texts: dict[str, int] = {}
     for id_, token in sorted(spec.vocab.items()):
-        if id_ in ids and id_ not in learned:
+        is_added = id_ in ids and id_ not in learned
+        if is_added and id_ != unk_id:
             continue
-        text = render_token(token)
+        text = token.decode() if is_added else render_token(token)
         if text in texts:
             raise FormatError(
                 f"ids {texts[text]} and {id_} stand for the same bytes {token!r:.60}, which "
@@ -538,5 +567,12 @@ def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
                     f"token of id {texts[added.content]}; tokenizers would mix them up"
                 )
     # Refuse to write a file that cannot be read back.
-    _bytes_of(texts, dict(zip(texts, parse_tokens(texts), strict=True)), spec.added_tokens)
+    tokens = dict(zip(texts, parse_tokens(texts), strict=True))
+    _bytes_of(texts, tokens, spec.added_tokens)
+    for byte in spec.missing.values if spec.missing else ():
+        if render_token(bytes([byte])) in texts:
+            raise FormatError(
+                f"the added token of the byte 0x{byte:02x} would be the byte itself to tokenizers, "
+                f"which this vocabulary lacks; publish the tokenizer as an artifact"
+            )
     return dict(sorted(texts.items(), key=lambda item: item[1]))

@@ -33,7 +33,7 @@ def first_difference_of_text(
     characters; None if they are equal. If one is a prefix of the other, this is its length.
 
     NFC applies to the text between special tokens, as in encoding. Text that the split pattern
-    drops is missing after decoding, which is a difference.
+    drops is missing after decoding, which is a difference. So are bytes that the vocabulary lacks.
 
     Raises:
         SpecialTokenForbiddenError: the text contains a disallowed special token.

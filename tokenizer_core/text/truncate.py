@@ -125,8 +125,8 @@ def chunk_text(
       token's span cannot be kept whole (for instance a run of marks that NFC reorders), a cut may
       be between any two characters.
 
-    Not guaranteed: that the chunks' ids joined are those of the text; see `truncate_text`. If the
-    split pattern drops all text of a chunk, the chunk has no ids.
+    Not guaranteed: that the chunks' ids joined are those of the text; see `truncate_text`. If
+    encoding drops all text of a chunk, the chunk has no ids.
 
     Raises:
         ValueError: `max_tokens` is below 1, or `overlap_tokens` is not below it.
@@ -181,7 +181,7 @@ class TextChunks:
         self._starts, self._ends = (
             np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
         )
-        if tokenizer.spec.pattern.drops:
+        if tokenizer.spec.loses_text:
             # What is dropped after the last token belongs to its chunk, as does a text without any.
             if not len(self._ends):
                 self._starts, self._ends = np.zeros((2, 1), dtype=np.int64)
@@ -315,9 +315,9 @@ def _last_starts(
 
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether normalizing changes `text`, or the split drops some of it, so that bytes of tokens
+    """Whether normalizing changes `text`, or encoding may lose some of it, so that bytes of tokens
     are not bytes of the text."""
-    if tokenizer.spec.pattern.drops:
+    if tokenizer.spec.loses_text:
         return True
     normalizer = tokenizer.spec.normalizer
     return normalizer != "none" and (

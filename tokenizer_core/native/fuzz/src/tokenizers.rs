@@ -43,6 +43,7 @@ impl Spec {
                 merges.as_deref(),
                 self.take_whole,
                 false,
+                None,
             )
             .expect("a vocabulary")
         };

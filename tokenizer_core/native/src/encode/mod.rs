@@ -39,6 +39,7 @@ use crate::decode::vocabulary::Vocabulary;
 use crate::encode::session::{Buffers, Session};
 use crate::encode::sink::{Appender, Counter, SLACK};
 use crate::encode::specials::SpecialTokens;
+pub use crate::encode::tables::MissingBytes;
 use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
@@ -79,8 +80,8 @@ pub struct Statistics {
 
 impl Encoder {
     /// Of the tokens that encoding can produce, bytes and id; of the merges by rank, or None for
-    /// kind `ranks`; whether a piece that is a token becomes it without merging; and whether
-    /// merging starts from characters instead of bytes.
+    /// kind `ranks`; whether a piece that is a token becomes it without merging; whether
+    /// merging starts from characters instead of bytes; and the bytes without a token.
     ///
     /// Fails, with a message for people, where a byte has no token, an id is too large or there are
     /// too many merges.
@@ -90,8 +91,16 @@ impl Encoder {
         merges: Option<&[Merge]>,
         takes_whole: bool,
         by_characters: bool,
+        missing: Option<MissingBytes>,
     ) -> Result<Encoder, String> {
-        let tables = Tables::build(vocabulary, tokens, merges, takes_whole, by_characters)?;
+        let tables = Tables::build(
+            vocabulary,
+            tokens,
+            merges,
+            takes_whole,
+            by_characters,
+            missing,
+        )?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let n_buffers = (2 * cpus).clamp(4, MAX_BUFFERS);
         Ok(Encoder {
@@ -368,7 +377,7 @@ pub mod tests {
             (32, 116, 258),
             (32, 257, 259),
         ];
-        Encoder::build(vocabulary, &known, Some(&merges), false, false).unwrap()
+        Encoder::build(vocabulary, &known, Some(&merges), false, false, None).unwrap()
     }
 
     #[test]

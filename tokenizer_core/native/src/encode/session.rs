@@ -12,8 +12,8 @@ use crate::encode::piece_ends::{
 use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, TakeHits};
 use crate::encode::sink::Sink;
 use crate::encode::specials::SpecialTokens;
-use crate::encode::tables::{SharedCache, Tables};
-use crate::mem::growth::{Grow, NoMemory};
+use crate::encode::tables::{MissingBytes, SharedCache, Tables};
+use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::merge::{MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
 use crate::split::automaton::Automaton;
@@ -452,6 +452,15 @@ impl Misses {
         }
         self.n_merged += 1;
         let (scratch, local) = (&mut self.scratch, &mut self.local);
+        if let Some(missing) = &tables.missing
+            && bytes.iter().any(|&byte| missing.has(byte))
+        {
+            let ids = merge_around(missing, tables, bytes, scratch, stop)?;
+            if whole_id.is_none() && !ids.is_empty() {
+                local.keep(&piece, cache, &ids);
+            }
+            return sink.take(&ids);
+        }
         if bytes.len() > WINDOW {
             let n_bytes = |id| tables.vocabulary.token(id).len();
             return sink.take_appended(&mut Vec::new(), |ids| {
@@ -473,6 +482,52 @@ impl Misses {
             },
         })?
     }
+}
+
+/// The ids of a piece with missing bytes. The unknown token never merges, so that the parts around it
+/// are merged separately; what is around bytes that are left out is merged together.
+#[inline(never)]
+fn merge_around(
+    missing: &MissingBytes,
+    tables: &Tables,
+    piece: &[u8],
+    scratch: &mut MergeScratch,
+    stop: &Option<StopFlag>,
+) -> Result<Vec<u32>, Stopped> {
+    let (mut ids, mut part) = (Vec::new(), with_room(piece.len())?);
+    let mut is_after_unknown = false;
+    for position in 0..=piece.len() {
+        let byte = piece.get(position).copied();
+        let is_missing = byte.is_some_and(|byte| missing.has(byte));
+        if let Some(byte) = byte
+            && !is_missing
+        {
+            part.push(byte);
+            is_after_unknown = false;
+            continue;
+        }
+        if is_missing && missing.unknown.is_none() {
+            continue;
+        }
+        if !part.is_empty() {
+            tables.merger.encode_long(
+                &part,
+                scratch,
+                |id| tables.vocabulary.token(id).len(),
+                || stop::check(stop),
+                &mut ids,
+            )?;
+            part.clear();
+        }
+        if let Some(unknown) = missing.unknown
+            && is_missing
+            && !(missing.is_fused && is_after_unknown)
+        {
+            ids.try_push(unknown)?;
+        }
+        is_after_unknown = is_missing;
+    }
+    Ok(ids)
 }
 
 /// Merges a piece: vectors find the lowest rank.

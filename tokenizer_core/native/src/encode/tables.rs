@@ -18,12 +18,41 @@ use crate::simd::Kernel;
 /// texts.
 const MAX_SEEDS: usize = 50_000;
 
+/// The bytes of UTF-8 that a vocabulary lacks, and what merging makes of them.
+pub struct MissingBytes {
+    is_missing: [bool; 256],
+    /// The id that each of them gives, which no merge joins; None leaves them out.
+    pub unknown: Option<u32>,
+    /// Whether several in a row give one unknown id.
+    pub is_fused: bool,
+}
+
+impl MissingBytes {
+    pub fn new(values: &[u8], unknown: Option<u32>, is_fused: bool) -> MissingBytes {
+        let mut is_missing = [false; 256];
+        for &byte in values {
+            is_missing[usize::from(byte)] = true;
+        }
+        MissingBytes {
+            is_missing,
+            unknown,
+            is_fused,
+        }
+    }
+
+    #[inline]
+    pub fn has(&self, byte: u8) -> bool {
+        self.is_missing[usize::from(byte)]
+    }
+}
+
 /// The tables of a tokenizer, which never change.
 pub struct Tables {
     pub vocabulary: Vocabulary,
     pub merger: Merger,
     pub boundaries: Boundaries,
     pub kernel: Kernel,
+    pub missing: Option<MissingBytes>,
     /// The tokens that a whole piece becomes, though merging does not make them.
     whole: Option<TokenTable>,
     /// Short tokens that merging makes of their own bytes: the cache starts with them.
@@ -38,6 +67,7 @@ impl Tables {
         merges: Option<&[Merge]>,
         takes_whole: bool,
         by_characters: bool,
+        missing: Option<MissingBytes>,
     ) -> Result<Tables, String> {
         if vocabulary.n_ids() > 1 << ID_BITS {
             return Err(format!("an id of 2^{ID_BITS} or more"));
@@ -51,10 +81,14 @@ impl Tables {
                 start[usize::from(byte)] = id;
             }
         }
-        // Text never has these bytes, so that any id serves where a vocabulary lacks them.
-        for byte in [0xC0, 0xC1].into_iter().chain(0xF5..=0xFF) {
-            if start[byte] == u32::MAX {
-                start[byte] = start[0];
+        // What is merged never has these bytes, so that any id serves where a vocabulary lacks them.
+        let any = start.iter().copied().min().unwrap_or(u32::MAX);
+        for byte in 0..=255u8 {
+            let is_never = matches!(byte, 0xC0 | 0xC1 | 0xF5..);
+            if (is_never || missing.as_ref().is_some_and(|missing| missing.has(byte)))
+                && start[usize::from(byte)] == u32::MAX
+            {
+                start[usize::from(byte)] = any;
             }
         }
         if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
@@ -78,20 +112,26 @@ impl Tables {
         seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
         seeds.sort_unstable();
         seeds.truncate(MAX_SEEDS);
-        if !by_characters {
+        // Where bytes are left out, the rest is no UTF-8, and characters that are apart may merge.
+        if !by_characters && missing.is_none() {
             merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
         }
-        let boundaries = Boundaries::new(
-            merger.pairs(),
-            whole.iter().map(|&id| vocabulary.token(id)),
-            |id| vocabulary.token(id),
-        );
+        let boundaries = if missing.is_some() {
+            Boundaries::none()
+        } else {
+            Boundaries::new(
+                merger.pairs(),
+                whole.iter().map(|&id| vocabulary.token(id)),
+                |id| vocabulary.token(id),
+            )
+        };
         let whole = (!whole.is_empty()).then(|| TokenTable::new(&vocabulary, &whole));
         Ok(Tables {
             vocabulary,
             merger,
             boundaries,
             kernel: Kernel::chosen(),
+            missing,
             whole,
             seeds,
         })

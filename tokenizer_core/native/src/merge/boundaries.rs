@@ -55,6 +55,15 @@ impl Boundaries {
         boundaries
     }
 
+    /// No position is a boundary.
+    pub fn none() -> Boundaries {
+        Boundaries {
+            by_bytes: Box::new([u64::MAX; 1 << 10]),
+            by_characters: vec![0; 1 << (N_LINES.1 + LINE_BITS - 6)],
+            shift: u32::BITS - N_LINES.1,
+        }
+    }
+
     /// Remembers that `left` and `right` may belong together.
     fn join(&mut self, left: &[u8], right: &[u8]) {
         let (&last, &first) = (left.last().expect("bytes"), right.first().expect("bytes"));

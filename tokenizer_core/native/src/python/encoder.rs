@@ -10,9 +10,9 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::decode::vocabulary::Vocabulary;
 use crate::encode::Encoded;
-use crate::encode::Encoder;
 use crate::encode::edits::Change;
 use crate::encode::specials::SpecialTokens;
+use crate::encode::{Encoder, MissingBytes};
 use crate::json;
 use crate::mem::growth::collected;
 use crate::mem::{buffer_pool, huge_pages};
@@ -84,16 +84,17 @@ impl NativeSpecials {
 #[pymethods]
 impl NativeEncoder {
     #[new]
-    #[pyo3(signature = (vocab, token_to_id, merges, take_whole, pattern, by_characters=false))]
+    #[pyo3(signature = (vocab, token_to_id, merges, take_whole, pattern, by_characters=false, missing=None))]
     fn new(
-        py: Python<'_>,
         vocab: &Bound<'_, PyDict>,
         token_to_id: &Bound<'_, PyDict>,
         merges: Option<Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>>,
         take_whole: bool,
         pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
+        missing: Option<(Vec<u8>, Option<u32>, bool)>,
     ) -> PyResult<Self> {
+        let py = vocab.py();
         let pattern = pattern.map(pattern_of).transpose()?;
         let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
         let known: Vec<(Bound<'_, PyBytes>, u32)> = pairs_of(token_to_id)?;
@@ -108,8 +109,11 @@ impl NativeEncoder {
             .iter()
             .map(|(token, id)| (token.as_bytes(), *id))
             .collect();
+        let missing = missing
+            .map(|(values, unknown, is_fused)| MissingBytes::new(&values, unknown, is_fused));
+        let merges = merges.as_deref();
         let encoder = py
-            .detach(|| build(vocab, &known, merges.as_deref(), take_whole, by_characters))
+            .detach(|| build(vocab, &known, merges, take_whole, by_characters, missing))
             .map_err(PyValueError::new_err)?;
         Ok(NativeEncoder {
             encoder,
@@ -402,6 +406,7 @@ fn build(
     merges: Option<&[Merge]>,
     take_whole: bool,
     by_characters: bool,
+    missing: Option<MissingBytes>,
 ) -> Result<Encoder, String> {
     if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
         return Err(format!("an id of 2^{ID_BITS} or more"));
@@ -412,6 +417,7 @@ fn build(
         merges,
         take_whole,
         by_characters,
+        missing,
     )
 }
 

@@ -1,0 +1,342 @@
+"""A vocabulary that lacks bytes of UTF-8 (SmolLM): tokenizers leaves them out before it merges, or
+gives the unknown token. Every way to encode does the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.evaluation.unreachable import unreachable_tokens
+from tokenizer_core.formats import save_pickles_of_spec
+from tokenizer_core.formats.gpt2_files import render_gpt2_files
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.formats.tiktoken_file import render_tiktoken
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.normalize import text_as_decoded
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.registry.golden_text import check_golden_text, remaining_text
+from tokenizer_core.spec import MissingBytes
+from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.truncate import chunk_text, truncate_text
+
+# `!` is missing, so that punctuation of one pre-token meets; 0x84 and 0xE4 occur in Chinese.
+VALUES = (0x04, 0x21, 0x84, 0xE4, 0xF1)
+RULES = [(None, False), (97, False), (97, True)]
+ALPHABET = "?!=a \u4e00\u4e04\u4e84\u00e4\u0104\x04\U00040000\U000c4000\u2004"
+TEXTS = [
+    "",
+    "\x04",
+    "!!!",
+    "a!?!=?!!?= ?!=",
+    "x\U00040000\U00040001y",
+    "\u4e00\u4e04\u4e84\u4e00\u00e4\u0104",
+    "don't! low!er <|x|>!<|x|>?!? \u4e2d\u6587!\r\n! ",
+    "?!=" * 60 + "\u4e04" * 40 + "?" * 100,
+    TRAINING_TEXT,
+    *adversarial_texts(n_random=30, seed=5),
+]
+
+
+def random_spec(seed: int, missing: MissingBytes, **fields: object) -> TokenizerSpec:
+    """Merges of what is left of texts when the bytes are left out, so that others meet."""
+    rng = random.Random(seed)
+    lost = bytes(missing.values)
+    left = [text.encode().translate(None, lost) for text in _texts(rng, 40)]
+    merges: dict[tuple[bytes, bytes], None] = {}
+    for data in left:
+        parts = [bytes([byte]) for byte in data[:12]]
+        for _ in range(rng.randrange(1, 9)):
+            if len(parts) > 1:
+                at = rng.randrange(len(parts) - 1)
+                merges[parts[at], parts[at + 1]] = None
+                parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    products = dict.fromkeys(left + right for left, right in merges)
+    vocab = {i: bytes([i]) for i in range(256) if i not in missing.values}
+    vocab |= {256 + i: product for i, product in enumerate(products)}
+    if fields.get("ignore_merges"):
+        # Whole pre-tokens that hold missing bytes.
+        for text in ("!!", "?!", "\x04\x04", " !", "\u4e04"):
+            vocab[max(vocab) + 1] = text.encode()
+    unk_id = missing.unk_id and max(vocab) + 1
+    if unk_id:
+        vocab[unk_id] = b"<unk>"
+    return TokenizerSpec.from_merges(
+        vocab,
+        list(merges),
+        ["<|x|>"],
+        missing=dataclasses.replace(missing, unk_id=unk_id),
+        **fields,
+    )
+
+
+def _texts(rng: random.Random, n_texts: int) -> list[str]:
+    return ["".join(rng.choices(ALPHABET, k=rng.randrange(1, 30))) for _ in range(n_texts)]
+
+
+def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(render_tokenizer_json(spec).decode())
+
+
+@pytest.mark.parametrize("ignore_merges", [False, True])
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_ids_and_texts_are_those_of_tokenizers(engine, pattern, unk_id, is_fused, ignore_merges):
+    for seed in range(4):
+        missing = MissingBytes(VALUES, unk_id, is_fused)
+        spec = random_spec(seed, missing, pattern=pattern, ignore_merges=ignore_merges)
+        ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
+        n_changed = 0
+        for text in [*TEXTS[:8], *_texts(random.Random(seed), 60)]:
+            ids = theirs.encode(text).ids
+            for _ in range(2):  # from the cache too
+                assert ours.encode(text) == ids, (seed, text)
+            assert ours.count(text) == len(ids)
+            decoded = theirs.decode(ids, skip_special_tokens=False)
+            assert ours.decode(ids) == decoded
+            n_changed += decoded != text
+            assert (first_difference_of_text(ours, text) is None) == (decoded == text)
+        assert n_changed
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+def test_every_way_to_encode_gives_the_same_ids(engine, unk_id, is_fused):
+    spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
+    ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
+    expected = [theirs.encode(text).ids for text in TEXTS]
+    assert [ours.encode_to_numpy(text, num_threads=2).tolist() for text in TEXTS] == expected
+    assert ours.encode_batch(TEXTS, num_workers=2) == expected
+    for text, ids in zip(TEXTS, expected, strict=True):
+        shown = "[" + ",".join(map(str, ids)) + "]"
+        assert ours.encode_to_json(text) == (shown.encode(), len(ids))
+        assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
+    documents = ours.engine.encode_documents([text.encode() for text in TEXTS[:4]])
+    assert documents.ids.tolist() == [id_ for ids in expected[:4] for id_ in ids]
+
+
+@given(st.text(alphabet=st.sampled_from(ALPHABET + "<|x>"), max_size=60), st.sampled_from(RULES))
+def test_any_text_has_the_ids_of_tokenizers(text, rule):
+    ours, theirs = _pair_of(rule)
+    ids = theirs.encode(text).ids
+    for tokenizer in ours:
+        assert tokenizer.encode(text) == ids
+        cut = len(text) // 2
+        assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == ids
+
+
+_PAIRS: dict[tuple[int | None, bool], tuple[list[Tokenizer], tokenizers.Tokenizer]] = {}
+
+
+def _pair_of(rule: tuple[int | None, bool]) -> tuple[list[Tokenizer], tokenizers.Tokenizer]:
+    if rule not in _PAIRS:
+        spec = random_spec(3, MissingBytes(VALUES, *rule), pattern="cl100k")
+        ours = [Tokenizer.from_spec(spec, engine=name) for name in ("python", "auto")]
+        _PAIRS[rule] = ours, in_hugging_face(spec)
+    return _PAIRS[rule]
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+@pytest.mark.parametrize("text", ["?!=" * 60_000, "\u4e04\u4e00" * 40_000, "\U00040000" * 30_000])
+def test_long_pre_tokens_are_merged_alike(engine, text, unk_id, is_fused):
+    spec = random_spec(2, MissingBytes(VALUES, unk_id, is_fused))
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    ids = in_hugging_face(spec).encode(text).ids
+    assert ours.encode(text) == ids
+    assert ours.encode_to_numpy("a " + text, num_threads=2)[-9:].tolist() == ids[-9:]
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+@pytest.mark.parametrize("ignore_merges", [False, True])
+def test_offsets_are_those_in_the_text_as_given(engine, unk_id, is_fused, ignore_merges):
+    missing = MissingBytes(VALUES, unk_id, is_fused)
+    spec = random_spec(1, missing, pattern="llama3", ignore_merges=ignore_merges)
+    ours, lost = Tokenizer.from_spec(spec, engine=engine), bytes(VALUES)
+    for text in [*TEXTS, *_texts(random.Random(9), 60)]:
+        ids, offsets = ours.encode_with_offsets(text)
+        assert ids == ours.encode(text)
+        data = text.encode()
+        ends = [0, *offsets[:, 1].tolist()]
+        for id_, (start, end), before in zip(ids, offsets.tolist(), ends, strict=False):
+            part, token = data[start:end], spec.vocab[id_]
+            if token == b"<unk>" and part != token:
+                assert not part.translate(None, lost)
+                assert len(part) == 1 or is_fused
+            else:
+                assert token in (part, part.translate(None, lost)), (text, start, end)
+            # Between tokens is only what was left out.
+            assert start >= before
+            assert not data[before:start].translate(None, lost)
+            assert unk_id is None or start == before
+
+
+def test_where_nothing_was_lost_offsets_are_those_of_tokenizers(engine):
+    spec = random_spec(1, MissingBytes(VALUES, 97))
+    ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
+    for text in TEXTS[1:]:
+        _, offsets = ours.encode_with_offsets(text, unit="char")
+        assert list(map(tuple, offsets.tolist())) == theirs.encode(text).offsets
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+def test_a_stream_gives_the_same_ids_at_every_cut(engine, unk_id, is_fused):
+    spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    for text in TEXTS[:8]:
+        expected = ours.encode(text)
+        for cut in range(len(text) + 1):
+            assert list(ours.encode_iterable([text[:cut], text[cut:]])) == expected
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+def test_parts_of_a_text_have_the_ids_of_encoding_them(engine, unk_id, is_fused):
+    spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    for text in TEXTS:
+        chunks = list(chunk_text(ours, text, 12))
+        assert "".join(chunk.text for chunk in chunks) == text
+        for part in [*chunks, *(truncate_text(ours, text, n) for n in (0, 1, 5))]:
+            assert part.ids.tolist() == ours.encode(part.text)
+            assert len(part.ids) <= 12
+    assert truncate_text(ours, "??!==", ours.count("??!")).text in ("??!", "??")
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+def test_the_golden_text_comes_back_without_them(unk_id, is_fused):
+    for fields in ({}, {"normalizer": "nfc"}, {"ignore_merges": True}):
+        spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused), **fields)
+        check_golden_text(spec)
+        unknown = "" if unk_id is None else "<unk>"
+        assert remaining_text(spec, "a!b") == f"a{unknown}b"
+        assert text_as_decoded("none", [("a!b", None)]) == "a!b"
+
+
+@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
+def test_manifest_and_tokenizer_json_keep_them(unk_id, is_fused):
+    spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
+    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
+    fields = render_spec_fields(spec)
+    assert fields["extensions"]["missing_bytes"]["bytes"] == list(VALUES)
+    data = render_manifest_json(fields)
+    assert json.loads(data)["format_version"] == 2
+    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
+    for field, value in [("unk_id", "a"), ("bytes", [True]), ("bytes", None), ("fuse_unk", None)]:
+        wrong = {"missing_bytes": fields["extensions"]["missing_bytes"] | {field: value}}
+        with pytest.raises(FormatError, match="malformed"):
+            build_spec({**fields, "extensions": wrong}, spec.vocab, spec.merges)
+
+
+def test_each_rule_has_a_fingerprint_of_its_own():
+    vocab = {i: bytes([i]) for i in range(256) if i != 4}
+    rules = [(None, False), (65, False), (65, True), (66, False)]
+    specs = [TokenizerSpec.from_merges(vocab, [], missing=MissingBytes((4,), *r)) for r in rules]
+    assert len({spec.fingerprint for spec in specs}) == len(rules)
+
+
+def test_formats_that_cannot_hold_them_refuse_by_name(tmp_path):
+    spec = random_spec(1, MissingBytes(VALUES))
+    for write in (
+        render_gpt2_files,
+        render_tiktoken,
+        lambda spec: save_pickles_of_spec(spec, tmp_path / "vocab", tmp_path / "merges"),
+    ):
+        with pytest.raises(FormatError, match=r"0x04.*tokenizer\.json"):
+            write(spec)
+
+
+def test_only_a_tokenizer_json_may_lack_bytes():
+    vocab = {i: bytes([i]) for i in range(256) if i != 4}
+    with pytest.raises(InvalidSpecError, match="no token for 1 of the bytes of UTF-8"):
+        TokenizerSpec.from_merges(vocab, [])
+    with pytest.raises(InvalidSpecError, match="no token for 1 of the bytes of UTF-8"):
+        TokenizerSpec.from_ranks({token: id_ for id_, token in vocab.items()}, pattern="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (MissingBytes(()), "no token for 1 of the bytes"),
+        (MissingBytes((4, 4)), "some of those of UTF-8"),
+        (MissingBytes((5, 4)), "some of those of UTF-8"),
+        (MissingBytes((4, 0xC0)), "some of those of UTF-8"),
+        (MissingBytes((4, 300)), "some of those of UTF-8"),
+        (MissingBytes((4,), None, True), "needs an unknown token"),
+        (MissingBytes((4, 97)), "missing byte b'a' has a token, id 97"),
+        (MissingBytes((4,), 999), "has id 999, without a token"),
+        (MissingBytes((4,), 97), "a merge joins the unknown token b'a'"),
+    ],
+)
+def test_what_cannot_be_encoded_exactly_is_refused(missing, message):
+    vocab = {i: bytes([i]) for i in range(256) if i != 4} | {256: b"ab"}
+    with pytest.raises(InvalidSpecError, match=message):
+        TokenizerSpec.from_merges(vocab, [(b"a", b"b")], missing=missing)
+
+
+def _table(**model: object) -> dict:
+    table = json.loads(render_tokenizer_json(random_spec(1, MissingBytes(VALUES))))
+    table["model"].update(model)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"byte_fallback": True}, r"model\.byte_fallback is true.*0x04"),
+        ({"unk_token": "<nothing>"}, r"model\.unk_token is '<nothing>'"),
+        ({"unk_token": 5}, r"model\.unk_token is 5"),
+        ({"unk_token": "?"}, "a merge joins the unknown token"),
+    ],
+)
+def test_a_file_that_cannot_be_read_exactly_is_refused(model, message):
+    with pytest.raises((FormatError, InvalidSpecError), match=message):
+        parse_tokenizer_json(json.dumps(_table(**model)).encode())
+
+
+def test_an_added_token_of_a_missing_byte_is_no_byte(engine):
+    """tokenizers finds it in the text, and merging does not start from it."""
+    table = _table()
+    texts = [text for text in table["model"]["vocab"] if text != "<|x|>"]
+    table["model"]["vocab"] = {text: id_ for id_, text in enumerate(texts)}
+    table["added_tokens"][0].update(id=len(texts), content="\x04")
+    data = json.dumps(table)
+    spec, theirs = parse_tokenizer_json(data.encode()), tokenizers.Tokenizer.from_str(data)
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    assert 4 in spec.missing.values
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text).ids
+    assert ours.encode_ordinary("?\x04?") == theirs.encode("??").ids
+    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
+
+
+def test_an_unknown_token_may_be_an_added_token(engine):
+    table = _table(unk_token="<|x|>", fuse_unk=True)
+    table["model"]["vocab"].setdefault("<|x|>", len(table["model"]["vocab"]))
+    data = json.dumps(table)
+    spec, theirs = parse_tokenizer_json(data.encode()), tokenizers.Tokenizer.from_str(data)
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text).ids
+    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
+
+
+def test_tokens_of_missing_bytes_are_unreachable_and_no_others():
+    spec = trained_spec()
+    vocab = dict(spec.vocab)
+    del vocab[ord("!")]
+    vocab |= {900: b"a!", 901: b"?!"}
+    lacks = TokenizerSpec.from_merges(vocab, spec.merges, missing=MissingBytes((0x21,)))
+    found = {token.token: token.reason for token in unreachable_tokens(Tokenizer.from_spec(lacks))}
+    assert found[b"a!"] == found[b"?!"] == "merges"
