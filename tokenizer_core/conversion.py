@@ -285,6 +285,8 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         left_out.append(
             f"that {n_content} of them are content, whatever special tokens are allowed"
         )
+    if spec.batch_settings:
+        left_out.append(f"the saved {' and '.join(spec.batch_settings)}")
     if spec.prefix_ids or spec.suffix_ids:
         left_out.append("the ids put around a text on request (add_special_tokens)")
     return left_out

@@ -1,7 +1,7 @@
 """TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
 
-Formats read and write a spec, engines run one, and the registry stores one. The file is long because
-each setting is declared, hashed and checked here.
+Formats read and write a spec, engines run one, and the registry stores one. The file is long
+because each setting is declared, hashed and checked here.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ class TokenizerSpec:
       with byte fallback); empty where merging starts from bytes. A character that is a token
       starts as that token, any other as the tokens of its bytes, which never merge.
     - `missing`: the bytes of UTF-8 without a token. With None, there are none.
+    - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`. They change no
+      id, and neither equality nor the fingerprint covers them.
     """
 
     kind: Kind
@@ -104,6 +106,7 @@ class TokenizerSpec:
     unicode_tables: str = field(default=UNICODE_TABLES)
     byte_ids: tuple[int, ...] = ()
     missing: MissingBytes | None = None
+    batch_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_merges(
@@ -119,6 +122,7 @@ class TokenizerSpec:
         suffix_ids: tuple[int, ...] = (),
         byte_ids: tuple[int, ...] = (),
         missing: MissingBytes | None = None,
+        batch_settings: Mapping[str, Any] | None = None,
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
@@ -142,6 +146,7 @@ class TokenizerSpec:
             suffix_ids=suffix_ids,
             byte_ids=byte_ids,
             missing=missing,
+            batch_settings=dict(batch_settings or {}),
         )
         spec.check()
         return spec

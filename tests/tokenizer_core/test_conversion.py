@@ -33,7 +33,7 @@ from tokenizer_core.conversion import (
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats import save_tokenizer_json
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
 
 SPEC = trained_spec()
 OTHER = trained_spec(60)
@@ -198,6 +198,11 @@ TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 NFC = trained_spec(normalizer="nfc")
 CHARACTERS = character_spec()
+LACKING = TokenizerSpec.from_merges(
+    {id_: token for id_, token in BYTES.items() if id_ != 4}, [], missing=MissingBytes((4,))
+)
+TRUNCATION = {"direction": "Left", "max_length": 9, "strategy": "OnlyFirst", "stride": 0}
+BATCHED = replace(SPEC, batch_settings={"truncation": TRUNCATION})
 WHOLE = trained_spec(ignore_merges=True)
 CL100K = trained_spec(pattern="cl100k")
 
@@ -233,6 +238,7 @@ ROWS = {
     "another custom pattern": (CUSTOM, "split pattern"),
     "normalizer NFC": (NFC, "normalized"),
     "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
+    "bytes of UTF-8 without a token (SmolLM)": (LACKING, "lacks"),
     "special tokens": (SPEC, ""),
     "special tokens that begin with one another": (NESTED, "one begins with the other"),
     "special tokens that are learned tokens too": (LEARNED, "learned token as well"),
@@ -242,6 +248,7 @@ ROWS = {
     "two special tokens with one id (o200k_harmony)": (TWO_NAMES, "shares its id"),
     "other tokens with two ids": (TWICE, "same bytes"),
     "which added tokens are content (`special: false`)": (CONTENT, ""),
+    "saved `truncation` and `padding`": (BATCHED, ""),
     "ids put around a text (the post-processor)": (AROUND, ""),
     "merges that begin with `#version`": (VERSION, "looks like the line of the version"),
 }

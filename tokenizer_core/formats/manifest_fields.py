@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.patterns import (
@@ -65,6 +66,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "empty_ids": list(spec.empty_ids),
         "missing_bytes": spec.missing_bytes(),
         "extensions": spec.extensions(),
+        "batch_settings": dict(spec.batch_settings),
     }
     pattern = replace(spec.pattern, before=(), behavior="isolated", invert=False)
     return {
@@ -123,6 +125,7 @@ def build_spec(
             unicode_tables=typed(fields["unicode_tables"], str),
             byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
             missing=_parse_missing(extensions.get("missing_bytes")),
+            batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:

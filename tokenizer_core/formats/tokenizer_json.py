@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.gpt2_files import (
     check_id,
     check_one_name_an_id,
@@ -86,7 +87,6 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         value,
         "tokenizer",
         {"version": ("1.0",)},
-        # How to cut and fill batches for a model; the service does neither.
         (
             "truncation",
             "padding",
@@ -100,8 +100,9 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         ("pre_tokenizer", "decoder", "model"),
     )
     _refuse_other_models(root)
+    batch_settings = parse_batch_settings(root)
     if is_metaspace(root):
-        return _parse_metaspace(root)
+        return _parse_metaspace(root, batch_settings)
     normalizer = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     check_byte_level(root["decoder"], "decoder")
@@ -122,10 +123,11 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         prefix_ids=prefix,
         suffix_ids=suffix,
         missing=missing,
+        batch_settings=batch_settings,
     )
 
 
-def _parse_metaspace(root: Mapping[str, Any]) -> TokenizerSpec:
+def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any]) -> TokenizerSpec:
     """The spec of a vocabulary of characters, as SentencePiece makes them."""
     normalizer = parse_metaspace_steps(root)
     model = check_metaspace_model(_check_model(root["model"]))
@@ -142,6 +144,7 @@ def _parse_metaspace(root: Mapping[str, Any]) -> TokenizerSpec:
         prefix_ids=prefix,
         suffix_ids=suffix,
         byte_ids=byte_ids,
+        batch_settings=batch_settings,
     )
 
 
@@ -503,8 +506,8 @@ def _render(
     unk_id = missing.unk_id if missing else None
     table: dict[str, object] = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        "truncation": spec.batch_settings.get("truncation"),
+        "padding": spec.batch_settings.get("padding"),
         "added_tokens": [_render_added_token(token) for token in spec.added_tokens],
         "normalizer": steps["normalizer"],
         "pre_tokenizer": steps["pre_tokenizer"],

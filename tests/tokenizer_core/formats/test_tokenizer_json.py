@@ -4,6 +4,7 @@ understands a file completely or refuses it by name."""
 import contextlib
 import copy
 import json
+import pickle
 import re
 import unicodedata
 
@@ -28,6 +29,7 @@ from tokenizer_core.formats import (
     save_tokenizer_json,
 )
 from tokenizer_core.formats.gpt2_files import render_token
+from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import (
     assign_added_ids,
     parse_tokenizer_json,
@@ -40,6 +42,17 @@ from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 TEXTS = [TRAINING_TEXT, *adversarial_texts()]
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|im_start|>"]
+
+
+TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+PADDING = {
+    "strategy": {"Fixed": 9},
+    "direction": "Left",
+    "pad_to_multiple_of": None,
+    "pad_id": 7,
+    "pad_type_id": 0,
+    "pad_token": "<pad>",
+}
 
 
 def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
@@ -447,8 +460,8 @@ ACCEPTED = [
     (GPT2, "post_processor", DROP),
     (GPT2, "added_tokens.0.normalized", True),
     (GPT2, "normalizer", DROP),
-    (GPT2, "truncation", {"max_length": 5}),
-    (GPT2, "padding", {"strategy": "BatchLongest"}),
+    (GPT2, "truncation", TRUNCATION),
+    (GPT2, "padding", PADDING),
     (GPT2, "model.unk_token", "<unk>"),
     (GPT2, "model.fuse_unk", True),
     (GPT2, "model.byte_fallback", True),
@@ -461,6 +474,61 @@ ACCEPTED = [
 @pytest.mark.parametrize(("base", "path", "value"), ACCEPTED, ids=lambda x: str(x)[:40])
 def test_what_changes_no_id_is_read(base, path, value):
     assert parse(changed(base, path, value)).fingerprint == parse(base).fingerprint
+
+
+def test_saved_truncation_and_padding_are_written_again():
+    spec = parse({**GPT2, "truncation": TRUNCATION, "padding": PADDING})
+    assert spec == parse(GPT2)
+    assert spec.fingerprint == parse(GPT2).fingerprint
+    fields = render_spec_fields(spec)
+    restored = build_spec(json.loads(json.dumps(fields)), spec.vocab, spec.merges)
+    for again in (spec, restored, pickle.loads(pickle.dumps(spec))):
+        table = table_of(again)
+        assert (table["truncation"], table["padding"]) == (TRUNCATION, PADDING)
+    theirs = in_hugging_face(spec)
+    assert theirs.truncation["max_length"] == 5
+    assert theirs.encode("low").ids == [7] * 8 + Tokenizer.from_spec(spec).encode("low")
+    assert (table_of(parse(GPT2))["truncation"], table_of(parse(GPT2))["padding"]) == (None, None)
+    assert "batch_settings" not in render_spec_fields(parse(GPT2))
+    wrong = {"truncation": {**TRUNCATION, "stride": -1}}
+    with pytest.raises(FormatError, match="stride"):
+        build_spec({**fields, "batch_settings": wrong}, spec.vocab, spec.merges)
+
+
+@pytest.mark.parametrize(
+    ("base", "field", "value"),
+    [
+        *((TRUNCATION, field, DROP) for field in ("max_length", "strategy", "stride")),
+        *((TRUNCATION, "max_length", value) for value in (-1, 1 << 64, 5.0, True, "5", None)),
+        (TRUNCATION, "direction", "Up"),
+        (TRUNCATION, "strategy", ["LongestFirst"]),
+        *((PADDING, field, DROP) for field in PADDING if field != "pad_to_multiple_of"),
+        *((PADDING, "strategy", value) for value in ("Fixed", {"Fixed": -1}, {}, None)),
+        *((PADDING, "pad_id", value) for value in (-1, 1 << 32, False)),
+        (PADDING, "pad_token", None),
+        (PADDING, "pad_to_multiple_of", 0.5),
+    ],
+)
+def test_truncation_and_padding_that_tokenizers_does_not_load_are_refused(base, field, value):
+    name = "truncation" if base is TRUNCATION else "padding"
+    table = {**GPT2, name: changed(base, field, value)}
+    with pytest.raises(FormatError, match=rf"{name}\.{field}"):
+        parse(table)
+    with pytest.raises(Exception, match=r"line \d+ column \d+"):
+        tokenizers.Tokenizer.from_str(json.dumps(table))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("truncation", 5, "truncation is no object"),
+        ("padding", {**PADDING, "x": 1}, r"padding\.x is unknown"),
+        ("padding", {**PADDING, "pad_token": "x" * 1025}, r"padding\.pad_token"),
+    ],
+)
+def test_truncation_and_padding_are_bounded(field, value, message):
+    with pytest.raises(FormatError, match=message):
+        parse({**GPT2, field: value})
 
 
 def test_removing_what_is_not_matched_is_isolating_it():
