@@ -28,6 +28,9 @@ MAX_ADDED_TOKEN_CHARS: Final = 1024
 """Longer special tokens are refused: a search takes time in proportion to the token's length at
 every position where the text begins like the token."""
 
+MAX_TOKEN_BYTES: Final = 1 << 20
+"""Longer tokens are refused: preparing an engine takes seconds for one of 40 MB."""
+
 NEVER_IN_UTF8: Final = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 """The bytes that no UTF-8 text has. A vocabulary may lack them (GPT-NeoX, OLMo)."""
 
@@ -476,6 +479,12 @@ def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> 
     is_sound = set(map(type, vocab)) == {int} and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
         _name_first_unsound(vocab)
+    if max(map(len, values), default=0) > MAX_TOKEN_BYTES:
+        id_, token = next(item for item in vocab.items() if len(item[1]) > MAX_TOKEN_BYTES)
+        raise InvalidSpecError(
+            f"the token of id {id_}, {token[:40]!r}..., has {len(token)} bytes, more than "
+            f"{MAX_TOKEN_BYTES}; leave it out"
+        )
     missing = [
         byte
         for byte in range(256)

@@ -100,6 +100,8 @@ def detect_format(path: StrPath) -> FormatName:
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return "tokenizer_json" if is_json else "gpt2"
+    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise FormatError("the file begins with a byte order mark; save it as UTF-8 without one")
     line = data[: data.find(b"\n") + 1 or len(data)]
     # A rank line has at least four base64 characters; no first merge has a left side of four.
     if _TIKTOKEN_LINE.fullmatch(line) and line.index(b" ") % 4 == 0:

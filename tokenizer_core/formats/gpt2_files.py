@@ -19,7 +19,7 @@ import numpy as np
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import recover_merges
-from tokenizer_core.spec import MAX_TOKEN_ID
+from tokenizer_core.spec import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES: Final = 64 << 20
 """The size cap of each file; the largest public vocabulary in this format has 4 MB."""
 
+MAX_MERGES: Final = 2 << 20
+"""Twice as many as there are ids. Llama 3, with every way to split a token, has 280,147."""
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _END_OF_ALPHABET: Final = 0x200
 _NO_BYTE: Final = 0x100
 _VERSION: Final = "#version"
@@ -93,6 +97,10 @@ def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
         [b' a', b'', None]
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    if lengths.max(initial=0) > MAX_TOKEN_BYTES:
+        raise FormatError(
+            f"a token has {lengths.max()} characters, more than {MAX_TOKEN_BYTES}; leave it out"
+        )
     characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4")
     alphabet = np.full(_END_OF_ALPHABET + 1, _NO_BYTE, dtype=np.uint16)
     for code, byte in _tables()[1].items():
@@ -167,6 +175,10 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
         >>> parse_merges_txt("#version: 0.2\\nĠ t\\nĠt he\\n".encode())
         [(b' ', b't'), (b' t', b'he')]
     """
+    if data.startswith(_BYTE_ORDER_MARK):
+        raise FormatError("the merges begin with a byte order mark; remove it")
+    if data.count(b"\n") > MAX_MERGES:
+        raise FormatError(f"the merges have more than {MAX_MERGES} lines, one for each merge")
     try:
         lines = data.decode("utf-8").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
@@ -182,7 +194,9 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
                 f"merges line {number}, {line!r:.60}, begins with {_VERSION}: Hugging Face's "
                 f"tokenizers takes every such line for a comment, others only the first"
             )
-        parts = [parse_token(part) for part in line.split(" ")]
+        # Looking up each character of a line of 60 MB would take seconds.
+        is_short = len(line) <= 2 * MAX_TOKEN_BYTES
+        parts = [parse_token(part) for part in line.split(" ", 2)] if is_short else []
         if len(parts) != 2 or not parts[0] or not parts[1]:
             raise FormatError(
                 f"merges line {number}, {line!r:.60}, is not two tokens of GPT-2's byte alphabet "

@@ -69,6 +69,13 @@ def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
         >>> parse_tiktoken_ranks(b"IQ== 0\\nIg== 1\\n")
         {b'!': 0, b'"': 1}
     """
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise FormatError("the .tiktoken file begins with a byte order mark; remove it")
+    if data.count(b"\n") > 2 * (MAX_TOKEN_ID + 1):
+        raise FormatError(
+            f"the .tiktoken file has more than {2 * (MAX_TOKEN_ID + 1)} lines; there are "
+            f"{MAX_TOKEN_ID + 1} ids, and each token takes one line"
+        )
     ranks = _parse_plain_lines(data)
     return _parse_line_by_line(data) if ranks is None else ranks
 

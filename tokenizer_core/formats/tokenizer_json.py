@@ -65,6 +65,10 @@ MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
 
 
+MAX_ADDED_TOKENS: Final = 1 << 17
+"""Models of speech have some 65,000; preparing the search for this many takes seconds."""
+
+
 def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
     """The spec of a `tokenizer.json`, of kind `merges`.
 
@@ -346,6 +350,8 @@ def _parse_added_tokens(
     """The added tokens in the file's order, if `tokenizers` gives them the ids in the file."""
     if not isinstance(value, list):
         raise FormatError("tokenizer.json: added_tokens is no list")
+    if len(value) > MAX_ADDED_TOKENS:
+        raise FormatError(f"tokenizer.json: there are more than {MAX_ADDED_TOKENS} added_tokens")
     added: list[AddedToken] = []
     by_normalized: dict[bool, list[str]] = {True: [], False: []}
     no = (False,)

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
 
 
+MAX_STEPS: Final = 64
+"""Each step splits the whole text once more; DeepSeek has four."""
+
+
 def check_fields(
     table: object,
     where: str,
@@ -263,6 +267,8 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
             "tokenizer.json: pre_tokenizer.pretokenizers must be Splits or Digits, and one "
             "ByteLevel at the end"
         )
+    if len(steps) > MAX_STEPS:
+        raise FormatError(f"tokenizer.json: {where} has {len(steps)} steps, more than {MAX_STEPS}")
     return _parse_steps(steps, where)
 
 
