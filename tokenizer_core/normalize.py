@@ -107,6 +107,8 @@ def text_as_decoded(normalizer: str, segments: Iterable[tuple[str, str | None]])
     """The text that the ids of a text, given in segments, decode to."""
     normalized = normalized_segments(normalizer, segments)
     text = "".join(plain + (token or "") for plain, token in normalized)
+    if normalizer.startswith("metaspace"):
+        text = text.replace(METASPACE_CHARACTER, " ")  # of special tokens
     return text.removeprefix(" ") if strips_space(normalizer) else text
 
 

@@ -20,7 +20,7 @@ covers belongs to the pattern too: it is kept, or dropped as in tiktoken.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import regex
@@ -29,7 +29,7 @@ from tokenizer_core.errors import UnknownPatternError
 from tokenizer_core.unicode_sets import RELEASE, compile_exactly, for_installed_regex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tokenizer_core.regex_dialects import SplitAutomaton, Translation
 
@@ -275,6 +275,48 @@ PUBLISHED: Final[Mapping[str, SplitPattern]] = {
 }
 """Custom patterns of published models, by a name that stands for the expression; a tokenizer keeps
 the expression."""
+MAX_JOINED_CHARACTERS: Final = 1000
+"""After more characters than these, a text is not cut at all."""
+
+_JOINED_START: Final = "(?: *+[^ ]++(?<=["
+_JOINED_END: Final = "]))++(?: *+[^ ]++| ++)?+| *+[^ ]++| ++"
+_ALL_JOINED: Final = "^ "
+
+
+def metaspace_pattern(joined: Collection[str]) -> SplitPattern:
+    """How text is cut for a SentencePiece vocabulary in which merges join some characters to the
+    spaces after them: before each run of spaces that follows another character.
+
+    Example:
+        >>> pattern = metaspace_pattern("d,")
+        >>> pattern.compile().findall("a bad, cold day")
+        ['a', ' bad, cold day']
+    """
+    if not joined:
+        return METASPACE
+    body = "".join(f"\\U{ord(character):08x}" for character in sorted(joined))
+    if len(joined) > MAX_JOINED_CHARACTERS:
+        body = _ALL_JOINED
+    return SplitPattern(METASPACE.name, _JOINED_START + body + _JOINED_END)
+
+
+def is_metaspace(pattern: SplitPattern) -> bool:
+    """Whether `metaspace_pattern` makes this pattern."""
+    body = pattern.expression.removeprefix(_JOINED_START).removesuffix(_JOINED_END)
+    is_body = regex.fullmatch(r"(?:\\U[0-9a-f]{8})+|\^ ", body) is not None
+    made = SplitPattern(METASPACE.name, _JOINED_START + body + _JOINED_END)
+    return pattern == METASPACE or (is_body and pattern == made)
+
+
+@cache
+def metaspace_cut(pattern: SplitPattern, flags: str) -> regex.Pattern[str] | None:
+    """What matches where a pattern of `metaspace_pattern` always cuts a text; None if nowhere.
+    `flags` begin the expression."""
+    body = ""
+    if pattern != METASPACE:
+        body = pattern.expression.removeprefix(_JOINED_START).removesuffix(_JOINED_END)
+    return None if body == _ALL_JOINED else regex.compile(f"{flags}(?<=[^ {body}])(?= )")
+
 
 ALIASES: Final[Mapping[str, str]] = {
     "r50k": "gpt2",
@@ -324,7 +366,7 @@ def resolve_pattern(
         'custom'
     """
     if isinstance(pattern, SplitPattern):
-        if pattern == METASPACE or PATTERNS.get(pattern.name) == pattern:
+        if is_metaspace(pattern) or PATTERNS.get(pattern.name) == pattern:
             return pattern
         # The exact rules of a name apply only to its own expression.
         if pattern.name != CUSTOM:

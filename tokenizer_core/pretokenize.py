@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 import regex
 
 from tokenizer_core.errors import SplitTooSlowError
-from tokenizer_core.patterns import METASPACE
+from tokenizer_core.patterns import METASPACE, metaspace_cut
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.unicode_sets import compile_exactly
 
@@ -70,9 +70,7 @@ _LOOK_AHEAD: Final = 3
 _TRAILING_RUN = compile_exactly(r"(?r)(?:\s+|[\p{L}\p{M}]+)\Z")
 _CUT_RULE: Final = r"(?<=[\p{L}\p{N}])(?=\s)|(?<=\S)(?= )"
 _SAFE_CUT = compile_exactly(_CUT_RULE)
-# A METASPACE pre-token begins at any run of spaces.
-_WORD = regex.compile(r"(?<=[^ ])(?= )")
-_LAST_WORD = regex.compile(r"(?r)(?<=[^ ])(?= )")
+_BACKWARDS: Final = "(?r)"
 _LAST_CUT_CHARS: Final = 1 << 12
 _LAST_SAFE_CUT = compile_exactly(f"(?r)(?:{_CUT_RULE})")
 
@@ -110,7 +108,8 @@ def split_settled(text: str, pattern: SplitPattern) -> tuple[list[str], int]:
         end = _find_last_cut_by_automaton(text, pattern) or 0
         return (split(text[:end], pattern) if end else []), end
     if pattern.name == METASPACE.name:
-        cut = _LAST_WORD.search(text)
+        last_cut = metaspace_cut(pattern, _BACKWARDS)
+        cut = last_cut.search(text) if last_cut else None
         end = cut.start() if cut else 0
         return pattern.compile().findall(text, 0, end), end
     run = _TRAILING_RUN.search(text)
@@ -162,8 +161,8 @@ def find_safe_cut(text: str, start: int, pattern: SplitPattern) -> int | None:
     """
     if not pattern.is_named:
         return _find_cut_by_automaton(text, max(start, 1), pattern)
-    cut = _WORD if pattern.name == METASPACE.name else _SAFE_CUT
-    found = cut.search(text, max(start, 1))
+    cut = metaspace_cut(pattern, "") if pattern.name == METASPACE.name else _SAFE_CUT
+    found = cut.search(text, max(start, 1)) if cut else None
     return found.start() if found else None
 
 
@@ -181,8 +180,9 @@ def find_last_safe_cut(text: str, pattern: SplitPattern) -> int | None:
     if not pattern.is_named:
         return _find_last_cut_by_automaton(text, pattern)
     start = max(0, len(text) - _LAST_CUT_CHARS)
-    cut = _LAST_WORD if pattern.name == METASPACE.name else _LAST_SAFE_CUT
-    found = cut.search(text[start:])
+    is_metaspace = pattern.name == METASPACE.name
+    cut = metaspace_cut(pattern, _BACKWARDS) if is_metaspace else _LAST_SAFE_CUT
+    found = cut.search(text[start:]) if cut else None
     return start + found.start() if found else None
 
 

@@ -18,7 +18,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from tokenizer_core.errors import InvalidSpecError
-from tokenizer_core.patterns import METASPACE, UNICODE_TABLES, SplitPattern, resolve_pattern
+from tokenizer_core.patterns import (
+    METASPACE,
+    UNICODE_TABLES,
+    SplitPattern,
+    metaspace_pattern,
+    resolve_pattern,
+)
 
 MAX_TOKEN_ID: Final = (1 << 20) - 1
 """Ids stay below 2^20, five times the largest public vocabulary, so that a table indexed by id
@@ -136,7 +142,7 @@ class TokenizerSpec:
                 product are not in the vocabulary, a special token that is empty or given twice.
         """
         entries = dict(vocab)
-        added = _place_added_tokens(entries, special_tokens)
+        added = _place_added_tokens(entries, special_tokens, by_characters=bool(byte_ids))
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),
@@ -237,7 +243,9 @@ class TokenizerSpec:
             left_out |= {id_ for id_, token in self.vocab.items() if token in lost}
         if self.byte_ids:
             bytes_of_ids = set(self.byte_ids)
-            left_out = set(left_out).union(t.id for t in self.added_tokens)
+            merged = made.union(chain.from_iterable(self.merges)) if self.added_tokens else set()
+            added = (token.id for token in self.added_tokens)
+            left_out |= {id_ for id_ in added if self.vocab[id_] not in merged}
             ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
         else:
             ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
@@ -294,7 +302,12 @@ class TokenizerSpec:
 
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
-        return [t.content for t in self.added_tokens if self.vocab[t.id] != t.content.encode()]
+        is_by_characters = bool(self.byte_ids)
+        return [
+            token.content
+            for token in self.added_tokens
+            if self.vocab[token.id] != _bytes_of_added(token.content, is_by_characters)
+        ]
 
     def start_parts(self, token: bytes) -> list[bytes]:
         """The parts that merging these bytes alone starts from: the bytes, or with `byte_ids` the
@@ -396,7 +409,7 @@ class TokenizerSpec:
     def check(self) -> None:
         """Raise InvalidSpecError unless an engine can run this spec."""
         _check_vocab(self.vocab, self.missing.values if self.missing else ())
-        _check_added_tokens(self.vocab, self.added_tokens)
+        _check_added_tokens(self.vocab, self.added_tokens, by_characters=bool(self.byte_ids))
         sides = set(map(len, self.merges)), set(map(type, chain.from_iterable(self.merges)))
         for rank, merge in enumerate(self.merges) if sides not in _SOUND_SIDES else ():
             if len(merge) != 2 or not all(type(part) is bytes for part in merge):
@@ -420,7 +433,10 @@ def canonical_json(value: object) -> bytes:
 
 
 def _place_added_tokens(
-    entries: dict[int, bytes], tokens: Iterable[str] | Iterable[AddedToken]
+    entries: dict[int, bytes],
+    tokens: Iterable[str] | Iterable[AddedToken],
+    *,
+    by_characters: bool = False,
 ) -> tuple[AddedToken, ...]:
     """Give every added token its id in `entries`, appending new tokens.
 
@@ -443,7 +459,8 @@ def _place_added_tokens(
             content = given.encode()
             token = AddedToken(given, known.get(content, n_ids))
             known[content] = token.id
-        is_its_own = entries.setdefault(token.id, token.content.encode()) == token.content.encode()
+        spelt = _bytes_of_added(token.content, by_characters)
+        is_its_own = entries.setdefault(token.id, spelt) == spelt
         if not is_its_own and token.id not in named:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} wants id {token.id}, "
@@ -453,6 +470,11 @@ def _place_added_tokens(
         named.add(token.id)
         placed.append(token)
     return tuple(placed)
+
+
+def _bytes_of_added(content: str, by_characters: bool) -> bytes:
+    """What an added token decodes to: in a vocabulary of characters, U+2581 is a space."""
+    return (content.replace("\u2581", " ") if by_characters else content).encode()
 
 
 def _check_content(content: object) -> None:
@@ -505,7 +527,9 @@ def _name_first_unsound(vocab: Mapping[int, bytes]) -> None:
             raise InvalidSpecError(f"the token of id {id_} must be bytes, not {token!r:.40}")
 
 
-def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...]) -> None:
+def _check_added_tokens(
+    vocab: Mapping[int, bytes], added: tuple[AddedToken, ...], *, by_characters: bool
+) -> None:
     seen: set[str] = set()
     special_of: dict[int, bool] = {}
     for token in added:
@@ -514,7 +538,8 @@ def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} (id {token.id}) is given twice"
             )
-        if vocab.get(token.id) != token.content.encode() and token.id not in special_of:
+        spelt = _bytes_of_added(token.content, by_characters)
+        if vocab.get(token.id) != spelt and token.id not in special_of:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} is not in the vocabulary"
             )
@@ -533,27 +558,38 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
             f"of the 256 bytes, and to no other; there are {len(spec.byte_ids)} ids"
         )
     if not spec.byte_ids:
+        if spec.pattern.name == METASPACE.name and spec.pattern != METASPACE:
+            raise InvalidSpecError("this split pattern belongs to a vocabulary of characters")
         return
     found = [spec.vocab.get(id_) for id_ in spec.byte_ids]
     if found != [bytes([byte]) for byte in range(256)] or len(set(spec.byte_ids)) != 256:
         raise InvalidSpecError("byte_ids must be the ids of the bytes 0x00 to 0xff, in order")
-    if spec.kind != "merges" or spec.ignore_merges or spec.pattern != METASPACE:
+    pattern = pattern_of_characters(spec.merges)
+    if spec.kind != "merges" or spec.ignore_merges or spec.pattern != pattern:
         raise InvalidSpecError(
             f"a vocabulary of characters has merges, no ignore_merges and the split pattern "
-            f"{METASPACE.name}"
+            f"{pattern.name} of its merges"
         )
-    for token in spec.added_tokens:
-        if " " in token.content or "\u2581" in token.content:
-            raise InvalidSpecError(
-                f"the special token {token.content!r:.60} holds a space, which encoding to "
-                f"characters may change"
-            )
-    crossing = (left + right for left, right in spec.merges if _has_inner_space(left + right))
-    if (product := next(crossing, None)) is not None:
+
+
+def pattern_of_characters(merges: Iterable[Merge]) -> SplitPattern:
+    """Where the texts of a vocabulary of characters may be cut: before a space, where no merge
+    joins a token that ends with the character before it to one that begins with a space.
+
+    Every merge across such a cut would join two such tokens, so both sides merge separately.
+
+    Example:
+        >>> pattern = pattern_of_characters([(b"a", b" b"), (b"a", b"b")])
+        >>> pattern.compile().findall("a b c a d")
+        ['a b', ' c', ' a d']
+    """
+    before = {left for left, right in merges if right[:1] == b" " and left[-1:] != b" "}
+    try:
+        return metaspace_pattern({left.decode()[-1] for left in before})
+    except UnicodeDecodeError:
         raise InvalidSpecError(
-            f"a merge makes {product!r:.60}, so that a word may join the next one; such a "
-            f"vocabulary cannot be split at spaces"
-        )
+            "a merge of a vocabulary of characters joins a part of a character to a space"
+        ) from None
 
 
 def _check_missing(spec: TokenizerSpec) -> None:
@@ -588,11 +624,6 @@ def _check_missing(spec: TokenizerSpec) -> None:
             f"a merge joins the unknown token {unknown!r:.60} with another, which cannot be "
             f"encoded exactly; give the missing bytes another unknown token"
         )
-
-
-def _has_inner_space(token: bytes) -> bool:
-    """Whether a space follows another byte."""
-    return b" " in token.lstrip(b" ")
 
 
 def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:

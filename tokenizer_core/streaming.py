@@ -20,6 +20,7 @@ from tokenizer_core.normalize import (
     settled_length,
     strips_space,
 )
+from tokenizer_core.patterns import METASPACE
 from tokenizer_core.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
 from tokenizer_core.special_tokens import Allowed, Disallowed, forbid, matcher_of, resolve_policy
 
@@ -212,6 +213,12 @@ class StreamingEncoder:
             return (
                 f"with this split pattern nothing is settled before the text ends, and a stream "
                 f"holds at most {self._max_pending_chars} characters; encode the text whole"
+            )
+        if self._pattern != METASPACE and self._pattern.name == METASPACE.name:
+            return (
+                f"tokens of this vocabulary join words, so that nothing may be settled before the "
+                f"text ends, and a stream holds at most {self._max_pending_chars} characters; "
+                f"encode the text whole"
             )
         return (
             f"the stream holds a single pre-token longer than {self._max_pending_chars} "

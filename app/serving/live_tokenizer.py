@@ -81,11 +81,11 @@ def check_round_trip(tokenizer: Tokenizer) -> None:
     wanted = text_as_decoded(spec.normalizer, [(GOLDEN_TEXT, None)])
     if spec.loses_text:
         wanted = remaining_text(spec, wanted)
-    ids = tokenizer.encode(GOLDEN_TEXT, allowed_special="none")
+    ids = tokenizer.encode_ordinary(GOLDEN_TEXT)
     if tokenizer.decode(ids, errors="replace" if spec.missing else "strict") != wanted:
         raise ArtifactCorruptError("the golden text does not come back from encode and decode")
     for content, id_ in spec.special_tokens.items():
         # A second name decodes to the first (o200k_harmony, 200018).
-        first_name = spec.vocab[id_].decode()
+        first_name = text_as_decoded(spec.normalizer, [("", spec.vocab[id_].decode())])
         if tokenizer.encode(content) != [id_] or tokenizer.decode([id_]) != first_name:
             raise ArtifactCorruptError(f"the special token with id {id_} does not come back")

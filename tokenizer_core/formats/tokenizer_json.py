@@ -48,8 +48,13 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_post_processor,
     render_pre_tokenizer,
 )
-from tokenizer_core.patterns import METASPACE
-from tokenizer_core.spec import NEVER_IN_UTF8, AddedToken, MissingBytes, TokenizerSpec
+from tokenizer_core.spec import (
+    NEVER_IN_UTF8,
+    AddedToken,
+    MissingBytes,
+    TokenizerSpec,
+    pattern_of_characters,
+)
 from tokenizer_core.special_tokens import SpecialTokenMatcher
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -139,11 +144,12 @@ def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any])
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
     vocab, byte_ids = parse_metaspace_vocab(texts, added)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
+    merges = parse_metaspace_merges(_sides_of_merges(model["merges"]))
     return TokenizerSpec.from_merges(
         vocab,
-        parse_metaspace_merges(_sides_of_merges(model["merges"])),
+        merges,
         added,
-        pattern=METASPACE,
+        pattern=pattern_of_characters(merges),
         normalizer=normalizer,
         prefix_ids=prefix,
         suffix_ids=suffix,
@@ -381,6 +387,11 @@ def _parse_added_tokens(
         if is_normalized and normalizer == "nfc" and not _is_same_in_nfc(content):
             raise FormatError(
                 f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer NFC may "
+                f"make or change {content!a:.60} in a text, which cannot be read exactly"
+            )
+        if is_normalized and normalizer.startswith("metaspace") and set(" \u2581") & set(content):
+            raise FormatError(
+                f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer may "
                 f"make or change {content!a:.60} in a text, which cannot be read exactly"
             )
         if is_normalized and normalizer == "metaspace-prepend":

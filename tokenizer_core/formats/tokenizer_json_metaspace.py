@@ -136,11 +136,18 @@ def parse_metaspace_vocab(
         FormatError: a byte has no token, or a token holds a space, which no text gives.
     """
     contents = {token.content for token in added}
+    for content in contents:
+        # It would decode like the token with U+2581, and only one of them can be what merges make.
+        if " " in content and content.replace(" ", METASPACE_CHARACTER) in texts:
+            raise FormatError(
+                f"tokenizer.json: the added token {content!r:.60} and an entry of model.vocab "
+                f"differ in U+2581 and a space alone, which cannot be told apart exactly"
+            )
     vocab: dict[int, bytes] = {}
     byte_ids: dict[int, int] = {}
     for text, id_ in texts.items():
         if text in contents:
-            vocab[id_] = text.encode()
+            vocab[id_] = text.replace(METASPACE_CHARACTER, " ").encode()
         elif byte := _BYTE.fullmatch(text):
             value = int(byte[1], 16)
             vocab[id_], byte_ids[value] = bytes([value]), id_

@@ -1,6 +1,7 @@
 """Vocabularies of characters with byte fallback (SentencePiece), held against `tokenizers`."""
 
 import copy
+import dataclasses
 import json
 from itertools import pairwise
 
@@ -9,13 +10,18 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import DocumentBatch
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.engines import native_unavailable_reason
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.errors import (
+    FormatError,
+    InvalidSpecError,
+    PreTokenTooLongError,
+    UnknownPatternError,
+)
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import save_gpt2_files, save_tiktoken
 from tokenizer_core.formats.manifest_fields import (
@@ -25,7 +31,10 @@ from tokenizer_core.formats.manifest_fields import (
     render_spec_fields,
 )
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.patterns import METASPACE, SplitPattern, metaspace_pattern, resolve_pattern
+from tokenizer_core.pretokenize import find_last_safe_cut, find_safe_cut, split, split_in_windows
 from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.spec import pattern_of_characters
 from tokenizer_core.streaming import BytesDecoder, StreamingDecoder
 from tokenizer_core.text.merge_trees import MergeTrees
 from tokenizer_core.text.round_trips import first_difference_of_text
@@ -128,7 +137,39 @@ def read(table: dict):
     return parse_tokenizer_json(json.dumps(table).encode())
 
 
+def joining_words(rule: str, merges: list[tuple[str, str]]) -> dict:
+    """A file in which merges join a word to the space after it, or have tokens of several words."""
+    table = table_of(rule)
+    entries = table["model"]["vocab"]
+    for left, right in merges:
+        for text in (left, right, left + right):
+            entries.setdefault(text, len(entries))
+        table["model"]["merges"].append(f"{left} {right}")
+    return table
+
+
+def with_content_tokens(rule: str) -> dict:
+    """A file like Gemma's, whose runs of spaces and newlines are added tokens and model entries."""
+    table = joining_words(rule, [("\n", "\n"), ("\n\n", "\n"), ("\n", "▁")])
+    for content in ["\n", "\n\n", "▁▁", "▁▁▁▁", "x", "x ab", "\t", "b b"]:
+        id_ = table["model"]["vocab"].setdefault(content, len(table["model"]["vocab"]))
+        added = {**table["added_tokens"][0], "id": id_, "content": content, "special": False}
+        table["added_tokens"].append(added)
+    return table
+
+
+SOME = [("x", "▁a"), ("中", "▁"), ("中▁", "a"), ("x▁a", "x"), ("x▁ax", "▁a"), ("b", "b")]
+ALL = [*SOME, *((chr(code), "▁a") for code in (0x61, 0x62, 0xE9, *range(0x4E00, 0x4E00 + 1001)))]
 TABLES = {rule: table_of(rule) for rule in RULES}
+TABLES |= {
+    "metaspace, some join": joining_words("metaspace", SOME),
+    "metaspace-first, some join": joining_words("metaspace-first", SOME),
+    "metaspace-prepend, all join": joining_words("metaspace-prepend", ALL),
+    "metaspace, all join": joining_words("metaspace", ALL),
+    "metaspace, content tokens": with_content_tokens("metaspace"),
+    "metaspace-prepend, content tokens": with_content_tokens("metaspace-prepend"),
+    "metaspace-first, content tokens": with_content_tokens("metaspace-first"),
+}
 REFERENCES = {
     rule: tokenizers.Tokenizer.from_str(json.dumps(table)) for rule, table in TABLES.items()
 }
@@ -139,6 +180,7 @@ OURS = {
     for engine in ENGINES
 }
 every_rule = pytest.mark.parametrize("rule", RULES)
+every_table = pytest.mark.parametrize("rule", TABLES)
 every_tokenizer = pytest.mark.parametrize(("rule", "engine"), OURS)
 texts = st.lists(
     st.sampled_from(
@@ -201,7 +243,7 @@ def test_a_stream_gives_out_words_before_it_ends(rule):
     assert stream.bytes_settled > 5900
 
 
-@every_rule
+@every_table
 @given(text=texts, n_tokens=st.integers(3, 6))
 def test_parts_of_a_text_are_encoded_as_they_say(rule, text, n_tokens):
     ours = OURS[rule, "python"]
@@ -225,15 +267,71 @@ def test_parts_of_a_text_are_encoded_as_they_say(rule, text, n_tokens):
     assert first_difference_of_text(ours, text) is None
 
 
-@every_rule
-def test_long_words_are_merged_in_windows(rule):
-    text = "中文b🙂z\u0301é" * 30_000
+@every_table
+@pytest.mark.parametrize("text", ["中文b🙂z\u0301é", "ab x ab a中 a b\n"])
+def test_long_words_are_merged_in_windows(rule, text):
+    text *= 20_000
     expected = REFERENCES[rule].encode(text, add_special_tokens=False).ids
     for engine in ENGINES:
         assert OURS[rule, engine].encode(text) == expected
 
 
-@every_rule
+def test_texts_are_cut_where_no_merge_joins_two_words():
+    assert SPECS["metaspace"].pattern == METASPACE
+    assert SPECS["metaspace, content tokens"].pattern == metaspace_pattern("\n")
+    text = "ab x a中 b ab  x中"
+    assert split(text, SPECS["metaspace, some join"].pattern) == ["ab", " x a中 b", " ab", "  x中"]
+    assert split(text, SPECS["metaspace, all join"].pattern) == [text]
+    assert split("   ", SPECS["metaspace, all join"].pattern) == ["   "]
+    assert find_safe_cut(text, 1, SPECS["metaspace, some join"].pattern) == 2
+    assert find_safe_cut(text, 3, SPECS["metaspace, some join"].pattern) == 9
+    assert find_last_safe_cut("ab x a中 b", SPECS["metaspace, some join"].pattern) == 2
+    for find in (find_last_safe_cut, lambda text, pattern: find_safe_cut(text, 1, pattern)):
+        assert find(text, SPECS["metaspace, all join"].pattern) is None
+
+
+@given(text=texts, joined=st.sets(st.sampled_from("abx中\n])^-\\")), size=st.integers(1, 9))
+def test_any_cut_leaves_the_pre_tokens(text, joined, size):
+    pattern = metaspace_pattern(joined)
+    pre_tokens = split(text, pattern)
+    assert "".join(pre_tokens) == text
+    pairs = pairwise(pre_tokens)
+    assert all(after[0] == " " and before[-1] not in {" ", *joined} for before, after in pairs)
+    inner = [pre_token.lstrip(" ").rstrip(" ") for pre_token in pre_tokens]
+    assert all(word[at - 1] in {" ", *joined} for word in inner for at in find_all(word, " "))
+    assert [p for part in split_in_windows(text, pattern, size) for p in part] == pre_tokens
+
+
+def find_all(text: str, character: str) -> list[int]:
+    return [at for at, found in enumerate(text) if found == character]
+
+
+def test_a_stream_of_words_that_join_has_a_limit():
+    ours = OURS["metaspace, all join", "python"]
+    stream = StreamingEncoder(ours, max_pending_chars=100)
+    with pytest.raises(PreTokenTooLongError, match=r"join words.*encode the text whole"):
+        stream.feed("ab " * 100)
+    stream = StreamingEncoder(OURS["metaspace, some join", "python"], max_pending_chars=100)
+    assert stream.feed("ab " * 100)
+
+
+def test_only_the_pattern_of_the_merges_is_accepted():
+    spec = SPECS["metaspace, some join"]
+    for pattern in (METASPACE, metaspace_pattern("q"), SPECS["metaspace, all join"].pattern):
+        with pytest.raises(InvalidSpecError, match="split pattern metaspace of its merges"):
+            dataclasses.replace(spec, pattern=pattern).check()
+    with pytest.raises(InvalidSpecError, match="belongs to a vocabulary of characters"):
+        TokenizerSpec.from_merges(
+            {i: bytes([i]) for i in range(256)}, [], pattern=metaspace_pattern("q")
+        )
+    for expression in ("(a+)+", metaspace_pattern("q").expression.replace("71", "7g")):
+        with pytest.raises(UnknownPatternError, match="is not that of 'metaspace'"):
+            resolve_pattern(SplitPattern("metaspace", expression))
+    with pytest.raises(InvalidSpecError, match="joins a part of a character to a space"):
+        pattern_of_characters([(b"\xc3", b" a")])
+
+
+@every_table
 def test_it_returns_from_a_file_and_from_a_manifest(rule):
     spec = SPECS[rule]
     data = render_tokenizer_json(spec)
@@ -264,7 +362,7 @@ def test_a_manifest_with_an_unknown_extension_is_refused():
         build_spec(fields, spec.vocab, spec.merges)
 
 
-@every_rule
+@every_table
 @pytest.mark.parametrize("engine", ENGINES)
 def test_token_files_hold_the_ids_of_each_document(rule, engine):
     ours = OURS[rule, engine]
@@ -278,7 +376,8 @@ def test_token_files_hold_the_ids_of_each_document(rule, engine):
 
 
 def test_a_document_is_cut_only_where_no_space_is_put_before_a_part():
-    for rule, spec in SPECS.items():
+    for rule in RULES:
+        spec = SPECS[rule]
         cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)))
         found = cuts.find_last("ab ab ab"), cuts.find_last_in_utf8(b"ab ab ab")
         assert found == ((5, 5) if rule == "metaspace" else (None, None))
@@ -336,16 +435,15 @@ def without_byte() -> dict:
     return table
 
 
-def joining() -> dict:
-    table = with_entry("x▁a")
-    table["model"]["merges"].append("x ▁a")
-    return table
-
-
 def with_special(content: str) -> dict:
     table = with_entry(content)
     token = {**table["added_tokens"][0], "content": content, "id": len(table["model"]["vocab"]) - 1}
     table["added_tokens"].append(token)
+    return table
+
+
+def normalized(table: dict) -> dict:
+    table["added_tokens"][-1]["normalized"] = True
     return table
 
 
@@ -367,7 +465,6 @@ REFUSED = {
         with_normalized_tokens("metaspace-prepend"),
         r"added_tokens\[0\].normalized is True; the normalizer Prepend",
     ),
-    "a merge over the end of a word": (joining(), "b'x a', so that a word may join the next"),
     "another decoder": (
         changed("decoder.decoders", DECODERS),
         "Replace, ByteFallback, Fuse, Strip",
@@ -391,7 +488,18 @@ REFUSED = {
     "a byte without a token": (without_byte(), "no token <0x7F>"),
     "a byte that merges": (changed("model.merges.0", "<0x41> a"), "the side '<0x41>'"),
     "a token with a space": (with_entry("a b"), "the entry 'a b' of model.vocab holds a space"),
-    "a special token with a space": (with_special("<s s>"), "'<s s>' holds a space"),
+    "a special token with a space, normalized": (
+        normalized(with_special("<s s>")),
+        r"added_tokens\[3\].normalized is True; the normalizer may make",
+    ),
+    "a special token with U+2581, normalized": (
+        normalized(with_special("<s▁s>")),
+        r"added_tokens\[3\].normalized is True; the normalizer may make",
+    ),
+    "a special token like an entry with U+2581": (
+        with_special("  "),
+        "differ in U\\+2581 and a space alone",
+    ),
 }
 
 
