@@ -10,6 +10,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
@@ -300,6 +302,39 @@ def test_any_cut_leaves_the_pre_tokens(text, joined, size):
     inner = [pre_token.lstrip(" ").rstrip(" ") for pre_token in pre_tokens]
     assert all(word[at - 1] in {" ", *joined} for word in inner for at in find_all(word, " "))
     assert [p for part in split_in_windows(text, pattern, size) for p in part] == pre_tokens
+
+
+def trained_over_words(text: str) -> dict:
+    """A file that `tokenizers` learned from texts that it did not split: tokens have several words.
+    The tokens of all bytes are added."""
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=900,
+        show_progress=False,
+        special_tokens=[*SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256))],
+    )
+    learner.train_from_iterator(text.split("\n"), trainer)
+    learned = json.loads(learner.to_str())["model"]
+    table = table_of("metaspace")
+    table["model"] |= {"vocab": learned["vocab"], "merges": learned["merges"]}
+    return table
+
+
+def test_tokens_of_several_words_are_those_of_tokenizers():
+    table = trained_over_words(TRAINING_TEXT.replace("  ", " \n") * 2)
+    spec, reference = read(table), tokenizers.Tokenizer.from_str(json.dumps(table))
+    assert any(b" " in token.strip(b" ") for token in spec.vocab.values())
+    assert spec.pattern != METASPACE
+    ours = [Tokenizer.from_spec(spec, engine=engine) for engine in ENGINES]
+    for text in [TRAINING_TEXT, *adversarial_texts(n_random=60, seed=8)]:
+        expected = reference.encode(text, add_special_tokens=False)
+        for tokenizer in ours:
+            ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
+            assert ids == expected.ids
+            assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
+            cut = len(text) // 3
+            assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == ids
 
 
 def find_all(text: str, character: str) -> list[int]:
