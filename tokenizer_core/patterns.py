@@ -19,6 +19,7 @@ covers belongs to the pattern too: it is kept, or dropped as in tiktoken.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -278,9 +279,8 @@ the expression."""
 MAX_JOINED_CHARACTERS: Final = 1000
 """After more characters than these, a text is not cut at all."""
 
-_JOINED_START: Final = "(?: *+[^ ]++(?<=["
-_JOINED_END: Final = "]))++(?: *+[^ ]++| ++)?+| *+[^ ]++| ++"
-_ALL_JOINED: Final = "^ "
+_ALL_JOINED: Final = SplitPattern("metaspace", "(?s:.)++")
+_JOINED: Final = re.compile(r" \*\+\(\?:\[\^ ((?:\\U[0-9a-f]{8})+)\]\|\[\1\] \*\+\)\+\+\| \+\+")
 
 
 def metaspace_pattern(joined: Collection[str]) -> SplitPattern:
@@ -294,28 +294,26 @@ def metaspace_pattern(joined: Collection[str]) -> SplitPattern:
     """
     if not joined:
         return METASPACE
-    body = "".join(f"\\U{ord(character):08x}" for character in sorted(joined))
     if len(joined) > MAX_JOINED_CHARACTERS:
-        body = _ALL_JOINED
-    return SplitPattern(METASPACE.name, _JOINED_START + body + _JOINED_END)
+        return _ALL_JOINED
+    body = "".join(f"\\U{ord(character):08x}" for character in sorted(joined))
+    return SplitPattern(METASPACE.name, f" *+(?:[^ {body}]|[{body}] *+)++| ++")
 
 
 def is_metaspace(pattern: SplitPattern) -> bool:
     """Whether `metaspace_pattern` makes this pattern."""
-    body = pattern.expression.removeprefix(_JOINED_START).removesuffix(_JOINED_END)
-    is_body = regex.fullmatch(r"(?:\\U[0-9a-f]{8})+|\^ ", body) is not None
-    made = SplitPattern(METASPACE.name, _JOINED_START + body + _JOINED_END)
-    return pattern == METASPACE or (is_body and pattern == made)
+    made = SplitPattern(METASPACE.name, pattern.expression)
+    is_made = pattern in (METASPACE, _ALL_JOINED) or _JOINED.fullmatch(pattern.expression)
+    return pattern == made and bool(is_made)
 
 
 @cache
 def metaspace_cut(pattern: SplitPattern, flags: str) -> regex.Pattern[str] | None:
     """What matches where a pattern of `metaspace_pattern` always cuts a text; None if nowhere.
     `flags` begin the expression."""
-    body = ""
-    if pattern != METASPACE:
-        body = pattern.expression.removeprefix(_JOINED_START).removesuffix(_JOINED_END)
-    return None if body == _ALL_JOINED else regex.compile(f"{flags}(?<=[^ {body}])(?= )")
+    found = _JOINED.fullmatch(pattern.expression)
+    body = found[1] if found else ""
+    return None if pattern == _ALL_JOINED else regex.compile(f"{flags}(?<=[^ {body}])(?= )")
 
 
 ALIASES: Final[Mapping[str, str]] = {
