@@ -243,9 +243,9 @@ class TokenizerSpec:
             left_out |= {id_ for id_, token in self.vocab.items() if token in lost}
         if self.byte_ids:
             bytes_of_ids = set(self.byte_ids)
-            merged = made.union(chain.from_iterable(self.merges)) if self.added_tokens else set()
-            added = (token.id for token in self.added_tokens)
-            left_out |= {id_ for id_ in added if self.vocab[id_] not in merged}
+            # Merging starts from an added token of one character too (Gemma's newline).
+            longer = {token.id for token in self.added_tokens if len(token.content) > 1}
+            left_out |= {id_ for id_ in longer if self.vocab[id_] not in made}
             ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
         else:
             ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]

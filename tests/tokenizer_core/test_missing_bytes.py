@@ -27,8 +27,9 @@ from tokenizer_core.formats.manifest_fields import (
 )
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.formats.tokenizer_json_parts import parse_pre_tokenizer
 from tokenizer_core.normalize import text_as_decoded
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.registry.golden_text import check_golden_text, remaining_text
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.text.round_trips import first_difference_of_text
@@ -38,6 +39,18 @@ from tokenizer_core.text.truncate import chunk_text, truncate_text
 VALUES = (0x04, 0x21, 0x84, 0xE4, 0xF1)
 RULES = [(None, False), (97, False), (97, True)]
 ALPHABET = "?!=a \u4e00\u4e04\u4e84\u00e4\u0104\x04\U00040000\U000c4000\u2004"
+DIGITS = parse_pre_tokenizer(
+    {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        ],
+    }
+)
+COMMAS = SplitPattern(
+    "custom", ",", "oniguruma", before=(SplitPattern("custom", r"\s+|\S+", "oniguruma"),)
+)
 TEXTS = [
     "",
     "\x04",
@@ -94,7 +107,7 @@ def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
 @pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", [*PATTERNS, DIGITS, COMMAS], ids=str)
 def test_ids_and_texts_are_those_of_tokenizers(engine, pattern, unk_id, is_fused, ignore_merges):
     for seed in range(4):
         missing = MissingBytes(VALUES, unk_id, is_fused)

@@ -137,6 +137,11 @@ def parse_metaspace_vocab(
     """
     contents = {token.content for token in added}
     for content in contents:
+        if len(content) == 1 and content not in texts:
+            raise FormatError(
+                f"tokenizer.json: model.vocab lacks the added token {content!r:.60}; put that "
+                f"character there, from which merging starts"
+            )
         # It would decode like the token with U+2581, and only one of them can be what merges make.
         if " " in content and content.replace(" ", METASPACE_CHARACTER) in texts:
             raise FormatError(

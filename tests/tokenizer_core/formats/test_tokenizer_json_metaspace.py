@@ -304,6 +304,26 @@ def test_any_cut_leaves_the_pre_tokens(text, joined, size):
     assert [p for part in split_in_windows(text, pattern, size) for p in part] == pre_tokens
 
 
+def as_special(table: dict) -> dict:
+    table = copy.deepcopy(table)
+    for token in table["added_tokens"]:
+        token["special"] = True
+    return table
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", [name for name in TABLES if "content" in name])
+def test_added_tokens_taken_as_text_start_from_their_characters(name, engine):
+    table = as_special(TABLES[name])
+    reference = tokenizers.Tokenizer.from_str(json.dumps(table))
+    reference.encode_special_tokens = True
+    ours = Tokenizer.from_spec(read(table), engine=engine)
+    for text in ["\n", "\t", "x\n\n\nx", "a▁▁▁ab  \n", "b b x ab<s>\t\t", " x", "z\tx\n x"]:
+        expected = reference.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, allowed_special="none") == expected
+        assert ours.encode_ordinary(text) == expected
+
+
 def trained_over_words(text: str) -> dict:
     """A file that `tokenizers` learned from texts that it did not split: tokens have several words.
     The tokens of all bytes are added."""
@@ -477,6 +497,12 @@ def with_special(content: str) -> dict:
     return table
 
 
+def with_special_beside(content: str) -> dict:
+    table = with_special(content)
+    del table["model"]["vocab"][content]
+    return table
+
+
 def normalized(table: dict) -> dict:
     table["added_tokens"][-1]["normalized"] = True
     return table
@@ -530,6 +556,10 @@ REFUSED = {
     "a special token with U+2581, normalized": (
         normalized(with_special("<s▁s>")),
         r"added_tokens\[3\].normalized is True; the normalizer may make",
+    ),
+    "a special character that the model lacks": (
+        with_special_beside("\t"),
+        r"model\.vocab lacks the added token '\\t'",
     ),
     "a special token like an entry with U+2581": (
         with_special("  "),
