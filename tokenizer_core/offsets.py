@@ -10,6 +10,8 @@ from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets, normali
 from tokenizer_core.pretokenize import find_kept_spans
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tokenizer_core.engines import Engine
@@ -24,21 +26,30 @@ def encode_with_byte_offsets(
     added = {token.content: token.id for token in spec.added_tokens}
     ids: list[int] = []
     parts: list[NDArray[np.uint64]] = []
-    position = 0
-    segments = list(matcher.split(text))
-    normalized = normalized_segments(spec.normalizer, segments)
-    for (plain, token), (changed, _) in zip(segments, normalized, strict=True):
-        if plain:
-            plain_ids, offsets = _encode_plain(spec, engine, plain, changed)
+    spans = list(matcher.spans(text))
+    segments = [(text[span.plain_start : span.start], span.content) for span in spans]
+    rest = spans[-1].end if spans else 0
+    normalized = normalized_segments(spec.normalizer, [*segments, (text[rest:], None)])
+    bytes_before = _bytes_before(text)
+    for span, (changed, _) in zip([*spans, None], normalized, strict=True):
+        start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
+        if start < end:
+            plain_ids, offsets = _encode_plain(spec, engine, text[start:end], changed)
             ids += plain_ids
-            parts.append(offsets + np.uint64(position))
-            position += len(plain.encode())
-        if token is not None:
-            ids.append(added[token])
-            end = position + len(token.encode())
-            parts.append(np.array([[position, end]], dtype=np.uint64))
-            position = end
+            parts.append(offsets + np.uint64(bytes_before[start]))
+        if span is not None:
+            ids.append(added[span.content])
+            around = [bytes_before[span.start], bytes_before[span.end]]
+            parts.append(np.array([around], dtype=np.uint64))
     return ids, np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
+
+
+def _bytes_before(text: str) -> Sequence[int] | NDArray[np.int64]:
+    """The number of UTF-8 bytes before each character of `text` and before its end."""
+    if text.isascii():
+        return range(len(text) + 1)
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
 
 
 def _encode_plain(
@@ -53,7 +64,7 @@ def _encode_plain(
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
     if text == plain:
         return ids, offsets
-    if spec.byte_ids:
+    if spec.normalizer != "nfc":
         return ids, metaspace_offsets(plain, text, offsets)
     return ids, OriginalOffsets(plain).map(offsets)
 

@@ -21,7 +21,7 @@ from tokenizer_core.patterns import (
     SplitPattern,
     resolve_pattern,
 )
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, TokenizerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(("byte_ids", "split_steps"))
+_EXTENSIONS: Final = frozenset(("added_token_flags", "byte_ids", "split_steps"))
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -102,11 +102,13 @@ def build_spec(
     try:
         extensions = _parse_extensions(fields)
         pattern = _parse_pattern(fields["pattern"], extensions)
+        flags = _parse_flags(extensions)
         added = tuple(
             AddedToken(
                 typed(token["content"], str),
                 typed(token["id"], int),
                 typed(token["special"], bool),
+                **flags.get(token["content"], {}),
             )
             for token in fields["added_tokens"]
         )
@@ -178,6 +180,16 @@ def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
             f"and which may change ids; load it with the release that wrote it"
         )
     return extensions
+
+
+def _parse_flags(extensions: dict[str, Any]) -> dict[str, dict[str, bool]]:
+    """Content -> the flags that are set. Names without a token make another fingerprint."""
+    flags = {}
+    for content, names in typed(extensions.get("added_token_flags", {}), dict).items():
+        if not names or names != [name for name in ADDED_TOKEN_FLAGS if name in names]:
+            raise ValueError(f"the flags of {content!a:.60} are malformed")
+        flags[content] = dict.fromkeys(names, True)
+    return flags
 
 
 def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:

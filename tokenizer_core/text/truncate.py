@@ -315,9 +315,9 @@ def _last_starts(
 
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether normalizing changes `text`, or the split drops some of it, so that bytes of tokens
-    are not bytes of the text."""
-    if tokenizer.spec.pattern.drops:
+    """Whether normalizing changes `text`, or the split or a special token drops some of it, so that
+    bytes of tokens are not bytes of the text."""
+    if tokenizer.spec.pattern.drops or tokenizer.spec.has_flags:
         return True
     normalizer = tokenizer.spec.normalizer
     return normalizer != "none" and (
