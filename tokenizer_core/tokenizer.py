@@ -330,7 +330,8 @@ class Tokenizer:
 
         `unit="byte"` counts UTF-8 bytes. `unit="char"` counts characters and includes every
         character of which a token has a byte, so neighbours may overlap. With NFC, the offsets
-        refer to `text` as given.
+        refer to `text` as given. An added token with `lstrip` or `rstrip` includes the white space
+        around it.
         """
         if unit not in ("byte", "char"):
             raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
