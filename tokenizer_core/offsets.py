@@ -10,8 +10,6 @@ from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets, normali
 from tokenizer_core.pretokenize import find_kept_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from tokenizer_core.engines import Engine
@@ -30,26 +28,33 @@ def encode_with_byte_offsets(
     segments = [(text[span.plain_start : span.start], span.content) for span in spans]
     rest = spans[-1].end if spans else 0
     normalized = normalized_segments(spec.normalizer, [*segments, (text[rest:], None)])
-    bytes_before = _bytes_before(text)
+    positions = _BytePositions(text)
     for span, (changed, _) in zip([*spans, None], normalized, strict=True):
         start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
         if start < end:
             plain_ids, offsets = _encode_plain(spec, engine, text[start:end], changed)
             ids += plain_ids
-            parts.append(offsets + np.uint64(bytes_before[start]))
+            parts.append(offsets + np.uint64(positions[start]))
         if span is not None:
             ids.append(added[span.content])
-            around = [bytes_before[span.start], bytes_before[span.end]]
+            around = [positions[span.start], positions[span.end]]
             parts.append(np.array([around], dtype=np.uint64))
     return ids, np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
 
 
-def _bytes_before(text: str) -> Sequence[int] | NDArray[np.int64]:
-    """The number of UTF-8 bytes before each character of `text` and before its end."""
-    if text.isascii():
-        return range(len(text) + 1)
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
-    return np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))
+class _BytePositions:
+    """Converts indices of characters, each near the one before, to positions in UTF-8 bytes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._index = self._position = 0
+
+    def __getitem__(self, index: int) -> int:
+        start, end = sorted((self._index, index))
+        n_between = len(self._text[start:end].encode())
+        self._position += n_between if index > self._index else -n_between
+        self._index = index
+        return self._position
 
 
 def _encode_plain(

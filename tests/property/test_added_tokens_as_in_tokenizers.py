@@ -148,11 +148,16 @@ def test_a_token_that_is_not_allowed_is_plain_text(found, step, data, engine):
 def test_parts_of_a_text_are_encoded_as_they_say(found, step, n_tokens):
     tokens, text = found
     ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
+    starts, ends = ours.encode_with_offsets(text)[1].T.tolist()
     for side in ("left", "right"):
         part = truncate_text(ours, text, n_tokens, side=side)
         assert part.ids.tolist() == ours.encode(part.text)
         assert len(part.ids) <= n_tokens
         assert text.encode()[part.start : part.end].decode() == part.text
+        if side == "right":
+            assert part.end in [0, len(text.encode()), *ends]
+        else:
+            assert part.start in [0, len(text.encode()), *starts]
     chunks = list(chunk_text(ours, text, n_tokens))
     assert "".join(chunk.text for chunk in chunks) == text
     for chunk in chunks:

@@ -199,15 +199,15 @@ def test_every_code_point_is_white_space_or_a_word_as_in_tokenizers():
     ]
     theirs = in_tokenizers(tokens)
     matcher = FlaggedTokenMatcher(tokens)
-    for code in range(0x110000):
-        if 0xD800 <= code < 0xE000:
+    for first in range(0, 0x110000, 16):  # in short texts: tokenizers takes quadratic time
+        if 0xD800 <= first < 0xE000:
             continue
-        text = f"a{chr(code)}<w>a<w>{chr(code)}<l>a<r>{chr(code)}a"
+        characters = map(chr, range(first, first + 16))
+        text = "".join(f"a{c}<w>a<w>{c}<l>a<r>{c}a" for c in characters)
         encoded = theirs.encode(text)
         pairs = zip(encoded.tokens, encoded.offsets, strict=True)
         expected = [offsets for name, offsets in pairs if "<" in name]
-        found = [(span.start, span.end) for span in matcher.spans(text)]
-        assert found == expected, hex(code)
+        assert [(span.start, span.end) for span in matcher.spans(text)] == expected, hex(first)
 
 
 ADDED = [AddedToken("<s>", 1), AddedToken("</s>", 2), AddedToken("<think>", 3, special=False)]
