@@ -75,7 +75,7 @@ def texts_around_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
         "\u0301",
         "_",
     ]
-    for n_parts in range(1, 40):
+    for n_parts in range(1, 12):
         some = rng.choices(contents[:4] + contents[-4:], k=n_parts)
         yield "".join(rng.choice(between) + content + rng.choice(between) for content in some)
 
