@@ -25,10 +25,9 @@ from itertools import groupby
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-import regex
-
 from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.spec import WHITE_SPACE
+from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 _WINDOW_CHARS: Final = 1 << 16
 # `\w` of the engine that `tokenizers` uses here.
-_WORD_CHARACTER: Final = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_WORD_CHARACTER: Final = compile_exactly(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
 Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
