@@ -115,9 +115,9 @@ class SpecialTokenMatcher:
             yield Span(end, *match.span(), match.group())
             end = match.end()
 
-    def stream(self) -> TokenStream:
+    def stream(self) -> MatchStream:
         """The matches in a text that arrives in pieces."""
-        return TokenStream(self)
+        return MatchStream(self)
 
     def find(self, text: str) -> str | None:
         """The first of the strings in `text`, or None."""
@@ -173,7 +173,7 @@ class SpecialTokenMatcher:
         return index < len(self._contents) and self._contents[index].startswith(text)
 
 
-class TokenStream:
+class MatchStream:
     """Cuts the tokens of a matcher out of a text that arrives in pieces.
 
     Example:
@@ -254,9 +254,9 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
         """Not for these tokens: use `stream`, which remembers the text before."""
         raise NotImplementedError
 
-    def stream(self) -> TokenStream:
+    def stream(self) -> MatchStream:
         """As in the base class."""
-        return _FlaggedTokenStream(self, self._passes)
+        return _FlaggedMatchStream(self, self._passes)
 
 
 def _spans_of_passes(passes: list[_Rules], text: str) -> Iterator[Span]:
@@ -350,7 +350,7 @@ def _is_word(text: str, index: int) -> bool:
     return 0 <= index < len(text) and _WORD_CHARACTER.match(text[index]) is not None
 
 
-class _FlaggedTokenStream(TokenStream):
+class _FlaggedMatchStream(MatchStream):
     def __init__(self, matcher: FlaggedTokenMatcher, passes: list[_Rules]) -> None:
         super().__init__(matcher)
         self._passes = passes

@@ -197,6 +197,8 @@ FOREIGN = trained_spec(special_tokens=["<中>"])
 TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 NFC = trained_spec(normalizer="nfc")
+PREFIX_SPACE = trained_spec(normalizer="prefix-space")
+FLAGGED = trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)])
 CHARACTERS = character_spec()
 WHOLE = trained_spec(ignore_merges=True)
 CL100K = trained_spec(pattern="cl100k")
@@ -232,6 +234,11 @@ ROWS = {
     ),
     "another custom pattern": (CUSTOM, "split pattern"),
     "normalizer NFC": (NFC, "normalized"),
+    "a space before each part of a text (`add_prefix_space`)": (PREFIX_SPACE, "normalized"),
+    "flags of added tokens (`lstrip`, `rstrip`, `single_word`, `normalized`)": (
+        FLAGGED,
+        "has the flag lstrip",
+    ),
     "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
     "special tokens": (SPEC, ""),
     "special tokens that begin with one another": (NESTED, "one begins with the other"),
