@@ -29,14 +29,23 @@ FLAGGED = [
     AddedToken("<l>", 900, lstrip=True),
     AddedToken("<r>", 901, rstrip=True),
     AddedToken(" w", 902, single_word=True),
+    AddedToken("w", 904, single_word=True),
     AddedToken("<late>", 903, normalized=True, rstrip=True),
 ]
 
 
-@pytest.mark.parametrize("normalizer", ["none", "nfc", "prefix-space"])
-def test_tokens_with_flags_are_whole_in_one_part(normalizer: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "normalizer"),
+    [
+        ("gpt2", "none"),
+        ("gpt2", "nfc"),
+        ("gpt2", "prefix-space"),
+        (r"\w|[^\w\s]|\s+", "none"),  # cut between any two letters
+    ],
+)
+def test_tokens_with_flags_are_whole_in_one_part(pattern: str, normalizer: str) -> None:
     tokenizer = Tokenizer.from_spec(
-        trained_spec(20, special_tokens=FLAGGED, normalizer=normalizer), engine="python"
+        trained_spec(20, pattern, special_tokens=FLAGGED, normalizer=normalizer), engine="python"
     )
     cuts = DocumentCuts(plan_token_files(tokenizer), tokenizer.spec.added_tokens)
     parts = ["a", " ", "\n", *(token.content for token in FLAGGED)]
