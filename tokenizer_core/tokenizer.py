@@ -299,10 +299,14 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        is_cut = self._is_prepared and self._is_cut_here(text, matcher)
-        if matcher.has_flags:
-            matcher = _NO_TOKENS  # the engine gets only texts without tokens with flags
-        changes = self._engine.nfc_changes(text) if self._is_nfc and not is_cut else ()
+        is_cut = False
+        changes: list[NfcChange] | tuple[()] = ()
+        if self._is_prepared:
+            is_cut = self._is_cut_here(text, matcher)
+            if matcher.has_flags:
+                matcher = _NO_TOKENS  # the engine gets only texts without tokens with flags
+            if self._is_nfc and not is_cut:
+                changes = self._engine.nfc_changes(text)
         if is_cut or (changes and touch_any(text, changes, matcher.find, matcher.longest)):
             ids = self.encode_to_numpy(
                 text,
