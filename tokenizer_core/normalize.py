@@ -69,12 +69,14 @@ def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
     SentencePiece writes a space as U+2581; here the vocabulary's tokens hold the space itself. The
     rules: `metaspace` puts none, `metaspace-prepend` always one (Llama 2), `metaspace-always` one
     before a text without, `metaspace-first` the same for the first part alone (Mistral).
+    `prefix-space` is `metaspace-always` for byte-level BPE, where U+2581 is no space.
 
     Example:
         >>> normalize_metaspace("metaspace-first", "a▁b", is_first=True)
         ' a b'
     """
-    text = text.replace(METASPACE_CHARACTER, " ")
+    if rule != "prefix-space":
+        text = text.replace(METASPACE_CHARACTER, " ")
     if not text or rule == "metaspace":
         return text
     if rule == "metaspace-prepend":
@@ -249,7 +251,7 @@ def metaspace_offsets(
 def _metaspace_offsets(
     source: str, normalized: str, n_put: int, offsets: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    if METASPACE_CHARACTER not in source:
+    if source == normalized[n_put:]:
         return np.maximum(offsets, np.uint64(n_put)) - np.uint64(n_put)
     sizes = np.ones(len(normalized.encode()) + 1, dtype=np.int64)
     starts = np.cumsum([0, *map(len, map(str.encode, normalized))])

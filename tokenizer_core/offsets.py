@@ -26,21 +26,37 @@ def encode_with_byte_offsets(
     added = {token.content: token.id for token in spec.added_tokens}
     ids: list[int] = []
     parts: list[NDArray[np.uint64]] = []
-    position = 0
-    segments = list(matcher.split(text))
-    normalized = normalized_segments(spec.normalizer, segments)
-    for (plain, token), (changed, _) in zip(segments, normalized, strict=True):
-        if plain:
-            plain_ids, offsets = _encode_plain(spec, engine, plain, changed)
+    spans = list(matcher.spans(text))
+    segments = [(text[span.plain_start : span.start], span.content) for span in spans]
+    rest = spans[-1].end if spans else 0
+    normalized = normalized_segments(spec.normalizer, [*segments, (text[rest:], None)])
+    positions = _BytePositions(text)
+    for span, (changed, _) in zip([*spans, None], normalized, strict=True):
+        start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
+        if start < end:
+            plain_ids, offsets = _encode_plain(spec, engine, text[start:end], changed)
             ids += plain_ids
-            parts.append(offsets + np.uint64(position))
-            position += len(plain.encode())
-        if token is not None:
-            ids.append(added[token])
-            end = position + len(token.encode())
-            parts.append(np.array([[position, end]], dtype=np.uint64))
-            position = end
+            parts.append(offsets + np.uint64(positions[start]))
+        if span is not None:
+            ids.append(added[span.content])
+            around = [positions[span.start], positions[span.end]]
+            parts.append(np.array([around], dtype=np.uint64))
     return ids, np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
+
+
+class _BytePositions:
+    """Converts indices of characters, each near the one before, to positions in UTF-8 bytes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._index = self._position = 0
+
+    def __getitem__(self, index: int) -> int:
+        start, end = sorted((self._index, index))
+        n_between = len(self._text[start:end].encode())
+        self._position += n_between if index > self._index else -n_between
+        self._index = index
+        return self._position
 
 
 def _encode_plain(
@@ -58,7 +74,7 @@ def _encode_plain(
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
     if text == plain:
         return ids, offsets
-    if spec.byte_ids:
+    if spec.normalizer != "nfc":
         return ids, metaspace_offsets(plain, text, offsets)
     return ids, OriginalOffsets(plain).map(offsets)
 

@@ -40,26 +40,56 @@ MAX_TOKEN_BYTES: Final = 1 << 20
 NEVER_IN_UTF8: Final = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 """The bytes that no UTF-8 text has. A vocabulary may lack them (GPT-NeoX, OLMo)."""
 
+ADDED_TOKEN_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized")
+"""The flags of an added token that change where it is matched."""
+
+WHITE_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
+    "\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""The white space of Unicode, which `lstrip` and `rstrip` tokens include."""
+
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
-_DERIVED: Final = ("token_to_id", "empty_ids", "fingerprint")
+_DERIVED: Final = ("token_to_id", "empty_ids", "has_flags", "fingerprint")
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
 Normalizer = Literal[
-    "none", "nfc", "metaspace", "metaspace-prepend", "metaspace-first", "metaspace-always"
+    "none",
+    "nfc",
+    "metaspace",
+    "metaspace-prepend",
+    "metaspace-first",
+    "metaspace-always",
+    "prefix-space",
 ]
-"""What is done to a text before it is split; the metaspace ones are those of SentencePiece, see
-`normalize.normalize_metaspace`."""
+"""What is done to a text before it is split; the metaspace ones are those of SentencePiece, and
+`prefix-space` is `add_prefix_space` of byte-level BPE, see `normalize.normalize_metaspace`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
     """A token matched in the text before the split. `special: False` marks content tokens (Qwen's
-    `<think>`): always matched, never skipped on decode."""
+    `<think>`): always matched, never skipped on decode.
+
+    The flags of Hugging Face: `lstrip` and `rstrip` tokens include the white space before and after
+    them, which gives no id; a `single_word` token is plain text next to a letter or digit. Tokens
+    that are `normalized` are matched in the text that the other tokens leave. A spec without other
+    flags, in which the order does not matter, has `normalized=False` throughout.
+    """
 
     content: str
     id: int
     special: bool = True
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+
+    @property
+    def flags(self) -> list[str]:
+        """The names of the flags that are set."""
+        return [name for name in ADDED_TOKEN_FLAGS if getattr(self, name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +313,10 @@ class TokenizerSpec:
         run = b"[%b]%b" % (re.escape(lost), b"+" if self.missing.is_fused else b"")
         unknown = self.vocab[self.missing.unk_id]
         return re.sub(run, lambda _: unknown, pre_token, flags=re.DOTALL)
+    @cached_property
+    def has_flags(self) -> bool:
+        """Whether an added token has flags."""
+        return any(token.flags for token in self.added_tokens)
 
     def missing_bytes(self) -> list[int]:
         """The bytes without a token of their own, ascending; without `missing`, UTF-8 has none of
@@ -392,6 +426,7 @@ class TokenizerSpec:
         """Name -> JSON value of the settings newer than the first manifest format that differ from
         their default. The fingerprint covers them, and a manifest holds them.
 
+        - `added_token_flags`: content -> the flags that are set, of each added token with any.
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.
         - `missing_bytes`: the fields of `missing`.
         - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
@@ -399,7 +434,9 @@ class TokenizerSpec:
         pattern = self.pattern
         steps = [step.fields() for step in (*pattern.before, pattern.alone())]
         steps = steps if pattern.has_steps else []
+        flags = {token.content: token.flags for token in self.added_tokens if token.flags}
         found = {
+            "added_token_flags": flags,
             "byte_ids": list(self.byte_ids),
             "missing_bytes": self.missing.fields() if self.missing else {},
             "split_steps": steps,
@@ -532,6 +569,7 @@ def _check_added_tokens(
 ) -> None:
     seen: set[str] = set()
     special_of: dict[int, bool] = {}
+    strips_right = {token.normalized for token in added if token.rstrip}
     for token in added:
         _check_content(token.content)
         if token.content in seen:
@@ -547,6 +585,11 @@ def _check_added_tokens(
             raise InvalidSpecError(
                 f"of the tokens with id {token.id}, {token.content!r:.60} alone is "
                 f"{'special' if token.special else 'not special'}; make both the same"
+            )
+        if token.normalized in strips_right and not token.content.strip(WHITE_SPACE):
+            raise InvalidSpecError(
+                f"the added token {token.content!r:.60} is white space, which a token with the "
+                f"flag rstrip includes; remove that flag, or this token"
             )
         seen.add(token.content)
 

@@ -3,6 +3,17 @@
 Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The options
 (`allowed_special`, `disallowed_special`) have tiktoken's names. Training, encoding and streaming
 all cut at special tokens with this module, before any split pattern is applied.
+
+Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are found as in
+`find_matches` of Hugging Face's `tokenizers`:
+
+- The search goes on at the end of each match, without the white space that the match includes. A
+  token that begins with white space may therefore overlap the one before it.
+- A `single_word` match next to a word is dropped after the search: it hides every match that
+  overlaps it.
+- White space between two tokens belongs to the first if that one has `rstrip`.
+- The tokens that are `normalized` are searched in each part between the others, as if it were a
+  text of its own.
 """
 
 from __future__ import annotations
@@ -12,19 +23,35 @@ from bisect import bisect_right
 from functools import lru_cache
 from itertools import groupby
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.spec import WHITE_SPACE
+from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from tokenizer_core.spec import AddedToken
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 _WINDOW_CHARS: Final = 1 << 16
+# `\w` of the engine that `tokenizers` uses here.
+_WORD_CHARACTER: Final = compile_exactly(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
 Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+
+
+class Span(NamedTuple):
+    """A match: the index where the plain text before it begins, start and end of the match with the
+    white space that it includes, and the token. A token that overlaps the one before it begins
+    before its plain text, which is then empty."""
+
+    plain_start: int
+    start: int
+    end: int
+    content: str
 
 
 class SpecialTokenMatcher:
@@ -39,6 +66,9 @@ class SpecialTokenMatcher:
     """
 
     __slots__ = ("_contents", "_expression", "_first_chars", "_longest", "_prefix")
+
+    has_flags = False
+    """Whether matches depend on flags, which the compiled engine does not know."""
 
     def __init__(self, contents: Iterable[str]) -> None:
         self._contents = sorted(set(contents))
@@ -73,14 +103,25 @@ class SpecialTokenMatcher:
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Pairs (plain text, the special token after it); the last pair has None."""
         end = 0
-        for match in self._matches(text):
+        for match in self.matches(text):
             yield text[end : match.start()], match.group()
             end = match.end()
         yield text[end:] if end else text, None
 
+    def spans(self, text: str) -> Iterator[Span]:
+        """The matches in `text` with their positions."""
+        end = 0
+        for match in self.matches(text):
+            yield Span(end, *match.span(), match.group())
+            end = match.end()
+
+    def stream(self) -> MatchStream:
+        """The matches in a text that arrives in pieces."""
+        return MatchStream(self)
+
     def find(self, text: str) -> str | None:
         """The first of the strings in `text`, or None."""
-        match = next(self._matches(text), None)
+        match = next(self.matches(text), None)
         return match.group() if match else None
 
     def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
@@ -92,8 +133,8 @@ class SpecialTokenMatcher:
         """
         pairs: list[tuple[str, str]] = []
         start = 0
-        doubtful = self._doubtful_starts(text)
-        for match in self._matches(text):
+        doubtful = self.doubtful_starts(text)
+        for match in self.matches(text):
             first = next((position for position in doubtful if position >= start), len(text))
             if first <= match.start():
                 break  # a longer or earlier match may still begin here
@@ -102,10 +143,11 @@ class SpecialTokenMatcher:
         end = next((position for position in doubtful if position >= start), len(text))
         return pairs, start, end
 
-    def _matches(self, text: str) -> Iterator[re.Match[str]]:
+    def matches(self, text: str, position: int = 0) -> Iterator[re.Match[str]]:
+        """The matches from `position` on: leftmost, then longest, without overlaps."""
         if not self.may_match(text):
             return
-        position, n_chars = 0, len(text)
+        n_chars = len(text)
         while position < n_chars:
             # The search covers every string that begins in this window completely.
             limit = position + _WINDOW_CHARS
@@ -116,7 +158,7 @@ class SpecialTokenMatcher:
                 yield match
                 position = match.end()
 
-    def _doubtful_starts(self, text: str) -> list[int]:
+    def doubtful_starts(self, text: str) -> list[int]:
         """Indices from which the rest of the text is a proper prefix of a special token."""
         positions = range(max(0, len(text) - self._longest + 1), len(text))
         return [
@@ -129,6 +171,220 @@ class SpecialTokenMatcher:
         # In sorted order, the longer strings that begin with `text` directly follow it.
         index = bisect_right(self._contents, text)
         return index < len(self._contents) and self._contents[index].startswith(text)
+
+
+class MatchStream:
+    """Cuts the tokens of a matcher out of a text that arrives in pieces.
+
+    Example:
+        >>> stream = SpecialTokenMatcher(["<|a|>"]).stream()
+        >>> stream.feed("x<|"), stream.feed("a|>y"), stream.finish()
+        ([('x', None)], [('', '<|a|>'), ('y', None)], [('', None)])
+    """
+
+    def __init__(self, matcher: SpecialTokenMatcher) -> None:
+        self._matcher = matcher
+        self._held = ""
+
+    @property
+    def held(self) -> str:
+        """The text that was fed and not yet returned."""
+        return self._held
+
+    def feed(self, text: str) -> list[tuple[str, str | None]]:
+        """Pairs as of `split`, as far as they are certain; the plain text of the last continues."""
+        text = self._held + text
+        pairs, start, end = self._matcher.split_settled(text)
+        self._held = text[end:]
+        return [*pairs, (text[start:end], None)]
+
+    def finish(self) -> list[tuple[str, str | None]]:
+        """The pairs of the remaining text, which ends here."""
+        pairs = list(self._matcher.split(self._held))
+        self._held = ""
+        return pairs
+
+
+class _Rules(NamedTuple):
+    """The tokens of one pass."""
+
+    finder: SpecialTokenMatcher
+    tokens: dict[str, AddedToken]
+    strips_left: bool
+
+    @classmethod
+    def of(cls, tokens: list[AddedToken]) -> _Rules:
+        finder = SpecialTokenMatcher(token.content for token in tokens)
+        by_content = {token.content: token for token in tokens}
+        return cls(finder, by_content, any(token.lstrip for token in tokens))
+
+
+class FlaggedTokenMatcher(SpecialTokenMatcher):
+    """Finds added tokens with flags; see the module.
+
+    Example:
+        >>> from tokenizer_core.spec import AddedToken
+        >>> matcher = FlaggedTokenMatcher([AddedToken("<mask>", 9, lstrip=True)])
+        >>> list(matcher.split("a  <mask> b"))
+        [('a', '<mask>'), (' b', None)]
+    """
+
+    __slots__ = ("_passes",)
+
+    has_flags = True
+
+    def __init__(self, tokens: Collection[AddedToken]) -> None:
+        super().__init__(token.content for token in tokens)
+        passes = ([t for t in tokens if t.normalized is late] for late in (False, True))
+        self._passes = [_Rules.of(chosen) for chosen in passes if chosen]
+
+    def split(self, text: str) -> Iterator[tuple[str, str | None]]:
+        """As in the base class; no plain text has the white space that a token includes."""
+        end = 0
+        for span in self.spans(text):
+            yield text[span.plain_start : span.start], span.content
+            end = span.end
+        yield text[end:] if end else text, None
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """As in the base class."""
+        return _spans_of_passes(self._passes, text) if self.may_match(text) else iter(())
+
+    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
+        """Not for these tokens: use `stream`, which remembers the text before."""
+        raise NotImplementedError
+
+    def stream(self) -> MatchStream:
+        """As in the base class."""
+        return _FlaggedMatchStream(self, self._passes)
+
+
+def _spans_of_passes(passes: list[_Rules], text: str) -> Iterator[Span]:
+    """The matches of the first pass in `text`, and those of the others in the parts between."""
+    first, *later = passes
+    _, spans, _ = _Search(first).advance(text, is_last=True)
+    if not later:
+        yield from spans
+        return
+    end = 0
+    for span in spans:
+        plain_start = span.plain_start
+        for within in _spans_of_passes(later, text[plain_start : span.start]):
+            yield _shifted(within, span.plain_start)
+            plain_start = span.plain_start + within.end
+        yield span._replace(plain_start=plain_start)
+        end = span.end
+    for within in _spans_of_passes(later, text[end:]):
+        yield _shifted(within, end)
+
+
+def _shifted(span: Span, by: int) -> Span:
+    return Span(span.plain_start + by, span.start + by, span.end + by, span.content)
+
+
+class _Search:
+    """One pass over a text that arrives in pieces."""
+
+    def __init__(self, rules: _Rules) -> None:
+        self._rules = rules
+        # The undecided text, and the character before it, on which a `single_word` token depends.
+        self._text = ""
+        self.plain_start = 0
+        """The index of the first character that was not returned."""
+        self._search_start = 0
+
+    @property
+    def held(self) -> str:
+        """The text that was not returned."""
+        return self._text[self.plain_start :]
+
+    def advance(self, text: str, *, is_last: bool) -> tuple[str, list[Span], int]:
+        """The text to which positions refer: the undecided text and `text`; the certain matches in
+        it; and the end of the certain plain text after them."""
+        text = self._text + text
+        spans, unsure = self._find(text, is_last=is_last)
+        end = unsure
+        if self._rules.strips_left and not is_last:
+            # A token that includes this white space may follow.
+            end = self.plain_start + len(text[self.plain_start : unsure].rstrip(WHITE_SPACE))
+        end = max(end, self.plain_start)
+        self._search_start = max(self._search_start, unsure)
+        kept_from = max(min(self._search_start, end) - 1, 0)
+        self._text = text[kept_from:]
+        self.plain_start = end - kept_from
+        self._search_start -= kept_from
+        return text, spans, end
+
+    def _find(self, text: str, *, is_last: bool) -> tuple[list[Span], int]:
+        """The certain matches, and the first index at which a match may begin that is not."""
+        finder, tokens, _ = self._rules
+        doubtful = [] if is_last else finder.doubtful_starts(text)
+        spans: list[Span] = []
+        for match in finder.matches(text, self._search_start):
+            start, end = match.span()
+            if any(self._search_start <= position <= start for position in doubtful):
+                break  # a longer or earlier match may still begin here
+            token = tokens[match.group()]
+            stop = _skip_white_space(text, end) if token.rstrip else end
+            if stop == len(text) and not is_last and (token.rstrip or token.single_word):
+                return spans, start
+            self._search_start = end
+            if token.single_word and (_is_word(text, start - 1) or _is_word(text, end)):
+                continue
+            if token.lstrip:
+                plain = text[self.plain_start : start].rstrip(WHITE_SPACE)
+                start = self.plain_start + len(plain)
+            spans.append(Span(self.plain_start, start, stop, token.content))
+            self.plain_start = stop
+        unsure = (position for position in doubtful if position >= self._search_start)
+        return spans, next(unsure, len(text))
+
+
+def _skip_white_space(text: str, start: int) -> int:
+    run = _WHITE_SPACE_RUN.match(text, start)
+    return run.end() if run else start
+
+
+def _is_word(text: str, index: int) -> bool:
+    """Whether the character at `index`, if there is one, belongs to a word."""
+    return 0 <= index < len(text) and _WORD_CHARACTER.match(text[index]) is not None
+
+
+class _FlaggedMatchStream(MatchStream):
+    def __init__(self, matcher: FlaggedTokenMatcher, passes: list[_Rules]) -> None:
+        super().__init__(matcher)
+        self._passes = passes
+        self._searches = [_Search(rules) for rules in passes]
+
+    @property
+    def held(self) -> str:
+        """As in the base class."""
+        return "".join(search.held for search in reversed(self._searches))
+
+    def feed(self, text: str) -> list[tuple[str, str | None]]:
+        """As in the base class."""
+        return self._advance(0, text, is_last=False)
+
+    def finish(self) -> list[tuple[str, str | None]]:
+        """As in the base class."""
+        return self._advance(0, "", is_last=True)
+
+    def _advance(self, n_pass: int, text: str, *, is_last: bool) -> list[tuple[str, str | None]]:
+        """The pairs of a pass and of the later ones."""
+        if n_pass == len(self._searches):
+            return [(text, None)]
+        search = self._searches[n_pass]
+        begin = search.plain_start
+        text, spans, end = search.advance(text, is_last=is_last)
+        pairs: list[tuple[str, str | None]] = []
+        for span in spans:
+            plain = text[span.plain_start : span.start]
+            *within, (rest, _) = self._advance(n_pass + 1, plain, is_last=True)
+            pairs += [*within, (rest, span.content)]
+            begin = span.end
+        if is_last:  # the next part is a text of its own
+            self._searches[n_pass] = _Search(self._passes[n_pass])
+        return pairs + self._advance(n_pass + 1, text[begin:end], is_last=is_last)
 
 
 def _common_prefix(contents: list[str]) -> str:
@@ -166,6 +422,20 @@ def _render_branches(contents: list[str], depth: int) -> str:
 def matcher_of(contents: frozenset[str]) -> SpecialTokenMatcher:
     """The matcher of a set of strings; cached, because compiling hundreds takes milliseconds."""
     return SpecialTokenMatcher(contents)
+
+
+@lru_cache(maxsize=64)
+def _flagged_matcher_of(tokens: frozenset[AddedToken]) -> FlaggedTokenMatcher:
+    return FlaggedTokenMatcher(tokens)
+
+
+def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenMatcher:
+    """The matcher of the added tokens of `spec` with these contents; cached."""
+    if spec.has_flags:
+        tokens = frozenset(token for token in spec.added_tokens if token.content in contents)
+        if any(token.flags for token in tokens):
+            return _flagged_matcher_of(tokens)
+    return matcher_of(frozenset(contents))
 
 
 def resolve_policy(

@@ -22,7 +22,14 @@ from tokenizer_core.normalize import (
 )
 from tokenizer_core.patterns import METASPACE
 from tokenizer_core.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
-from tokenizer_core.special_tokens import Allowed, Disallowed, forbid, matcher_of, resolve_policy
+from tokenizer_core.special_tokens import (
+    Allowed,
+    Disallowed,
+    forbid,
+    matcher_for,
+    matcher_of,
+    resolve_policy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,14 +90,14 @@ class StreamingEncoder:
         )
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
-        self._matcher = matcher_of(allowed)
+        self._tokens = matcher_for(spec, allowed).stream()
         self._guard = matcher_of(self._forbidden)
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
         self._normalizer = spec.normalizer
         self._source: SourceSize | MetaspaceSource | None = None
         if spec.normalizer == "nfc":
             self._source = SourceSize()
-        elif spec.byte_ids:
+        elif spec.normalizer != "none":
             self._source = MetaspaceSource()
         self._n_segments = 0  # parts between special tokens that ended
         self._is_in_segment = False
@@ -98,7 +105,6 @@ class StreamingEncoder:
         self._waiting: list[str] = []  # pieces not yet examined
         self._waiting_chars = 0
         self._look_at = 0  # characters to buffer before the next examination
-        self._unmatched = ""  # raw text that may begin a special token
         self._unnormalized = ""  # plain text that a later mark may change
         self._unsplit = ""  # normalized text whose pre-tokens are not settled
         self._guarded = ""  # the end of the text so far, where a forbidden token may begin
@@ -108,7 +114,7 @@ class StreamingEncoder:
     @property
     def bytes_settled(self) -> int:
         """UTF-8 bytes of the input whose ids the stream has returned."""
-        raw = self._unmatched + self._unnormalized + "".join(self._waiting)
+        raw = self._tokens.held + self._unnormalized + "".join(self._waiting)
         unsplit = self._source.held_bytes if self._source else len(self._unsplit.encode())
         return self._bytes_fed - len(raw.encode()) - unsplit
 
@@ -138,16 +144,15 @@ class StreamingEncoder:
         """Return the ids of the remaining text, which ends here."""
         ids: list[int] = []
         self._look(ids)
-        for plain, token in self._matcher.split(self._unmatched):
+        for plain, token in self._tokens.finish():
             self._feed_plain(plain, ids, is_last=True)
             if token is not None:
                 ids.append(self._added[token])
-        self._unmatched = ""
         self._is_finished = True
         return ids
 
     def _held_chars(self) -> int:
-        return len(self._unmatched) + len(self._unnormalized) + len(self._unsplit)
+        return len(self._tokens.held) + len(self._unnormalized) + len(self._unsplit)
 
     def _look(self, ids: list[int]) -> None:
         text = "".join(self._waiting)
@@ -162,13 +167,10 @@ class StreamingEncoder:
             start = end
 
     def _feed_window(self, text: str, ids: list[int]) -> None:
-        text = self._unmatched + text
-        pairs, start, end = self._matcher.split_settled(text)
-        for plain, token in pairs:
-            self._feed_plain(plain, ids, is_last=True)
-            ids.append(self._added[token])
-        self._feed_plain(text[start:end], ids, is_last=False)
-        self._unmatched = text[end:]
+        for plain, token in self._tokens.feed(text):
+            self._feed_plain(plain, ids, is_last=token is not None)
+            if token is not None:
+                ids.append(self._added[token])
 
     def _feed_plain(self, plain: str, ids: list[int], *, is_last: bool) -> None:
         if isinstance(self._source, MetaspaceSource):

@@ -25,7 +25,7 @@ from tokenizer_core.normalize import normalized_segments, strips_space, touch_an
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
+from tokenizer_core.special_tokens import forbid, matcher_for, matcher_of, resolve_policy
 from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        normalized = self._encode_normalized(text, matcher) if self._normalizes else None
+        normalized = self._encode_normalized(text, matcher) if self._is_prepared else None
         ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
         if add_special_tokens:
             return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
@@ -299,10 +299,15 @@ class Tokenizer:
         matcher = self._matcher
         if allowed_special != "all" or disallowed_special:
             matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        changes = self._engine.nfc_changes(text) if self._is_nfc else ()
-        if (self._normalizes and not self._is_nfc) or (
-            changes and touch_any(text, changes, matcher.find, matcher.longest)
-        ):
+        is_cut = False
+        changes: list[NfcChange] | tuple[()] = ()
+        if self._is_prepared:
+            is_cut = self._is_cut_here(text, matcher)
+            if matcher.has_flags:
+                matcher = _NO_TOKENS  # the engine gets only texts without tokens with flags
+            if self._is_nfc and not is_cut:
+                changes = self._engine.nfc_changes(text)
+        if is_cut or (changes and touch_any(text, changes, matcher.find, matcher.longest)):
             ids = self.encode_to_numpy(
                 text,
                 allowed_special=allowed_special,
@@ -329,7 +334,8 @@ class Tokenizer:
 
         `unit="byte"` counts UTF-8 bytes. `unit="char"` counts characters and includes every
         character of which a token has a byte, so neighbours may overlap. With NFC, the offsets
-        refer to `text` as given.
+        refer to `text` as given. An added token with `lstrip` or `rstrip` includes the white space
+        around it.
         """
         if unit not in ("byte", "char"):
             raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
@@ -478,12 +484,13 @@ class Tokenizer:
         self._engine = create_engine(spec, engine)
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
-        self._matcher = matcher_of(frozenset(self._added))
-        self._content_matcher = matcher_of(
-            frozenset(token.content for token in spec.added_tokens if not token.special)
+        self._matcher = matcher_for(spec, self._added)
+        self._content_matcher = matcher_for(
+            spec, {token.content for token in spec.added_tokens if not token.special}
         )
         self._is_nfc = spec.normalizer == "nfc"
-        self._normalizes = spec.normalizer != "none"
+        self._puts_or_replaces = spec.normalizer not in ("none", "nfc")
+        self._is_prepared = spec.normalizer != "none" or spec.has_flags
         self._strips_space = strips_space(spec.normalizer)
 
     def _choose_matcher(
@@ -496,30 +503,45 @@ class Tokenizer:
                 return self._content_matcher
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         forbid(text, forbidden)
-        return matcher_of(recognised)
+        return matcher_for(self._spec, recognised)
 
     def _choose_batch_matcher(
         self, texts: Sequence[str], allowed: Allowed, disallowed: Disallowed
     ) -> SpecialTokenMatcher | None:
         """The matcher for all texts. None if the texts must be encoded separately, because one must
-        be normalized, or refused after the texts before it are encoded."""
+        be cut or normalized here, or refused after the texts before it are encoded."""
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
+        matcher = matcher_for(self._spec, recognised)
         is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
-        if is_refused or (self._normalizes and any(map(self._is_changed, texts))):
+        if is_refused or (
+            self._is_prepared and any(self._is_changed(text, matcher) for text in texts)
+        ):
             return None
-        return matcher_of(recognised)
+        return _NO_TOKENS if matcher.has_flags else matcher
 
-    def _is_changed(self, text: str) -> bool:
-        return not self._is_nfc or bool(self._engine.nfc_changes(text))
+    def _is_changed(self, text: str, matcher: SpecialTokenMatcher) -> bool:
+        if self._is_cut_here(text, matcher):
+            return True
+        return self._is_nfc and bool(self._engine.nfc_changes(text))
+
+    def _is_cut_here(self, text: str, matcher: SpecialTokenMatcher) -> bool:
+        """Whether the engine cannot find the special tokens of a text, because the parts between
+        them are changed, or because they have flags."""
+        return self._puts_or_replaces or (matcher.has_flags and matcher.may_match(text))
 
     def _encode_normalized(
         self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
     ) -> NDArray[np.uint32] | None:
-        """The ids of a text that is normalized; None if normalizing does not change it."""
-        if not self._normalizes:
+        """The ids of a text that is cut or normalized here; None if the engine does all."""
+        if not self._is_prepared:
             return None
-        if not self._is_nfc:
+        if self._is_cut_here(text, matcher):
             return self._encode_segments(list(matcher.split(text)), num_threads)
+        if matcher.has_flags:  # and none of its tokens is in the text
+            changes = self._engine.nfc_changes(text) if self._is_nfc else []
+            return self._engine.encode_to_numpy(text, num_threads, None, changes)
+        if not self._is_nfc:
+            return None
         changes = self._engine.nfc_changes(text)
         return self._encode_changed(text, changes, matcher, num_threads) if changes else None
 

@@ -27,7 +27,7 @@ from app.commands.outputs import (
 from app.commands.vocabulary_files import add_reading_options, read_files
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 _MOST_SPECIAL_TOKENS: Final = 20
 
@@ -310,9 +310,14 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
     return rows
 
 
+def _describe_flags(token: AddedToken) -> str:
+    return f" ({', '.join(token.flags)})" if token.flags else ""
+
+
 def _describe_special_tokens(spec: TokenizerSpec) -> str:
     """The first of them, because DeepSeek has a thousand; `--json` has all."""
-    shown = [f"{token} = {id_}" for token, id_ in spec.special_tokens.items()]
+    special = [token for token in spec.added_tokens if token.special]
+    shown = [f"{token.content} = {token.id}{_describe_flags(token)}" for token in special]
     more = len(shown) - _MOST_SPECIAL_TOKENS
     if more > 0:
         shown[_MOST_SPECIAL_TOKENS:] = [f"and {more} more (--json shows all)"]

@@ -19,7 +19,9 @@ from app.commands.command_line import parse_special_token
 from tests.app.run_cli import Cli
 from tests.tokenizer_core.formats.model_folders import make_folder
 from tests.tokenizer_core.formats.small_specs import small_tekken
+from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 
 
 def test_train_publishes_and_reports(cli: Cli) -> None:
@@ -194,6 +196,16 @@ def test_an_expression_for_a_rank_file_is_read_as_tiktoken_reads_it(cli: Cli) ->
     assert "text without a match is dropped" in shown
     error = cli.fail("import", "x.tiktoken", "--name=y", "--pattern", r"(a)\1", *options, code=1)
     assert "cannot be translated exactly from fancy-regex: the escape" in error
+
+
+def test_inspect_shows_the_flags_of_added_tokens(cli: Cli) -> None:
+    tokens = [AddedToken("<s>", 256), AddedToken("<m>", 257, lstrip=True, single_word=True)]
+    spec = TokenizerSpec.from_merges({byte: bytes([byte]) for byte in range(256)}, [], tokens)
+    (cli.folder / "tokenizer.json").write_bytes(render_tokenizer_json(spec))
+    cli.run("import", "tokenizer.json", "--name=flagged", "--promote")
+    shown = cli.run("inspect", "flagged")[0].decode()
+    assert "<s> = 256, <m> = 257 (single_word, lstrip)\n" in shown
+    assert cli.run("encode", "a <m> a<m>")[0] == b"97 257 32 97 60 109 62\n"
 
 
 def test_a_tekken_file_needs_no_option(cli: Cli) -> None:

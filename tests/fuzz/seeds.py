@@ -60,6 +60,15 @@ def _of_files() -> dict[str, list[bytes]]:
         normalizer="nfc",
         prefix_ids=(260,),
     )
+    flagged = TokenizerSpec.from_merges(
+        VOCAB,
+        MERGES,
+        [
+            AddedToken(SPECIAL, 260, lstrip=True, rstrip=True),
+            AddedToken("<think>", 261, special=False, single_word=True, normalized=True),
+        ],
+        normalizer="prefix-space",
+    )
     vocab_json, merges_txt = render_gpt2_files(plain)
     manifest, _, _, pointer = published()[2].values()
     values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
@@ -67,7 +76,9 @@ def _of_files() -> dict[str, list[bytes]]:
         "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
         "gpt2_files": [_short(vocab_json) + NEXT_FILE + merges_txt],
         "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
-        "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
+        "tokenizer_json": [
+            _short(render_tokenizer_json(spec)) for spec in (small_spec(), rich, flagged)
+        ],
         "tekken": [_tekken("v3", 22, []), _tekken("v13", 3, ["<unk>", "<s>"])],
         "manifest": [manifest],
         "active_pointer": [pointer],

@@ -60,6 +60,8 @@ OPEN_FILES = {
     "tekken": "tekken_240911.json",
     "llama2": "llama2.tokenizer.json",
     "mistral01": "mistral01.tokenizer.json",
+    "roberta": "roberta.tokenizer.json",
+    "modernbert": "modernbert.tokenizer.json",
 }
 """Of `vocab_open`; held against the library itself, without committed digests."""
 NAMES = [*RANK_FILES, *JSON_FILES]

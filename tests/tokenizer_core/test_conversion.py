@@ -197,6 +197,8 @@ FOREIGN = trained_spec(special_tokens=["<中>"])
 TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 NFC = trained_spec(normalizer="nfc")
+PREFIX_SPACE = trained_spec(normalizer="prefix-space")
+FLAGGED = trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)])
 CHARACTERS = character_spec()
 LACKING = TokenizerSpec.from_merges(
     {id_: token for id_, token in BYTES.items() if id_ != 4}, [], missing=MissingBytes((4,))
@@ -237,6 +239,11 @@ ROWS = {
     ),
     "another custom pattern": (CUSTOM, "split pattern"),
     "normalizer NFC": (NFC, "normalized"),
+    "a space before each part of a text (`add_prefix_space`)": (PREFIX_SPACE, "normalized"),
+    "flags of added tokens (`lstrip`, `rstrip`, `single_word`, `normalized`)": (
+        FLAGGED,
+        "has the flag lstrip",
+    ),
     "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
     "bytes of UTF-8 without a token (SmolLM)": (LACKING, "lacks"),
     "special tokens": (SPEC, ""),

@@ -1,15 +1,24 @@
 """Special tokens: leftmost, then longest; settled under every cut; the policy."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.reference import split_at_special_tokens
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS as FLAGS
 from tokenizer_core.spec import AddedToken, TokenizerSpec
-from tokenizer_core.special_tokens import SpecialTokenMatcher, forbid, resolve_policy
+from tokenizer_core.special_tokens import (
+    FlaggedTokenMatcher,
+    SpecialTokenMatcher,
+    forbid,
+    resolve_policy,
+)
 
 contents = st.lists(st.text("ab<", min_size=1, max_size=4), max_size=5)
 
@@ -79,6 +88,126 @@ def test_no_tokens():
     assert list(matcher.split("abc")) == [("abc", None)]
     assert matcher.split_settled("abc") == ([], 0, 3)
     assert matcher.find("abc") is None
+
+
+A, B = AddedToken("ab", 1), AddedToken("bx", 2)
+FLAGGED = {
+    "one hides another that begins within it": [replace(A, rstrip=True), B],
+    "tokens that begin with white space": [
+        AddedToken("a", 1, rstrip=True),
+        AddedToken(" b", 2),
+        AddedToken(" x", 3, lstrip=True),
+    ],
+    "a dropped match hides others": [
+        replace(A, single_word=True),
+        AddedToken("b", 2),
+        AddedToken("x", 3, lstrip=True),
+    ],
+    "two passes": [
+        AddedToken("a", 1, lstrip=True),
+        AddedToken("b", 2, normalized=True, rstrip=True),
+        AddedToken("xb", 3, normalized=True, single_word=True),
+    ],
+    "white space within": [
+        AddedToken("a x", 1, lstrip=True),
+        AddedToken("x a", 2, rstrip=True, single_word=True),
+        AddedToken("x a b", 3, normalized=True),
+    ],
+}
+SHORT_TEXTS = ["".join(text) for n in range(6) for text in itertools.product("abx ", repeat=n)]
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_tokens_with_flags_are_found_at_every_cut(name):
+    matcher = FlaggedTokenMatcher(FLAGGED[name])
+    for text in SHORT_TEXTS:
+        whole = list(matcher.split(text))
+        for cut in range(len(text) + 1):
+            stream = matcher.stream()
+            found = [*stream.feed(text[:cut]), *stream.feed(text[cut:]), *stream.finish()]
+            assert stream.held == ""
+            assert joined(found) == whole, (text, cut)
+        stream = matcher.stream()
+        found = [pair for character in text for pair in stream.feed(character)]
+        assert joined([*found, *stream.finish()]) == whole, text
+
+
+def joined(pairs):
+    """The pairs, with plain text that continues in the next pair joined to it."""
+    found, plain = [], ""
+    for part, token in pairs:
+        plain += part
+        if token is not None:
+            found.append((plain, token))
+            plain = ""
+    return [*found, (plain, None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("one hides another that begins within it", "ab  bx", [("", "ab"), ("", "bx"), ("", None)]),
+        ("one hides another that begins within it", "abx", [("", "ab"), ("x", None)]),
+        ("tokens that begin with white space", "a  b", [("", "a"), ("", " b"), ("", None)]),
+        ("tokens that begin with white space", "b  x", [("b", " x"), ("", None)]),
+        ("a dropped match hides others", "xab", [("", "x"), ("ab", None)]),
+        ("a dropped match hides others", "ab b", [("", "ab"), (" ", "b"), ("", None)]),
+        ("two passes", "xb a xb", [("", "xb"), ("", "a"), (" ", "xb"), ("", None)]),
+        ("two passes", "b  a b", [("", "b"), ("", "a"), (" ", "b"), ("", None)]),
+        ("white space within", "x a b", [("", "x a"), ("b", None)]),
+    ],
+)
+def test_tokens_with_flags_are_found_as_in_tokenizers(name, text, expected):
+    theirs = in_tokenizers(FLAGGED[name])
+    assert list(FlaggedTokenMatcher(FLAGGED[name]).split(text)) == expected
+    letters = [letter for plain, token in expected for letter in [*plain, token] if letter]
+    assert [theirs.id_to_token(id_) for id_ in theirs.encode(text).ids] == letters
+
+
+def in_tokenizers(tokens):
+    """A model of four letters with these tokens."""
+    letters = {letter: id_ for id_, letter in enumerate("abx ")}
+    theirs = tokenizers.Tokenizer(models.BPE(vocab=letters, merges=[]))
+    flags = [{name: getattr(token, name) for name in FLAGS} for token in tokens]
+    theirs.add_tokens(
+        [
+            tokenizers.AddedToken(token.content, **own)
+            for token, own in zip(tokens, flags, strict=True)
+        ]
+    )
+    return theirs
+
+
+def test_white_space_that_may_be_included_is_held_back():
+    stream = FlaggedTokenMatcher([AddedToken("<l>", 1, lstrip=True)]).stream()
+    assert stream.feed("a b  ") == [("a b", None)]
+    assert stream.held == "  "
+    assert stream.feed("<l> ") == [("", "<l>"), ("", None)]
+    assert stream.feed("c") == [(" c", None)]
+    stream = FlaggedTokenMatcher([AddedToken("<r>", 1, rstrip=True)]).stream()
+    assert stream.feed("a <r> ") == [("a ", None)]
+    assert stream.feed("\u3000") == [("", None)]
+    assert stream.feed("\x1c") == [("", "<r>"), ("\x1c", None)]  # Unicode: no white space
+
+
+@pytest.mark.thorough
+def test_every_code_point_is_white_space_or_a_word_as_in_tokenizers():
+    tokens = [
+        AddedToken("<w>", 1, single_word=True),
+        AddedToken("<l>", 2, lstrip=True),
+        AddedToken("<r>", 3, rstrip=True),
+    ]
+    theirs = in_tokenizers(tokens)
+    matcher = FlaggedTokenMatcher(tokens)
+    for first in range(0, 0x110000, 16):  # in short texts: tokenizers takes quadratic time
+        if 0xD800 <= first < 0xE000:
+            continue
+        characters = map(chr, range(first, first + 16))
+        text = "".join(f"a{c}<w>a<w>{c}<l>a<r>{c}a" for c in characters)
+        encoded = theirs.encode(text)
+        pairs = zip(encoded.tokens, encoded.offsets, strict=True)
+        expected = [offsets for name, offsets in pairs if "<" in name]
+        assert [(span.start, span.end) for span in matcher.spans(text)] == expected, hex(first)
 
 
 ADDED = [AddedToken("<s>", 1), AddedToken("</s>", 2), AddedToken("<think>", 3, special=False)]

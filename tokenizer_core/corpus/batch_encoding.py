@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenizer_core.engines.base import join_documents
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
-from tokenizer_core.special_tokens import forbid, matcher_of, resolve_policy
+from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.document_batches import DocumentBatch
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
     from tokenizer_core.engines import EncodedDocuments
+    from tokenizer_core.spec import AddedToken
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
@@ -131,6 +132,11 @@ class BatchEncoder:
         self._begin, self._end = plan.begin_of_document_id, plan.end_of_document_id
         self._narrow = plan.disk_dtype == np.uint16
 
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        """The added tokens of the tokenizer."""
+        return self._tokenizer.spec.added_tokens
+
     def encode(self, batch: DocumentBatch) -> EncodedBatch:
         """The ids of a batch, by split.
 
@@ -158,19 +164,21 @@ class BatchEncoder:
 
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
-        normalizer = tokenizer.spec.normalizer
-        if self._forbidden or normalizer != "none":
+        spec, normalizer = tokenizer.spec, tokenizer.spec.normalizer
+        if self._forbidden or normalizer != "none" or spec.has_flags:
             decoded = [text.decode() for text in texts]
             for text in decoded:
                 forbid(text, self._forbidden)
-            if normalizer not in ("none", "nfc") or (
-                normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded))
+            if (
+                spec.has_flags
+                or normalizer not in ("none", "nfc")
+                or (normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded)))
             ):
                 found = [
                     tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
                 ]
                 return join_documents(texts, found, around, as_uint16=self._narrow)
-        matcher = matcher_of(self._recognised)
+        matcher = matcher_for(spec, self._recognised)
         return tokenizer.engine.encode_documents(texts, around, matcher, as_uint16=self._narrow)
 
 

@@ -138,7 +138,8 @@ class _Files:
         reached: Position = start
         has_threads = self._tokenizer.engine.has_threads
         batch_bytes = BATCH_BYTES if has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
-        batches = iterate_batches(self._files, self._format, DocumentCuts(plan), start, batch_bytes)
+        cuts = DocumentCuts(plan, self._tokenizer.spec.added_tokens)
+        batches = iterate_batches(self._files, self._format, cuts, start, batch_bytes)
         encoder = BatchEncoder(self._tokenizer, plan, self._share)
         encoded = encode_batches(
             encoder, batches, workers=self._workers, in_processes=not has_threads

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.errors import PreTokenTooLongError
 from tokenizer_core.normalize import strips_space
 from tokenizer_core.pretokenize import find_last_safe_cut, split, split_settled
+from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
+    from tokenizer_core.spec import AddedToken
 
 _WINDOW_CHARS: Final = 1 << 12
 _FIRST_WINDOW_CHARS: Final = 1 << 7
@@ -38,18 +42,27 @@ class DocumentCuts:
         'some words and'
     """
 
-    def __init__(self, plan: TokenFilesPlan) -> None:
+    def __init__(self, plan: TokenFilesPlan, added_tokens: Iterable[AddedToken] = ()) -> None:
+        """`added_tokens`: those of the tokenizer of the plan; only their flags matter."""
         self._pattern = plan.tokenizer.pattern
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
         # Each part would begin with a space of its own.
         self._puts_space = strips_space(plan.tokenizer.normalizer)
+        # No space is put before a part that begins with one.
+        self._needs_space = plan.tokenizer.normalizer == "prefix-space"
         self._names = [*plan.recognised_special, *plan.forbidden_special]
         self._matcher = matcher_of(frozenset(self._names))
         self._divided = self._names
         if self._pattern.is_named:
             # A safe cut is before white space, so only these special tokens can contain one.
             self._divided = [name for name in self._names if any(map(str.isspace, name[1:]))]
-        self._longest = max(map(len, self._divided), default=1)
+        flagged = [t for t in added_tokens if t.flags and t.content in plan.recognised_special]
+        self._has_flags = bool(flagged)
+        # Neither the white space that a token includes nor what it looks at is in another part.
+        self._must_not_end = tuple(t.content for t in flagged if t.rstrip or t.single_word)
+        self._must_not_begin = tuple(t.content for t in flagged if t.single_word)
+        near = [*self._divided, *self._must_not_end, *self._must_not_begin]
+        self._longest = max(map(len, near), default=1)
 
     def find_last(self, text: str) -> int | None:
         """The last offset, or one of the last, at which `text` can be cut; None if it has no cut.
@@ -112,6 +125,10 @@ class DocumentCuts:
         if not _is_outside(text, cut, self._divided):
             return False
         before, after = text[cut - 1], text[cut]
+        if self._needs_space and after != " ":
+            return False
+        if self._has_flags and not self._is_between_flagged(text, cut):
+            return False
         is_named = self._pattern.is_named
         if not self._is_nfc or (is_named and after == " "):
             return True
@@ -122,9 +139,19 @@ class DocumentCuts:
         is_jamo = "\u1161" <= before <= "\u11c2"
         return not is_jamo and unicodedata.is_normalized("NFC", before)
 
+    def _is_between_flagged(self, text: str, cut: int) -> bool:
+        """Whether each part of a text finds the tokens with flags that the whole text has."""
+        return (
+            text[cut - 1] not in WHITE_SPACE
+            and not text[:cut].endswith(self._must_not_end)
+            and not text.startswith(self._must_not_begin, cut)
+        )
+
     def _find_checked(self, text: str) -> int | None:
         """A cut in text without white space: after a special token, or after a pre-token if the
         text before the cut is split in the same way without the text after it. Slow."""
+        if self._has_flags or self._needs_space:
+            return None
         pairs, start, end = self._matcher.split_settled(text)
         if pairs:
             return start if start < end and _is_outside(text, start, self._names) else None

@@ -24,7 +24,7 @@ from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
 from tokenizer_core.normalize import text_as_decoded
-from tokenizer_core.special_tokens import matcher_of
+from tokenizer_core.special_tokens import matcher_for
 
 if TYPE_CHECKING:
     import os
@@ -275,7 +275,7 @@ def _check_texts(
             )
         ids = files.document(index, split.name)
         decoded = tokenizer.decode_bytes(ids[first : len(ids) - last])
-        expected = _as_encoded(text, plan)
+        expected = _as_encoded(text, plan, tokenizer)
         if decoded != expected.encode():
             raise TokenFilesCorruptError(
                 f"document {index} of {split.name} does not decode to its text; give the texts "
@@ -285,9 +285,10 @@ def _check_texts(
     return n_texts
 
 
-def _as_encoded(text: str, plan: TokenFilesPlan) -> str:
-    """The text that the ids of `text` decode to: normalized between the special tokens."""
-    if plan.tokenizer.normalizer == "none":
+def _as_encoded(text: str, plan: TokenFilesPlan, tokenizer: Tokenizer) -> str:
+    """The text that the ids of `text` decode to: normalized between the special tokens, without the
+    white space that these include."""
+    if plan.tokenizer.normalizer == "none" and not tokenizer.spec.has_flags:
         return text
-    segments = matcher_of(frozenset(plan.recognised_special)).split(text)
+    segments = matcher_for(tokenizer.spec, plan.recognised_special).split(text)
     return text_as_decoded(plan.tokenizer.normalizer, segments)

@@ -139,7 +139,8 @@ def encode_shard(
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
-            batches = iterate_open_file(reader, DocumentCuts(encoding.plan), BATCH_BYTES)
+            cuts = DocumentCuts(encoding.plan, encoding.encoder.added_tokens)
+            batches = iterate_open_file(reader, cuts, BATCH_BYTES)
             with (
                 closing(run_ahead(batches, n_ahead=2)) as ahead,
                 closing(

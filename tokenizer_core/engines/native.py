@@ -370,6 +370,8 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
         self[None] = None
 
     def __missing__(self, matcher: SpecialTokenMatcher) -> _native.NativeSpecials | None:
+        if matcher.has_flags:
+            raise ValueError("the module does not know flags; cut the text with the matcher first")
         contents = matcher.contents
         made = _native.NativeSpecials({content: self._ids[content] for content in contents})
         if len(self) > _MAX_MATCHERS:

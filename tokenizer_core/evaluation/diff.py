@@ -165,7 +165,7 @@ def _show_merge(merge: Merge) -> str:
 
 def _diff_added(a: TokenizerSpec, b: TokenizerSpec) -> list[AddedTokenDifference]:
     tables = [
-        {token.content: f"{token.id} special" if token.special else str(token.id)
+        {token.content: " ".join([str(token.id), *["special"] * token.special, *token.flags])
          for token in spec.added_tokens}
         for spec in (a, b)
     ]  # fmt: skip
@@ -290,7 +290,7 @@ class _Comparison:
         self._a, self._b = a, b
         self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
         self._normalizers = [tokenizer.spec.normalizer for tokenizer in (a, b)]
-        self._drops = a.spec.loses_text or b.spec.loses_text
+        self._drops = any(t.spec.loses_text or t.spec.has_flags for t in (a, b))
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
         self._other_ids: Counter[str] = Counter()

@@ -120,7 +120,7 @@ class _Tally:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._drops = tokenizer.spec.loses_text
+        self._drops = tokenizer.spec.loses_text or tokenizer.spec.has_flags
         self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
         for id_, token in tokenizer.spec.vocab.items():
             self._lengths[id_] = len(token)

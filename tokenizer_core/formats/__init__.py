@@ -38,6 +38,7 @@ from tokenizer_core.formats.pickle_files import (
 )
 from tokenizer_core.formats.tekken_file import is_tekken, load_tekken
 from tokenizer_core.formats.tiktoken_file import (
+    check_no_flags,
     load_tiktoken_ranks,
     recover_merges,
     save_tiktoken,
@@ -211,6 +212,7 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
             "up before merging; publish the tokenizer as an artifact, or save a tokenizer.json"
         )
     check_no_byte_is_missing(spec, "bare pickles")
+    check_no_flags(spec, "a bare pickle")
     check_one_name_an_id(spec, "a bare pickle")
     learned = spec.token_to_id
     for token in spec.added_tokens:

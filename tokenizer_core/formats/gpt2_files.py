@@ -18,7 +18,7 @@ import numpy as np
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.tiktoken_file import recover_merges
+from tokenizer_core.formats.tiktoken_file import check_no_flags, recover_merges
 from tokenizer_core.spec import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -236,6 +236,7 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             f"GPT-2 files cannot say that text is normalized ({spec.normalizer}); save a "
             f"tokenizer.json instead"
         )
+    check_no_flags(spec, "GPT-2 files")
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_merges(spec.token_to_id))

@@ -22,7 +22,7 @@ from tokenizer_core.patterns import (
     is_metaspace,
     resolve_pattern,
 )
-from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, MissingBytes, TokenizerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(("byte_ids", "missing_bytes", "split_steps"))
+_EXTENSIONS: Final = frozenset(("added_token_flags", "byte_ids", "missing_bytes", "split_steps"))
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -104,11 +104,13 @@ def build_spec(
     try:
         extensions = _parse_extensions(fields)
         pattern = _parse_pattern(fields["pattern"], extensions)
+        flags = _parse_flags(extensions)
         added = tuple(
             AddedToken(
                 typed(token["content"], str),
                 typed(token["id"], int),
                 typed(token["special"], bool),
+                **flags.get(token["content"], {}),
             )
             for token in fields["added_tokens"]
         )
@@ -194,6 +196,16 @@ def _parse_missing(value: object) -> MissingBytes | None:
         None if unk_id is None else typed(unk_id, int),
         typed(table["fuse_unk"], bool),
     )
+
+
+def _parse_flags(extensions: dict[str, Any]) -> dict[str, dict[str, bool]]:
+    """Content -> the flags that are set. Names without a token make another fingerprint."""
+    flags = {}
+    for content, names in typed(extensions.get("added_token_flags", {}), dict).items():
+        if not names or names != [name for name in ADDED_TOKEN_FLAGS if name in names]:
+            raise ValueError(f"the flags of {content!a:.60} are malformed")
+        flags[content] = dict.fromkeys(names, True)
+    return flags
 
 
 def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:

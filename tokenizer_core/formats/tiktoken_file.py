@@ -230,6 +230,16 @@ def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
     return ends
 
 
+def check_no_flags(spec: TokenizerSpec, what: str) -> None:
+    """Refuse to write added tokens with flags to files that cannot hold flags."""
+    flagged = next((token for token in spec.added_tokens if token.flags), None)
+    if flagged is not None:
+        raise FormatError(
+            f"{what} cannot say that the added token {flagged.content!r:.60} has the flag "
+            f"{flagged.flags[0]}; save a tokenizer.json instead"
+        )
+
+
 def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
     """Write the learned tokens of `spec` as a `.tiktoken` file, completely or not at all.
 
@@ -256,6 +266,7 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
             f"a .tiktoken file needs all bytes, and the vocabulary lacks 0x"
             f"{spec.missing.values[0]:02x}; save a tokenizer.json instead"
         )
+    check_no_flags(spec, "a .tiktoken file")
     ranks = spec.token_to_id
     for token in spec.added_tokens:
         if token.content.encode() in ranks:

@@ -1,8 +1,8 @@
 """Hugging Face `tokenizer.json`: byte-level BPE, read and written exactly.
 
-GPT-2, Llama 3 and Qwen files are byte-level BPE. Other settings of the file (a dropout, a prefix
-space, another model, normalizer or post-processor, tokens that strip spaces around them) change
-ids, so the reader refuses an unknown field by its name and never skips it.
+GPT-2, Llama 3 and Qwen files are byte-level BPE. Other settings of the file (a dropout, another
+model, normalizer or post-processor) change ids, so the reader refuses an unknown field by its name
+and never skips it.
 
 The rules for ids come from the sources of `tokenizers` 0.23 (`added_vocabulary.rs`,
 `models/bpe/model.rs`, `pre_tokenizers/byte_level.rs`). One surprise: `tokenizers` ignores the `id`
@@ -14,6 +14,7 @@ gaps (cl100k), the writer also adds the added tokens to the model's vocabulary.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -44,11 +45,13 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     is_byte_level,
     parse_post_processor,
     parse_pre_tokenizer,
+    puts_prefix_space,
     render_byte_level,
     render_post_processor,
     render_pre_tokenizer,
 )
 from tokenizer_core.spec import (
+    ADDED_TOKEN_FLAGS,
     NEVER_IN_UTF8,
     AddedToken,
     MissingBytes,
@@ -114,6 +117,13 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         return _parse_metaspace(root, batch_settings)
     normalizer = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
+    if puts_prefix_space(root["pre_tokenizer"]):
+        if normalizer != "none":
+            raise FormatError(
+                "tokenizer.json: pre_tokenizer.add_prefix_space is True; with a normalizer, only "
+                "False can be read exactly"
+            )
+        normalizer = "prefix-space"
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
@@ -359,18 +369,17 @@ def _parse_added_tokens(
     if len(value) > MAX_ADDED_TOKENS:
         raise FormatError(f"tokenizer.json: there are more than {MAX_ADDED_TOKENS} added_tokens")
     added: list[AddedToken] = []
-    by_normalized: dict[bool, list[str]] = {True: [], False: []}
-    no = (False,)
+    either = (False, True)
     for index, entry in enumerate(value):
         fields = check_fields(
             entry,
             f"added_tokens[{index}]",
             {
-                "single_word": no,
-                "lstrip": no,
-                "rstrip": no,
-                "normalized": (False, True),
-                "special": (False, True),
+                "single_word": either,
+                "lstrip": either,
+                "rstrip": either,
+                "normalized": either,
+                "special": either,
             },
             ("id", "content"),
             ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"),
@@ -382,8 +391,9 @@ def _parse_added_tokens(
             )
         check_id(id_, content)
         assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
-        added.append(AddedToken(content, id_, fields["special"] is True))
-        is_normalized = fields["normalized"] is True
+        flags = {name: fields[name] is True for name in ADDED_TOKEN_FLAGS}
+        added.append(AddedToken(content, id_, fields["special"] is True, **flags))
+        is_normalized = flags["normalized"]
         if is_normalized and normalizer == "nfc" and not _is_same_in_nfc(content):
             raise FormatError(
                 f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer NFC may "
@@ -399,8 +409,10 @@ def _parse_added_tokens(
                 f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer Prepend "
                 f"would put a space before {content!a:.60} too, which cannot be read exactly"
             )
-        by_normalized[is_normalized].append(content)
-    _check_two_passes(by_normalized[False], by_normalized[True])
+        if is_normalized and normalizer != "none":
+            _check_flags_in_normalized(added[-1], f"added_tokens[{index}]", normalizer)
+    if not _have_two_passes(added):
+        added = [replace(token, normalized=False) for token in added]
     wanted = assign_added_ids(texts, [token.content for token in added])
     for token, id_ in zip(added, wanted, strict=True):
         if token.id != id_:
@@ -432,26 +444,32 @@ def _is_encodable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _check_two_passes(first: Sequence[str], second: Sequence[str]) -> None:
-    """Refuse a token of the second kind in which one of the first kind can begin.
+def _check_flags_in_normalized(token: AddedToken, where: str, normalizer: Normalizer) -> None:
+    """Refuse flags of a `normalized` token that depend on what the normalizer makes of the text
+    around it: NFC joins marks, which are word characters, to symbols, which are none; U+2581 is no
+    white space."""
+    flags = ["single_word"] if normalizer == "nfc" else ["lstrip", "rstrip"]
+    for flag in flags if normalizer in ("nfc", "metaspace") else ():
+        if flag in token.flags:
+            raise FormatError(
+                f"tokenizer.json: {where}.{flag} of a token with normalized: true depends on the "
+                f"normalized text around it, which cannot be read exactly; set normalized to false"
+            )
 
-    `tokenizers` cuts out all tokens with `normalized: false` before it searches for the others;
-    this library takes the leftmost of all, and the longest of those. The results differ only where
-    a token of the first kind begins within one of the second: elsewhere the leftmost token is also
-    what two passes find.
+
+def _have_two_passes(added: Sequence[AddedToken]) -> bool:
+    """Whether it matters which tokens are `normalized`.
+
+    `tokenizers` cuts out all other tokens before it searches for those. Without other flags, this
+    equals one search for all tokens, unless a token of the first kind can begin within one of the
+    second.
     """
-    if not (first and second):
-        return
-    in_first = SpecialTokenMatcher(first)
-    for content in second:
-        if not _overlaps_any(content, in_first):
-            continue
-        other = next(one for one in first if _overlaps_any(content, SpecialTokenMatcher([one])))
-        raise FormatError(
-            f"tokenizer.json: the added token {other!r:.60} (normalized: false) can begin within "
-            f"{content!r:.60} (normalized: true), which cannot be read exactly; give both the "
-            f"same `normalized`"
-        )
+    if any(token.flags not in ([], ["normalized"]) for token in added):
+        return True
+    first = SpecialTokenMatcher(token.content for token in added if not token.normalized)
+    return bool(first) and any(
+        token.normalized and _overlaps_any(token.content, first) for token in added
+    )
 
 
 def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
@@ -506,11 +524,23 @@ def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
         merges = tuple(recover_reachable_merges(spec.token_to_id)[0])
     steps = {
         "normalizer": {"type": "NFC"} if spec.normalizer == "nfc" else None,
-        "pre_tokenizer": render_pre_tokenizer(spec.pattern),
+        "pre_tokenizer": _render_pre_tokenizer(spec),
         "decoder": render_byte_level(),
     }
     pairs = [[render_token(left), render_token(right)] for left, right in merges]
     return _render(spec, steps, _render_vocab(spec), pairs)
+
+
+def _render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object]:
+    rendered = render_pre_tokenizer(spec.pattern)
+    if spec.normalizer != "prefix-space":
+        return rendered
+    if rendered["type"] != "ByteLevel":
+        raise FormatError(
+            f"with the split pattern {spec.pattern.name}, a tokenizer.json puts a space before "
+            f"each pre-token, and this tokenizer before a text (prefix-space)"
+        )
+    return rendered | {"add_prefix_space": True}
 
 
 def _render(
@@ -552,10 +582,7 @@ def _render_added_token(token: AddedToken) -> dict[str, object]:
     return {
         "id": token.id,
         "content": token.content,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
+        **{name: getattr(token, name) for name in ADDED_TOKEN_FLAGS},
         "special": token.special,
     }
 

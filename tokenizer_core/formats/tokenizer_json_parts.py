@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
@@ -244,7 +244,8 @@ match every character, so for them all three are equal."""
 
 
 def parse_pre_tokenizer(value: object) -> SplitPattern:
-    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after Splits and Digits.
+    """The split pattern of a `pre_tokenizer`: ByteLevel, alone or after Splits and Digits. Whether
+    it puts a space before a text is not part of the pattern: see `puts_prefix_space`.
 
     Raises:
         FormatError: any other value (named).
@@ -270,6 +271,14 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
     if len(steps) > MAX_STEPS:
         raise FormatError(f"tokenizer.json: {where} has {len(steps)} steps, more than {MAX_STEPS}")
     return _parse_steps(steps, where)
+
+
+def puts_prefix_space(value: object) -> bool:
+    """Whether a checked `pre_tokenizer` is a ByteLevel with `add_prefix_space`. After other steps,
+    that puts a space before each of their pieces, and `parse_pre_tokenizer` refuses it."""
+    steps = value.get("pretokenizers") if isinstance(value, dict) else None
+    last = steps[-1] if isinstance(steps, list) else value
+    return isinstance(last, dict) and last.get("add_prefix_space") is True
 
 
 def _parse_steps(steps: list[object], where: str) -> SplitPattern:
@@ -350,7 +359,7 @@ def _is_byte_level(value: object) -> bool:
 
 def _gpt2_of(value: object, where: str) -> SplitPattern:
     """The pattern of a ByteLevel that splits."""
-    table = check_byte_level(value, where, add_prefix_space=(False,), use_regex=(True,))
+    table = check_byte_level(value, where, use_regex=(True,))
     _require(table, where, "add_prefix_space")
     return PATTERNS["gpt2"]
 
@@ -479,7 +488,8 @@ def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...
     """The ids to insert before and after a single text.
 
     Raises:
-        FormatError: a post-processor other than ByteLevel and TemplateProcessing (named).
+        FormatError: a post-processor other than ByteLevel, TemplateProcessing, RobertaProcessing
+            and BertProcessing (named).
 
     Example:
         >>> parse_post_processor({"type": "ByteLevel", "trim_offsets": False})
@@ -494,6 +504,8 @@ def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...
         return (), ()
     if kind == "TemplateProcessing":
         return _parse_template(value)
+    if kind in ("RobertaProcessing", "BertProcessing"):
+        return _parse_pair_of_ends(value, kind)
     table = check_fields(
         value, where, {"type": ("Sequence",)}, ("processors",), ("type", "processors")
     )
@@ -504,8 +516,31 @@ def parse_post_processor(value: object) -> tuple[tuple[int, ...], tuple[int, ...
         raise FormatError("tokenizer.json: post_processor nests one Sequence in another")
     found = [ids for step in steps if any(ids := parse_post_processor(step))]
     if len(found) > 1:
-        raise FormatError("tokenizer.json: post_processor has more than one TemplateProcessing")
+        raise FormatError(
+            "tokenizer.json: post_processor has more than one step that adds tokens; only one can "
+            "be read exactly"
+        )
     return found[0] if found else ((), ())
+
+
+def _parse_pair_of_ends(value: object, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of `cls`, before a text, and of `sep`, after it."""
+    where = "post_processor"
+    fixed: dict[str, tuple[object, ...]] = {"type": (kind,)}
+    if kind == "RobertaProcessing":  # both change offsets, and no id
+        fixed |= dict.fromkeys(("trim_offsets", "add_prefix_space"), (True, False))
+    table = check_fields(value, where, fixed, ("cls", "sep"), ("cls", "sep", *fixed))
+    ids: list[tuple[int, ...]] = []
+    for name in ("cls", "sep"):
+        match table[name]:
+            case [str(content), id_]:
+                check_id(id_, content)
+                ids.append((cast("int", id_),))
+            case other:
+                raise FormatError(
+                    f"tokenizer.json: {where}.{name} is {other!a:.60}, not a token and its id"
+                )
+    return ids[0], ids[1]
 
 
 def _parse_template(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:

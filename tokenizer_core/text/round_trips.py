@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tokenizer_core.normalize import text_as_decoded
-from tokenizer_core.special_tokens import matcher_of, resolve_policy
+from tokenizer_core.special_tokens import matcher_for, resolve_policy
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def first_difference_of_text(
     """The first index where `decode(encode(text))` differs from the normalized `text`, in
     characters; None if they are equal. If one is a prefix of the other, this is its length.
 
-    NFC applies to the text between special tokens, as in encoding. Text that the split pattern
-    drops is missing after decoding, which is a difference. So are bytes that the vocabulary lacks.
+    NFC applies to the text between special tokens, as in encoding, and white space that a special
+    token includes is left out. Text that the split pattern drops is missing after decoding, which
+    is a difference. So are bytes that the vocabulary lacks.
 
     Raises:
         SpecialTokenForbiddenError: the text contains a disallowed special token.
@@ -44,9 +45,9 @@ def first_difference_of_text(
         text, allowed_special=allowed_special, disallowed_special=disallowed_special
     )
     expected = text
-    if tokenizer.spec.normalizer != "none":
+    if tokenizer.spec.normalizer != "none" or tokenizer.spec.has_flags:
         recognised, _ = resolve_policy(tokenizer.spec.added_tokens, allowed_special, ())
-        segments = matcher_of(recognised).split(text)
+        segments = matcher_for(tokenizer.spec, recognised).split(text)
         expected = text_as_decoded(tokenizer.spec.normalizer, map(_checked, segments))
     check_stop()
     decoded = tokenizer.decode(ids)

@@ -315,9 +315,9 @@ def _last_starts(
 
 
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether normalizing changes `text`, or encoding may lose some of it, so that bytes of tokens
-    are not bytes of the text."""
-    if tokenizer.spec.loses_text:
+    """Whether normalizing changes `text`, or encoding or a special token may lose some of it, so
+    that bytes of tokens are not bytes of the text."""
+    if tokenizer.spec.loses_text or tokenizer.spec.has_flags:
         return True
     normalizer = tokenizer.spec.normalizer
     return normalizer != "none" and (

@@ -322,6 +322,19 @@ def test_an_id_with_two_names_passes_the_round_trip_check() -> None:
     check_round_trip(Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], names)))
 
 
+def test_tokens_with_flags_pass_the_round_trip_check() -> None:
+    tokens = [
+        AddedToken("<think>", 256, special=False, lstrip=True, rstrip=True),
+        AddedToken("<|endoftext|>", 257, rstrip=True),
+        AddedToken("<b>", 258),
+        AddedToken("a<b>", 259, normalized=True),  # never found: <b> is matched first
+    ]
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    spec = TokenizerSpec.from_merges(vocab, [], tokens)
+    assert Tokenizer.from_spec(spec).encode("a<b>") != [259]
+    check_round_trip(Tokenizer.from_spec(spec))
+
+
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", [*NAMES, *OPEN_FILES, "o200k_harmony"])
 def test_published_vocabularies_pass_the_round_trip_check(name: str, shared_data: Path) -> None:

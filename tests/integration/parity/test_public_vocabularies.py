@@ -1,6 +1,7 @@
 """Our ids equal tiktoken's and Hugging Face's, on real text and on text made to differ."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +13,8 @@ from tests.adversarial import (
 from tests.integration.parity.references import first_difference
 from tests.parity.vocabularies import CORPORA, NAMES, OPEN_FILES, read_sample
 from tests.profiles import first_and_slow
-from tokenizer_core import StreamingEncoder
+from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core.spec import AddedToken
 
 ALL_NAMES = [*NAMES, *OPEN_FILES]
 SAMPLE_BYTES = 2_000_000
@@ -53,6 +55,46 @@ def test_ids_of_adversarial_texts_equal_the_references(name, pairs):
         assert pair.ours.encode(text) == pair.encode(text), repr(text[:80])
         if pair.encode_ordinary:
             assert pair.ours.encode_ordinary(text) == pair.encode_ordinary(text), repr(text[:80])
+
+
+def texts_around_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
+    """Added tokens, those with flags first, between all that their flags may look at."""
+    rng = random.Random(24)
+    contents = [token.content for token in sorted(tokenizer.spec.added_tokens, key=by_flags)]
+    between = [
+        "",
+        " ",
+        "  ",
+        "\n",
+        "\t \r\n",
+        "\u3000",
+        "\x85",
+        "\x1c",
+        "a",
+        "word 12",
+        "\u0301",
+        "_",
+    ]
+    for n_parts in range(1, 12):
+        some = rng.choices(contents[:4] + contents[-4:], k=n_parts)
+        yield "".join(rng.choice(between) + content + rng.choice(between) for content in some)
+
+
+def by_flags(token: AddedToken) -> bool:
+    return token.flags in ([], ["normalized"])
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ALL_NAMES)
+def test_added_tokens_are_found_as_in_the_reference(name, pairs):
+    pair = pairs(name)
+    for text in texts_around_added_tokens(pair.ours):
+        expected = pair.encode(text)
+        assert pair.ours.encode(text) == expected, repr(text)
+        for cut in range(1, len(text)):
+            stream = StreamingEncoder(pair.ours)
+            ids = stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.finish()
+            assert ids == expected, (repr(text), cut)
 
 
 @pytest.mark.shared_data

@@ -1,5 +1,6 @@
 """The ids of a document's parts, joined, are the ids of the document."""
 
+import itertools
 from functools import cache
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.formats.small_specs import trained_spec
-from tokenizer_core import Tokenizer
+from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import document_cuts, plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
@@ -22,6 +23,50 @@ texts = st.text(
     | st.characters(codec="utf-8"),
     max_size=60,
 ) | st.lists(st.sampled_from([*SPECIAL, " ", "\n", "a", "le", "中", "e\u0301", "."])).map("".join)
+
+
+FLAGGED = [
+    AddedToken("<l>", 900, lstrip=True),
+    AddedToken("<r>", 901, rstrip=True),
+    AddedToken(" w", 902, single_word=True),
+    AddedToken("w", 904, single_word=True),
+    AddedToken("<late>", 903, normalized=True, rstrip=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "normalizer"),
+    [
+        ("gpt2", "none"),
+        ("gpt2", "nfc"),
+        ("gpt2", "prefix-space"),
+        (r"\w|[^\w\s]|\s+", "none"),  # cut between any two letters
+    ],
+)
+def test_tokens_with_flags_are_whole_in_one_part(pattern: str, normalizer: str) -> None:
+    tokenizer = Tokenizer.from_spec(
+        trained_spec(20, pattern, special_tokens=FLAGGED, normalizer=normalizer), engine="python"
+    )
+    cuts = DocumentCuts(plan_token_files(tokenizer), tokenizer.spec.added_tokens)
+    parts = ["a", " ", "\n", *(token.content for token in FLAGGED)]
+    found = set()
+    for text in map("".join, itertools.product(parts, repeat=4)):
+        cut = cuts.find_last(text)
+        assert cuts.find_last_in_utf8(text.encode()) == cut  # in ASCII, the same number
+        for rest in ("", "a", " a", "<l>"):
+            whole = text + rest
+            if cut is not None:
+                ids = tokenizer.encode(whole[:cut]) + tokenizer.encode(whole[cut:])
+                assert ids == tokenizer.encode(whole), (text, cut)
+        found.add(cut)
+    assert len(found) > 5
+
+
+def test_without_its_flags_a_token_would_be_cut_from_its_white_space() -> None:
+    tokenizer = Tokenizer.from_spec(trained_spec(20, special_tokens=FLAGGED))
+    plan = plan_token_files(tokenizer)
+    assert DocumentCuts(plan).find_last("a <r>  a") == 5
+    assert DocumentCuts(plan, tokenizer.spec.added_tokens).find_last("a <r>  a") == 1
 
 
 @cache

@@ -262,6 +262,16 @@ def test_texts_that_are_normalized(tmp_path):
         verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": ["cafe", *texts]})
 
 
+def test_texts_with_white_space_that_a_token_includes(tmp_path):
+    tokens = [AddedToken("<m>", 900, lstrip=True, rstrip=True)]
+    tokenizer = Tokenizer.from_spec(trained_spec(special_tokens=tokens))
+    texts = ["low  <m> \n er", " <m>", "low"]
+    write(tmp_path / "t", plan_token_files(tokenizer), encode_all(tokenizer, texts))
+    verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": texts})
+    with pytest.raises(TokenFilesCorruptError, match="document 0"):
+        verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": ["low", *texts]})
+
+
 def test_refusals(tmp_path):
     write_texts(tmp_path / "t")
     with pytest.raises(TokenizerMismatchError, match="written by another tokenizer"):

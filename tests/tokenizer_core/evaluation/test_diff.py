@@ -1,6 +1,7 @@
 """Differences between two tokenizers: their specs, and their results on texts."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,12 @@ def test_special_tokens_and_settings():
         ("<|end|>", "256 special", None),
         ("<think>", "257 special", "257"),
         ("<|new|>", None, "256 special"),
+    ]
+    flagged = replace(a, added_tokens=(AddedToken("<|end|>", 256, rstrip=True),))
+    shown = diff_specs(a, flagged)
+    assert shown.added_tokens[0].b == "256 special rstrip"
+    assert ("added token flags", "null", '{"<|end|>": ["rstrip"]}') in [
+        (setting.name, setting.a, setting.b) for setting in shown.settings
     ]
     assert found.n_common_tokens == 256  # added tokens are not compared as tokens
     settings = {setting.name: (setting.a, setting.b) for setting in found.settings}

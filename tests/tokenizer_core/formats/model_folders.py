@@ -13,6 +13,7 @@ END = "<|endoftext|>"
 TEXTS = [
     "low lower",
     "lowlow 12 34",
+    "low <extra>  low <tool> low<tool>",
     f"low{END}low",
     "low<bos>low<extra>er<tool>",
     "e\u0301 \u212b",
@@ -86,6 +87,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                 **_LISTED,
                 "260": token("<extra>"),
                 "261": token("<tool>", special=False),
+            }
+        )
+    },
+    "added_tokens_with_flags": {
+        "tokenizer_config": _fast(
+            added_tokens_decoder={
+                **_LISTED,
+                "260": token("<extra>", rstrip=True),
+                "261": token("<tool>", lstrip=True, single_word=True),
             }
         )
     },
@@ -175,11 +185,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "describe the token '<bos>' differently": {
         "tokenizer_config": _fast(
             added_tokens_decoder={"258": token(END), "259": token("<bos>", lstrip=True)}
-        )
-    },
-    r"added_tokens\[2\].rstrip": {
-        "tokenizer_config": _fast(
-            added_tokens_decoder={**_LISTED, "260": token("<extra>", rstrip=True)}
         )
     },
     "auto_map": {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}},

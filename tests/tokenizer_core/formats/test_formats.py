@@ -131,6 +131,10 @@ def test_a_vocabulary_without_all_bytes_is_refused(files):
     ("spec", "message"),
     [
         (trained_spec(normalizer="nfc"), "normalized"),
+        (
+            trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)]),
+            "'<m>' has the flag lstrip",
+        ),
         (trained_spec(ignore_merges=True), "whole pre-tokens"),
         (trained_spec(special_tokens=[AddedToken("<|a|>", 900)]), "gaps"),
         (TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2"), "not made by any merge"),

@@ -22,7 +22,7 @@ from tokenizer_core.formats.gpt2_files import (
     parse_vocab_json,
     render_token,
 )
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 
 def test_the_alphabet_is_gpt2_s():
@@ -94,6 +94,10 @@ def test_ranks_are_saved_as_merges_that_give_the_same_ids(tmp_path):
     ("spec", "message"),
     [
         (trained_spec(normalizer="nfc"), "normalized"),
+        (
+            trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)]),
+            "'<m>' has the flag lstrip",
+        ),
         (trained_spec(ignore_merges=True), "ignore_merges"),
         (TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2"), "not made by any merge"),
         (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),

@@ -34,7 +34,7 @@ from tokenizer_core.formats.tiktoken_file import (
     recover_reachable_merges,
     render_tiktoken,
 )
-from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 
@@ -174,6 +174,10 @@ def merges_spec(merges, order=None, **fields):
         (trained_spec(special_tokens=["<"]), "'<' is a learned token as well"),
         (TokenizerSpec.from_merges(BYTES | {256: b"a"}, []), "ids 97 and 256 .* same bytes"),
         (trained_spec(normalizer="nfc"), "normalized"),
+        (
+            trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)]),
+            "'<m>' has the flag lstrip",
+        ),
     ],
 )
 def test_merges_that_ranks_do_not_reproduce_are_refused(spec, message, tmp_path):

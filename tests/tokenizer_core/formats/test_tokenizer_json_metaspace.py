@@ -467,6 +467,41 @@ def test_tokens_matched_in_the_normalized_text_are_found_in_the_same_places(rule
     assert ours.encode(text) == reference.encode(text, add_special_tokens=False).ids
 
 
+FLAGGED = {
+    "<unk>": {"rstrip": True},
+    "<s>": {"lstrip": True, "special": False},
+    "</s>": {"single_word": True, "rstrip": True},
+}
+
+
+@every_tokenizer
+@given(text=texts, cuts=st.lists(st.integers(1, 4)))
+def test_tokens_with_flags_include_white_space_before_it_is_written_otherwise(
+    rule, engine, text, cuts
+):
+    table = copy.deepcopy(TABLES[rule])
+    for token in table["added_tokens"]:
+        token |= FLAGGED[token["content"]]
+    ours, reference = Tokenizer.from_spec(read(table), engine=engine), in_tokenizers(table)
+    expected = reference.encode(text, add_special_tokens=False)
+    ids, offsets = ours.encode_with_offsets(text, unit="char")
+    assert ids == expected.ids
+    assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
+    assert ours.encode(text) == expected.ids
+    assert ours.decode(ids) == reference.decode(ids, skip_special_tokens=False)
+    assert first_difference_of_text(ours, text) is None
+    stream, found, rest = StreamingEncoder(ours), [], text
+    for size in [*cuts, len(text)]:
+        found += stream.feed(rest[:size])
+        rest = rest[size:]
+    assert found + stream.finish() == expected.ids
+    check_golden_text(ours.spec)
+
+
+def in_tokenizers(table: dict) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(json.dumps(table))
+
+
 def changed(path: str, value: object, rule: str = "metaspace-prepend") -> dict:
     table = copy.deepcopy(TABLES[rule])
     *parents, last = path.split(".")
@@ -521,10 +556,15 @@ NORMALIZED = {
     if rule != "metaspace-prepend" and (table := with_normalized_tokens(rule))
 }
 
+ADDED = TABLES["metaspace"]["added_tokens"][0]
 REFUSED = {
     "a token with a space put before it": (
         with_normalized_tokens("metaspace-prepend"),
         r"added_tokens\[0\].normalized is True; the normalizer Prepend",
+    ),
+    "a token that strips what the normalizer has replaced": (
+        changed("added_tokens.0", ADDED | {"normalized": True, "rstrip": True}, "metaspace"),
+        r"added_tokens\[0\].rstrip of a token with normalized: true depends",
     ),
     "another decoder": (
         changed("decoder.decoders", DECODERS),

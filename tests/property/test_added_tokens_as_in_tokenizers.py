@@ -1,0 +1,205 @@
+"""Added tokens with any flags, held against Hugging Face's `tokenizers`: ids, offsets, streams at
+every cut, policies, parts of texts and files."""
+
+import json
+import unicodedata
+from dataclasses import replace
+from itertools import pairwise
+
+import tokenizers
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec
+from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.corpus.batch_encoding import BatchEncoder
+from tokenizer_core.corpus.document_batches import DocumentBatch
+from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.truncate import chunk_text, truncate_text
+
+BASE = json.loads(render_tokenizer_json(trained_spec(60, special_tokens=[])))
+LETTERS = "ab<_ \n\u3000\x1c\u0301中="
+REFUSED = (
+    "is white space, which a token with the flag rstrip",
+    "the normalizer NFC may make or change",
+    "depends on the normalized text around it",
+)
+flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+contents = st.text(LETTERS, min_size=1, max_size=4)
+added_tokens = st.lists(
+    st.fixed_dictionaries({"content": contents, **dict.fromkeys(flags, st.booleans())}),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda token: token["content"],
+)
+steps = st.sampled_from([("none", False), ("nfc", False), ("none", True)])
+
+
+@st.composite
+def tokens_and_texts(draw: st.DrawFn) -> tuple[list[dict[str, object]], str]:
+    tokens = draw(added_tokens)
+    parts = st.sampled_from([*(token["content"] for token in tokens)]) | st.text(
+        LETTERS, max_size=3
+    )
+    return tokens, "".join(draw(st.lists(parts, max_size=9)))
+
+
+def table_of(tokens: list[dict[str, object]], normalizer: str, puts_space: bool) -> dict:
+    """A file with these added tokens, which are in the vocabulary too: their ids stay when some of
+    them are left out."""
+    vocab = dict(BASE["model"]["vocab"])
+    for token in tokens:
+        vocab.setdefault(token["content"], len(vocab))
+    return {
+        **BASE,
+        "added_tokens": [{**token, "id": vocab[token["content"]]} for token in tokens],
+        "normalizer": {"type": "NFC"} if normalizer == "nfc" else None,
+        "pre_tokenizer": {**BASE["pre_tokenizer"], "add_prefix_space": puts_space},
+        "post_processor": None,
+        "model": {**BASE["model"], "vocab": vocab},
+    }
+
+
+def read(table: dict) -> TokenizerSpec:
+    """The spec of a file that is not refused."""
+    try:
+        return parse_tokenizer_json(json.dumps(table).encode())
+    except (FormatError, InvalidSpecError) as error:
+        why = str(error)
+    assert any(reason in why for reason in REFUSED), why
+    return reject()
+
+
+def theirs(table: dict) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(json.dumps(table))
+
+
+@given(found=tokens_and_texts(), step=steps)
+def test_ids_and_offsets_equal_tokenizers(found, step, engine):
+    tokens, text = found
+    table = table_of(tokens, *step)
+    spec = read(table)
+    ours, expected = Tokenizer.from_spec(spec, engine=engine), theirs(table).encode(text)
+    ids, offsets = ours.encode_with_offsets(text, unit="char")
+    assert ids == expected.ids
+    if step[0] == "none" or unicodedata.is_normalized("NFC", text):
+        # Elsewhere, a token of a composed character has the offsets of all its marks here.
+        assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
+    assert ours.encode(text) == expected.ids
+    assert ours.encode_to_numpy(text, num_threads=2).tolist() == expected.ids
+    assert json.loads(ours.encode_to_json(text)[0]) == expected.ids
+    assert ours.encode_batch([text, "a"])[0] == expected.ids
+    assert ours.encode_batch_to_numpy([text])[0].tolist() == expected.ids
+    assert ours.count(text) == len(expected.ids)
+    assert ours.decode(expected.ids) == theirs(table).decode(
+        expected.ids, skip_special_tokens=False
+    )
+    assert first_difference_of_text(ours, text) is None
+    batch = DocumentBatch(0, False, [text.encode(), b"a"])
+    (part,) = BatchEncoder(ours, plan_token_files(ours)).encode(batch).parts
+    assert part.ids[: part.offsets[1]].tolist() == expected.ids
+
+
+@given(found=tokens_and_texts(), step=steps)
+def test_a_stream_gives_the_same_ids_at_every_cut(found, step):
+    tokens, text = found
+    ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
+    whole = ours.encode(text)
+    for cut in range(len(text) + 1):
+        stream = StreamingEncoder(ours)
+        first, second = text[:cut], text[cut:]
+        assert stream.feed(first) + stream.feed(second) + stream.finish() == whole, cut
+        assert stream.bytes_settled == len(text.encode())
+    stream, ids = StreamingEncoder(ours), []
+    for character in text:
+        ids += stream.feed(character)
+        assert ids == whole[: len(ids)]
+        assert 0 <= stream.bytes_settled <= len(text.encode())
+    assert ids + stream.finish() == whole
+
+
+@given(found=tokens_and_texts(), step=steps, data=st.data())
+def test_a_token_that_is_not_allowed_is_plain_text(found, step, data, engine):
+    tokens, text = found
+    table = table_of(tokens, *step)
+    ours = Tokenizer.from_spec(read(table), engine=engine)
+    special = [token["content"] for token in tokens if token["special"]]
+    allowed = data.draw(st.sets(st.sampled_from(special))) if special else set()
+    kept = [t for t in table["added_tokens"] if not t["special"] or t["content"] in allowed]
+    expected = theirs({**table, "added_tokens": kept}).encode(text).ids
+    assert ours.encode(text, allowed_special=allowed) == expected
+    assert list(ours.encode_iterable(text, allowed_special=allowed)) == expected
+    none = theirs({**table, "added_tokens": []}).encode(text).ids
+    assert ours.encode_ordinary(text) == none
+
+
+@given(found=tokens_and_texts(), step=steps, n_tokens=st.integers(4, 7))
+def test_parts_of_a_text_are_encoded_as_they_say(found, step, n_tokens):
+    tokens, text = found
+    ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
+    starts, ends = ours.encode_with_offsets(text)[1].T.tolist()
+    for side in ("left", "right"):
+        part = truncate_text(ours, text, n_tokens, side=side)
+        assert part.ids.tolist() == ours.encode(part.text)
+        assert len(part.ids) <= n_tokens
+        assert text.encode()[part.start : part.end].decode() == part.text
+        if side == "right":
+            assert part.end in [0, len(text.encode()), *ends]
+        else:
+            assert part.start in [0, len(text.encode()), *starts]
+    chunks = list(chunk_text(ours, text, n_tokens))
+    assert "".join(chunk.text for chunk in chunks) == text
+    for chunk in chunks:
+        assert chunk.ids.tolist() == ours.encode(chunk.text)
+
+
+@given(found=tokens_and_texts(), step=steps)
+def test_a_document_is_cut_where_its_ids_stay(found, step):
+    tokens, text = found
+    ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
+    cuts = DocumentCuts(plan_token_files(ours), ours.spec.added_tokens)
+    for end in range(len(text) + 1):
+        before, after = text[:end], text[end:]
+        cut = cuts.find_last(before)
+        if cut is not None:
+            parts = [before[:cut], before[cut:] + after]
+            assert [id_ for part in parts for id_ in ours.encode(part)] == ours.encode(text)
+            assert cuts.find_last_in_utf8(before.encode()) == len(before[:cut].encode())
+
+
+@given(found=tokens_and_texts(), step=steps)
+def test_they_return_from_a_file_and_from_a_manifest(found, step):
+    tokens, text = found
+    table = table_of(tokens, *step)
+    spec = read(table)
+    written = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(written) == spec
+    again = tokenizers.Tokenizer.from_str(written.decode())
+    assert again.encode(text).ids == theirs(table).encode(text).ids
+    manifest = render_manifest_json(render_spec_fields(spec))
+    assert json.loads(manifest)["format_version"] == (2 if spec.has_flags else 1)
+    assert build_spec(parse_manifest_json(manifest), spec.vocab, spec.merges) == spec
+    check_golden_text(spec)
+
+
+def test_every_flag_is_in_the_fingerprint():
+    plain = read(table_of([{"content": "<s>", **dict.fromkeys(flags, False)}], "none", False))
+    specs = [plain]
+    for flag in flags[:-1]:
+        token = replace(plain.added_tokens[0], **{flag: True})
+        specs.append(replace(plain, added_tokens=(token,)))
+    assert len({spec.fingerprint for spec in specs}) == len(specs)
+    assert plain.extensions() == {}
+    for one, other in pairwise(specs):
+        assert one.extensions() != other.extensions()
