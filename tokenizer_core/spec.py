@@ -313,6 +313,7 @@ class TokenizerSpec:
         run = b"[%b]%b" % (re.escape(lost), b"+" if self.missing.is_fused else b"")
         unknown = self.vocab[self.missing.unk_id]
         return re.sub(run, lambda _: unknown, pre_token, flags=re.DOTALL)
+
     @cached_property
     def has_flags(self) -> bool:
         """Whether an added token has flags."""
