@@ -68,9 +68,15 @@ def test_no_cut_between_the_halves_of_a_longer_special_token(corpus):
     assert all(piece.startswith(b"<|a|><|a|><|a|>y") for piece in found[1:])
 
 
-def test_a_custom_pattern_is_cut_at_special_tokens_only(corpus):
+def test_a_custom_pattern_with_an_automaton_is_cut_in_plain_text_too(corpus):
     corpus.write_text("one two<|e|>three four")
-    pattern = resolve_pattern(r"\w+|\W+")
+    found = pieces(corpus, ["<|e|>"], 1, pattern=resolve_pattern(r"\w+|\W+"))
+    assert found == [b"one two", b"<|e|>three", b" four"]
+
+
+def test_another_custom_pattern_is_cut_at_special_tokens_only(corpus):
+    corpus.write_text("one two<|e|>three four")
+    pattern = resolve_pattern(r"(?<!x)\w+|\W+|x")
     assert pieces(corpus, ["<|e|>"], 1, pattern=pattern) == [b"one two", b"<|e|>three four"]
     assert len(pieces(corpus, [], 1, pattern=pattern)) == 1
 
