@@ -1,13 +1,15 @@
-"""Translated expressions against their libraries: random ones, every class, and Kimi K2's."""
+"""Translated expressions against their libraries: random ones, every class, Kimi K2's, Qwen 3.5's."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 import tiktoken
+import tokenizers
 from hypothesis import event, given
 from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
@@ -26,7 +28,8 @@ from tests.tokenizer_core.regex_dialects.foreign_expressions import (
 )
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import UnknownPatternError
-from tokenizer_core.patterns import Dialect, SplitPattern, resolve_pattern
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.patterns import PUBLISHED, Dialect, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
 from tokenizer_core.regex_dialects.properties import POSIX_FANCY, POSIX_ONIGURUMA, PROPERTIES
 
@@ -149,3 +152,21 @@ def test_kimi_gives_the_ids_of_tiktoken_on_adversarial_texts(kimi):
         assert [data[start:end] for start, end in offsets.tolist()] == [
             ours.spec.vocab[id_] for id_ in ids
         ]
+
+
+@pytest.mark.shared_data
+def test_the_expression_of_qwen_3_5_gives_the_ids_of_tokenizers(shared_data):
+    """In the file of Qwen 3, whose vocabulary is another one."""
+    path = shared_data / "vocab" / "qwen3.tokenizer.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    split_step = table["pre_tokenizer"]["pretokenizers"][0]
+    split_step["pattern"]["Regex"] = PUBLISHED["qwen3_5"].expression
+    data = json.dumps(table)
+    theirs = tokenizers.Tokenizer.from_str(data)
+    ours = Tokenizer.from_spec(parse_tokenizer_json(data.encode()))
+    texts = [read_sample(shared_data / "corpora" / f"{name}.txt", 200_000) for name in CORPORA]
+    for text in [*texts, *adversarial_texts(n_random=200, seed=5)]:
+        expected = theirs.encode(text, add_special_tokens=False).ids
+        assert not (difference := first_difference(ours.encode(text), expected)), difference
+        pieces = [text[start : start + 997] for start in range(0, len(text), 997)]
+        assert list(ours.encode_iterable(pieces)) == expected
