@@ -1,4 +1,4 @@
-"""Translated expressions against their libraries: random ones, every class, Kimi K2's, Qwen 3.5's."""
+"""Translated expressions against their libraries: random ones, all classes, two published ones."""
 
 from __future__ import annotations
 
