@@ -29,7 +29,7 @@ from tokenizer_core.errors import UnknownPatternError
 from tokenizer_core.unicode_sets import RELEASE, compile_exactly, for_installed_regex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tokenizer_core.regex_dialects import SplitAutomaton, Translation
 
@@ -177,6 +177,23 @@ def _make_automaton(pattern: SplitPattern) -> SplitAutomaton | None:
         (step.expression, step.dialect, step.behavior, step.invert, step.unmatched == "drop")
         for step in (*pattern.before, pattern.alone())
     )
+
+
+def characters_of_matches(pattern: SplitPattern, characters: Collection[str]) -> set[str]:
+    """Those of `characters` that a match of the expression may contain. All of them if a match
+    depends on text around it, or may be empty.
+
+    Example:
+        >>> sorted(characters_of_matches(SplitPattern("custom", r"\\s+", "oniguruma"), "a b\\n"))
+        ['\\n', ' ']
+    """
+    from tokenizer_core.regex_dialects import sets_of_matches
+
+    sets = sets_of_matches(pattern.expression, pattern.dialect)
+    if sets is None:
+        return set(characters)
+    text = "".join(characters)
+    return {found for one in sets for found in compile_exactly(one, regex.VERSION1).findall(text)}
 
 
 CUSTOM: Final = "custom"

@@ -15,7 +15,8 @@ from operator import add
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
+from tokenizer_core.normalizer_steps import NormalizerStep, check_steps
 from tokenizer_core.patterns import METASPACE, UNICODE_TABLES, SplitPattern, resolve_pattern
 
 MAX_TOKEN_ID: Final = (1 << 20) - 1
@@ -30,25 +31,27 @@ NEVER_IN_UTF8: Final = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 """The bytes that no UTF-8 text has. A vocabulary may lack them (GPT-NeoX, OLMo)."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
-_DERIVED: Final = ("token_to_id", "empty_ids", "fingerprint")
+_DERIVED: Final = ("token_to_id", "empty_ids", "fingerprint", "normalized_tokens")
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
 Normalizer = Literal[
-    "none", "nfc", "metaspace", "metaspace-prepend", "metaspace-first", "metaspace-always"
+    "none", "nfc", "steps", "metaspace", "metaspace-prepend", "metaspace-first", "metaspace-always"
 ]
-"""What is done to a text before it is split; the metaspace ones are those of SentencePiece, see
-`normalize.normalize_metaspace`."""
+"""What is done to a text before it is split: `steps` are those of `normalizer_steps`; the metaspace
+ones are those of SentencePiece, see `normalize.normalize_metaspace`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
     """A token matched in the text before the split. `special: False` marks content tokens (Qwen's
-    `<think>`): always matched, never skipped on decode."""
+    `<think>`): always matched, never skipped on decode. `normalized: True` only occurs with the
+    normalizer `steps`: the token is matched in the normalized text, by its normalized content."""
 
     content: str
     id: int
     special: bool = True
+    normalized: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +68,7 @@ class TokenizerSpec:
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
+    - `normalizer_steps`: what the normalizer `steps` does, in order; empty with any other.
     - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
       with byte fallback); empty where merging starts from bytes. A character that is a token
       starts as that token, any other as the tokens of its bytes, which never merge.
@@ -81,6 +85,7 @@ class TokenizerSpec:
     suffix_ids: tuple[int, ...] = ()
     unicode_tables: str = field(default=UNICODE_TABLES)
     byte_ids: tuple[int, ...] = ()
+    normalizer_steps: tuple[NormalizerStep, ...] = ()
 
     @classmethod
     def from_merges(
@@ -95,6 +100,7 @@ class TokenizerSpec:
         prefix_ids: tuple[int, ...] = (),
         suffix_ids: tuple[int, ...] = (),
         byte_ids: tuple[int, ...] = (),
+        normalizer_steps: tuple[NormalizerStep, ...] = (),
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
@@ -117,6 +123,7 @@ class TokenizerSpec:
             prefix_ids=prefix_ids,
             suffix_ids=suffix_ids,
             byte_ids=byte_ids,
+            normalizer_steps=normalizer_steps,
         )
         spec.check()
         return spec
@@ -231,6 +238,11 @@ class TokenizerSpec:
         """content -> id of the added tokens that are special, in order."""
         return {token.content: token.id for token in self.added_tokens if token.special}
 
+    @cached_property
+    def normalized_tokens(self) -> frozenset[str]:
+        """The added tokens that are matched in the normalized text."""
+        return frozenset(token.content for token in self.added_tokens if token.normalized)
+
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
         return [t.content for t in self.added_tokens if self.vocab[t.id] != t.content.encode()]
@@ -319,12 +331,19 @@ class TokenizerSpec:
         their default. The fingerprint covers them, and a manifest holds them.
 
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.
+        - `normalized_tokens`: the added tokens that are matched in the normalized text, in order.
+        - `normalizer_steps`: the fields of each step of the normalizer `steps`.
         - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
         """
         pattern = self.pattern
         steps = [step.fields() for step in (*pattern.before, pattern.alone())]
         steps = steps if pattern.has_steps else []
-        found = {"byte_ids": list(self.byte_ids), "split_steps": steps}
+        found = {
+            "byte_ids": list(self.byte_ids),
+            "normalized_tokens": [t.content for t in self.added_tokens if t.normalized],
+            "normalizer_steps": [step.fields() for step in self.normalizer_steps],
+            "split_steps": steps,
+        }
         return {name: value for name, value in found.items() if value}
 
     def check(self) -> None:
@@ -339,6 +358,7 @@ class TokenizerSpec:
         if self.normalizer not in get_args(Normalizer):
             known = ", ".join(get_args(Normalizer))
             raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: one of {known}")
+        _check_normalizer_steps(self)
         _check_byte_ids(self)
         for id_ in (*self.prefix_ids, *self.suffix_ids):
             if id_ not in self.vocab:
@@ -449,6 +469,23 @@ def _check_added_tokens(vocab: Mapping[int, bytes], added: tuple[AddedToken, ...
                 f"{'special' if token.special else 'not special'}; make both the same"
             )
         seen.add(token.content)
+
+
+def _check_normalizer_steps(spec: TokenizerSpec) -> None:
+    steps = spec.normalizer_steps
+    if (spec.normalizer == "steps") != bool(steps) or steps == (NormalizerStep("NFC"),):
+        raise InvalidSpecError(
+            f"the normalizer `steps` has steps, and no other has; NFC alone is `nfc`. The "
+            f"normalizer is {spec.normalizer}, with {len(steps)} steps"
+        )
+    if spec.normalized_tokens and not steps:
+        raise InvalidSpecError(
+            "an added token is matched in the normalized text only with the normalizer `steps`"
+        )
+    try:
+        check_steps(steps)
+    except UnknownPatternError as error:
+        raise InvalidSpecError(f"a Replace step of the normalizer: {error}") from None
 
 
 def _check_byte_ids(spec: TokenizerSpec) -> None:

@@ -34,7 +34,7 @@ from tokenizer_core.evaluation.report_data import (
     shown_token,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.normalize import normalized_text
+from tokenizer_core.normalization import normalized_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,12 +150,12 @@ class _Tally:
         self, texts: Sequence[str], spans: Sequence[NDArray[np.int64]]
     ) -> Iterator[NDArray[np.int64]]:
         """The words in the text as encoded, which some tokenizers normalize."""
-        normalizer = self.tokenizer.spec.normalizer
+        spec = self.tokenizer.spec
         for text, words in zip(texts, spans, strict=True):
-            if normalizer == "none":
+            if spec.normalizer == "none":
                 yield words
                 continue
-            normalized = normalized_text(normalizer, text)
+            normalized = normalized_text(spec, text)
             yield words if normalized == text else word_spans(normalized)
 
     def measurement(self, name: str, sample: CorpusSample) -> Measurement:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.normalizer_steps import NormalizerStep
 from tokenizer_core.patterns import (
     METASPACE,
     PATTERNS,
@@ -31,7 +32,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(("byte_ids", "split_steps"))
+_EXTENSIONS: Final = frozenset(("byte_ids", "normalized_tokens", "normalizer_steps", "split_steps"))
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -102,11 +103,13 @@ def build_spec(
     try:
         extensions = _parse_extensions(fields)
         pattern = _parse_pattern(fields["pattern"], extensions)
+        normalized = _texts(extensions.get("normalized_tokens", []))
         added = tuple(
             AddedToken(
                 typed(token["content"], str),
                 typed(token["id"], int),
                 typed(token["special"], bool),
+                token["content"] in normalized,
             )
             for token in fields["added_tokens"]
         )
@@ -122,6 +125,9 @@ def build_spec(
             suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
             byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
+            normalizer_steps=tuple(
+                map(NormalizerStep.from_fields, typed(extensions.get("normalizer_steps", []), list))
+            ),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:
@@ -178,6 +184,10 @@ def _parse_extensions(fields: Mapping[str, Any]) -> dict[str, Any]:
             f"and which may change ids; load it with the release that wrote it"
         )
     return extensions
+
+
+def _texts(value: object) -> list[str]:
+    return [typed(text, str) for text in typed(value, list)]
 
 
 def _parse_pattern(table: dict[str, Any], extensions: dict[str, Any]) -> SplitPattern:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 from itertools import chain, repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import (
     check_id,
     check_one_name_an_id,
@@ -47,6 +47,8 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_post_processor,
     render_pre_tokenizer,
 )
+from tokenizer_core.normalization import NormalizerRun
+from tokenizer_core.normalizer_steps import NormalizerStep, StepKind, check_steps
 from tokenizer_core.patterns import METASPACE
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_core.special_tokens import SpecialTokenMatcher
@@ -102,12 +104,12 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     _refuse_other_models(root)
     if is_metaspace(root):
         return _parse_metaspace(root)
-    normalizer = _parse_normalizer(root.get("normalizer"))
+    normalizer, steps = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
-    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
+    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
     tokens = dict(zip(texts, parse_tokens(texts), strict=True))
     vocab = _bytes_of(texts, tokens, added)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
@@ -120,6 +122,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         normalizer=normalizer,
         prefix_ids=prefix,
         suffix_ids=suffix,
+        normalizer_steps=steps,
     )
 
 
@@ -294,25 +297,58 @@ def _merge_error(index: int, merges: list[object]) -> FormatError:
     )
 
 
-def _parse_normalizer(value: object) -> Normalizer:
-    """Parse the normalizer: `none` or `nfc`."""
+def _parse_normalizer(value: object) -> tuple[Normalizer, tuple[NormalizerStep, ...]]:
+    """Parse the normalizer: `none`, `nfc`, or `steps` with its steps."""
+    steps: list[NormalizerStep] = []
     # A loop, not recursion: newer Pythons parse JSON deeper than their recursion limit.
-    while isinstance(value, dict) and value.get("type") == "Sequence":
-        table = check_fields(
-            value, "normalizer", {"type": ("Sequence",)}, ("normalizers",), ("normalizers",)
-        )
-        steps = table["normalizers"]
-        if not isinstance(steps, list) or len(steps) > 1:
-            raise FormatError("tokenizer.json: normalizer.normalizers must be empty or one NFC")
-        value = steps[0] if steps else None
-    if value is None:
-        return "none"
-    check_fields(value, "normalizer", {"type": ("NFC",)}, required=("type",))
-    return "nfc"
+    waiting = [(value, "normalizer")]
+    while waiting:
+        step, where = waiting.pop()
+        if isinstance(step, dict) and step.get("type") == "Sequence":
+            check_fields(step, where, {"type": ("Sequence",)}, ("normalizers",), ("normalizers",))
+            listed = step["normalizers"]
+            if not isinstance(listed, list):
+                raise FormatError(f"tokenizer.json: {where}.normalizers is no list")
+            # A path of any length would take quadratic time.
+            named = [(one, f"{where:.200}.normalizers[{i}]") for i, one in enumerate(listed)]
+            waiting += reversed(named)
+        elif step is not None or where != "normalizer":
+            steps.append(_parse_step(step, where))
+    if not steps:
+        return "none", ()
+    if steps == [NormalizerStep("NFC")]:
+        return "nfc", ()
+    try:
+        check_steps(tuple(steps))
+    except (InvalidSpecError, UnknownPatternError) as error:
+        raise FormatError(f"tokenizer.json: normalizer: {error}") from None
+    return "steps", tuple(steps)
+
+
+_FIELDS_OF_STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "Replace": ("pattern", "content"),
+        "Prepend": ("prepend",),
+        "Strip": ("strip_left", "strip_right"),
+    }
+)
+
+
+def _parse_step(value: object, where: str) -> NormalizerStep:
+    kind = value.get("type") if isinstance(value, dict) else None
+    names = _FIELDS_OF_STEPS.get(kind, ()) if isinstance(kind, str) else ()
+    table = check_fields(value, where, {"type": get_args(StepKind)}, names, ("type", *names))
+    try:
+        return NormalizerStep.from_fields(table)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"tokenizer.json: {where}: {error}") from None
 
 
 def _parse_added_tokens(
-    value: object, texts: Mapping[str, int], normalizer: Normalizer
+    value: object,
+    texts: Mapping[str, int],
+    normalizer: Normalizer,
+    steps: tuple[NormalizerStep, ...] = (),
 ) -> list[AddedToken]:
     """The added tokens in the file's order, if `tokenizers` gives them the ids in the file."""
     if not isinstance(value, list):
@@ -341,8 +377,10 @@ def _parse_added_tokens(
             )
         check_id(id_, content)
         assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
-        added.append(AddedToken(content, id_, fields["special"] is True))
         is_normalized = fields["normalized"] is True
+        added.append(
+            AddedToken(content, id_, fields["special"] is True, is_normalized and bool(steps))
+        )
         if is_normalized and normalizer == "nfc" and not _is_same_in_nfc(content):
             raise FormatError(
                 f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer NFC may "
@@ -354,7 +392,10 @@ def _parse_added_tokens(
                 f"would put a space before {content!a:.60} too, which cannot be read exactly"
             )
         by_normalized[is_normalized].append(content)
-    _check_two_passes(by_normalized[False], by_normalized[True])
+    if steps:
+        _check_normalized_contents(by_normalized[True], steps)
+    else:
+        _check_two_passes(by_normalized[False], by_normalized[True])
     wanted = assign_added_ids(texts, [token.content for token in added])
     for token, id_ in zip(added, wanted, strict=True):
         if token.id != id_:
@@ -364,6 +405,19 @@ def _parse_added_tokens(
                 f"with its id"
             )
     return added
+
+
+def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerStep, ...]) -> None:
+    """Refuse tokens that are matched in the normalized text as nothing, or as one another."""
+    run = NormalizerRun(steps)
+    known: dict[str, str] = {"": "no text"}
+    for content in contents:
+        normalized = run.normalize(content)
+        if known.setdefault(normalized, content) is not content:
+            raise FormatError(
+                f"tokenizer.json: the normalizer makes the added token {content!a:.60} the same as "
+                f"{known[normalized]!a:.60}; give it normalized: false"
+            )
 
 
 def _is_same_in_nfc(content: str) -> bool:
@@ -459,12 +513,21 @@ def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
     if spec.kind == "ranks":
         merges = tuple(recover_reachable_merges(spec.token_to_id)[0])
     steps = {
-        "normalizer": {"type": "NFC"} if spec.normalizer == "nfc" else None,
+        "normalizer": _render_normalizer(spec),
         "pre_tokenizer": render_pre_tokenizer(spec.pattern),
         "decoder": render_byte_level(),
     }
     pairs = [[render_token(left), render_token(right)] for left, right in merges]
     return _render(spec, steps, _render_vocab(spec), pairs)
+
+
+def _render_normalizer(spec: TokenizerSpec) -> dict[str, object] | None:
+    if spec.normalizer == "nfc":
+        return {"type": "NFC"}
+    steps = [step.fields() for step in spec.normalizer_steps]
+    if len(steps) > 1:
+        return {"type": "Sequence", "normalizers": steps}
+    return steps[0] if steps else None
 
 
 def _render(
@@ -508,7 +571,7 @@ def _render_added_token(token: AddedToken) -> dict[str, object]:
         "single_word": False,
         "lstrip": False,
         "rstrip": False,
-        "normalized": False,
+        "normalized": token.normalized,
         "special": token.special,
     }
 

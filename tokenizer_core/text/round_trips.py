@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tokenizer_core.normalize import text_as_decoded
+from tokenizer_core.normalization import text_as_decoded
 from tokenizer_core.special_tokens import matcher_of, resolve_policy
 from tokenizer_core.stopping import check_stop
 
@@ -46,8 +46,7 @@ def first_difference_of_text(
     expected = text
     if tokenizer.spec.normalizer != "none":
         recognised, _ = resolve_policy(tokenizer.spec.added_tokens, allowed_special, ())
-        segments = matcher_of(recognised).split(text)
-        expected = text_as_decoded(tokenizer.spec.normalizer, map(_checked, segments))
+        expected = text_as_decoded(tokenizer.spec, matcher_of(recognised), text)
     check_stop()
     decoded = tokenizer.decode(ids)
     check_stop()
@@ -89,11 +88,6 @@ def first_difference_of_ids(
     if len(differing):
         return int(differing[0])
     return None if len(ids) == len(again) else n_both
-
-
-def _checked(segment: tuple[str, str | None]) -> tuple[str, str | None]:
-    check_stop()
-    return segment
 
 
 def _first_difference(one: str, other: str) -> int | None:
