@@ -26,7 +26,7 @@ from tokenizer_core.normalize import (
 )
 from tokenizer_core.normalizer_tables import LOWERCASE, MARKS, STABLE
 from tokenizer_core.patterns import characters_of_matches
-from tokenizer_core.pretokenize import find_matches
+from tokenizer_core.pretokenize import find_matches, split
 from tokenizer_core.special_tokens import SpecialTokenMatcher, matcher_of
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.unicode_sets import compile_exactly
@@ -79,7 +79,8 @@ def normalized_text(spec: TokenizerSpec, text: str) -> str:
 
 
 def text_as_decoded(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> str:
-    """The text that the ids of `text` decode to.
+    """The text that the ids of `text` decode to, and what the split pattern drops; with a
+    `word_suffix`, without that.
 
     Raises:
         CancelledError: another thread cancelled the call.
@@ -87,6 +88,9 @@ def text_as_decoded(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str
     parts: list[str] = []
     for plain, token in normalized_segments(spec, matcher, text):
         check_stop()
+        if spec.word_suffix:
+            suffix = spec.word_suffix.decode()
+            plain = "".join(word + suffix for word in split(plain, spec.pattern))
         parts += [plain, token or ""]
     joined = "".join(parts)
     return joined.removeprefix(" ") if strips_space(spec.normalizer) else joined

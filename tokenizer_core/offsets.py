@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenizer_core.normalization import normalized_segments, passes_of, steps_of
 from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets
-from tokenizer_core.pretokenize import find_kept_spans
+from tokenizer_core.pretokenize import find_kept_spans, split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,13 +129,30 @@ def _encode_text(
     spec: TokenizerSpec, engine: Engine, text: str
 ) -> tuple[list[int], NDArray[np.uint64]]:
     """The ids of a normalized text, and their offsets in it."""
-    ids = engine.encode(text)
-    ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
+    if spec.word_suffix:
+        ids, sizes = _encode_words(spec, engine, text)
+    else:
+        ids = engine.encode(text)
+        sizes = [len(spec.vocab[id_]) for id_ in ids]
+    ends = np.cumsum(sizes, dtype=np.uint64)
     starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
     offsets = np.stack([starts, ends], axis=1)
     if spec.pattern.drops:
         offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
     return ids, offsets
+
+
+def _encode_words(spec: TokenizerSpec, engine: Engine, text: str) -> tuple[list[int], list[int]]:
+    """The ids of a normalized text, and how many of its bytes each stands for: the last of a
+    pre-token has the suffix."""
+    ids: list[int] = []
+    sizes: list[int] = []
+    for pre_token in split(text, spec.pattern):
+        found = engine.encode_pre_tokens([pre_token])
+        ids += found
+        sizes += [len(spec.vocab[id_]) for id_ in found]
+        sizes[-1] -= len(spec.word_suffix)
+    return ids, sizes
 
 
 def _offsets_in_whole(

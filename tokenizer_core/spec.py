@@ -69,6 +69,8 @@ class TokenizerSpec:
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
     - `normalizer_steps`: what the normalizer `steps` does, in order; empty with any other.
+    - `word_suffix`: what the tokens at the end of a pre-token have after their bytes (CLIP's
+      `</w>`). Merging starts with the last byte of a pre-token as such a token.
     - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
       with byte fallback); empty where merging starts from bytes. A character that is a token
       starts as that token, any other as the tokens of its bytes, which never merge.
@@ -86,6 +88,7 @@ class TokenizerSpec:
     unicode_tables: str = field(default=UNICODE_TABLES)
     byte_ids: tuple[int, ...] = ()
     normalizer_steps: tuple[NormalizerStep, ...] = ()
+    word_suffix: bytes = b""
 
     @classmethod
     def from_merges(
@@ -101,6 +104,7 @@ class TokenizerSpec:
         suffix_ids: tuple[int, ...] = (),
         byte_ids: tuple[int, ...] = (),
         normalizer_steps: tuple[NormalizerStep, ...] = (),
+        word_suffix: bytes = b"",
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
@@ -124,6 +128,7 @@ class TokenizerSpec:
             suffix_ids=suffix_ids,
             byte_ids=byte_ids,
             normalizer_steps=normalizer_steps,
+            word_suffix=word_suffix,
         )
         spec.check()
         return spec
@@ -249,14 +254,21 @@ class TokenizerSpec:
 
     def start_parts(self, token: bytes) -> list[bytes]:
         """The parts that merging these bytes alone starts from: the bytes, or with `byte_ids` the
-        characters that are tokens, and the bytes of others."""
+        characters that are tokens, and the bytes of others. The last byte of a token with the
+        `word_suffix` has it."""
         if not self.byte_ids:
-            return [token[i : i + 1] for i in range(len(token))]
-        parts: list[bytes] = []
+            text = self.bytes_in_text(token)
+            parts = [text[i : i + 1] for i in range(len(text))]
+            return [*parts[:-1], parts[-1] + token[len(text) :]]
+        parts = []
         for character in token.decode("utf-8", "surrogateescape"):
             part = character.encode("utf-8", "surrogateescape")
             parts += [part] if part in self.token_to_id else [bytes([byte]) for byte in part]
         return parts
+
+    def bytes_in_text(self, token: bytes) -> bytes:
+        """The bytes of a text that a token stands for: without the `word_suffix`."""
+        return (self.word_suffix and token.removesuffix(self.word_suffix)) or token
 
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
@@ -334,6 +346,7 @@ class TokenizerSpec:
         - `normalized_tokens`: the added tokens that are matched in the normalized text, in order.
         - `normalizer_steps`: the fields of each step of the normalizer `steps`.
         - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
+        - `word_suffix`: the `word_suffix`, which is ASCII.
         """
         pattern = self.pattern
         steps = [step.fields() for step in (*pattern.before, pattern.alone())]
@@ -343,6 +356,7 @@ class TokenizerSpec:
             "normalized_tokens": [t.content for t in self.added_tokens if t.normalized],
             "normalizer_steps": [step.fields() for step in self.normalizer_steps],
             "split_steps": steps,
+            "word_suffix": self.word_suffix.decode("ascii"),
         }
         return {name: value for name, value in found.items() if value}
 
@@ -359,6 +373,7 @@ class TokenizerSpec:
             known = ", ".join(get_args(Normalizer))
             raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: one of {known}")
         _check_normalizer_steps(self)
+        _check_word_suffix(self)
         _check_byte_ids(self)
         for id_ in (*self.prefix_ids, *self.suffix_ids):
             if id_ not in self.vocab:
@@ -486,6 +501,33 @@ def _check_normalizer_steps(spec: TokenizerSpec) -> None:
         check_steps(steps)
     except UnknownPatternError as error:
         raise InvalidSpecError(f"a Replace step of the normalizer: {error}") from None
+
+
+def _check_word_suffix(spec: TokenizerSpec) -> None:
+    if not spec.word_suffix:
+        return
+    if (
+        spec.kind != "merges"
+        or spec.ignore_merges
+        or spec.byte_ids
+        or not spec.word_suffix.isascii()
+    ):
+        raise InvalidSpecError(
+            "a vocabulary with a word_suffix has an ASCII suffix, merges of bytes, and no "
+            "ignore_merges"
+        )
+    present = set(spec.vocab.values())
+    missing = [
+        byte
+        for byte in range(256)
+        if bytes([byte]) + spec.word_suffix not in present and byte not in NEVER_IN_UTF8
+    ]
+    if missing:
+        raise InvalidSpecError(
+            f"the vocabulary has no token for {len(missing)} of the bytes of UTF-8 at the end of a "
+            f"word (first: 0x{missing[0]:02x}, with {spec.word_suffix!r:.40}), so that text could "
+            f"give the unknown token; add these tokens"
+        )
 
 
 def _check_byte_ids(spec: TokenizerSpec) -> None:

@@ -289,7 +289,7 @@ class _Comparison:
     def __init__(self, a: Tokenizer, b: Tokenizer) -> None:
         self._a, self._b = a, b
         self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
-        self._drops = a.spec.pattern.drops or b.spec.pattern.drops
+        self._drops = any(t.spec.pattern.drops or t.spec.word_suffix for t in (a, b))
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
         self._other_ids: Counter[str] = Counter()

@@ -120,7 +120,8 @@ class _Tally:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._drops = tokenizer.spec.pattern.drops
+        # Tokens and words are not aligned in a text that is not what its tokens decode to.
+        self._drops = tokenizer.spec.pattern.drops or bool(tokenizer.spec.word_suffix)
         self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
         for id_, token in tokenizer.spec.vocab.items():
             self._lengths[id_] = len(token)

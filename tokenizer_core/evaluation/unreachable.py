@@ -87,9 +87,10 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     added = {token.id for token in spec.added_tokens}
     # An empty token has no text that could give it.
     ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added and spec.vocab[id_]]
-    whole = [id_ for id_ in ids if is_utf8(spec.vocab[id_])]
+    texts = {id_: spec.bytes_in_text(spec.vocab[id_]) for id_ in ids}
+    whole = [id_ for id_ in ids if is_utf8(texts[id_])]
     given, offsets = tokenizer.encode_batch_to_numpy(
-        [spec.vocab[id_].decode() for id_ in whole], allowed_special=()
+        [texts[id_].decode() for id_ in whole], allowed_special=()
     )
     # If the first token of the token's text is the token, it covers the whole text.
     is_itself = given[offsets[:-1].astype(np.int64)] == np.array(whole)
@@ -106,8 +107,9 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
 def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason | None:
     spec = tokenizer.spec
     token = spec.vocab[id_]
-    is_text = is_utf8(token)
-    if not _may_stand_in_text(token):
+    in_text = spec.bytes_in_text(token)
+    is_text = is_utf8(in_text)
+    if not _may_stand_in_text(in_text):
         return "bytes"
     if spec.token_to_id.get(token) != id_:
         return "same_bytes"
@@ -118,7 +120,7 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
         # Part of a character is never a pre-token, so it is never looked up whole.
         if not takes_whole or not is_text:
             return "merges"
-    texts = _texts_around(token.decode()) if is_text else _completions(token)
+    texts = _texts_around(in_text.decode()) if is_text else _completions(in_text)
     for text in islice(texts, _TRIES):
         if id_ in tokenizer.encode_ordinary(text):
             return None

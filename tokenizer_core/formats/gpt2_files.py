@@ -221,6 +221,11 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             f"GPT-2 files cannot say that text is normalized ({spec.normalizer}); save a "
             f"tokenizer.json instead"
         )
+    if spec.word_suffix:
+        raise FormatError(
+            f"GPT-2 files cannot say that words end with {spec.word_suffix.decode()!r:.40}; save "
+            f"a tokenizer.json instead"
+        )
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_merges(spec.token_to_id))

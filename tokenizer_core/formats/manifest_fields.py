@@ -32,7 +32,9 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(("byte_ids", "normalized_tokens", "normalizer_steps", "split_steps"))
+_EXTENSIONS: Final = frozenset(
+    ("byte_ids", "normalized_tokens", "normalizer_steps", "split_steps", "word_suffix")
+)
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -125,6 +127,7 @@ def build_spec(
             suffix_ids=tuple(typed(id_, int) for id_ in fields["suffix_ids"]),
             unicode_tables=typed(fields["unicode_tables"], str),
             byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
+            word_suffix=typed(extensions.get("word_suffix", ""), str).encode("ascii"),
             normalizer_steps=tuple(
                 map(NormalizerStep.from_fields, typed(extensions.get("normalizer_steps", []), list))
             ),

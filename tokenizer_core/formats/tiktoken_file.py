@@ -244,6 +244,11 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
             f"a .tiktoken file cannot say that text is normalized ({spec.normalizer}); save a "
             f"tokenizer.json instead"
         )
+    if spec.word_suffix:
+        raise FormatError(
+            f"a .tiktoken file cannot say that words end with {spec.word_suffix.decode()!r:.40}; "
+            f"save a tokenizer.json instead"
+        )
     ranks = spec.token_to_id
     for token in spec.added_tokens:
         if token.content.encode() in ranks:

@@ -14,6 +14,7 @@ gaps (cl100k), the writer also adds the added tokens to the model's vocabulary.
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
@@ -123,13 +124,29 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         prefix_ids=prefix,
         suffix_ids=suffix,
         normalizer_steps=steps,
+        word_suffix=_word_suffix(model),
     )
+
+
+def _word_suffix(model: Mapping[str, object]) -> bytes:
+    suffix = model.get("end_of_word_suffix") or ""
+    if not isinstance(suffix, str) or not re.fullmatch("[!-~]*", suffix):
+        raise FormatError(
+            f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}; only visible ASCII can "
+            f"be read exactly"
+        )
+    return suffix.encode()
 
 
 def _parse_metaspace(root: Mapping[str, Any]) -> TokenizerSpec:
     """The spec of a vocabulary of characters, as SentencePiece makes them."""
     normalizer = parse_metaspace_steps(root)
     model = check_metaspace_model(_check_model(root["model"]))
+    check_fields(
+        {"end_of_word_suffix": model.get("end_of_word_suffix")},
+        "model",
+        {"end_of_word_suffix": (None, "")},
+    )
     texts = _check_texts(model["vocab"])
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
     vocab, byte_ids = parse_metaspace_vocab(texts, added)
@@ -190,14 +207,13 @@ def _check_model(value: object) -> dict[str, object]:
             "type": ("BPE",),
             "dropout": (None,),
             "continuing_subword_prefix": (None, ""),
-            "end_of_word_suffix": (None, ""),
             "fuse_unk": (None, False, True),
             "byte_fallback": (None, False, True),
             "ignore_merges": (None, False, True),
         },
         # The unknown token stands for characters without an entry. The spec refuses a vocabulary
         # that lacks a byte of UTF-8, so that there are none.
-        ("unk_token", "vocab", "merges"),
+        ("unk_token", "end_of_word_suffix", "vocab", "merges"),
         ("vocab", "merges"),
     )
 
@@ -551,7 +567,7 @@ def _render(
             "dropout": None,
             "unk_token": None,
             "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
+            "end_of_word_suffix": spec.word_suffix.decode() or None,
             "fuse_unk": by_characters,
             "byte_fallback": by_characters,
             "ignore_merges": spec.ignore_merges or spec.kind == "ranks",

@@ -329,7 +329,7 @@ def _closed_ends(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     """Whether normalizing changes `text`, or the split drops some of it, so that bytes of tokens
     are not bytes of the text."""
-    if tokenizer.spec.pattern.drops:
+    if tokenizer.spec.pattern.drops or tokenizer.spec.word_suffix:
         return True
     normalizer = tokenizer.spec.normalizer
     return normalizer != "none" and (

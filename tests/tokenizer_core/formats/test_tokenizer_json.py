@@ -211,7 +211,12 @@ REFUSED = [
     (GPT2, "decoder", DROP, "decoder"),
     (GPT2, "normalizer", {"type": "BertNormalizer"}, "normalizer.type"),
     (GPT2, "normalizer", {"type": "Precompiled"}, "normalizer.type"),
-    (GPT2, "normalizer", {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "normalizers.0..type"),
+    (
+        GPT2,
+        "normalizer",
+        {"type": "Sequence", "normalizers": [{"type": "Nmt"}]},
+        "normalizers.0..type",
+    ),
     (GPT2, "normalizer", {"type": "Prepend"}, "normalizer.prepend"),
     (GPT2, "pre_tokenizer", None, "pre_tokenizer"),
     (GPT2, "pre_tokenizer", DROP, "pre_tokenizer"),
