@@ -34,11 +34,13 @@ def test_every_code_point_beside_a_cut(kind):
     for code in CODES:
         for text in (chr(code) + "x", "x" + chr(code), chr(code) * 2):
             cut = run.find_cut(text)
+            if not cut:
+                continue
             for after in ("", "\u0301", "\u1161", "\u11a8", "\u3099", " "):
                 whole = run.normalize(text + after)
                 parts = (
                     run.normalize(text[:cut]),
-                    run.normalize(text[cut:] + after, is_first=not cut),
+                    run.normalize(text[cut:] + after, is_first=False),
                 )
                 if "".join(parts) != whole:
                     different.append(hex(code))

@@ -62,6 +62,46 @@ def test_ids_and_offsets(normalizer, text, tokens):
             assert list(map(tuple, offsets.tolist())) == expected.offsets
 
 
+def replace(pattern: str, content: str, kind: str = "String") -> dict:
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+LOWER, STRIP = {"type": "Lowercase"}, {"type": "Strip", "strip_left": True, "strip_right": True}
+CASES = [
+    ([{"type": "Prepend", "prepend": "_"}], "x<é> <é>"),
+    ([{"type": "Prepend", "prepend": "_"}], "<é><s><é>x"),
+    ([replace("aab", "xyz")], "caabaabc"),
+    ([replace(r"\s{2,}", "__", "Regex")], "a  b \t\u3000 c "),
+    ([LOWER, replace("aa", "b")], "AAAaAxaA"),
+    ([replace("Aa", "b"), LOWER], "AAaAxaAa"),
+    ([STRIP], "\x1c \u3000a\x1f b\x1c\x85 "),
+    ([STRIP, {"type": "NFD"}], " \u00e9 <s> \u00c9\t"),
+    ([{"type": "StripAccents"}], "\u0301a\u0301e\u0301\u0323 \u0301"),
+    ([{"type": "NFD"}, {"type": "StripAccents"}, LOWER], "ÉÀ Å\u0327ç ΑΣ İ"),
+    ([{"type": "NFKC"}], "ﬁ ｶﾞ \u1100\u3161\u11a8 ½ \u0344 a\u0315\u0300\u05ae"),
+    ([{"type": "NFC"}, {"type": "NFC"}], "a\u0323\u0302 \u1100\u1161\u11a8e\u0301"),
+    # Newer characters, which Python decomposes and Hugging Face does not.
+    ([{"type": "NFD"}], "\U00011938 \u0301"),
+    ([{"type": "NFKD"}], "\u32ff \ua7f2\u0301"),
+    ([replace("-", ""), {"type": "NFC"}], "a-\u0301b e--\u0301-"),
+    ([replace("^", "\u0302"), {"type": "NFC"}], "a^b^ ^"),
+]
+
+
+@pytest.mark.parametrize(("listed", "text"), CASES)
+def test_by_hand(listed, text):
+    theirs, ours = both({"type": "Sequence", "normalizers": listed})
+    expected = theirs.encode(text)
+    for tokenizer in ours:
+        ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
+        assert tokenizer.encode(text) == ids == expected.ids
+        assert list(map(tuple, offsets.tolist())) == expected.offsets
+        for cut in range(len(text) + 1):
+            stream = StreamingEncoder(tokenizer)
+            found = stream.feed(text[:cut]) + stream.feed(text[cut:])
+            assert found + stream.finish() == expected.ids
+
+
 @given(normalizer=normalizers, text=texts, tokens=st.sampled_from([[], TOKENS]))
 def test_streams_at_every_cut(normalizer, text, tokens):
     _, (tokenizer, *_) = both(normalizer, tokens)
