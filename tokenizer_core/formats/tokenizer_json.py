@@ -2,7 +2,8 @@
 
 GPT-2, Llama 3 and Qwen files are byte-level BPE. Other settings of the file (a dropout, a prefix
 space, another model, normalizer or post-processor, tokens that strip spaces around them) change
-ids, so the reader refuses an unknown field by its name and never skips it.
+ids, so the reader refuses an unknown field by its name and never skips it. The file is long because
+reading and writing change together, field by field.
 
 The rules for ids come from the sources of `tokenizers` 0.23 (`added_vocabulary.rs`,
 `models/bpe/model.rs`, `pre_tokenizers/byte_level.rs`). One surprise: `tokenizers` ignores the `id`
