@@ -1,17 +1,18 @@
-r"""NFC as Hugging Face's `tokenizers` computes it, on any Python, and offsets in the original text.
+r"""Unicode normal forms as Hugging Face's `tokenizers` computes them, on any Python; the rules of
+SentencePiece; and offsets in the text before NFC.
 
 Hugging Face uses the tables of an old Unicode version. Characters that got a combining class or a
 decomposition later are plain starters there, which join with no other character. Python's tables
 are newer, and differ between Python versions. Normalization never changes for characters that a
 version already had. This module therefore cuts the text at the newer characters, leaves these
 unchanged, and gets Hugging Face's result from any Python's tables. The list of newer characters
-comes from a comparison of both on all code points; the parity test of NFC repeats it.
+comes from a comparison of both on all code points; the parity tests repeat it.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import regex
@@ -19,9 +20,11 @@ import regex
 from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 # Characters with a canonical decomposition or combining class in Unicode 18 but not in Hugging
 # Face's tables, and the starters that newer versions compose into such characters.
@@ -39,9 +42,17 @@ _NEWER: Final = (
     r"\U0001e130-\U0001e136\U0001e2ae\U0001e2ec-\U0001e2ef\U0001e4ec-\U0001e4ef"
     r"\U0001e5ee-\U0001e5ef\U0001e6e3\U0001e6e6\U0001e6ee-\U0001e6ef\U0001e6f5"
 )
+# The same for the compatibility decompositions of NFKC and NFKD alone.
+_NEWER_COMPATIBLE: Final = (
+    r"\u0558\u058b-\u058c\u209d-\u209f\u32ff\ua7f1-\ua7f4\uab69\U00010781-\U00010785"
+    r"\U00010787-\U000107b0\U000107b2-\U000107bf\U0001b123-\U0001b126\U0001ccd6-\U0001ccf9"
+    r"\U0001d6a6\U0001df95\U0001dfcd-\U0001dfff\U0001e030-\U0001e06d\U0001f16c"
+    r"\U0001fbf0-\U0001fbf9"
+)
 METASPACE_CHARACTER: Final = "\u2581"
 
 _AT_NEWER = regex.compile(f"([{_NEWER}])")
+_AT_NEWER_COMPATIBLE = regex.compile(f"([{_NEWER}{_NEWER_COMPATIBLE}])")
 # Only these interact with the characters before them: marks, and the vowels and trailing
 # consonants of Hangul. Every other character starts a piece that normalizes on its own.
 _JOINING: Final = r"\p{M}\u1161-\u1175\u11a8-\u11c2"
@@ -58,8 +69,22 @@ def normalize_nfc(text: str) -> str:
     """
     if unicodedata.is_normalized("NFC", text):
         return text
-    pieces = _AT_NEWER.split(text)
-    return "".join(unicodedata.normalize("NFC", piece) for piece in pieces)
+    return normalize_form("NFC", text)
+
+
+def normalize_form(form: Form, text: str) -> str:
+    """`text` in a Unicode normal form, equal to Hugging Face's for every text.
+
+    Example:
+        >>> normalize_form("NFKD", "\\ufb01\\u00e9") == "fie\\u0301"
+        True
+    """
+    if text.isascii():
+        return text
+    pieces = (_AT_NEWER_COMPATIBLE if "K" in form else _AT_NEWER).split(text)
+    # A newer character is a piece of its own.
+    pieces[::2] = [unicodedata.normalize(form, piece) for piece in pieces[::2]]
+    return "".join(pieces)
 
 
 def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
@@ -84,34 +109,6 @@ def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
     if text[0] == " " or (rule == "metaspace-first" and not is_first):
         return text
     return " " + text
-
-
-def normalized_segments(
-    normalizer: str, segments: Iterable[tuple[str, str | None]]
-) -> Iterator[tuple[str, str | None]]:
-    """The segments of a text, each plain text with the special token after it, with their plain
-    text normalized."""
-    for index, (plain, token) in enumerate(segments):
-        if normalizer == "nfc":
-            yield normalize_nfc(plain), token
-        elif normalizer == "none":
-            yield plain, token
-        else:
-            yield normalize_metaspace(normalizer, plain, is_first=index == 0), token
-
-
-def normalized_text(normalizer: str, text: str) -> str:
-    """A text without special tokens, normalized."""
-    return next(normalized_segments(normalizer, [(text, None)]))[0]
-
-
-def text_as_decoded(normalizer: str, segments: Iterable[tuple[str, str | None]]) -> str:
-    """The text that the ids of a text, given in segments, decode to."""
-    normalized = normalized_segments(normalizer, segments)
-    text = "".join(plain + (token or "") for plain, token in normalized)
-    if normalizer.startswith("metaspace"):
-        text = text.replace(METASPACE_CHARACTER, " ")  # of special tokens
-    return text.removeprefix(" ") if strips_space(normalizer) else text
 
 
 def strips_space(normalizer: str) -> bool:
@@ -170,9 +167,10 @@ def touch_any(
     return False
 
 
-def is_newer(character: str) -> bool:
-    """Whether Hugging Face's tables lack a character."""
-    return _AT_NEWER.match(character) is not None
+def is_newer(character: str, form: Form = "NFC") -> bool:
+    """Whether Hugging Face's tables for a normal form lack a character."""
+    newer = _AT_NEWER_COMPATIBLE if "K" in form else _AT_NEWER
+    return newer.match(character) is not None
 
 
 def settled_length(text: str) -> int:

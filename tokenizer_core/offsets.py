@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets, normalized_segments
+from tokenizer_core.normalization import normalized_segments, passes_of, steps_of
+from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets
 from tokenizer_core.pretokenize import find_kept_spans, split
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ def encode_with_byte_offsets(
     added = {token.content: token.id for token in spec.added_tokens}
     ids: list[int] = []
     parts: list[NDArray[np.uint64]] = []
+    if spec.normalizer == "steps":
+        return _encode_with_steps(spec, engine, matcher, text)
     spans = list(matcher.spans(text))
-    segments = [(text[span.plain_start : span.start], span.content) for span in spans]
     rest = spans[-1].end if spans else 0
-    normalized = normalized_segments(spec.normalizer, [*segments, (text[rest:], None)])
+    normalized = normalized_segments(spec, matcher, text)
     positions = _BytePositions(text)
     for span, (changed, _) in zip([*spans, None], normalized, strict=True):
         start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
@@ -59,19 +61,80 @@ class _BytePositions:
         return self._position
 
 
+def _encode_with_steps(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> tuple[list[int], NDArray[np.uint64]]:
+    """As `encode_with_byte_offsets`, with the normalizer `steps`."""
+    added = {token.content: token.id for token in spec.added_tokens}
+    passes, steps = passes_of(spec, matcher), steps_of(spec)
+    ids: list[int] = []
+    parts = [np.empty((0, 2), dtype=np.uint64)]
+    position = 0
+    for plain, token in passes.first.split(text):
+        normalized, spans = steps.normalize_with_spans(plain)
+        start = 0
+        found: list[NDArray[np.uint64]] = []
+        for part, name in passes.second.split(normalized):
+            part_ids, offsets = _encode_text(spec, engine, part)
+            ids += part_ids
+            found.append(offsets + np.uint64(start))
+            start += len(part.encode())
+            if name is not None:
+                ids.append(added[passes.names[name]])
+                end = start + len(name.encode())
+                found.append(np.array([[start, end]], dtype=np.uint64))
+                start = end
+        mapped = _source_offsets(plain, normalized, spans, np.concatenate(found))
+        parts.append(mapped + np.uint64(position))
+        position += len(plain.encode())
+        if token is not None:
+            ids.append(added[token])
+            end = position + len(token.encode())
+            parts.append(np.array([[position, end]], dtype=np.uint64))
+            position = end
+    return ids, np.concatenate(parts)
+
+
+def _source_offsets(
+    source: str, text: str, spans: NDArray[np.int64], offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Offsets in `source`, in bytes, for those in its normalized text, whose characters come from
+    `spans`. Bytes of an unchanged character keep their own; others have those of the span."""
+    if text == source and np.array_equal(spans[:, 0], np.arange(len(text))):
+        return offsets
+    source_starts = np.cumsum([0, *map(len, map(str.encode, source))])
+    starts = np.cumsum([0, *map(len, map(str.encode, text))])
+    is_same = np.array(
+        [
+            end == start + 1 and source[start] == character
+            for character, (start, end) in zip(text, spans.tolist(), strict=True)
+        ],
+        dtype=bool,
+    )
+    signed = offsets.astype(np.int64)
+    first = np.searchsorted(starts, signed[:, 0], side="right") - 1
+    last = np.searchsorted(starts, signed[:, 1], side="left") - 1
+    first_starts = source_starts[spans[first, 0]]
+    last_starts = source_starts[spans[last, 0]]
+    mapped = np.stack(
+        [
+            first_starts + np.where(is_same[first], signed[:, 0] - starts[first], 0),
+            np.where(
+                is_same[last],
+                last_starts + signed[:, 1] - starts[last],
+                source_starts[spans[last, 1]],
+            ),
+        ],
+        axis=1,
+    )
+    return mapped.astype(np.uint64)
+
+
 def _encode_plain(
     spec: TokenizerSpec, engine: Engine, plain: str, text: str
 ) -> tuple[list[int], NDArray[np.uint64]]:
     """Of `plain`, whose normalized text is `text`."""
-    ids = engine.encode(text)
-    if spec.missing:
-        offsets = _offsets_around_missing(spec, spec.missing, text, ids)
-    else:
-        ends = np.cumsum([len(spec.vocab[id_]) for id_ in ids], dtype=np.uint64)
-        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
-        offsets = np.stack([starts, ends], axis=1)
-    if spec.pattern.drops:
-        offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
+    ids, offsets = _encode_text(spec, engine, text)
     if text == plain:
         return ids, offsets
     if spec.normalizer != "nfc":
@@ -125,6 +188,40 @@ def _spans_around_missing(
                 end += 1
         yield start, end
         start = end
+
+
+def _encode_text(
+    spec: TokenizerSpec, engine: Engine, text: str
+) -> tuple[list[int], NDArray[np.uint64]]:
+    """The ids of a normalized text, and their offsets in it."""
+    if spec.missing:
+        ids = engine.encode(text)
+        offsets = _offsets_around_missing(spec, spec.missing, text, ids)
+    else:
+        if spec.word_suffix:
+            ids, sizes = _encode_words(spec, engine, text)
+        else:
+            ids = engine.encode(text)
+            sizes = [len(spec.vocab[id_]) for id_ in ids]
+        ends = np.cumsum(sizes, dtype=np.uint64)
+        starts = np.concatenate([np.zeros(1, dtype=np.uint64), ends])[:-1]
+        offsets = np.stack([starts, ends], axis=1)
+    if spec.pattern.drops:
+        offsets = _offsets_in_whole(text, find_kept_spans(text, spec.pattern), offsets)
+    return ids, offsets
+
+
+def _encode_words(spec: TokenizerSpec, engine: Engine, text: str) -> tuple[list[int], list[int]]:
+    """The ids of a normalized text, and how many of its bytes each stands for: the last of a
+    pre-token has the suffix."""
+    ids: list[int] = []
+    sizes: list[int] = []
+    for pre_token in split(text, spec.pattern):
+        found = engine.encode_pre_tokens([pre_token])
+        ids += found
+        sizes += [len(spec.vocab[id_]) for id_ in found]
+        sizes[-1] -= len(spec.word_suffix)
+    return ids, sizes
 
 
 def _offsets_in_whole(

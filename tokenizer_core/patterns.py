@@ -180,6 +180,23 @@ def _make_automaton(pattern: SplitPattern) -> SplitAutomaton | None:
     )
 
 
+def characters_of_matches(pattern: SplitPattern, characters: Collection[str]) -> set[str]:
+    """Those of `characters` that a match of the expression may contain. All of them if a match
+    depends on text around it, or may be empty.
+
+    Example:
+        >>> sorted(characters_of_matches(SplitPattern("custom", r"\\s+", "oniguruma"), "a b\\n"))
+        ['\\n', ' ']
+    """
+    from tokenizer_core.regex_dialects import sets_of_matches
+
+    sets = sets_of_matches(pattern.expression, pattern.dialect)
+    if sets is None:
+        return set(characters)
+    text = "".join(characters)
+    return {found for one in sets for found in compile_exactly(one, regex.VERSION1).findall(text)}
+
+
 CUSTOM: Final = "custom"
 
 # GPT-2's release, in the form tiktoken 0.14 uses for r50k_base and p50k_base.

@@ -226,6 +226,16 @@ def find_kept_spans(text: str, pattern: SplitPattern) -> list[tuple[int, int]]:
     return [span for spans in _find_matches(text, pattern) for span in spans if span[1] > span[0]]
 
 
+def find_matches(text: str, pattern: SplitPattern) -> Iterator[tuple[int, int]]:
+    """Start and end in `text` of all matches of a custom pattern without steps, in order, also
+    empty ones. An empty one may occur twice.
+
+    Raises:
+        SplitTooSlowError: the pattern exceeds its time.
+    """
+    return (span for spans in _find_matches(text, pattern) for span in spans)
+
+
 def _split_by_custom_pattern(text: str, pattern: SplitPattern) -> Iterator[list[str]]:
     if pattern.has_steps:
         for spans in _find_pieces(text, pattern):

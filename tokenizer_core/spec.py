@@ -17,7 +17,8 @@ from operator import add
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from tokenizer_core.errors import InvalidSpecError
+from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
+from tokenizer_core.normalizer_steps import NormalizerStep, check_steps
 from tokenizer_core.patterns import (
     METASPACE,
     UNICODE_TABLES,
@@ -50,21 +51,23 @@ WHITE_SPACE: Final = (
 """The white space of Unicode, which `lstrip` and `rstrip` tokens include."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
-_DERIVED: Final = ("token_to_id", "empty_ids", "has_flags", "fingerprint")
+_DERIVED: Final = ("token_to_id", "empty_ids", "has_flags", "fingerprint", "normalized_tokens")
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
 Normalizer = Literal[
     "none",
     "nfc",
+    "steps",
     "metaspace",
     "metaspace-prepend",
     "metaspace-first",
     "metaspace-always",
     "prefix-space",
 ]
-"""What is done to a text before it is split; the metaspace ones are those of SentencePiece, and
-`prefix-space` is `add_prefix_space` of byte-level BPE, see `normalize.normalize_metaspace`."""
+"""What is done to a text before it is split: `steps` are those of `normalizer_steps`; the metaspace
+ones are those of SentencePiece, and `prefix-space` is `add_prefix_space` of byte-level BPE, see
+`normalize.normalize_metaspace`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,9 @@ class AddedToken:
 
     The flags of Hugging Face: `lstrip` and `rstrip` tokens include the white space before and after
     them, which gives no id; a `single_word` token is plain text next to a letter or digit. Tokens
-    that are `normalized` are matched in the text that the other tokens leave. A spec without other
-    flags, in which the order does not matter, has `normalized=False` throughout.
+    that are `normalized` are matched in the text that the other tokens leave; with the normalizer
+    `steps` in its normalized form, by their normalized content. A spec without other flags and
+    steps, in which the order does not matter, has `normalized=False` throughout.
     """
 
     content: str
@@ -125,6 +129,9 @@ class TokenizerSpec:
     - `ignore_merges`: a pre-token that is a vocabulary entry becomes that token (Llama 3).
     - `prefix_ids`, `suffix_ids`: ids that the post-processor adds before and after a text when
       `add_special_tokens=True`.
+    - `normalizer_steps`: what the normalizer `steps` does, in order; empty with any other.
+    - `word_suffix`: what the tokens at the end of a pre-token have after their bytes (CLIP's
+      `</w>`). Merging starts with the last byte of a pre-token as such a token.
     - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
       with byte fallback); empty where merging starts from bytes. A character that is a token
       starts as that token, any other as the tokens of its bytes, which never merge.
@@ -146,6 +153,8 @@ class TokenizerSpec:
     byte_ids: tuple[int, ...] = ()
     missing: MissingBytes | None = None
     batch_settings: Mapping[str, Any] = field(default_factory=dict)
+    normalizer_steps: tuple[NormalizerStep, ...] = ()
+    word_suffix: bytes = b""
 
     @classmethod
     def from_merges(
@@ -162,6 +171,8 @@ class TokenizerSpec:
         byte_ids: tuple[int, ...] = (),
         missing: MissingBytes | None = None,
         batch_settings: Mapping[str, Any] | None = None,
+        normalizer_steps: tuple[NormalizerStep, ...] = (),
+        word_suffix: bytes = b"",
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
@@ -186,6 +197,8 @@ class TokenizerSpec:
             byte_ids=byte_ids,
             missing=missing,
             batch_settings=dict(batch_settings or {}),
+            normalizer_steps=normalizer_steps,
+            word_suffix=word_suffix,
         )
         spec.check()
         return spec
@@ -316,8 +329,8 @@ class TokenizerSpec:
 
     @cached_property
     def has_flags(self) -> bool:
-        """Whether an added token has flags."""
-        return any(token.flags for token in self.added_tokens)
+        """Whether an added token has flags. With `steps`, `normalized` is no matter of flags."""
+        return self.normalizer != "steps" and any(token.flags for token in self.added_tokens)
 
     def missing_bytes(self) -> list[int]:
         """The bytes without a token of their own, ascending; without `missing`, UTF-8 has none of
@@ -335,6 +348,11 @@ class TokenizerSpec:
         """content -> id of the added tokens that are special, in order."""
         return {token.content: token.id for token in self.added_tokens if token.special}
 
+    @cached_property
+    def normalized_tokens(self) -> frozenset[str]:
+        """The added tokens that are matched in the normalized text."""
+        return frozenset(token.content for token in self.added_tokens if token.normalized)
+
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
         is_by_characters = bool(self.byte_ids)
@@ -346,14 +364,21 @@ class TokenizerSpec:
 
     def start_parts(self, token: bytes) -> list[bytes]:
         """The parts that merging these bytes alone starts from: the bytes, or with `byte_ids` the
-        characters that are tokens, and the bytes of others."""
+        characters that are tokens, and the bytes of others. The last byte of a token with the
+        `word_suffix` has it."""
         if not self.byte_ids:
-            return [token[i : i + 1] for i in range(len(token))]
-        parts: list[bytes] = []
+            text = self.bytes_in_text(token)
+            parts = [text[i : i + 1] for i in range(len(text))]
+            return [*parts[:-1], parts[-1] + token[len(text) :]]
+        parts = []
         for character in token.decode("utf-8", "surrogateescape"):
             part = character.encode("utf-8", "surrogateescape")
             parts += [part] if part in self.token_to_id else [bytes([byte]) for byte in part]
         return parts
+
+    def bytes_in_text(self, token: bytes) -> bytes:
+        """The bytes of a text that a token stands for: without the `word_suffix`."""
+        return (self.word_suffix and token.removesuffix(self.word_suffix)) or token
 
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
@@ -430,7 +455,9 @@ class TokenizerSpec:
         - `added_token_flags`: content -> the flags that are set, of each added token with any.
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.
         - `missing_bytes`: the fields of `missing`.
+        - `normalizer_steps`: the fields of each step of the normalizer `steps`.
         - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
+        - `word_suffix`: the `word_suffix`, which is ASCII.
         """
         pattern = self.pattern
         steps = [step.fields() for step in (*pattern.before, pattern.alone())]
@@ -440,7 +467,9 @@ class TokenizerSpec:
             "added_token_flags": flags,
             "byte_ids": list(self.byte_ids),
             "missing_bytes": self.missing.fields() if self.missing else {},
+            "normalizer_steps": [step.fields() for step in self.normalizer_steps],
             "split_steps": steps,
+            "word_suffix": self.word_suffix.decode("ascii"),
         }
         return {name: value for name, value in found.items() if value}
 
@@ -457,6 +486,8 @@ class TokenizerSpec:
         if self.normalizer not in get_args(Normalizer):
             known = ", ".join(get_args(Normalizer))
             raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: one of {known}")
+        _check_normalizer_steps(self)
+        _check_word_suffix(self)
         _check_byte_ids(self)
         for id_ in (*self.prefix_ids, *self.suffix_ids):
             if id_ not in self.vocab:
@@ -593,6 +624,52 @@ def _check_added_tokens(
                 f"flag rstrip includes; remove that flag, or this token"
             )
         seen.add(token.content)
+
+
+def _check_normalizer_steps(spec: TokenizerSpec) -> None:
+    steps = spec.normalizer_steps
+    if (spec.normalizer == "steps") != bool(steps) or steps == (NormalizerStep("NFC"),):
+        raise InvalidSpecError(
+            f"the normalizer `steps` has steps, and no other has; NFC alone is `nfc`. The "
+            f"normalizer is {spec.normalizer}, with {len(steps)} steps"
+        )
+    if steps and any(token.flags not in ([], ["normalized"]) for token in spec.added_tokens):
+        raise InvalidSpecError(
+            "with the normalizer `steps`, an added token has no flag but `normalized`"
+        )
+    try:
+        check_steps(steps)
+    except UnknownPatternError as error:
+        raise InvalidSpecError(f"a Replace step of the normalizer: {error}") from None
+
+
+def _check_word_suffix(spec: TokenizerSpec) -> None:
+    if not spec.word_suffix:
+        return
+    if (
+        spec.kind != "merges"
+        or spec.ignore_merges
+        or spec.byte_ids
+        or spec.missing
+        or not spec.word_suffix.isascii()
+    ):
+        raise InvalidSpecError(
+            "a vocabulary with a word_suffix has an ASCII suffix, merges of bytes, no "
+            "ignore_merges, and no missing bytes"
+        )
+    # Merging does not start from an added token, which `tokenizers` would do.
+    present = spec.token_to_id
+    missing = [
+        byte
+        for byte in range(256)
+        if bytes([byte]) + spec.word_suffix not in present and byte not in NEVER_IN_UTF8
+    ]
+    if missing:
+        raise InvalidSpecError(
+            f"the vocabulary has no token for {len(missing)} of the bytes of UTF-8 at the end of a "
+            f"word (first: 0x{missing[0]:02x}, with {spec.word_suffix!r:.40}), so that text could "
+            f"give the unknown token; add these tokens"
+        )
 
 
 def _check_byte_ids(spec: TokenizerSpec) -> None:

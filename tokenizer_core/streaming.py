@@ -1,7 +1,8 @@
 """Exact incremental encoding and decoding: the same result for every cut of the input.
 
 The encoder returns a token only when no later input can change it. Three things can change it: an
-incomplete special token, a mark that joins under NFC, and a split pattern that looks ahead. Each
+incomplete special token, a mark that joins under NFC (or any other text that a normalizer may
+change together with later text), and a split pattern that looks ahead. Each
 stage reports how much of its input is settled; the rest is buffered. `encode_iterable` and the
 service's streams use this module.
 """
@@ -9,9 +10,11 @@ service's streams use this module.
 from __future__ import annotations
 
 import codecs
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tokenizer_core.errors import PreTokenTooLongError
+from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.normalization import NormalizerRun, passes_of, steps_of
 from tokenizer_core.normalize import (
     MetaspaceSource,
     SourceSize,
@@ -46,6 +49,9 @@ engine then takes a tenth of the time for news. In shorter text, the search for 
 than it saves."""
 
 
+_NEAR_CHARS: Final = 1 << 8
+
+
 class EncodesStreams(Protocol):
     """The part of a tokenizer that a stream uses."""
 
@@ -62,6 +68,39 @@ class EncodesStreams(Protocol):
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of these ids."""
         ...
+
+
+class _StepsSource:
+    """Original text, in blocks that were normalized by themselves, whose normalized text was not
+    yet returned."""
+
+    def __init__(self, steps: NormalizerRun) -> None:
+        self._steps = steps
+        self._blocks: deque[tuple[str, int, bool]] = deque()  # source, length normalized, is first
+        self._n_given = 0  # normalized characters of the first block that were returned
+
+    @property
+    def held_bytes(self) -> int:
+        """UTF-8 bytes of the source that were not yet returned."""
+        held = sum(len(source.encode()) for source, _, _ in self._blocks)
+        if self._n_given:
+            source, _, is_first = self._blocks[0]
+            _, spans = self._steps.normalize_with_spans(source, is_first=is_first)
+            held -= len(source[: int(spans[self._n_given, 0])].encode())
+        return held
+
+    def normalize(self, source: str, *, is_first: bool) -> str:
+        """Add a block, and return its normalized text."""
+        text = self._steps.normalize(source, is_first=is_first)
+        self._blocks.append((source, len(text), is_first))
+        self.give("")
+        return text
+
+    def give(self, normalized: str) -> None:
+        """Record that this normalized text was returned."""
+        self._n_given += len(normalized)
+        while self._blocks and self._n_given >= self._blocks[0][1]:
+            self._n_given -= self._blocks.popleft()[1]
 
 
 class StreamingEncoder:
@@ -90,12 +129,18 @@ class StreamingEncoder:
         )
         self._engine = tokenizer.engine
         self._pattern = spec.pattern
-        self._tokens = matcher_for(spec, allowed).stream()
+        matcher = matcher_for(spec, allowed)
+        self._tokens = matcher.stream()
         self._guard = matcher_of(self._forbidden)
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
         self._normalizer = spec.normalizer
-        self._source: SourceSize | MetaspaceSource | None = None
-        if spec.normalizer == "nfc":
+        self._source: SourceSize | MetaspaceSource | _StepsSource | None = None
+        if spec.normalizer == "steps":
+            self._steps, self._passes = steps_of(spec), passes_of(spec, matcher)
+            self._normalized_guard = passes_of(spec, self._guard)
+            self._tokens = self._passes.first.stream()
+            self._source = _StepsSource(self._steps)
+        elif spec.normalizer == "nfc":
             self._source = SourceSize()
         elif spec.normalizer != "none":
             self._source = MetaspaceSource()
@@ -106,8 +151,10 @@ class StreamingEncoder:
         self._waiting_chars = 0
         self._look_at = 0  # characters to buffer before the next examination
         self._unnormalized = ""  # plain text that a later mark may change
+        self._unnamed = ""  # normalized text that may begin a special token
         self._unsplit = ""  # normalized text whose pre-tokens are not settled
         self._guarded = ""  # the end of the text so far, where a forbidden token may begin
+        self._guarded_normalized = ""  # the same of the normalized part
         self._bytes_fed = 0
         self._is_finished = False
 
@@ -152,7 +199,8 @@ class StreamingEncoder:
         return ids
 
     def _held_chars(self) -> int:
-        return len(self._tokens.held) + len(self._unnormalized) + len(self._unsplit)
+        raw = len(self._tokens.held) + len(self._unnormalized)
+        return raw + len(self._unnamed) + len(self._unsplit)
 
     def _look(self, ids: list[int]) -> None:
         text = "".join(self._waiting)
@@ -173,6 +221,9 @@ class StreamingEncoder:
                 ids.append(self._added[token])
 
     def _feed_plain(self, plain: str, ids: list[int], *, is_last: bool) -> None:
+        if isinstance(self._source, _StepsSource):
+            self._feed_steps(plain, ids, self._source, is_last=is_last)
+            return
         if isinstance(self._source, MetaspaceSource):
             plain = self._feed_metaspace(plain, self._source)
             if is_last:
@@ -184,7 +235,38 @@ class StreamingEncoder:
             self._unnormalized = plain[cut:]
             self._source.add(plain[:cut])
             plain = normalize_nfc(plain[:cut])
-        self._unsplit += plain
+        self._feed_normalized(plain, ids, is_last=is_last)
+
+    def _feed_steps(
+        self, plain: str, ids: list[int], source: _StepsSource, *, is_last: bool
+    ) -> None:
+        plain = self._unnormalized + plain
+        cut = len(plain) if is_last else self._steps.find_cut(plain)
+        self._unnormalized = plain[cut:]
+        text = ""
+        # A short last block makes it cheap to find what its characters come from.
+        near = self._steps.find_cut(plain[: max(0, cut - _NEAR_CHARS)])
+        for block in (plain[:near], plain[near:cut]):
+            if block:
+                text += source.normalize(block, is_first=not self._is_in_segment)
+                self._is_in_segment = True
+        self._check_forbidden_normalized(text)
+        text = self._unnamed + text
+        pairs, start, end = self._passes.second.split_settled(text)
+        if is_last:
+            *named, (last, _) = self._passes.second.split(text)
+            pairs = [(part, name or "") for part, name in named]
+            start, end = len(text) - len(last), len(text)
+            self._is_in_segment, self._guarded_normalized = False, ""
+        self._unnamed = text[end:]
+        for part, name in pairs:
+            self._feed_normalized(part, ids, is_last=True)
+            ids.append(self._added[self._passes.names[name]])
+            source.give(name)
+        self._feed_normalized(text[start:end], ids, is_last=is_last)
+
+    def _feed_normalized(self, text: str, ids: list[int], *, is_last: bool) -> None:
+        self._unsplit += text
         if is_last:
             ids += self._engine.encode(self._unsplit)
             self._give_out(len(self._unsplit))
@@ -211,6 +293,11 @@ class StreamingEncoder:
         self._give_out(consumed)
 
     def _describe_too_long(self) -> str:
+        if len(self._unnormalized) > self._max_pending_chars // 2:
+            return (
+                f"the normalizer of this tokenizer settles nothing of more than "
+                f"{self._max_pending_chars} characters before the text ends; encode the text whole"
+            )
         if not self._pattern.has_cuts:
             return (
                 f"with this split pattern nothing is settled before the text ends, and a stream "
@@ -238,6 +325,15 @@ class StreamingEncoder:
             seen = self._guarded + text
             forbid(seen, self._forbidden)
             self._guarded = seen[-self._guard.longest :]
+
+    def _check_forbidden_normalized(self, text: str) -> None:
+        guard = self._normalized_guard
+        if guard.second:
+            seen = self._guarded_normalized + text
+            found = guard.second.find(seen)
+            if found is not None:
+                raise SpecialTokenForbiddenError(guard.names[found])
+            self._guarded_normalized = seen[-guard.second.longest :]
 
 
 class StreamingDecoder:

@@ -21,7 +21,8 @@ from tokenizer_core.batches import (
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.hub import download_model_folder
-from tokenizer_core.normalize import normalized_segments, strips_space, touch_any
+from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_segments
+from tokenizer_core.normalize import strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     Ids = Iterable[int] | NDArray[np.integer]
 
 _FEED_CHARS = 1 << 14
-_NO_TOKENS = matcher_of(frozenset())
 
 
 class Tokenizer:
@@ -260,7 +260,7 @@ class Tokenizer:
     def encode_ordinary(self, text: str) -> list[int]:
         """The token ids of `text` as plain text: no added token is recognised, not even content
         tokens. For untrusted text."""
-        normalized = self._encode_normalized(text, _NO_TOKENS)
+        normalized = self._encode_normalized(text, NO_TOKENS)
         return self._engine.encode(text) if normalized is None else normalized.tolist()
 
     def encode_to_numpy(
@@ -304,7 +304,7 @@ class Tokenizer:
         if self._is_prepared:
             is_cut = self._is_cut_here(text, matcher)
             if matcher.has_flags:
-                matcher = _NO_TOKENS  # the engine gets only texts without tokens with flags
+                matcher = NO_TOKENS  # the engine gets only texts without tokens with flags
             if self._is_nfc and not is_cut:
                 changes = self._engine.nfc_changes(text)
         if is_cut or (changes and touch_any(text, changes, matcher.find, matcher.longest)):
@@ -333,9 +333,10 @@ class Tokenizer:
         """The token ids, and each token's start and end in `text`: shape (n_tokens, 2), uint64.
 
         `unit="byte"` counts UTF-8 bytes. `unit="char"` counts characters and includes every
-        character of which a token has a byte, so neighbours may overlap. With NFC, the offsets
-        refer to `text` as given. An added token with `lstrip` or `rstrip` includes the white space
-        around it.
+        character of which a token has a byte, so neighbours may overlap. With a normalizer, the
+        offsets refer to `text` as given. With NFC alone, a token of composed characters covers all
+        of them; with other normalizers it covers what Hugging Face says, often the first of them.
+        An added token with `lstrip` or `rstrip` includes the white space around it.
         """
         if unit not in ("byte", "char"):
             raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
@@ -503,7 +504,9 @@ class Tokenizer:
                 return self._content_matcher
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         forbid(text, forbidden)
-        return matcher_for(self._spec, recognised)
+        matcher = matcher_for(self._spec, recognised)
+        forbid_normalized(self._spec, matcher, forbidden, text)
+        return matcher
 
     def _choose_batch_matcher(
         self, texts: Sequence[str], allowed: Allowed, disallowed: Disallowed
@@ -517,7 +520,7 @@ class Tokenizer:
             self._is_prepared and any(self._is_changed(text, matcher) for text in texts)
         ):
             return None
-        return _NO_TOKENS if matcher.has_flags else matcher
+        return NO_TOKENS if matcher.has_flags else matcher
 
     def _is_changed(self, text: str, matcher: SpecialTokenMatcher) -> bool:
         if self._is_cut_here(text, matcher):
@@ -536,7 +539,7 @@ class Tokenizer:
         if not self._is_prepared:
             return None
         if self._is_cut_here(text, matcher):
-            return self._encode_segments(list(matcher.split(text)), num_threads)
+            return self._encode_segments(text, matcher, num_threads)
         if matcher.has_flags:  # and none of its tokens is in the text
             changes = self._engine.nfc_changes(text) if self._is_nfc else []
             return self._engine.encode_to_numpy(text, num_threads, None, changes)
@@ -556,14 +559,14 @@ class Tokenizer:
         the text between them is normalized."""
         if not touch_any(text, changes, matcher.find, matcher.longest):
             return self._engine.encode_to_numpy(text, num_threads, matcher, changes)
-        return self._encode_segments(list(matcher.split(text)), num_threads)
+        return self._encode_segments(text, matcher, num_threads)
 
     def _encode_segments(
-        self, segments: list[tuple[str, str | None]], num_threads: int | None
+        self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None
     ) -> NDArray[np.uint32]:
-        """The ids of parts of a text, each with the special token after it; the parts are
-        normalized."""
-        plain = [plain for plain, _ in normalized_segments(self._spec.normalizer, segments)]
+        """The ids of the normalized parts of a text and of the special tokens between them."""
+        segments = list(normalized_segments(self._spec, matcher, text))
+        plain = [plain for plain, _ in segments]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
         added = [self._added[token] for _, token in segments if token is not None]
         return np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))

@@ -13,6 +13,7 @@ from tiktoken_ext import openai_public
 
 import tokenizer_core
 from tests.conftest import REPOSITORY
+from tests.tokenizer_core.formats.normalizer_files import file_of
 from tests.tokenizer_core.formats.small_specs import (
     BYTES,
     TRAINING_TEXT,
@@ -21,6 +22,7 @@ from tests.tokenizer_core.formats.small_specs import (
     trained_spec,
     wild_ranks,
 )
+from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
 from tokenizer_core import Tokenizer, conversion
 from tokenizer_core.blobs import atomic_files as whole_files
 from tokenizer_core.conversion import (
@@ -32,6 +34,7 @@ from tokenizer_core.conversion import (
 )
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats import save_tokenizer_json
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
 
@@ -196,6 +199,13 @@ LEARNED = trained_spec(special_tokens=["the"])
 FOREIGN = trained_spec(special_tokens=["<中>"])
 TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
+STEPS = parse_tokenizer_json(file_of({"type": "Lowercase"}, []))
+SUFFIXED = replace(
+    parse_tokenizer_json(clip("byte-level")),
+    normalizer="none",
+    normalizer_steps=(),
+    added_tokens=(),
+)
 NFC = trained_spec(normalizer="nfc")
 PREFIX_SPACE = trained_spec(normalizer="prefix-space")
 FLAGGED = trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)])
@@ -244,6 +254,8 @@ ROWS = {
         FLAGGED,
         "has the flag lstrip",
     ),
+    "other normalizers ([steps](#normalizers))": (STEPS, "normalized"),
+    "a suffix at the end of words (CLIP's `</w>`)": (SUFFIXED, "words end"),
     "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
     "bytes of UTF-8 without a token (SmolLM)": (LACKING, "lacks"),
     "special tokens": (SPEC, ""),

@@ -28,7 +28,7 @@ from tokenizer_core.formats.manifest_fields import (
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.formats.tokenizer_json_parts import parse_pre_tokenizer
-from tokenizer_core.normalize import text_as_decoded
+from tokenizer_core.normalization import NO_TOKENS, text_as_decoded
 from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.registry.golden_text import check_golden_text, remaining_text
 from tokenizer_core.spec import MissingBytes
@@ -234,7 +234,7 @@ def test_the_golden_text_comes_back_without_them(unk_id, is_fused):
         check_golden_text(spec)
         unknown = "" if unk_id is None else "<unk>"
         assert remaining_text(spec, "a!b") == f"a{unknown}b"
-        assert text_as_decoded("none", [("a!b", None)]) == "a!b"
+        assert text_as_decoded(spec, NO_TOKENS, "a!b") == "a!b"
 
 
 @pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
@@ -353,3 +353,12 @@ def test_tokens_of_missing_bytes_are_unreachable_and_no_others():
     lacks = TokenizerSpec.from_merges(vocab, spec.merges, missing=MissingBytes((0x21,)))
     found = {token.token: token.reason for token in unreachable_tokens(Tokenizer.from_spec(lacks))}
     assert found[b"a!"] == found[b"?!"] == "merges"
+
+
+def test_the_unknown_token_is_reachable_and_a_text_may_give_no_ids():
+    vocab = {i: bytes([i]) for i in range(256) if i != 0x21} | {256: b"<unk>", 257: b"!!"}
+    for unk_id in (None, 256):
+        spec = TokenizerSpec.from_merges(vocab, [], missing=MissingBytes((0x21,), unk_id))
+        found = {token.id for token in unreachable_tokens(Tokenizer.from_spec(spec))}
+        assert 257 in found
+        assert (256 in found) == (unk_id is None)

@@ -175,7 +175,10 @@ class BatchEncoder:
                 or (normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded)))
             ):
                 found = [
-                    tokenizer.encode_to_numpy(t, allowed_special=self._allowed) for t in decoded
+                    tokenizer.encode_to_numpy(
+                        t, allowed_special=self._allowed, disallowed_special=self._forbidden
+                    )
+                    for t in decoded
                 ]
                 return join_documents(texts, found, around, as_uint16=self._narrow)
         matcher = matcher_for(spec, self._recognised)

@@ -46,10 +46,11 @@ class DocumentCuts:
         """`added_tokens`: those of the tokenizer of the plan; only their flags matter."""
         self._pattern = plan.tokenizer.pattern
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
-        # Each part would begin with a space of its own.
-        self._puts_space = strips_space(plan.tokenizer.normalizer)
+        # Each part would begin with a space of its own, or end where a step changes it.
+        normalizer = plan.tokenizer.normalizer
+        self._is_whole = strips_space(normalizer) or normalizer == "steps"
         # No space is put before a part that begins with one.
-        self._needs_space = plan.tokenizer.normalizer == "prefix-space"
+        self._needs_space = normalizer == "prefix-space"
         self._names = [*plan.recognised_special, *plan.forbidden_special]
         self._matcher = matcher_of(frozenset(self._names))
         self._divided = self._names
@@ -72,14 +73,14 @@ class DocumentCuts:
             PreTokenTooLongError: the text has no cut and is longer than `MAX_PENDING_CHARS`.
         """
         cut = None
-        if not self._puts_space:
+        if not self._is_whole:
             cut = self._find_safe(text) or self._find_checked(text)
         if cut is None and len(text) > MAX_PENDING_CHARS:
             why = (
                 "break such text with white space"
-                if self._pattern.has_cuts and not self._puts_space
+                if self._pattern.has_cuts and not self._is_whole
                 else "with this tokenizer no document is cut, so make documents shorter"
-                if self._puts_space
+                if self._is_whole
                 else "with this split pattern no place is sure, so make documents shorter"
             )
             raise PreTokenTooLongError(
@@ -99,7 +100,7 @@ class DocumentCuts:
         while start < len(text) and text[start] & 0xC0 == 0x80:
             start += 1
         tail = text[start:].decode()
-        cut = None if self._puts_space else self._find_safe(tail)
+        cut = None if self._is_whole else self._find_safe(tail)
         # Nearer to the start of the tail, a special token that begins before it may cross the cut.
         if cut is None or cut < self._longest:
             start, tail = 0, text.decode()

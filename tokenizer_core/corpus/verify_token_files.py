@@ -23,7 +23,7 @@ from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, SplitRecord
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError
-from tokenizer_core.normalize import text_as_decoded
+from tokenizer_core.normalization import text_as_decoded
 from tokenizer_core.special_tokens import matcher_for
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
+    from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
 
 _PIECE: Final = 1 << 20
@@ -275,7 +276,7 @@ def _check_texts(
             )
         ids = files.document(index, split.name)
         decoded = tokenizer.decode_bytes(ids[first : len(ids) - last])
-        expected = _as_encoded(text, plan, tokenizer)
+        expected = _as_encoded(text, plan, tokenizer.spec)
         if decoded != expected.encode():
             raise TokenFilesCorruptError(
                 f"document {index} of {split.name} does not decode to its text; give the texts "
@@ -285,10 +286,9 @@ def _check_texts(
     return n_texts
 
 
-def _as_encoded(text: str, plan: TokenFilesPlan, tokenizer: Tokenizer) -> str:
+def _as_encoded(text: str, plan: TokenFilesPlan, spec: TokenizerSpec) -> str:
     """The text that the ids of `text` decode to: normalized between the special tokens, without the
     white space that these include."""
-    if plan.tokenizer.normalizer == "none" and not tokenizer.spec.has_flags:
+    if spec.normalizer == "none" and not spec.has_flags and not spec.word_suffix:
         return text
-    segments = matcher_for(tokenizer.spec, plan.recognised_special).split(text)
-    return text_as_decoded(plan.tokenizer.normalizer, segments)
+    return text_as_decoded(spec, matcher_for(spec, plan.recognised_special), text)

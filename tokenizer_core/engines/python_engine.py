@@ -166,6 +166,10 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
         def n_bytes(symbol: str) -> int:
             return len(vocab[ord(symbol)])
 
+    # The last byte of a pre-token, with CLIP's suffix.
+    suffix = spec.word_suffix
+    last = tuple(chr(token_to_id.get(bytes([byte]) + suffix, 0)) for byte in range(256))
+
     # SentencePiece's vocabularies merge characters; a window may begin or end within one.
     characters = {
         token.decode(): chr(id_)
@@ -178,12 +182,14 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
             return (characters[character],)
         return tuple(start[byte] for byte in character.encode("utf-8", "surrogateescape"))
 
-    def _merge(data: bytes) -> list[Any]:
+    def _merge(data: bytes, is_end: bool = True) -> list[Any]:
         if characters:
             text = data.decode("utf-8", "surrogateescape")
             symbols = list(chain.from_iterable(map(_symbols_of, text)))
         else:
             symbols = [start[byte] for byte in data]
+            if suffix and is_end:
+                symbols[-1] = last[data[-1]]
         if len(symbols) > HEAP_FROM_SYMBOLS:
             return _merge_by_heap(symbols, rank_of_pair, product)
         _merge_by_scan(symbols, rank_of_pair, product)
@@ -247,10 +253,11 @@ def _merge_tables(
 def _merge_in_windows(
     data: bytes,
     size: int,
-    merge: Callable[[bytes], list[Any]],
+    merge: Callable[[bytes, bool], list[Any]],
     n_bytes: Callable[[Any], int],
 ) -> list[Any]:
-    """As `merge(data)`, in windows of `size` bytes; `n_bytes` gives the length of a symbol.
+    """As `merge(data, True)`, in windows of `size` bytes; `n_bytes` gives the length of a symbol.
+    The second argument of `merge` says whether the data end there.
 
     A window begins with one of the last symbols before it, and may replace the later ones. It
     is larger, and begins further back, if it would replace that one too. Why this is exact:
@@ -266,7 +273,7 @@ def _merge_in_windows(
         # Otherwise a symbol is as long as the window.
         if start + size > end:
             check_stop()
-            window = merge(data[start : start + size])
+            window = merge(data[start : start + size], start + size >= len(data))
             if not number or window[0] == symbols[number]:
                 symbols[number:] = window
                 end = start + size

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
 from tokenizer_core.formats import recover_merges
-from tokenizer_core.normalize import normalized_text
+from tokenizer_core.normalization import normalized_text
 from tokenizer_core.pretokenize import split
 
 if TYPE_CHECKING:
@@ -289,8 +289,8 @@ class _Comparison:
     def __init__(self, a: Tokenizer, b: Tokenizer) -> None:
         self._a, self._b = a, b
         self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
-        self._normalizers = [tokenizer.spec.normalizer for tokenizer in (a, b)]
-        self._drops = any(t.spec.loses_text or t.spec.has_flags for t in (a, b))
+        specs = (a.spec, b.spec)
+        self._drops = any(s.loses_text or s.has_flags or s.word_suffix for s in specs)
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
         self._other_ids: Counter[str] = Counter()
@@ -314,7 +314,7 @@ class _Comparison:
         diff.n_tokens_a += len(ids_a)
         diff.n_tokens_b += len(ids_b)
         diff.n_texts_other_ids += not np.array_equal(ids_a, ids_b)
-        text_a, text_b = (normalized_text(normalizer, text) for normalizer in self._normalizers)
+        text_a, text_b = (normalized_text(t.spec, text) for t in (self._a, self._b))
         if text_a != text_b:
             diff.n_texts_not_aligned += 1
             return

@@ -34,7 +34,7 @@ from tokenizer_core.evaluation.report_data import (
     shown_token,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.normalize import normalized_text
+from tokenizer_core.normalization import normalized_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,9 @@ class _Tally:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._drops = tokenizer.spec.loses_text or tokenizer.spec.has_flags
+        spec = tokenizer.spec
+        # Tokens and words are not aligned in a text that is not what its tokens decode to.
+        self._drops = spec.loses_text or spec.has_flags or bool(spec.word_suffix)
         self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
         for id_, token in tokenizer.spec.vocab.items():
             self._lengths[id_] = len(token)
@@ -136,10 +138,10 @@ class _Tally:
         self.n_bytes += n_bytes
         self.counts += np.bincount(ids, minlength=len(self.counts))
         bounds = offsets.astype(np.int64)
-        for i, words in enumerate(self._spans_as_encoded(texts, spans)):
+        for i, (encoded, words) in enumerate(self._spans_as_encoded(texts, spans)):
             if len(words):
                 ends = np.cumsum(self._lengths[ids[bounds[i] : bounds[i + 1]]])
-                if self._drops and (not len(ends) or ends[-1] != len(texts[i].encode())):
+                if self._drops and (not len(ends) or ends[-1] != len(encoded.encode())):
                     continue  # encoding lost text, so tokens and words are not aligned
                 n_tokens = tokens_of_words(words, ends)
                 self.n_words += len(words)
@@ -148,15 +150,15 @@ class _Tally:
 
     def _spans_as_encoded(
         self, texts: Sequence[str], spans: Sequence[NDArray[np.int64]]
-    ) -> Iterator[NDArray[np.int64]]:
-        """The words in the text as encoded, which some tokenizers normalize."""
-        normalizer = self.tokenizer.spec.normalizer
+    ) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """The text as encoded, which some tokenizers normalize, and the words in it."""
+        spec = self.tokenizer.spec
         for text, words in zip(texts, spans, strict=True):
-            if normalizer == "none":
-                yield words
+            if spec.normalizer == "none":
+                yield text, words
                 continue
-            normalized = normalized_text(normalizer, text)
-            yield words if normalized == text else word_spans(normalized)
+            normalized = normalized_text(spec, text)
+            yield normalized, words if normalized == text else word_spans(normalized)
 
     def measurement(self, name: str, sample: CorpusSample) -> Measurement:
         """The figures of the tokenizer on the corpus."""

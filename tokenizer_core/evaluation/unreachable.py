@@ -85,14 +85,19 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
     """
     spec = tokenizer.spec
     added = {token.id for token in spec.added_tokens}
+    if spec.missing and spec.missing.unk_id is not None:
+        added.add(spec.missing.unk_id)  # missing bytes give it
     # An empty token has no text that could give it.
     ids = [id_ for id_ in sorted(spec.vocab) if id_ not in added and spec.vocab[id_]]
-    whole = [id_ for id_ in ids if is_utf8(spec.vocab[id_])]
+    texts = {id_: spec.bytes_in_text(spec.vocab[id_]) for id_ in ids}
+    whole = [id_ for id_ in ids if is_utf8(texts[id_])]
     given, offsets = tokenizer.encode_batch_to_numpy(
-        [spec.vocab[id_].decode() for id_ in whole], allowed_special=()
+        [texts[id_].decode() for id_ in whole], allowed_special=()
     )
     # If the first token of the token's text is the token, it covers the whole text.
-    is_itself = given[offsets[:-1].astype(np.int64)] == np.array(whole)
+    # Encoding may lose a whole text, even the last one.
+    firsts = np.append(given.astype(np.int64), -1)[offsets[:-1].astype(np.int64)]
+    is_itself = firsts == np.array(whole)
     reached = {id_ for id_, is_it in zip(whole, is_itself.tolist(), strict=True) if is_it}
     ranks = _ranks(spec)
     found = []
@@ -106,10 +111,11 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[UnreachableToken]:
 def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason | None:
     spec = tokenizer.spec
     token = spec.vocab[id_]
-    is_text = is_utf8(token)
+    in_text = spec.bytes_in_text(token)
+    is_text = is_utf8(in_text)
     # Where merging leaves out bytes, those around them meet.
     is_of_text = spec.missing is None or spec.missing.unk_id is not None
-    if is_of_text and not _may_stand_in_text(token):
+    if is_of_text and not _may_stand_in_text(in_text):
         return "bytes"
     if spec.token_to_id.get(token) != id_:
         return "same_bytes"
@@ -121,7 +127,7 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
         # Part of a character is never a pre-token, so it is never looked up whole.
         if not takes_whole or not is_text:
             return "merges"
-    texts = _texts_around(token.decode()) if is_text else _completions(token)
+    texts = _texts_around(in_text.decode()) if is_text else _completions(in_text)
     for text in islice(texts, _TRIES):
         if id_ in tokenizer.encode_ordinary(text):
             return None

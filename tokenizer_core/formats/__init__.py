@@ -206,10 +206,11 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
             f"{spec.pattern.name}: loaded again it would give other ids. Publish the tokenizer as "
             f"an artifact, or save a tokenizer.json"
         )
-    if spec.normalizer != "none" or spec.ignore_merges:
+    if spec.normalizer != "none" or spec.ignore_merges or spec.word_suffix:
         raise FormatError(
-            "bare pickles cannot say that text is normalized or that whole pre-tokens are looked "
-            "up before merging; publish the tokenizer as an artifact, or save a tokenizer.json"
+            "bare pickles cannot say that text is normalized, that whole pre-tokens are looked up "
+            "before merging, or that words end with a suffix; publish the tokenizer as an "
+            "artifact, or save a tokenizer.json"
         )
     check_no_byte_is_missing(spec, "bare pickles")
     check_no_flags(spec, "a bare pickle")

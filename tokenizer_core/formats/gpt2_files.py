@@ -237,6 +237,11 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             f"tokenizer.json instead"
         )
     check_no_flags(spec, "GPT-2 files")
+    if spec.word_suffix:
+        raise FormatError(
+            f"GPT-2 files cannot say that words end with {spec.word_suffix.decode()!r:.40}; save "
+            f"a tokenizer.json instead"
+        )
     merges = spec.merges
     if spec.kind == "ranks":
         merges = tuple(recover_merges(spec.token_to_id))

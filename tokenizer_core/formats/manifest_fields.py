@@ -15,6 +15,7 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.normalizer_steps import NormalizerStep
 from tokenizer_core.patterns import (
     PATTERNS,
     UNICODE_TABLES,
@@ -32,7 +33,16 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The size cap; a manifest of thousands of added tokens has 300 kB."""
 
-_EXTENSIONS: Final = frozenset(("added_token_flags", "byte_ids", "missing_bytes", "split_steps"))
+_EXTENSIONS: Final = frozenset(
+    (
+        "added_token_flags",
+        "byte_ids",
+        "missing_bytes",
+        "normalizer_steps",
+        "split_steps",
+        "word_suffix",
+    )
+)
 _FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
 
 
@@ -128,6 +138,10 @@ def build_spec(
             byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
             missing=_parse_missing(extensions.get("missing_bytes")),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
+            word_suffix=typed(extensions.get("word_suffix", ""), str).encode("ascii"),
+            normalizer_steps=tuple(
+                map(NormalizerStep.from_fields, typed(extensions.get("normalizer_steps", []), list))
+            ),
         )
         fingerprint = fields["fingerprint"]
     except (KeyError, TypeError, ValueError) as error:

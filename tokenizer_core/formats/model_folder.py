@@ -263,7 +263,7 @@ def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
         "pre_tokenizer": spec.pattern.name == rebuilt.pattern,
         "normalizer": spec.normalizer == rebuilt.normalizer,
         "ignore_merges": not spec.ignore_merges,
-        "model": spec.missing is None,
+        "model": spec.missing is None and not spec.word_suffix,
         "post_processor": not (
             rebuilt.drops_post_processor and (spec.prefix_ids or spec.suffix_ids)
         ),

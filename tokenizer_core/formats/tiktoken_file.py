@@ -267,6 +267,11 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
             f"{spec.missing.values[0]:02x}; save a tokenizer.json instead"
         )
     check_no_flags(spec, "a .tiktoken file")
+    if spec.word_suffix:
+        raise FormatError(
+            f"a .tiktoken file cannot say that words end with {spec.word_suffix.decode()!r:.40}; "
+            f"save a tokenizer.json instead"
+        )
     ranks = spec.token_to_id
     for token in spec.added_tokens:
         if token.content.encode() in ranks:

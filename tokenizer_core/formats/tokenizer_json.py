@@ -16,13 +16,14 @@ The file is long because reading and writing are one contract, and are compared 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import chain, repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
-from tokenizer_core.errors import FormatError
+from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.gpt2_files import (
     check_id,
@@ -52,6 +53,8 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_post_processor,
     render_pre_tokenizer,
 )
+from tokenizer_core.normalization import NormalizerRun
+from tokenizer_core.normalizer_steps import NormalizerStep, StepKind, check_steps
 from tokenizer_core.spec import (
     ADDED_TOKEN_FLAGS,
     NEVER_IN_UTF8,
@@ -117,7 +120,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     batch_settings = parse_batch_settings(root)
     if is_metaspace(root):
         return _parse_metaspace(root, batch_settings)
-    normalizer = _parse_normalizer(root.get("normalizer"))
+    normalizer, steps = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     if puts_prefix_space(root["pre_tokenizer"]):
         if normalizer != "none":
@@ -129,10 +132,11 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
-    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
+    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
     tokens = dict(zip(texts, parse_tokens(texts), strict=True))
     vocab = _bytes_of(texts, tokens, added)
     missing = _parse_missing(model, texts, tokens)
+    word_suffix = _parse_word_suffix(model, tokens, missing)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
     return TokenizerSpec.from_merges(
         vocab,
@@ -145,13 +149,56 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         suffix_ids=suffix,
         missing=missing,
         batch_settings=batch_settings,
+        normalizer_steps=steps,
+        word_suffix=word_suffix,
     )
+
+
+def _parse_word_suffix(
+    model: Mapping[str, object], tokens: Mapping[str, bytes | None], missing: MissingBytes | None
+) -> bytes:
+    """The suffix of the last token of each pre-token (CLIP)."""
+    suffix = model.get("end_of_word_suffix") or ""
+    if not isinstance(suffix, str) or not re.fullmatch("[!-~]*", suffix):
+        raise FormatError(
+            f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}; only visible ASCII can "
+            f"be read exactly"
+        )
+    if suffix and missing:
+        raise FormatError(
+            f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.vocab lacks "
+            f"the byte 0x{missing.values[0]:02x}; a suffix can be read exactly only in a "
+            f"vocabulary of all bytes"
+        )
+    if suffix and model.get("ignore_merges") is True:
+        raise FormatError(
+            f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.ignore_merges "
+            f"is true; with a suffix, only false can be read exactly"
+        )
+    found, ending = set(tokens.values()), suffix.encode()
+    lacking = [
+        byte
+        for byte in range(256)
+        if bytes([byte]) + ending not in found and byte not in NEVER_IN_UTF8
+    ]
+    if suffix and lacking:
+        raise FormatError(
+            f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.vocab lacks "
+            f"{len(lacking)} of the bytes of UTF-8 at the end of a word (first: "
+            f"0x{lacking[0]:02x}), so that text could give the unknown token"
+        )
+    return ending
 
 
 def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any]) -> TokenizerSpec:
     """The spec of a vocabulary of characters, as SentencePiece makes them."""
     normalizer = parse_metaspace_steps(root)
     model = check_metaspace_model(_check_model(root["model"]))
+    check_fields(
+        {"end_of_word_suffix": model.get("end_of_word_suffix")},
+        "model",
+        {"end_of_word_suffix": (None, "")},
+    )
     texts = _check_texts(model["vocab"])
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
     vocab, byte_ids = parse_metaspace_vocab(texts, added)
@@ -214,13 +261,12 @@ def _check_model(value: object) -> dict[str, object]:
             "type": ("BPE",),
             "dropout": (None,),
             "continuing_subword_prefix": (None, ""),
-            "end_of_word_suffix": (None, ""),
             "fuse_unk": (None, False, True),
             "byte_fallback": (None, False, True),
             "ignore_merges": (None, False, True),
         },
         # Without effect where the vocabulary has all bytes; see `_parse_missing`.
-        ("unk_token", "vocab", "merges"),
+        ("unk_token", "end_of_word_suffix", "vocab", "merges"),
         ("vocab", "merges"),
     )
 
@@ -345,25 +391,58 @@ def _merge_error(index: int, merges: list[object]) -> FormatError:
     )
 
 
-def _parse_normalizer(value: object) -> Normalizer:
-    """Parse the normalizer: `none` or `nfc`."""
+def _parse_normalizer(value: object) -> tuple[Normalizer, tuple[NormalizerStep, ...]]:
+    """Parse the normalizer: `none`, `nfc`, or `steps` with its steps."""
+    steps: list[NormalizerStep] = []
     # A loop, not recursion: newer Pythons parse JSON deeper than their recursion limit.
-    while isinstance(value, dict) and value.get("type") == "Sequence":
-        table = check_fields(
-            value, "normalizer", {"type": ("Sequence",)}, ("normalizers",), ("normalizers",)
-        )
-        steps = table["normalizers"]
-        if not isinstance(steps, list) or len(steps) > 1:
-            raise FormatError("tokenizer.json: normalizer.normalizers must be empty or one NFC")
-        value = steps[0] if steps else None
-    if value is None:
-        return "none"
-    check_fields(value, "normalizer", {"type": ("NFC",)}, required=("type",))
-    return "nfc"
+    waiting = [(value, "normalizer")]
+    while waiting:
+        step, where = waiting.pop()
+        if isinstance(step, dict) and step.get("type") == "Sequence":
+            check_fields(step, where, {"type": ("Sequence",)}, ("normalizers",), ("normalizers",))
+            listed = step["normalizers"]
+            if not isinstance(listed, list):
+                raise FormatError(f"tokenizer.json: {where}.normalizers is no list")
+            # A path of any length would take quadratic time.
+            named = [(one, f"{where:.200}.normalizers[{i}]") for i, one in enumerate(listed)]
+            waiting += reversed(named)
+        elif step is not None or where != "normalizer":
+            steps.append(_parse_step(step, where))
+    if not steps:
+        return "none", ()
+    if steps == [NormalizerStep("NFC")]:
+        return "nfc", ()
+    try:
+        check_steps(tuple(steps))
+    except (InvalidSpecError, UnknownPatternError) as error:
+        raise FormatError(f"tokenizer.json: normalizer: {error}") from None
+    return "steps", tuple(steps)
+
+
+_FIELDS_OF_STEPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "Replace": ("pattern", "content"),
+        "Prepend": ("prepend",),
+        "Strip": ("strip_left", "strip_right"),
+    }
+)
+
+
+def _parse_step(value: object, where: str) -> NormalizerStep:
+    kind = value.get("type") if isinstance(value, dict) else None
+    names = _FIELDS_OF_STEPS.get(kind, ()) if isinstance(kind, str) else ()
+    table = check_fields(value, where, {"type": get_args(StepKind)}, names, ("type", *names))
+    try:
+        return NormalizerStep.from_fields(table)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"tokenizer.json: {where}: {error}") from None
 
 
 def _parse_added_tokens(
-    value: object, texts: Mapping[str, int], normalizer: Normalizer
+    value: object,
+    texts: Mapping[str, int],
+    normalizer: Normalizer,
+    steps: tuple[NormalizerStep, ...] = (),
 ) -> list[AddedToken]:
     """The added tokens in the file's order, if `tokenizers` gives them the ids in the file."""
     if not isinstance(value, list):
@@ -413,7 +492,11 @@ def _parse_added_tokens(
             )
         if is_normalized and normalizer != "none":
             _check_flags_in_normalized(added[-1], f"added_tokens[{index}]", normalizer)
-    if not _have_two_passes(added):
+        if steps:
+            _check_flags_with_steps(added[-1], f"added_tokens[{index}]")
+    if steps:
+        _check_normalized_contents([t.content for t in added if t.normalized], steps)
+    elif not _have_two_passes(added):
         added = [replace(token, normalized=False) for token in added]
     wanted = assign_added_ids(texts, [token.content for token in added])
     for token, id_ in zip(added, wanted, strict=True):
@@ -424,6 +507,19 @@ def _parse_added_tokens(
                 f"with its id"
             )
     return added
+
+
+def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerStep, ...]) -> None:
+    """Refuse tokens that are matched in the normalized text as nothing, or as one another."""
+    run = NormalizerRun(steps)
+    known: dict[str, str] = {"": "no text"}
+    for content in contents:
+        normalized = run.normalize(content)
+        if known.setdefault(normalized, content) is not content:
+            raise FormatError(
+                f"tokenizer.json: the normalizer makes the added token {content!a:.60} the same as "
+                f"{known[normalized]!a:.60}; give it normalized: false"
+            )
 
 
 def _is_same_in_nfc(content: str) -> bool:
@@ -456,6 +552,16 @@ def _check_flags_in_normalized(token: AddedToken, where: str, normalizer: Normal
             raise FormatError(
                 f"tokenizer.json: {where}.{flag} of a token with normalized: true depends on the "
                 f"normalized text around it, which cannot be read exactly; set normalized to false"
+            )
+
+
+def _check_flags_with_steps(token: AddedToken, where: str) -> None:
+    """Refuse flags of a token beside a normalizer that may change the text around it."""
+    for flag in token.flags:
+        if flag != "normalized":
+            raise FormatError(
+                f"tokenizer.json: {where}.{flag} is True; with a normalizer other than NFC, only "
+                f"False can be read exactly"
             )
 
 
@@ -525,7 +631,7 @@ def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
     if spec.kind == "ranks":
         merges = tuple(recover_reachable_merges(spec.token_to_id)[0])
     steps = {
-        "normalizer": {"type": "NFC"} if spec.normalizer == "nfc" else None,
+        "normalizer": _render_normalizer(spec),
         "pre_tokenizer": _render_pre_tokenizer(spec),
         "decoder": render_byte_level(),
     }
@@ -543,6 +649,15 @@ def _render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object]:
             f"each pre-token, and this tokenizer before a text (prefix-space)"
         )
     return rendered | {"add_prefix_space": True}
+
+
+def _render_normalizer(spec: TokenizerSpec) -> dict[str, object] | None:
+    if spec.normalizer == "nfc":
+        return {"type": "NFC"}
+    steps = [step.fields() for step in spec.normalizer_steps]
+    if len(steps) > 1:
+        return {"type": "Sequence", "normalizers": steps}
+    return steps[0] if steps else None
 
 
 def _render(
@@ -567,7 +682,7 @@ def _render(
             "dropout": None,
             "unk_token": next((text for text, id_ in vocab.items() if id_ == unk_id), None),
             "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
+            "end_of_word_suffix": spec.word_suffix.decode() or None,
             "fuse_unk": by_characters or (missing is not None and missing.is_fused),
             "byte_fallback": by_characters,
             "ignore_merges": spec.ignore_merges or spec.kind == "ranks",

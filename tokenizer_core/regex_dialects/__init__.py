@@ -24,9 +24,9 @@ from tokenizer_core.regex_dialects.automaton import (
 )
 from tokenizer_core.regex_dialects.backtracking import check_backtracking
 from tokenizer_core.regex_dialects.parsing import PARSERS
-from tokenizer_core.regex_dialects.syntax import lengths, node_text, unrolled_size
+from tokenizer_core.regex_dialects.syntax import lengths, node_text, sets_in, unrolled_size
 
-__all__ = ["SplitAutomaton", "Translation", "make_automaton", "translate"]
+__all__ = ["SplitAutomaton", "Translation", "make_automaton", "sets_of_matches", "translate"]
 
 MAX_UNROLLED_SIZE: Final = 50_000
 
@@ -81,3 +81,16 @@ def make_automaton(steps: Iterable[tuple[str, str, str, bool, bool]]) -> SplitAu
         )
     except (NoAutomatonError, UnknownPatternError):
         return None
+
+
+def sets_of_matches(expression: str, dialect: str) -> list[str] | None:
+    """The sets, as expressions for one character, of which matches consist. None if a match depends
+    on text around it, or may be empty. Raises as `translate`.
+
+    Example:
+        >>> sets_of_matches(r"a\\h+", "fancy-regex")
+        ['[a]', '[0-9A-Fa-f]']
+        >>> sets_of_matches("a$", "oniguruma")
+    """
+    node = PARSERS[dialect](expression).parse()
+    return sets_in(node) if lengths(node)[0] else None

@@ -261,6 +261,26 @@ def unrolled_size(node: Node) -> int:
             return unrolled_size(body) * max(1, least, most or 0)
 
 
+def sets_in(node: Node) -> list[str] | None:
+    """An expression for one character of each set in the node; None if the node also looks at
+    characters around its match."""
+    match node:
+        case Characters(characters):
+            return [set_text(characters)]
+        case Assertion() | Look():
+            return None
+        case Atomic(body) | Repeat(body):
+            return sets_in(body)
+        case Sequence(parts) | Alternatives(parts):
+            found: list[str] = []
+            for part in parts:
+                sets = sets_in(part)
+                if sets is None:
+                    return None
+                found += sets
+            return found
+
+
 def _add(one: tuple[int, int | None], other: tuple[int, int | None]) -> tuple[int, int | None]:
     most = None if one[1] is None or other[1] is None else one[1] + other[1]
     return one[0] + other[0], most

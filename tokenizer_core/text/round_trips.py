@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tokenizer_core.normalize import text_as_decoded
+from tokenizer_core.normalization import text_as_decoded
 from tokenizer_core.special_tokens import matcher_for, resolve_policy
 from tokenizer_core.stopping import check_stop
 
@@ -44,11 +44,10 @@ def first_difference_of_text(
     ids = tokenizer.encode_to_numpy(
         text, allowed_special=allowed_special, disallowed_special=disallowed_special
     )
-    expected = text
-    if tokenizer.spec.normalizer != "none" or tokenizer.spec.has_flags:
-        recognised, _ = resolve_policy(tokenizer.spec.added_tokens, allowed_special, ())
-        segments = matcher_for(tokenizer.spec, recognised).split(text)
-        expected = text_as_decoded(tokenizer.spec.normalizer, map(_checked, segments))
+    expected, spec = text, tokenizer.spec
+    if spec.normalizer != "none" or spec.has_flags or spec.word_suffix:
+        recognised, _ = resolve_policy(spec.added_tokens, allowed_special, ())
+        expected = text_as_decoded(spec, matcher_for(spec, recognised), text)
     check_stop()
     decoded = tokenizer.decode(ids)
     check_stop()
@@ -90,11 +89,6 @@ def first_difference_of_ids(
     if len(differing):
         return int(differing[0])
     return None if len(ids) == len(again) else n_both
-
-
-def _checked(segment: tuple[str, str | None]) -> tuple[str, str | None]:
-    check_stop()
-    return segment
 
 
 def _first_difference(one: str, other: str) -> int | None:

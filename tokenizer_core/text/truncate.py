@@ -126,7 +126,7 @@ def chunk_text(
       be between any two characters.
 
     Not guaranteed: that the chunks' ids joined are those of the text; see `truncate_text`. If
-    encoding drops all text of a chunk, the chunk has no ids.
+    encoding or the normalizer drops all text of a chunk, the chunk has no ids.
 
     Raises:
         ValueError: `max_tokens` is below 1, or `overlap_tokens` is not below it.
@@ -181,7 +181,9 @@ class TextChunks:
         self._starts, self._ends = (
             np.ascontiguousarray(column, dtype=np.int64) for column in offsets.T
         )
-        if tokenizer.spec.loses_text:
+        if tokenizer.spec.normalizer == "steps":
+            self._ends = _closed_ends(self._starts, self._ends)
+        if tokenizer.spec.loses_text or tokenizer.spec.normalizer == "steps":
             # What is dropped after the last token belongs to its chunk, as does a text without any.
             if not len(self._ends):
                 self._starts, self._ends = np.zeros((2, 1), dtype=np.int64)
@@ -299,7 +301,10 @@ def _first_ends(
         else:
             return list(accumulate(_lengths(tokenizer, ids)))
     _, offsets = tokenizer.encode_with_offsets(text, **options)
-    return list(map(int, offsets[:n_tokens, 1]))
+    starts, ends = offsets[: n_tokens + 1].astype(np.int64).T
+    if tokenizer.spec.normalizer == "steps":
+        ends = _closed_ends(starts, ends)
+    return list(map(int, ends[:n_tokens]))
 
 
 def _last_starts(
@@ -314,10 +319,18 @@ def _last_starts(
     return [size - length for length in accumulate(_lengths(tokenizer, ids))]
 
 
+def _closed_ends(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ends of tokens up to the next token: what a normalizer removed belongs to the one before.
+    Otherwise a mark would begin the next part, where it joins nothing."""
+    closed: NDArray[np.int64] = np.maximum(ends, np.append(starts[1:], 0))
+    return closed
+
+
 def _is_changed(tokenizer: Tokenizer, text: str) -> bool:
     """Whether normalizing changes `text`, or encoding or a special token may lose some of it, so
     that bytes of tokens are not bytes of the text."""
-    if tokenizer.spec.loses_text or tokenizer.spec.has_flags:
+    spec = tokenizer.spec
+    if spec.loses_text or spec.has_flags or spec.word_suffix:
         return True
     normalizer = tokenizer.spec.normalizer
     return normalizer != "none" and (

@@ -223,10 +223,15 @@ REFUSED = [
     (GPT2, "decoder", None, "decoder"),
     (GPT2, "decoder", {"type": "Metaspace"}, "decoder.type"),
     (GPT2, "decoder", DROP, "decoder"),
-    (GPT2, "normalizer", {"type": "NFKC"}, "normalizer.type"),
-    (GPT2, "normalizer", {"type": "Lowercase"}, "normalizer.type"),
-    (GPT2, "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2}, "normalizer"),
-    (GPT2, "normalizer", {"type": "Prepend", "prepend": "x"}, "normalizer"),
+    (GPT2, "normalizer", {"type": "BertNormalizer"}, "normalizer.type"),
+    (GPT2, "normalizer", {"type": "Precompiled"}, "normalizer.type"),
+    (
+        GPT2,
+        "normalizer",
+        {"type": "Sequence", "normalizers": [{"type": "Nmt"}]},
+        "normalizers.0..type",
+    ),
+    (GPT2, "normalizer", {"type": "Prepend"}, "normalizer.prepend"),
     (GPT2, "pre_tokenizer", None, "pre_tokenizer"),
     (GPT2, "pre_tokenizer", DROP, "pre_tokenizer"),
     (GPT2, "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
@@ -715,6 +720,15 @@ def test_flags_that_depend_on_the_normalized_text_are_refused(base, changes, mes
     with pytest.raises(FormatError, match=message):
         parse(table)
     parse({**table, "normalizer": None})
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+def test_flags_beside_another_normalizer_are_refused(flag):
+    table = copy.deepcopy({**GPT2, "normalizer": {"type": "Lowercase"}})
+    parse(table)
+    table["added_tokens"][0][flag] = True
+    with pytest.raises(FormatError, match=rf"added_tokens\[0\]\.{flag} is True; with a normalizer"):
+        parse(table)
 
 
 def test_white_space_that_is_a_token_and_is_stripped_is_refused():

@@ -1,0 +1,47 @@
+"""Every normalizer equals Hugging Face's on every code point, alone and in contexts, on this
+Python."""
+
+import pytest
+from tokenizers import normalizers
+
+from tests.integration.parity.test_nfc import CONTEXTS
+from tokenizer_core.normalization import NormalizerRun
+from tokenizer_core.normalizer_steps import NormalizerStep
+
+KINDS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"]
+CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+
+
+@pytest.mark.parametrize("context", [*CONTEXTS, "Σ{}", "{}Σ ", "\u0315{}\u0f71", "か{}"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_code_point(kind, context):
+    run = NormalizerRun((NormalizerStep(kind, strips_left=True, strips_right=True),))
+    reference = getattr(normalizers, kind)()
+    different = [
+        hex(code)
+        for code in CODES
+        if run.normalize(context.format(chr(code)))
+        != reference.normalize_str(context.format(chr(code)))
+    ]
+    assert different == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_code_point_beside_a_cut(kind):
+    """A cut beside a code point must not change what is around it."""
+    run = NormalizerRun((NormalizerStep(kind, strips_left=True, strips_right=True),))
+    different = []
+    for code in CODES:
+        for text in (chr(code) + "x", "x" + chr(code), chr(code) * 2):
+            cut = run.find_cut(text)
+            if not cut:
+                continue
+            for after in ("", "\u0301", "\u1161", "\u11a8", "\u3099", " "):
+                whole = run.normalize(text + after)
+                parts = (
+                    run.normalize(text[:cut]),
+                    run.normalize(text[cut:] + after, is_first=False),
+                )
+                if "".join(parts) != whole:
+                    different.append(hex(code))
+    assert different == []

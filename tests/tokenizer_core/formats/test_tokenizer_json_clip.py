@@ -1,0 +1,223 @@
+"""A vocabulary whose words end with a suffix, as CLIP's, held against `tokenizers`."""
+
+import dataclasses
+import json
+from functools import cache
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from tests.tokenizer_core.formats.normalizer_files import texts as trap_texts
+from tokenizer_core import StreamingEncoder, Tokenizer, chunk_text, truncate_text
+from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.engines.python_engine import WINDOW_BYTES
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.evaluation.unreachable import unreachable_tokens
+from tokenizer_core.formats import save_gpt2_files, save_pickles_of_spec, save_tiktoken
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.spec import MissingBytes
+from tokenizer_core.text.round_trips import first_difference_of_text
+
+ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
+SUFFIX = "</w>"
+SPLIT = (
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+)
+CORPUS = [
+    "the quick brown fox jumps over the lazy dog, the fox's tail, they'll see 1234 cafés! " * 3,
+    "a photo of a cat; a PHOTO of the dog... </w> w</w> привет мир 中文字 中文 한국어 naïve ﬁne",
+]
+
+
+@cache
+def clip(pattern: str = "clip") -> bytes:
+    """A small file with the structure of openai/clip-vit-base-patch32."""
+    made = tokenizers.Tokenizer(
+        models.BPE(
+            unk_token="<|endoftext|>", continuing_subword_prefix="", end_of_word_suffix=SUFFIX
+        )
+    )
+    made.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    split = pre_tokenizers.Split(Regex(SPLIT), "removed", invert=True)
+    made.pre_tokenizer = (
+        pre_tokenizers.Sequence([split, byte_level]) if pattern == "clip" else byte_level
+    )
+    made.decoder = decoders.ByteLevel()
+    made.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(vocab_size=700, end_of_word_suffix=SUFFIX, show_progress=False)
+    )
+    table = json.loads(made.to_str())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    learned = [text for text in table["model"]["vocab"] if len(text.removesuffix(SUFFIX)) > 1]
+    names = [*alphabet, *(text + SUFFIX for text in alphabet), *learned]
+    table["model"]["vocab"] = {text: id_ for id_, text in enumerate(dict.fromkeys(names))}
+    n_names = len(table["model"]["vocab"])
+    for index, content in enumerate(("<|startoftext|>", "<|endoftext|>")):
+        table["model"]["vocab"][content] = n_names + index
+        table["added_tokens"].append(
+            {
+                "id": n_names + index,
+                "content": content,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": index == 0,
+                "special": True,
+            }
+        )
+    return json.dumps(table).encode()
+
+
+def both(pattern: str = "clip") -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
+    spec = parse_tokenizer_json(clip(pattern))
+    ours = [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
+    return tokenizers.Tokenizer.from_str(clip(pattern).decode()), ours
+
+
+words = st.sampled_from(
+    [*"".join(CORPUS).split(), "<|startoftext|>", "<|STARTOFTEXT|>", "</w", "w>"]
+)
+texts = st.one_of(trap_texts, st.lists(words, max_size=8).map(" ".join))
+patterns = st.sampled_from(["clip", "byte-level"])
+
+
+@given(pattern=patterns, text=texts)
+def test_ids_offsets_and_decoded_texts(pattern, text):
+    theirs, ours = both(pattern)
+    expected = theirs.encode(text)
+    for tokenizer in ours:
+        assert tokenizer.encode(text) == expected.ids
+        assert tokenizer.count(text) == len(expected.ids)
+        assert tokenizer.encode_batch([text, ""])[0] == expected.ids
+        ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
+        assert (ids, list(map(tuple, offsets.tolist()))) == (expected.ids, expected.offsets)
+        assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+        assert first_difference_of_text(tokenizer, text) is None
+
+
+@given(pattern=patterns, text=texts)
+def test_streams_at_every_cut(pattern, text):
+    _, (tokenizer, *_) = both(pattern)
+    expected = tokenizer.encode(text)
+    for cut in range(len(text) + 1):
+        stream = StreamingEncoder(tokenizer)
+        assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.finish() == expected
+
+
+@given(pattern=patterns, text=texts, size=st.integers(4, 9))
+def test_truncated_and_chunked_texts_keep_their_promises(pattern, text, size):
+    _, (tokenizer, *_) = both(pattern)
+    for side in ("left", "right"):
+        part = truncate_text(tokenizer, text, size, side=side)
+        assert part.ids.tolist() == tokenizer.encode(part.text)
+        assert len(part.ids) <= size
+    size = max([size, *(len(tokenizer.encode(character)) for character in text)])
+    chunks = list(chunk_text(tokenizer, text, size))
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert all(chunk.ids.tolist() == tokenizer.encode(chunk.text) for chunk in chunks)
+
+
+def test_the_structure_of_clip():
+    theirs, (tokenizer, *_) = both()
+    text = "A photo of  the\n\nFOX's tail"
+    ids = tokenizer.encode(text)
+    assert ids == theirs.encode(text).ids
+    assert tokenizer.decode(ids) == "a</w>photo</w>of</w>the</w>fox</w>'s</w>tail</w>"
+    spec = tokenizer.spec
+    assert spec.word_suffix == b"</w>"
+    assert spec.extensions().keys() >= {"word_suffix", "normalizer_steps", "added_token_flags"}
+    check_golden_text(spec)
+
+
+@pytest.mark.parametrize("pattern", ["clip", "byte-level"])
+def test_written_files_and_manifests_give_the_same(pattern, tmp_path):
+    spec = parse_tokenizer_json(clip(pattern))
+    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
+    manifest = parse_manifest_json(render_manifest_json(render_spec_fields(spec)))
+    assert build_spec(manifest, spec.vocab, spec.merges) == spec
+    theirs = tokenizers.Tokenizer.from_str(render_tokenizer_json(spec).decode())
+    assert theirs.encode(CORPUS[1]).ids == Tokenizer.from_spec(spec).encode(CORPUS[1])
+    for save in (save_gpt2_files, save_pickles_of_spec):
+        with pytest.raises(FormatError):
+            save(spec, tmp_path / "one", tmp_path / "two")
+    with pytest.raises(FormatError):
+        save_tiktoken(spec, tmp_path / "one")
+
+
+@pytest.mark.parametrize("n_letters", [WINDOW_BYTES - 1, WINDOW_BYTES, 3 * WINDOW_BYTES + 5])
+def test_long_words_are_merged_in_windows(n_letters):
+    theirs, ours = both()
+    text = ("thefoxcat" * n_letters)[:n_letters]
+    expected = theirs.encode(text).ids
+    for tokenizer in ours:
+        assert tokenizer.encode(text) == expected
+
+
+def test_no_token_that_a_text_gives_counts_as_unreachable():
+    _, (tokenizer, *_) = both("byte-level")
+    unreachable = {token.id for token in unreachable_tokens(tokenizer)}
+    given_ids = {id_ for text in CORPUS for id_ in tokenizer.encode(text)}
+    assert not given_ids & unreachable
+
+
+def test_a_suffix_needs_all_bytes_and_no_whole_words():
+    table = json.loads(clip())
+    table["model"]["vocab"]["~"] = table["model"]["vocab"].pop("~</w>")
+    with pytest.raises((FormatError, InvalidSpecError), match="end of a word"):
+        parse_tokenizer_json(json.dumps(table).encode())
+    for field, value, named in (
+        ("ignore_merges", True, "ignore_merges"),
+        ("end_of_word_suffix", "é", "end_of_word_suffix"),
+        ("end_of_word_suffix", " x", "end_of_word_suffix"),
+    ):
+        table = json.loads(clip())
+        table["model"][field] = value
+        with pytest.raises((FormatError, InvalidSpecError), match=named):
+            parse_tokenizer_json(json.dumps(table).encode())
+
+
+def test_a_suffix_beside_missing_bytes_or_added_ends_is_refused():
+    table = json.loads(clip())
+    texts = [text for text in table["model"]["vocab"] if text != "~"]
+    table["model"]["vocab"] = {text: id_ for id_, text in enumerate(texts)}
+    for token in table["added_tokens"]:
+        token["id"] = texts.index(token["content"])
+    with pytest.raises(FormatError, match=r"end_of_word_suffix.*lacks the byte 0x7e"):
+        parse_tokenizer_json(json.dumps(table).encode())
+    spec = parse_tokenizer_json(clip())
+    vocab = {id_: token for id_, token in spec.vocab.items() if token != b"~"}
+    broken = dataclasses.replace(spec, vocab=vocab, missing=MissingBytes((0x7E,)))
+    with pytest.raises(InvalidSpecError, match=r"word_suffix.*no missing bytes"):
+        broken.check()
+    table = json.loads(clip())
+    end = {**table["added_tokens"][0], "id": table["model"]["vocab"]["~</w>"], "content": "~</w>"}
+    table["added_tokens"].append(end)
+    with pytest.raises((FormatError, InvalidSpecError), match="end of a word"):
+        parse_tokenizer_json(json.dumps(table).encode())
+
+
+def test_a_text_with_suffixes_comes_back_without_a_normalizer_too():
+    table = json.loads(clip("byte-level"))
+    table["normalizer"] = None
+    data = json.dumps(table)
+    spec, theirs = parse_tokenizer_json(data.encode()), tokenizers.Tokenizer.from_str(data)
+    assert spec.normalizer == "none"
+    tokenizer = Tokenizer.from_spec(spec)
+    text = "A photo <|startoftext|>x"
+    assert first_difference_of_text(tokenizer, text) is None
+    ids = theirs.encode(text).ids
+    decoded = theirs.decode(ids, skip_special_tokens=False)
+    assert tokenizer.decode(tokenizer.encode(text)) == decoded != text

@@ -1,0 +1,425 @@
+"""The normalizer of a spec: a text as it is encoded, and where its characters come from.
+
+Added tokens are cut out of a text first, and each part between them is normalized by itself. With
+the normalizer `steps`, some added tokens are searched in the normalized parts instead, by their own
+normalized content, as Hugging Face does with `normalized: true`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import regex
+
+from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.normalize import (
+    METASPACE_CHARACTER,
+    Form,
+    is_newer,
+    normalize_form,
+    normalize_metaspace,
+    normalize_nfc,
+    strips_space,
+)
+from tokenizer_core.normalizer_tables import LOWERCASE, MARKS, STABLE
+from tokenizer_core.patterns import characters_of_matches
+from tokenizer_core.pretokenize import find_matches, split
+from tokenizer_core.special_tokens import SpecialTokenMatcher, matcher_of
+from tokenizer_core.stopping import check_stop
+from tokenizer_core.unicode_sets import compile_exactly
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.normalizer_steps import NormalizerStep
+    from tokenizer_core.spec import TokenizerSpec
+
+Segment = tuple[str, str | None]
+"""Plain text, normalized, and the added token after it."""
+
+# What Rust calls white space; `str.strip` alone strips more.
+_WHITE_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+def normalized_segments(
+    spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str
+) -> Iterator[Segment]:
+    """The normalized parts of a text, each with the added token after it: those of `matcher` are
+    recognised. The last part has none."""
+    if spec.normalizer != "steps":
+        for index, (plain, token) in enumerate(matcher.split(text)):
+            yield _normalize_part(spec.normalizer, plain, is_first=index == 0), token
+        return
+    passes = passes_of(spec, matcher)
+    steps = steps_of(spec)
+    for plain, token in passes.first.split(text):
+        for part, found in passes.second.split(steps.normalize(plain)):
+            yield part, token if found is None else passes.names[found]
+
+
+def _normalize_part(normalizer: str, plain: str, *, is_first: bool) -> str:
+    if normalizer == "none":
+        return plain
+    if normalizer == "nfc":
+        return normalize_nfc(plain)
+    return normalize_metaspace(normalizer, plain, is_first=is_first)
+
+
+def normalized_text(spec: TokenizerSpec, text: str) -> str:
+    """A text without added tokens, normalized."""
+    return next(normalized_segments(spec, NO_TOKENS, text))[0]
+
+
+def text_as_decoded(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> str:
+    """The text that the ids of `text` decode to, and what the split pattern drops; with a
+    `word_suffix`, without that.
+
+    Raises:
+        CancelledError: another thread cancelled the call.
+    """
+    parts: list[str] = []
+    for plain, token in normalized_segments(spec, matcher, text):
+        check_stop()
+        if spec.word_suffix:
+            suffix = spec.word_suffix.decode()
+            plain = "".join(word + suffix for word in split(plain, spec.pattern))
+        parts += [plain, token or ""]
+    joined = "".join(parts)
+    if spec.normalizer.startswith("metaspace"):
+        joined = joined.replace(METASPACE_CHARACTER, " ")  # of special tokens
+    return joined.removeprefix(" ") if strips_space(spec.normalizer) else joined
+
+
+NO_TOKENS: Final = matcher_of(frozenset())
+
+
+class Passes:
+    """The two searches for added tokens: in the text as given, and in its normalized parts.
+
+    `names`: the strings of the second search, and the tokens that they stand for.
+    """
+
+    def __init__(
+        self, first: SpecialTokenMatcher, second: SpecialTokenMatcher, names: Mapping[str, str]
+    ) -> None:
+        self.first, self.second, self.names = first, second, names
+
+
+def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
+    """How the tokens of `matcher` are searched with the normalizer `steps`."""
+    return _passes_of(spec.normalizer_steps, spec.normalized_tokens, matcher)
+
+
+@lru_cache(maxsize=64)
+def _passes_of(
+    steps: tuple[NormalizerStep, ...], normalized: frozenset[str], matcher: SpecialTokenMatcher
+) -> Passes:
+    contents = frozenset(matcher.contents)
+    run = _steps_of(steps)
+    names = {run.normalize(content): content for content in contents & normalized}
+    first = matcher_of(contents - normalized) if contents & normalized else matcher
+    return Passes(first, matcher_of(frozenset(names)), MappingProxyType(names))
+
+
+def forbid_normalized(
+    spec: TokenizerSpec, matcher: SpecialTokenMatcher, forbidden: frozenset[str], text: str
+) -> None:
+    """Raise SpecialTokenForbiddenError if a normalized part of `text`, in which `matcher` finds
+    the recognised tokens, has one of `forbidden` that is searched there."""
+    if spec.normalizer != "steps" or not spec.normalized_tokens & forbidden:
+        return
+    guard, steps = passes_of(spec, matcher_of(forbidden)), steps_of(spec)
+    for plain, _ in passes_of(spec, matcher).first.split(text):
+        found = guard.second.find(steps.normalize(plain))
+        if found is not None:
+            raise SpecialTokenForbiddenError(guard.names[found])
+
+
+def steps_of(spec: TokenizerSpec) -> NormalizerRun:
+    """What runs the steps of a spec."""
+    return _steps_of(spec.normalizer_steps)
+
+
+@lru_cache(maxsize=64)
+def _steps_of(steps: tuple[NormalizerStep, ...]) -> NormalizerRun:
+    return NormalizerRun(steps)
+
+
+class NormalizerRun:
+    """Runs the steps of a normalizer, one after the other.
+
+    Example:
+        >>> from tokenizer_core.normalizer_steps import NormalizerStep
+        >>> run = NormalizerRun((NormalizerStep("Lowercase"), NormalizerStep("NFD")))
+        >>> run.normalize("\\u00c9") == "e\\u0301"
+        True
+    """
+
+    def __init__(self, steps: tuple[NormalizerStep, ...]) -> None:
+        self._steps = steps
+        self._cut = _compile_cut(steps)
+
+    def normalize(self, text: str, *, is_first: bool = True) -> str:
+        """The whole part of a text, normalized; with `is_first=False`, a part after a cut."""
+        for step in self._steps:
+            text = _normalized(step, text, is_first=is_first)
+        return text
+
+    def normalize_with_spans(
+        self, text: str, *, is_first: bool = True
+    ) -> tuple[str, NDArray[np.int64]]:
+        """Also start and end in `text` of what each character comes from, in characters: shape
+        (n_chars, 2), as Hugging Face follows it through each step."""
+        spans = np.stack([np.arange(len(text)), np.arange(1, len(text) + 1)], axis=1)
+        for step in self._steps:
+            text, spans = _normalized_with_spans(step, text, spans, is_first=is_first)
+        return text, spans
+
+    def find_cut(self, text: str) -> int:
+        """The last index where `text` may be cut, whatever follows it: the two sides, normalized by
+        themselves, join to the normalized text. 0 if there is none."""
+        found = self._cut.search(text) if self._cut else None
+        return found.start() if found else 0
+
+
+def _compile_cut(steps: tuple[NormalizerStep, ...]) -> regex.Pattern[str] | None:
+    """An expression for the last cut: between two characters that no step touches, but for their
+    case. None if there are no such characters."""
+    stable = set(_characters(STABLE))
+    lowers = any(step.kind == "Lowercase" for step in steps)
+    for step in steps:
+        touched = set(_touched(step, stable))
+        if touched and lowers:
+            touched |= {character for character in stable if _lower(character) in touched}
+        stable -= touched
+    if not stable:
+        return None
+    members = _members(sorted(stable))
+    return regex.compile(f"(?r)(?<=[{members}])[{members}]")
+
+
+def _members(characters: list[str]) -> str:
+    """Sorted characters as `regex` reads them within brackets."""
+    codes = np.array(list(map(ord, characters)))
+    is_first = np.diff(codes, prepend=-2) != 1
+    is_last = np.diff(codes, append=codes[-1] + 2) != 1
+    bounds = zip(codes[is_first].tolist(), codes[is_last].tolist(), strict=True)
+    return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in bounds)
+
+
+def _touched(step: NormalizerStep, stable: Collection[str]) -> Iterable[str]:
+    """The characters of `stable` that may be a part of what a step changes."""
+    if step.kind == "Strip":
+        return _WHITE_SPACE
+    if step.kind != "Replace":
+        return ()
+    if not step.is_regex:
+        return step.pattern
+    return characters_of_matches(step.split_pattern, stable)
+
+
+def _normalized(step: NormalizerStep, text: str, *, is_first: bool) -> str:
+    match step.kind:
+        case "NFC" | "NFD" | "NFKC" | "NFKD":
+            return normalize_form(step.kind, text)
+        case "Lowercase":
+            # `str.lower` writes a final sigma, which Hugging Face does not.
+            return text.lower() if text.isascii() else text.translate(_lowercase())
+        case "StripAccents":
+            return text if text.isascii() else _marks().sub("", text)
+        case "Strip":
+            return text[slice(*_stripped(step, text, is_first=is_first))]
+        case "Prepend":
+            return step.content + text if text and is_first else text
+        case "Replace" if step.is_regex:
+            parts, end = [], 0
+            for start, stop in _matches(step, text):
+                parts += [text[end:start], step.content]
+                end = stop
+            return "".join([*parts, text[end:]])
+        case "Replace":
+            return text.replace(step.pattern, step.content)
+
+
+def _stripped(step: NormalizerStep, text: str, *, is_first: bool) -> tuple[int, int]:
+    start, end = 0, len(text)
+    if step.strips_left and is_first:
+        start = end - len(text.lstrip(_WHITE_SPACE))
+    if step.strips_right:
+        end = len(text.rstrip(_WHITE_SPACE))
+    return start, max(start, end)
+
+
+def _matches(step: NormalizerStep, text: str) -> list[tuple[int, int]]:
+    """The spans that a `Replace` replaces; none is empty."""
+    if step.is_regex:
+        return list(find_matches(text, step.split_pattern))
+    size = len(step.pattern)
+    spans, start = [], text.find(step.pattern)
+    while start >= 0:
+        spans.append((start, start + size))
+        start = text.find(step.pattern, start + size)
+    return spans
+
+
+def _normalized_with_spans(
+    step: NormalizerStep, text: str, spans: NDArray[np.int64], *, is_first: bool
+) -> tuple[str, NDArray[np.int64]]:
+    """The text after a step, and the spans of its characters, from those before."""
+    changed = _normalized(step, text, is_first=is_first)
+    if step.kind == "Replace":
+        return changed, _spans_after_replace(step, text, spans)
+    if changed == text or not changed:
+        return changed, spans[: len(changed)]
+    match step.kind:
+        case "NFC" | "NFD" | "NFKC" | "NFKD":
+            return changed, _follow(spans, _edits_of_form(step.kind, text))
+        case "Lowercase":
+            sizes = [len(_lower(character)) for character in text]
+            return changed, np.repeat(spans, sizes, axis=0)
+        case "StripAccents":
+            return changed, spans[[not _marks().match(character) for character in text]]
+        case "Strip":
+            return changed, spans[slice(*_stripped(step, text, is_first=is_first))]
+        case "Prepend":
+            added = np.repeat(spans[:1], len(step.content), axis=0)
+            return changed, np.concatenate([added, spans])
+
+
+def _spans_after_replace(
+    step: NormalizerStep, text: str, spans: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Each new character comes from the last character of the match."""
+    parts, end = [], 0
+    for start, stop in _matches(step, text):
+        parts += [spans[end:start], np.repeat(spans[stop - 1 : stop], len(step.content), axis=0)]
+        end = stop
+    return np.concatenate([*parts, spans[end:]])
+
+
+def _follow(spans: NDArray[np.int64], edits: Iterable[int]) -> NDArray[np.int64]:
+    """The spans of new characters. Each has a number: 1 if it is inserted after the one before it,
+    else how many characters vanish after the one that it replaces, negative."""
+    sources, position = [], 0
+    for edit in edits:
+        if edit > 0:
+            sources.append(position - 1)
+        else:
+            sources.append(position)
+            position += 1 - edit
+    return spans[sources]
+
+
+# What may join the character before it in some normal form, and parts of a text that begin with
+# no such character.
+_JOINING: Final = (
+    r"\p{M}\u1161-\u1175\u11a8-\u11c2\u3133\u3135-\u3136\u313a-\u313f\u314f-\u3163"
+    r"\uff9e-\uff9f\uffa3\uffa5-\uffa6\uffaa-\uffaf\uffc2-\uffc7\uffca-\uffcf\uffd2-\uffd7"
+    r"\uffda-\uffdc"
+)
+_PIECE: Final = compile_exactly(
+    rf"[\x00-\x7f]++(?![{_JOINING}])|[^{_JOINING}][{_JOINING}]*+|[{_JOINING}]++", regex.DOTALL
+)
+
+
+def _edits_of_form(form: Form, text: str) -> list[int]:
+    """The number of each character that a normal form writes, see `_follow`."""
+    edits: list[int] = []
+    for piece in _PIECE.findall(text):
+        is_same = normalize_form(form, piece) == piece
+        edits += [0] * len(piece) if is_same else _edits_of_piece(form, piece)
+    return edits
+
+
+def _edits_of_piece(form: Form, text: str) -> list[int]:
+    """As the algorithm of Unicode makes them: it decomposes, sorts, and composes."""
+    parts: list[tuple[str, int]] = []
+    for character in text:
+        decomposed = normalize_form("NFKD" if "K" in form else "NFD", character)
+        parts += zip(decomposed, [0, *[1] * (len(decomposed) - 1)], strict=True)
+    parts = _in_canonical_order(parts, form)
+    return [edit for _, edit in (_composed(parts, form) if form[-1] == "C" else parts)]
+
+
+def _combining_class(character: str, form: Form) -> int:
+    return 0 if is_newer(character, form) else unicodedata.combining(character)
+
+
+def _in_canonical_order(parts: list[tuple[str, int]], form: Form) -> list[tuple[str, int]]:
+    ordered: list[tuple[str, int]] = []
+    marks: list[tuple[int, tuple[str, int]]] = []
+    for part in parts:
+        mark = _combining_class(part[0], form)
+        if mark:
+            marks.append((mark, part))
+            continue
+        ordered += [kept for _, kept in sorted(marks, key=lambda item: item[0])]
+        marks = []
+        ordered.append(part)
+    return ordered + [kept for _, kept in sorted(marks, key=lambda item: item[0])]
+
+
+def _composed(parts: list[tuple[str, int]], form: Form) -> list[tuple[str, int]]:
+    composed: list[tuple[str, int]] = []
+    starter, last_class = -1, 0
+    for character, edit in parts:
+        mark = _combining_class(character, form)
+        # A mark is blocked by one of the same class between it and the starter.
+        is_near = starter >= 0 and (len(composed) == starter + 1 or 0 < last_class < mark)
+        if is_near and (whole := _compose(composed[starter][0], character, form)):
+            composed[starter] = whole, composed[starter][1] + edit - 1
+            continue
+        if not mark:
+            starter = len(composed)
+        composed.append((character, edit))
+        last_class = mark
+    return composed
+
+
+def _compose(left: str, right: str, form: Form) -> str | None:
+    """The one character that the two compose to."""
+    whole = unicodedata.normalize("NFC", left + right)
+    if len(whole) != 1 or is_newer(left, form) or is_newer(right, form):
+        return None
+    is_syllable = "\uac00" <= whole <= "\ud7a3"
+    parts = unicodedata.decomposition(whole)
+    return whole if is_syllable or parts == f"{ord(left):04X} {ord(right):04X}" else None
+
+
+def _lower(character: str) -> str:
+    found = _lowercase().get(ord(character), character)
+    return found if isinstance(found, str) else chr(found)
+
+
+@cache
+def _lowercase() -> dict[int, int | str]:
+    """Code point -> its lower case, if that is another one."""
+    table: dict[int, int | str] = {0x130: "i\u0307"}
+    for run in LOWERCASE.split():
+        first, last, step, added = _LOWERCASE_RUN.fullmatch(run).groups()  # type: ignore[union-attr]
+        for code in range(int(first, 16), int(last, 16) + 1, int(step)):
+            table[code] = code + int(added, 16)
+    return table
+
+
+_LOWERCASE_RUN: Final = regex.compile(r"(\w+)-(\w+)/(\d)([+-]\w+)")
+
+
+@cache
+def _marks() -> regex.Pattern[str]:
+    return regex.compile(f"[{_members(list(_characters(MARKS)))}]+")
+
+
+def _characters(ranges: str) -> Iterator[str]:
+    for run in ranges.split():
+        first, _, last = run.partition("-")
+        yield from map(chr, range(int(first, 16), int(last or first, 16) + 1))
