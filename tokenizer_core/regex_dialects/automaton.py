@@ -39,6 +39,7 @@ from tokenizer_core.regex_dialects.syntax import (
     Repeat,
     Sequence,
     Union,
+    always_matches,
     lengths,
 )
 from tokenizer_core.unicode_sets import (
@@ -136,7 +137,7 @@ def build_automaton(steps: Listed[Step]) -> SplitAutomaton:
     mask_of = dict(zip(sets, masks, strict=True))
     n_classes = max(numbers) + 1
     moves = tuple(_Builder(mask_of, n_classes).build(step.node) for step in steps)
-    # Published patterns match all text, so that there is none to drop.
+    # Published patterns match all text, so they drop nothing.
     steps = [
         step._replace(drops_unmatched=step.drops_unmatched and not _matches_all(table))
         for step, table in zip(steps, moves, strict=True)
@@ -311,7 +312,7 @@ class _Builder:
             case Sequence(parts):
                 for part in reversed(parts):
                     following = self._add(part, following, is_last=is_last)
-                    is_last = is_last and _never_fails(part)
+                    is_last = is_last and always_matches(part)
                 return following
             case Alternatives(parts):
                 first = self._add(parts[-1], following, is_last=is_last)
@@ -394,19 +395,6 @@ class _Builder:
         raise NoAutomatonError("a lookahead of several characters")
 
 
-def _never_fails(node: Node) -> bool:
-    match node:
-        case Repeat(_, least):
-            return least == 0
-        case Sequence(parts):
-            return all(map(_never_fails, parts))
-        case Alternatives(parts):
-            return any(map(_never_fails, parts))
-        case Atomic(body):
-            return _never_fails(body)
-    return False
-
-
 def _cuts_of(steps: Listed[Step], moves: Listed[NDArray[np.uint32]]) -> NDArray[np.bool_]:
     """Between which two classes a text may be cut.
 
@@ -444,7 +432,7 @@ def _matches_all(table: NDArray[np.uint32]) -> bool:
 
 
 def _always_match(table: NDArray[np.uint32]) -> set[int]:
-    """The states in which a match is certain, whatever comes next."""
+    """The states in which a match is certain for any following text."""
     states, matched = _parts_of(table)
     # The largest set of states each of whose moves has matched or leads into the set.
     is_sure = np.ones(len(states), np.bool_)

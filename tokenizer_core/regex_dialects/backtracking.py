@@ -36,6 +36,7 @@ from tokenizer_core.regex_dialects.syntax import (
     Node,
     Repeat,
     Sequence,
+    always_matches,
     set_text,
 )
 from tokenizer_core.unicode_sets import compile_exactly
@@ -100,7 +101,7 @@ class _Automaton:
                 added: list[_Part] = []
                 for part in reversed(parts):
                     added.insert(0, self.add(part, is_last=is_last))
-                    is_last = is_last and _always_matches(part)
+                    is_last = is_last and always_matches(part)
                 return self._sequence(added)
             case Alternatives(parts):
                 return _either([self.add(part, is_last=is_last) for part in parts])
@@ -254,19 +255,6 @@ class _Automaton:
             for other in moves[pair[1]]
             if masks[one] & masks[other]
         ]
-
-
-def _always_matches(node: Node) -> bool:
-    match node:
-        case Repeat(_, least):
-            return least == 0
-        case Sequence(parts):
-            return all(map(_always_matches, parts))
-        case Alternatives(parts):
-            return any(map(_always_matches, parts))
-        case Atomic(body):
-            return _always_matches(body)
-    return False
 
 
 def _either(parts: list[_Part]) -> _Part:

@@ -245,6 +245,20 @@ def lengths(node: Node) -> tuple[int, int | None]:
             return low * least, None if high is None or most is None else high * most
 
 
+def always_matches(node: Node) -> bool:
+    """Whether the node matches at every position, perhaps nothing."""
+    match node:
+        case Repeat(_, least):
+            return least == 0
+        case Sequence(parts):
+            return all(map(always_matches, parts))
+        case Alternatives(parts):
+            return any(map(always_matches, parts))
+        case Atomic(body):
+            return always_matches(body)
+    return False
+
+
 def unrolled_size(node: Node) -> int:
     """The number of characters of the expression with its counted repetitions written out, which
     `regex` does in memory."""
