@@ -2,7 +2,7 @@ r"""The named split patterns: how text is cut into pre-tokens, and the source of
 
 `regex` matches a pattern on *text*. Unicode tables are part of the contract: `\p{L} \p{N} \p{M} \s`
 differ between releases of `regex`, and a code point in another class gives another id. Every
-expression is therefore compiled for the tables of `unicode_sets`, whatever release is installed.
+expression is therefore compiled for the tables of `unicode_sets`, with any installed release.
 The patterns here are possessive where the published ones are not. This changes no match (a letter
 run never gives a letter back) and makes the splitter a third faster. They use `\Z` where the
 sources use `$`: in the sources' engines `$` is the end of the text, but Python's `$` also matches

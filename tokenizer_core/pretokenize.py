@@ -24,7 +24,8 @@ They look ahead a short distance: to decide a match that ends at `e`, they read 
 Later text therefore never changes a match once `e` is three characters before the last run of white
 space, or of letters and marks, in the text. `split_settled` returns these matches.
 
-**Custom patterns** may look any distance ahead and behind, so they only split whole texts. Some
+**Custom patterns** are cut where their automaton proves it (`SplitPattern.automaton`). Without an
+automaton a pattern may look any distance ahead and behind, so it only splits whole texts. Some
 expressions take quadratic time, and the text comes from strangers: matching has a limit, see
 `_find_matches`. The named patterns take linear time and have none.
 """

@@ -90,7 +90,7 @@ pub struct Automaton {
 /// Up to a batch of pre-tokens.
 pub struct Batch {
     pub n: usize,
-    /// Where the text goes on after them.
+    /// Where the text after them begins.
     pub end: usize,
     /// Whether one of them may have a character outside ASCII.
     pub is_wide: bool,
@@ -208,7 +208,7 @@ impl Automaton {
         while n < N && last < window.len() {
             let mut entry;
             loop {
-                // Most text is ASCII; a loop of its own keeps everything in registers.
+                // Most text is ASCII; this inner loop keeps everything in registers.
                 loop {
                     entry = LEAVES;
                     let Some(&byte) = window.get(at) else { break };
