@@ -69,11 +69,13 @@ class NativeEncoder:
         pattern: str | NativeAutomaton | None,
         by_characters: bool = False,
         missing: tuple[bytes, int | None, bool] | None = None,
+        word_ends: list[int] | None = None,
     ) -> NativeEncoder:
         """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
         in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded. With
         `by_characters`, merging starts from the characters that are tokens, and from the bytes of
-        others. `missing` has the fields of `spec.MissingBytes`.
+        others. `missing` has the fields of `spec.MissingBytes`, `word_ends` the id that each of
+        the 256 bytes starts as at the end of a pre-token.
 
         Raises ValueError for a vocabulary no TokenizerSpec lets through, or an unknown pattern.
         """

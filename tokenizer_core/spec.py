@@ -380,6 +380,16 @@ class TokenizerSpec:
         """The bytes of a text that a token stands for: without the `word_suffix`."""
         return (self.word_suffix and token.removesuffix(self.word_suffix)) or token
 
+    def word_end_ids(self) -> list[int]:
+        """The id that each of the 256 bytes starts as at the end of a pre-token; empty without a
+        `word_suffix`."""
+        if not self.word_suffix:
+            return []
+        ids = [self.token_to_id.get(bytes([byte]) + self.word_suffix) for byte in range(256)]
+        # Any id serves for the bytes that no text has.
+        unused = next(id_ for id_ in ids if id_ is not None)
+        return [unused if id_ is None else id_ for id_ in ids]
+
     def gaps(self) -> list[tuple[int, int]]:
         """Ranges of ids without a token, both ends included (cl100k has one at 100256)."""
         found: list[tuple[int, int]] = []

@@ -24,7 +24,7 @@ import numpy as np
 from tokenizer_core import stopping
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
-from tokenizer_core.engines.python_engine import PythonEngine, join_tokens
+from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc
 from tokenizer_core.patterns import PATTERNS
@@ -177,9 +177,7 @@ class NativeEngine(BaseEngine):
             raise EngineUnavailableError(f"there is no native engine: {reason}")
         super().__init__(spec)
         self._pattern = spec.pattern
-        # The compiled module does not know the suffix of CLIP's words.
-        self._merging = PythonEngine(spec) if spec.word_suffix else None
-        pattern = None if self._merging else compiled_pattern(spec.pattern)
+        pattern = compiled_pattern(spec.pattern)
         self._is_compiled = pattern is not None
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
@@ -191,6 +189,7 @@ class NativeEngine(BaseEngine):
             pattern,
             by_characters=bool(spec.byte_ids),
             missing=_missing_of(spec),
+            word_ends=spec.word_end_ids() or None,
         )
         self._specials = _SpecialsOfMatchers(self._added)
 
@@ -278,8 +277,6 @@ class NativeEngine(BaseEngine):
 
     def encode_pre_tokens(self, pre_tokens: Sequence[str]) -> list[int]:
         """Ids of pre-tokens, joined."""
-        if self._merging:
-            return self._merging.encode_pre_tokens(pre_tokens)
         return self._encoder.encode_pre_tokens(pre_tokens)
 
     def count(
@@ -339,8 +336,6 @@ class NativeEngine(BaseEngine):
     def cache_statistics(self) -> CacheStatistics:
         """Hits, misses and size of the cache that all calls share, without the separate cache for
         pieces of 32 bytes and more."""
-        if self._merging:
-            return self._merging.cache_statistics()
         return CacheStatistics(*self._encoder.cache_statistics())
 
     def _encode_plain(self, text: str) -> list[int]:

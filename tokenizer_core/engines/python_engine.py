@@ -167,8 +167,7 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
             return len(vocab[ord(symbol)])
 
     # The last byte of a pre-token, with CLIP's suffix.
-    suffix = spec.word_suffix
-    last = tuple(chr(token_to_id.get(bytes([byte]) + suffix, 0)) for byte in range(256))
+    last = tuple(map(chr, spec.word_end_ids()))
 
     # SentencePiece's vocabularies merge characters; a window may begin or end within one.
     characters = {
@@ -188,7 +187,7 @@ def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:
             symbols = list(chain.from_iterable(map(_symbols_of, text)))
         else:
             symbols = [start[byte] for byte in data]
-            if suffix and is_end:
+            if last and is_end:
                 symbols[-1] = last[data[-1]]
         if len(symbols) > HEAP_FROM_SYMBOLS:
             return _merge_by_heap(symbols, rank_of_pair, product)

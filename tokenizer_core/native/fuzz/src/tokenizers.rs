@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use tokenizer_native::decode::vocabulary::Vocabulary;
-use tokenizer_native::encode::Encoder;
+use tokenizer_native::encode::{Encoder, Start};
 use tokenizer_native::split::Scanner;
 
 use crate::definitions::{Definition, Rules};
@@ -42,8 +42,7 @@ impl Spec {
                 &known,
                 merges.as_deref(),
                 self.take_whole,
-                false,
-                None,
+                Start::default(),
             )
             .expect("a vocabulary")
         };

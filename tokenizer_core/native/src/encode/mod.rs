@@ -39,7 +39,7 @@ use crate::decode::vocabulary::Vocabulary;
 use crate::encode::session::{Buffers, Session};
 use crate::encode::sink::{Appender, Counter, SLACK};
 use crate::encode::specials::SpecialTokens;
-pub use crate::encode::tables::MissingBytes;
+pub use crate::encode::tables::{MissingBytes, Start};
 use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
@@ -80,8 +80,8 @@ pub struct Statistics {
 
 impl Encoder {
     /// Of the tokens that encoding can produce, bytes and id; of the merges by rank, or None for
-    /// kind `ranks`; whether a piece that is a token becomes it without merging; whether
-    /// merging starts from characters instead of bytes; and the bytes without a token.
+    /// kind `ranks`; whether a piece that is a token becomes it without merging; and what
+    /// merging starts from.
     ///
     /// Fails, with a message for people, where a byte has no token, an id is too large or there are
     /// too many merges.
@@ -90,17 +90,9 @@ impl Encoder {
         tokens: &[(&[u8], u32)],
         merges: Option<&[Merge]>,
         takes_whole: bool,
-        by_characters: bool,
-        missing: Option<MissingBytes>,
+        from: Start,
     ) -> Result<Encoder, String> {
-        let tables = Tables::build(
-            vocabulary,
-            tokens,
-            merges,
-            takes_whole,
-            by_characters,
-            missing,
-        )?;
+        let tables = Tables::build(vocabulary, tokens, merges, takes_whole, from)?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let n_buffers = (2 * cpus).clamp(4, MAX_BUFFERS);
         Ok(Encoder {
@@ -377,7 +369,7 @@ pub mod tests {
             (32, 116, 258),
             (32, 257, 259),
         ];
-        Encoder::build(vocabulary, &known, Some(&merges), false, false, None).unwrap()
+        Encoder::build(vocabulary, &known, Some(&merges), false, Start::default()).unwrap()
     }
 
     #[test]

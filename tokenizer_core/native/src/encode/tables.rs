@@ -46,6 +46,17 @@ impl MissingBytes {
     }
 }
 
+/// What merging starts from, where that is not the bytes of a pre-token alone.
+#[derive(Default)]
+pub struct Start {
+    /// The characters that are tokens, and the bytes of others.
+    pub by_characters: bool,
+    /// The bytes without a token.
+    pub missing: Option<MissingBytes>,
+    /// The id of each byte at the end of a pre-token.
+    pub word_ends: Option<[u32; 256]>,
+}
+
 /// The tables of a tokenizer, which never change.
 pub struct Tables {
     pub vocabulary: Vocabulary,
@@ -66,9 +77,13 @@ impl Tables {
         tokens: &[(&[u8], u32)],
         merges: Option<&[Merge]>,
         takes_whole: bool,
-        by_characters: bool,
-        missing: Option<MissingBytes>,
+        from: Start,
     ) -> Result<Tables, String> {
+        let Start {
+            by_characters,
+            missing,
+            word_ends,
+        } = from;
         if vocabulary.n_ids() > 1 << ID_BITS {
             return Err(format!("an id of 2^{ID_BITS} or more"));
         }
@@ -94,13 +109,20 @@ impl Tables {
         if let Some(byte) = start.iter().position(|&id| id == u32::MAX) {
             return Err(format!("no token for byte 0x{byte:02x}"));
         }
-        let mut merger = match merges {
-            Some(merges) => Merger::from_merges(start, merges, tokens, by_characters)
-                .map_err(|error| format!("{} merges are too many", error.0))?,
-            None => Merger::from_ranks(start, tokens),
-        };
-        let (made, others): (Vec<_>, Vec<_>) =
-            tokens.iter().partition(|token| merger.makes(token.1));
+        let has_ends = word_ends.is_some();
+        let are_tokens = |ids: &[u32]| ids.iter().all(|&id| !vocabulary.token(id).is_empty());
+        let mut merger = match (merges, word_ends) {
+            (Some(merges), None) => Merger::from_merges(start, merges, tokens, by_characters),
+            (Some(merges), Some(ends)) if are_tokens(&ends) && missing.is_none() => {
+                Merger::with_word_ends(start, merges, ends)
+            }
+            (None, None) => Ok(Merger::from_ranks(start, tokens)),
+            _ => return Err("the ends of words need merges, and tokens of all bytes".into()),
+        }
+        .map_err(|error| format!("{} merges are too many", error.0))?;
+        let (made, others): (Vec<_>, Vec<_>) = tokens
+            .iter()
+            .partition(|token| !has_ends && merger.makes(token.1));
         let ids_of =
             |tokens: &[(&[u8], u32)]| -> Vec<u32> { tokens.iter().map(|token| token.1).collect() };
         let whole = if takes_whole {
@@ -113,10 +135,11 @@ impl Tables {
         seeds.sort_unstable();
         seeds.truncate(MAX_SEEDS);
         // Where bytes are left out, the rest is no UTF-8, and characters that are apart may merge.
-        if !by_characters && missing.is_none() {
+        if !by_characters && missing.is_none() && !has_ends {
             merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
         }
-        let boundaries = if missing.is_some() {
+        // The end of a part is no end of a word.
+        let boundaries = if missing.is_some() || has_ends {
             Boundaries::none()
         } else {
             Boundaries::new(

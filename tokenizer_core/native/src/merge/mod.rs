@@ -57,6 +57,8 @@ pub struct Merger {
     start_ranks: Box<[u32]>,
     pairs: PairTable,
     atoms: Atoms,
+    /// The id that the last byte of a piece starts as, where that differs (CLIP's `</w>`).
+    word_ends: Option<Box<[u32; 256]>>,
     /// Until `find_atoms`: whether merging comes to each id, by id.
     made: Vec<bool>,
 }
@@ -185,8 +187,25 @@ impl Merger {
             start_ranks: vec![NO_RANK; 1 << 16].into(),
             pairs: PairTable::new(n_pairs, products),
             atoms: Atoms::none(),
+            word_ends: None,
             made: Vec::new(),
         }
+    }
+
+    /// Kind `merges`, where the last byte of a piece starts as its id of `word_ends`. All merges are
+    /// kept: a token with a suffix is not what merging its bytes alone comes to.
+    pub fn with_word_ends(
+        start: [u32; 256],
+        merges: &[Merge],
+        word_ends: [u32; 256],
+    ) -> Result<Merger, TooManyMerges> {
+        if merges.len() >= NO_RANK as usize {
+            return Err(TooManyMerges(merges.len()));
+        }
+        Ok(Merger {
+            word_ends: Some(Box::new(word_ends)),
+            ..Merger::of_all(start, merges)
+        })
     }
 
     /// Lets characters start as their tokens where that changes nothing; from then on pieces must
@@ -280,9 +299,9 @@ impl Merger {
         ids: &mut Vec<u32>,
     ) -> Result<(), E> {
         let MergeScratch { long, ids: own } = scratch;
-        let merge = |part: &[u8], ids: &mut Vec<u32>| {
+        let merge = |part: &[u8], is_last: bool, ids: &mut Vec<u32>| {
             check()?;
-            self.start_symbols(part, ids)?;
+            self.start_symbols(part, is_last, ids)?;
             Ok(self.merge_long(long, ids, 1)?)
         };
         let done = windows::encode(piece, WINDOW, ids, own, merge, n_bytes);
@@ -299,14 +318,15 @@ impl Merger {
         at_most: usize,
         take: impl FnOnce(&[u32]) -> T,
     ) -> Result<T, NoMemory> {
-        if piece.len() <= MAX_SHORTEST {
+        let has_ends = self.word_ends.is_some();
+        if piece.len() <= MAX_SHORTEST && !has_ends {
             return Ok(self.merge_short::<MAX_SHORTEST, T>(piece, at_most, take));
         }
-        if piece.len() <= MAX_SHORT && piece.is_ascii() {
+        if piece.len() <= MAX_SHORT && piece.is_ascii() && !has_ends {
             return Ok(self.merge_short::<MAX_SHORT, T>(piece, at_most, take));
         }
         let MergeScratch { ids, long, .. } = scratch;
-        self.start_symbols(piece, ids)?;
+        self.start_symbols(piece, true, ids)?;
         Ok(match ids.len() {
             n if n <= MAX_SHORTEST => {
                 let mut short = ShortMerge::<MAX_SHORTEST>::of(ids, &self.pairs);
@@ -323,12 +343,21 @@ impl Merger {
         })
     }
 
-    /// The symbols that a piece starts as.
+    /// The symbols that a part of a piece starts as; `is_last` says that the piece ends with it.
     #[inline(always)]
-    fn start_symbols(&self, piece: &[u8], ids: &mut Vec<u32>) -> Result<(), NoMemory> {
+    fn start_symbols(
+        &self,
+        part: &[u8],
+        is_last: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), NoMemory> {
         ids.clear();
-        ids.try_reserve(piece.len())?;
-        self.atoms.start(&self.start, piece, |id| ids.push(id));
+        ids.try_reserve(part.len())?;
+        self.atoms.start(&self.start, part, |id| ids.push(id));
+        // With ends there are no atoms: each byte is a symbol.
+        if let (Some(ends), Some(end), true) = (&self.word_ends, ids.last_mut(), is_last) {
+            *end = ends[usize::from(part[part.len() - 1])];
+        }
         Ok(())
     }
 

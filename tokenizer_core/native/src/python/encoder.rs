@@ -12,7 +12,7 @@ use crate::decode::vocabulary::Vocabulary;
 use crate::encode::Encoded;
 use crate::encode::edits::Change;
 use crate::encode::specials::SpecialTokens;
-use crate::encode::{Encoder, MissingBytes};
+use crate::encode::{Encoder, MissingBytes, Start};
 use crate::json;
 use crate::mem::growth::collected;
 use crate::mem::{buffer_pool, huge_pages};
@@ -84,7 +84,8 @@ impl NativeSpecials {
 #[pymethods]
 impl NativeEncoder {
     #[new]
-    #[pyo3(signature = (vocab, token_to_id, merges, take_whole, pattern, by_characters=false, missing=None))]
+    #[pyo3(signature = (vocab, token_to_id, merges, take_whole, pattern, by_characters=false, missing=None, word_ends=None))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         vocab: &Bound<'_, PyDict>,
         token_to_id: &Bound<'_, PyDict>,
@@ -93,6 +94,7 @@ impl NativeEncoder {
         pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
         missing: Option<(Vec<u8>, Option<u32>, bool)>,
+        word_ends: Option<[u32; 256]>,
     ) -> PyResult<Self> {
         let py = vocab.py();
         let pattern = pattern.map(pattern_of).transpose()?;
@@ -109,11 +111,15 @@ impl NativeEncoder {
             .iter()
             .map(|(token, id)| (token.as_bytes(), *id))
             .collect();
-        let missing = missing
-            .map(|(values, unknown, is_fused)| MissingBytes::new(&values, unknown, is_fused));
+        let from = Start {
+            by_characters,
+            missing: missing
+                .map(|(values, unknown, is_fused)| MissingBytes::new(&values, unknown, is_fused)),
+            word_ends,
+        };
         let merges = merges.as_deref();
         let encoder = py
-            .detach(|| build(vocab, &known, merges, take_whole, by_characters, missing))
+            .detach(|| build(vocab, &known, merges, take_whole, from))
             .map_err(PyValueError::new_err)?;
         Ok(NativeEncoder {
             encoder,
@@ -405,20 +411,12 @@ fn build(
     known: &[(&[u8], u32)],
     merges: Option<&[Merge]>,
     take_whole: bool,
-    by_characters: bool,
-    missing: Option<MissingBytes>,
+    from: Start,
 ) -> Result<Encoder, String> {
     if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
         return Err(format!("an id of 2^{ID_BITS} or more"));
     }
-    Encoder::build(
-        Vocabulary::new(vocab),
-        known,
-        merges,
-        take_whole,
-        by_characters,
-        missing,
-    )
+    Encoder::build(Vocabulary::new(vocab), known, merges, take_whole, from)
 }
 
 /// The class byte of every code point, for the test that compares them with `regex`.
