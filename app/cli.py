@@ -13,6 +13,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _open_standard_streams()
     try:
-        with _terminated_as_interrupted():
+        with _terminated_as_interrupted(), _warnings_in_a_line():
             parsed = build_parser(words[0] if words else None).parse_args(words)
             command = parsed.prog
             code: int | None = parsed.run(parsed)
@@ -224,6 +225,21 @@ def _terminated_as_interrupted() -> Iterator[None]:
         raise terminated from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Print each warning of the library once, without the line of code that caused it."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            print(f"tokenizer: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _fail(command: str, message: str, exit_code: int = FAILED) -> int:

@@ -37,11 +37,15 @@ class ClientError(Exception):
 class ConnectionLostError(ClientError):
     """The service was not reached, or the connection ended before the response was complete.
 
-    `was_sent` is false if no part of the request can have arrived.
+    `was_sent` is false if no part of the request can have arrived. `refused_by` is the address at
+    which nothing listens, or None.
     """
 
-    def __init__(self, why: str, *, was_sent: bool) -> None:
-        self.was_sent = was_sent
+    def __init__(self, why: str, *, was_sent: bool, refused_by: str | None = None) -> None:
+        self.was_sent, self.refused_by = was_sent, refused_by
+        if refused_by is not None:
+            super().__init__(f"connection refused at {refused_by}; is the service running?")
+            return
         when = "before the response was complete" if was_sent else "before anything was sent"
         super().__init__(f"the connection to the service failed {when}: {why}")
 

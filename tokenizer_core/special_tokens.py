@@ -19,9 +19,11 @@ Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are fo
 from __future__ import annotations
 
 import re
+import warnings
 from bisect import bisect_right
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, starmap
+from operator import add
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _WINDOW_CHARS: Final = 1 << 16
 # `\w` of the engine that `tokenizers` uses here.
 _WORD_CHARACTER: Final = compile_exactly(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_SPECIAL_SHAPE: Final = re.compile(rb"<[!-;=?-~]*[A-Za-z][!-;=?-~]*>|\[[A-Z_]*[A-Z][0-9A-Z_]*\]")
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
 Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
@@ -483,6 +486,34 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
             f"its special tokens: {listed}"
         )
     return names
+
+
+def warn_of_unmarked(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:
+    """Warn if `spec` has a token of special shape (`<|endoftext|>`, `<s>`, `[CLS]`) that is not an
+    added token and that no merge makes: no text gives its id.
+
+    Formats without a list of special tokens leave that list to the caller, who may forget it.
+    `stacklevel` as in `warnings.warn`, counted from the caller.
+    """
+    added = {token.id for token in spec.added_tokens}
+    shaped = [
+        (id_, token)
+        for id_, token in spec.vocab.items()
+        if token[:1] in (b"<", b"[") and id_ not in added and _SPECIAL_SHAPE.fullmatch(token)
+    ]
+    if not shaped or spec.kind != "merges":
+        return
+    made = set(starmap(add, spec.merges))
+    unmarked = [(id_, token.decode()) for id_, token in sorted(shaped) if token not in made]
+    if unmarked:
+        first_id, first = unmarked[0]
+        shown = [repr(token) for _, token in unmarked[:4]] + ["..."] * (len(unmarked) > 4)
+        warnings.warn(
+            f"the vocabulary has tokens that look special and are not declared ({len(unmarked)}), "
+            f"so no text gives their ids; pass special_tokens=[{', '.join(shown)}], or on the "
+            f"command line --special '{first}={first_id}'",
+            stacklevel=stacklevel + 1,
+        )
 
 
 def forbid(text: str, forbidden: frozenset[str]) -> None:

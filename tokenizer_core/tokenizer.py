@@ -26,7 +26,13 @@ from tokenizer_core.normalize import strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
-from tokenizer_core.special_tokens import forbid, matcher_for, matcher_of, resolve_policy
+from tokenizer_core.special_tokens import (
+    forbid,
+    matcher_for,
+    matcher_of,
+    resolve_policy,
+    warn_of_unmarked,
+)
 from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
 
 if TYPE_CHECKING:
@@ -81,6 +87,7 @@ class Tokenizer:
         engine: str = "auto",
     ) -> None:
         spec = TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=pattern)
+        warn_of_unmarked(spec)
         self._set_up(spec, engine)
 
     @classmethod
@@ -154,7 +161,9 @@ class Tokenizer:
         content determines the format.
 
         These files contain no split pattern. A `manifest.json` in the same folder does, and must
-        agree with the arguments; without one the pattern is `gpt2`, as in the course.
+        agree with the arguments. Without one the pattern is `gpt2`, as in the course, and a token
+        of the vocabulary that looks special (`<|endoftext|>`) and is not in `special_tokens` is a
+        UserWarning: no text would give its id.
 
         Raises:
             FormatError: a file is malformed, or the manifest disagrees with an argument.
@@ -445,6 +454,7 @@ class Tokenizer:
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
+            TypeError: an element is no integer (a float, a bool, a string).
             UnicodeDecodeError: with `errors="strict"`.
         """
         checked = _check_ids(ids)
@@ -462,6 +472,7 @@ class Tokenizer:
 
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary; names index and id.
+            TypeError: an element is no integer (a float, a bool, a string).
         """
         data = self._engine.decode_bytes(_check_ids(ids))
         return data.removeprefix(b" ") if self._strips_space else data

@@ -21,6 +21,7 @@ from tests.tokenizer_core.formats.model_folders import make_folder
 from tests.tokenizer_core.formats.small_specs import small_tekken
 from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native
+from tokenizer_core.formats import save_gpt2_files
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 
 
@@ -403,3 +404,15 @@ def test_every_option_says_what_it_is_for() -> None:
 
 def test_a_special_token_may_hold_an_equals_sign() -> None:
     assert parse_special_token("<|a=b|>=7") == ("<|a=b|>", 7)
+
+
+def test_a_warning_of_the_library_is_one_line(cli: Cli) -> None:
+    vocab = {byte: bytes([byte]) for byte in range(256)} | {256: b"<|endoftext|>"}
+    save_gpt2_files(TokenizerSpec.from_merges(vocab, []), "v.json", "m.txt")
+    out, error = cli.run("encode", "<|endoftext|>", "--files", "v.json", "m.txt")
+    assert len(out.split()) == 13
+    assert error.startswith("tokenizer: warning: the vocabulary has tokens that look special")
+    assert error.endswith("--special '<|endoftext|>=256'\n")
+    assert error.count("\n") == 1
+    special = ("--special", "<|endoftext|>=256")
+    assert cli.run("encode", "<|endoftext|>", *special, "--files", "v.json", "m.txt")[1] == ""

@@ -73,6 +73,17 @@ def test_the_answer_is_read_while_the_body_is_sent(make_client):
     assert sum(lengths) > n_received[0] / 5
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_port_that_nobody_listens_on_is_reported_at_once(make_client, host):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    client = make_client(f"http://{host}:{port}", deadline_seconds=None)
+    with pytest.raises(ConnectionLostError, match=f"^connection refused at http://{host}:{port};"):
+        client.info()
+    with pytest.raises(ConnectionLostError, match=f"^connection refused at http://{host}:{port};"):
+        list(client.encode_stream([b"a"]))
+
+
 def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
     document = b'{"code": "body_too_large", "detail": "Less.", "limit": 1}'
 

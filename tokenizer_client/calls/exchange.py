@@ -7,6 +7,7 @@ closes it at the end.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -234,6 +235,7 @@ def open_response(session: Session, request: Request, deadline: Deadline) -> Flo
     deadline.check()
     try:
         head: Head = yield Open(request, min(session.timeout_seconds, deadline.seconds_left))
+        session.reached.set()
         if head.status >= 400:
             raise (yield from _read_problem(head))
     except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
@@ -267,7 +269,24 @@ def read_whole(deadline: Deadline) -> Flow[bytearray]:
 def connection_lost(error: httpx.TransportError) -> ConnectionLostError:
     """Translate an error of httpx."""
     why = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return ConnectionLostError(why, was_sent=not isinstance(error, _NEVER_SENT))
+    refused_by = None
+    if isinstance(error, httpx.ConnectError) and _is_refused(error):
+        url = error.request.url
+        refused_by = f"{url.scheme}://{url.netloc.decode()}"
+    return ConnectionLostError(
+        why, was_sent=not isinstance(error, _NEVER_SENT), refused_by=refused_by
+    )
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether nothing listens at any address of the host: httpx and asyncio hide it in a cause."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_refused, error.exceptions))
+    if error is None or isinstance(error, ConnectionRefusedError):
+        return error is not None
+    if isinstance(error, OSError) and str(error).startswith("Multiple exceptions: "):
+        return str(error).count(f"[Errno {errno.ECONNREFUSED}]") == str(error).count("[Errno ")
+    return _is_refused(error.__cause__ or error.__context__)
 
 
 def path_of(*parts: str) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import enum
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tokenizer_client.errors import (
     ClientError,
@@ -98,9 +99,13 @@ class Attempts:
         *,
         repeat: Repeat = Repeat.ALWAYS,
         draw: Callable[[], float] = random.random,
+        reached: threading.Event | None = None,
     ) -> None:
+        """`reached` is set once the service has responded to any call. Before that a refused
+        connection is not retried: the address is probably wrong, or the service not started.
+        """
         self._policy, self._deadline, self._draw = policy, deadline, draw
-        self._repeat = repeat
+        self._repeat, self._reached = repeat, reached
         self._n_failed = 0
         self.may_be_done = False
         """Whether the service may have carried out an attempt whose response was lost."""
@@ -109,7 +114,8 @@ class Attempts:
         """How long to wait before the next attempt, after one that failed with `error`.
 
         Raises:
-            ClientError: `error` itself, if it must not be retried.
+            ClientError: `error` itself, if it must not be retried, or if the connection was refused
+                until the deadline.
             DeadlineExceededError: the next attempt would begin after the deadline.
         """
         self._n_failed += 1
@@ -121,11 +127,15 @@ class Attempts:
         if isinstance(error, UnavailableError):
             seconds = max(seconds, error.retry_after_seconds or 0.0)
         if seconds >= self._deadline.seconds_left:
+            if isinstance(error, ConnectionLostError) and error.refused_by:
+                raise error
             raise self._deadline.exceeded() from error
         return seconds
 
     def _may_help(self, error: ClientError) -> bool:
         if isinstance(error, ConnectionLostError):
+            if error.refused_by and self._reached is not None and not self._reached.is_set():
+                return False
             return self._repeat is Repeat.ALWAYS or not error.was_sent
         if not isinstance(error, UnavailableError):
             return False
@@ -144,6 +154,8 @@ class Session:
     digest: str | None = None
     clock: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random
+    reached: threading.Event = field(default_factory=threading.Event)
+    """Set by the first response."""
 
     @property
     def pin_fields(self) -> dict[str, str]:
@@ -161,4 +173,4 @@ class Session:
 
     def attempts(self, deadline: Deadline, repeat: Repeat = Repeat.ALWAYS) -> Attempts:
         """The attempts of one call."""
-        return Attempts(self.policy, deadline, repeat=repeat, draw=self.draw)
+        return Attempts(self.policy, deadline, repeat=repeat, draw=self.draw, reached=self.reached)

@@ -18,7 +18,7 @@ import re
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
-from operator import add
+from operator import add, index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -124,19 +124,30 @@ def join_tokens(vocab: Mapping[int, bytes], ids: list[int]) -> bytes:
 
     Raises:
         UnknownTokenIdError: an id is not in `vocab`.
+        TypeError: an element is not an integer. The first wrong element decides.
     """
+    if not {int}.issuperset(map(type, ids)):
+        ids = _as_ints(vocab, ids)
     try:
         return b"".join(map(vocab.__getitem__, ids))
-    except (KeyError, TypeError):
-        index = next(i for i, id_ in enumerate(ids) if not _is_known(vocab, id_))
-        raise UnknownTokenIdError(index, ids[index], max(vocab)) from None
+    except KeyError:
+        first = next(i for i, id_ in enumerate(ids) if id_ not in vocab)
+        raise UnknownTokenIdError(first, ids[first], max(vocab)) from None
 
 
-def _is_known(vocab: Mapping[int, bytes], id_: object) -> bool:
-    try:
-        return id_ in vocab
-    except TypeError:  # unhashable
-        return False
+def _as_ints(vocab: Mapping[int, bytes], ids: list[int]) -> list[int]:
+    """Plain ints of integers of any type, as NumPy's; a bool is no integer here."""
+    plain: list[int] = []
+    for i, id_ in enumerate(ids):
+        try:
+            if isinstance(id_, bool):
+                raise TypeError
+            plain.append(index(id_))
+        except TypeError:
+            join_tokens(vocab, plain)  # raises for an unknown id before this element
+            kind = type(id_).__name__
+            raise TypeError(f"ids[{i}] = {id_!r:.40} is a {kind}; ids must be integers") from None
+    return plain
 
 
 def _make_bpe(spec: TokenizerSpec) -> Callable[[str], tuple[int, ...]]:

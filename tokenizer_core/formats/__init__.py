@@ -46,6 +46,7 @@ from tokenizer_core.formats.tiktoken_file import (
 from tokenizer_core.formats.tokenizer_json import load_tokenizer_json, save_tokenizer_json
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.special_tokens import warn_of_unmarked
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ def load_files_spec(
     """The spec of two pickles and the manifest in their folder, or of GPT-2's two files.
 
     If the folder contains the `manifest.json` of a published artifact, it defines the pattern,
-    the special tokens and the rest. Otherwise the pattern is `gpt2` unless given.
+    the special tokens and the rest. Otherwise the pattern is `gpt2` unless given, and a token that
+    looks special and is not declared is a UserWarning.
 
     Raises:
         FormatError: a file is malformed, or an argument disagrees with the manifest.
@@ -155,7 +157,9 @@ def load_files_spec(
     if fields is None:
         vocab, merges = load_vocab_and_merges(vocab_path, merges_path)
         chosen = "gpt2" if pattern is None else pattern
-        return TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=chosen)
+        spec = TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=chosen)
+        warn_of_unmarked(spec, stacklevel=3)
+        return spec
     vocab, merges = load_pickles(vocab_path, merges_path, declared_gaps=declared_gaps(fields))
     spec = build_spec(fields, vocab, merges)
     if pattern is not None and resolve_pattern(pattern) != spec.pattern:

@@ -19,6 +19,7 @@ import json
 import re
 from dataclasses import replace
 from itertools import chain, repeat
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
@@ -90,6 +91,8 @@ def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
         InvalidSpecError: vocabulary, merges and added tokens do not form a tokenizer.
         OSError: the file cannot be read.
     """
+    if Path(path).is_dir():
+        raise FormatError(f"{str(path)!r} is a folder; load a model folder with Tokenizer.load")
     return parse_tokenizer_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 

@@ -86,6 +86,44 @@ def test_the_last_failure_is_told(play):
     assert service.n_left == 0
 
 
+def _refused() -> httpx.ConnectError:
+    error = httpx.ConnectError("All connection attempts failed")
+    error.__cause__ = OSError("All connection attempts failed")
+    causes = [ConnectionRefusedError(111, "v6"), ConnectionRefusedError(111, "v4")]
+    error.__cause__.__cause__ = ExceptionGroup("both", causes)
+    return error
+
+
+REFUSED = r"^connection refused at http://service\.example; is the service running\?$"
+
+
+def test_a_service_that_never_responded_and_refuses_is_reported_at_once(play, clock):
+    client, service = play(_refused(), counted())
+    with pytest.raises(ConnectionLostError, match=REFUSED):
+        client.count("a")
+    assert clock.slept == []
+    assert service.n_left == 1
+
+
+def test_a_service_that_responded_before_may_restart(play, clock):
+    client, _ = play(problem(404), _refused(), _refused(), counted())
+    with pytest.raises(NotFoundError):
+        client.count("a")
+    assert client.pinned("a").count("a") == 3
+    assert clock.slept == [0.5, 1.0]
+    client, _ = play(counted(), *[_refused()] * 9, deadline_seconds=3.0)
+    client.count("a")
+    with pytest.raises(ConnectionLostError, match=REFUSED):
+        client.count("a")
+
+
+def test_a_host_with_an_address_that_does_not_refuse_is_not_reported_as_refusing(play):
+    error = httpx.ConnectError("failed")
+    error.__cause__ = ExceptionGroup("both", [ConnectionRefusedError(111, "v6"), OSError("other")])
+    client, _ = play(error, counted())
+    assert client.count("a") == 3
+
+
 def test_nothing_begins_after_the_deadline(play, clock):
     client, service = play(*[problem(503)] * 9, deadline_seconds=3.0)
     with pytest.raises(DeadlineExceededError, match="within 3 s") as told:

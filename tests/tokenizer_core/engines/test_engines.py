@@ -4,6 +4,7 @@ import gc
 import json
 import pickle
 import random
+import re
 import weakref
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_a_lone_surrogate_is_an_error_every_time(create, text):
             engine.encode(text)
 
 
-@pytest.mark.parametrize("bad", [-1, 256, 1 << 40, None, "97", 1.5, [1]])
+@pytest.mark.parametrize("bad", [-1, 256, 1 << 40])
 def test_an_unknown_id_is_named_with_its_place(create, bad):
     with pytest.raises(UnknownTokenIdError, match=r"ids\[2\]") as caught:
         create(spec_of([])).decode_bytes([97, 98, bad, -7])
@@ -178,6 +179,22 @@ def test_the_first_unknown_id_is_named_wherever_it_stands(decoding, place, bad):
             with pytest.raises(UnknownTokenIdError) as caught:
                 decode(form)
             assert (caught.value.index, caught.value.token_id) == (place, bad)
+
+
+@pytest.mark.parametrize("bad", [1.5, 97.0, True, np.True_, "a", b"a", None, [97], np.float64(97)])
+def test_what_is_no_integer_is_named_as_what_it_is(decoding, bad):
+    kind = re.escape(type(bad).__name__)
+    for decode in (decoding.decode_bytes, decoding.decode):
+        with pytest.raises(TypeError, match=rf"^ids\[2\] = .* is a {kind}; ids must be integers$"):
+            decode([97, 98, bad, 99, bad])
+        with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 302"):
+            decode([97, 302, bad])
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint16, np.int8])
+def test_integers_of_numpy_are_ids(decoding, kind):
+    assert decoding.decode([97, kind(98), 99]) == decoding.decode(np.array([97, 98, 99], kind))
+    assert decoding.decode([kind(98)]) == "b"
 
 
 def test_the_json_of_ids_is_that_of_the_standard_library(create):

@@ -361,14 +361,6 @@ def test_an_array_with_an_unknown_id_is_refused(bad):
     assert caught.value.token_id == bad
 
 
-def test_what_only_a_dict_would_take_decodes_as_in_the_python_engine():
-    native_module()
-    spec = spec_of([])
-    odd = [True, np.int64(98), 99.0]
-    for name in ("native", "python"):
-        assert create_engine(spec, name).decode_bytes(odd) == b"\x01bc"  # type: ignore[arg-type]
-
-
 def test_a_vocabulary_no_spec_lets_through_is_refused():
     native = native_module()
     known = {token: id_ for id_, token in BYTES.items()}

@@ -1,6 +1,9 @@
 """Functions for every format: detect the format of a file, and read it to a spec."""
 
+import dataclasses
 import pickle
+import re
+import warnings
 
 import pytest
 
@@ -21,8 +24,10 @@ from tokenizer_core.formats.manifest_fields import render_manifest_json, render_
 from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.special_tokens import warn_of_unmarked
 
 SPEC = trained_spec()
+BYTES = {byte: bytes([byte]) for byte in range(256)}
 
 
 @pytest.fixture
@@ -216,3 +221,52 @@ def test_pickles_of_another_artifact_do_not_fit_the_manifest(tmp_path):
     paths[1].write_bytes(render_pickle(RICH.merges[:-1]))
     with pytest.raises(FormatError, match="do not belong together"):
         load_files_spec(*paths)
+
+
+def _load_gpt2(folder, vocab, merges, special_tokens=None):
+    """Write GPT-2's two files and load them; an error if the loading warns."""
+    spec = TokenizerSpec.from_merges(vocab, merges)
+    save_gpt2_files(spec, folder / "vocab.json", folder / "merges.txt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return Tokenizer.from_files(folder / "vocab.json", folder / "merges.txt", special_tokens)
+
+
+@pytest.mark.parametrize(
+    "token", ["<|endoftext|>", "<s>", "</s>", "<unk>", "<mask>", "<|im_start|>", "[CLS]", "[A_1]"]
+)
+def test_a_token_that_looks_special_and_is_not_declared_is_a_warning(tmp_path, token):
+    remedy = re.escape(
+        f"special_tokens=[{token!r}], or on the command line --special '{token}=256'"
+    )
+    with pytest.raises(UserWarning, match=remedy):
+        _load_gpt2(tmp_path, BYTES | {256: token.encode()}, [])
+    with pytest.warns(UserWarning, match=remedy) as warned:
+        Tokenizer(BYTES | {256: token.encode()}, [])
+    assert [warning.filename for warning in warned] == [__file__]
+    assert _load_gpt2(tmp_path, BYTES | {256: token.encode()}, [], [token]).encode(token) == [256]
+
+
+def test_tokens_that_merges_make_or_that_look_ordinary_are_no_warning(tmp_path):
+    merges = [(b"<", b"s"), (b"<s", b">")]
+    learned = {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    plain = [b"<>", b"<?>", b"a<s>", b"< s>", b"<<s>", b"[]", b"[a]", b"[0]", b"<|", b"\xff<s>"]
+    vocab = BYTES | learned | dict(enumerate(plain, start=258))
+    _load_gpt2(tmp_path, vocab, merges)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "llama3_1"])
+def test_public_vocabularies_give_no_false_warning(shared_data, name):
+    spec = Tokenizer.load(shared_data / "vocab" / f"{name}.tokenizer.json").spec
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_unmarked(spec)
+    bare = dataclasses.replace(spec, added_tokens=spec.added_tokens[1:])
+    with pytest.warns(UserWarning, match=re.escape(spec.added_tokens[0].content)):
+        warn_of_unmarked(bare)
+
+
+def test_a_folder_given_as_tokenizer_json_names_the_method_that_reads_it(tmp_path):
+    with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
+        Tokenizer.from_tokenizer_json(tmp_path)

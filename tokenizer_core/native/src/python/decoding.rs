@@ -8,7 +8,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyBool, PyList};
 
 use crate::decode::vocabulary::Vocabulary;
 use crate::decode::{Ids, Measure};
@@ -39,10 +39,13 @@ pub fn decode_list<'py>(
             plain.try_push(id).map_err(memory_error)?;
             continue;
         }
-        match ids.get_item(index)?.extract() {
-            Ok(id) => plain.try_push(id).map_err(memory_error)?,
+        let element = ids.get_item(index)?;
+        match element.extract() {
+            Ok(id) if !element.is_instance_of::<PyBool>() => {
+                plain.try_push(id).map_err(memory_error)?;
+            }
             // One before it may be unknown; that one is the first.
-            Err(_) => {
+            _ => {
                 let first = vocabulary.measure(&plain[..]).err();
                 return Err(UnknownIdError::new_err(first.unwrap_or(index)));
             }
