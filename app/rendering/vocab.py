@@ -1,16 +1,17 @@
-"""The response of /vocab/{id}: one token, and the merges that produce it.
+"""The responses of /vocab/{id} and /vocab/merges: tokens, and the merges that produce them.
 
 The merge trees of a tokenizer are cached as long as the tokenizer is alive.
 """
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from app.http.problem import Problem
 from app.rendering.json_values import describe_token
-from tokenizer_client.schemas.text import MergeNode, VocabResponse
+from tokenizer_client.schemas.text import MergeNode, MergesResponse, VocabResponse
 from tokenizer_client.schemas.tokens import TokenizerIdentity
 from tokenizer_core.text.merge_trees import MergeTrees
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.serving.live_tokenizer import LiveTokenizer
-    from tokenizer_core import Tokenizer
+    from tokenizer_client.schemas.text import MergesRequest
+    from tokenizer_core import Tokenizer, TokenizerSpec
     from tokenizer_core.text.merge_trees import MergeTree
 
 _trees: WeakKeyDictionary[Tokenizer, MergeTrees] = WeakKeyDictionary()
@@ -33,15 +35,8 @@ def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabRespons
         Problem: 404, the vocabulary has no such token.
     """
     spec = live.tokenizer.spec
-    if id_ not in spec.vocab:
-        raise Problem(
-            404,
-            "unknown_token_id",
-            f"The vocabulary has no such id; the largest is {spec.largest_id}.",
-        )
-    trees = _trees.get(live.tokenizer)
-    if trees is None:
-        trees = _trees.setdefault(live.tokenizer, MergeTrees(spec))
+    _require_token(spec, id_)
+    trees = _trees_of(live.tokenizer)
     node = _node(trees.tree(id_, max_depth), trees, spec.vocab)
     return VocabResponse(
         id=id_,
@@ -53,6 +48,40 @@ def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabRespons
         tree=node,
         tokenizer=TokenizerIdentity(**live.identity),
     )
+
+
+def list_merges(request: MergesRequest, live: LiveTokenizer) -> MergesResponse:
+    """The merges that make the tokens of a request, by ascending rank.
+
+    Raises:
+        Problem: 404, the vocabulary lacks one of the tokens.
+    """
+    spec = live.tokenizer.spec
+    ids = set(request.tokens.tolist())
+    for id_ in ids:
+        _require_token(spec, id_)
+    trees = _trees_of(live.tokenizer)
+    merges = [
+        (id_, *parts, trees.rank(id_) or 0)
+        for id_, parts in trees.all_parts(ids).items()
+        if parts is not None
+    ]
+    return MergesResponse(
+        merges=sorted(merges, key=itemgetter(3)),
+        kind=spec.kind,
+        tokenizer=TokenizerIdentity(**live.identity),
+    )
+
+
+def _require_token(spec: TokenizerSpec, id_: int) -> None:
+    if id_ not in spec.vocab:
+        message = f"The vocabulary has no id {id_}; the largest is {spec.largest_id}."
+        raise Problem(404, "unknown_token_id", message)
+
+
+def _trees_of(tokenizer: Tokenizer) -> MergeTrees:
+    trees = _trees.get(tokenizer)
+    return trees or _trees.setdefault(tokenizer, MergeTrees(tokenizer.spec))
 
 
 def _node(tree: MergeTree, trees: MergeTrees, vocab: Mapping[int, bytes]) -> MergeNode:

@@ -1,4 +1,4 @@
-"""GET /vocab/{id}: one token, and the merges that produce it."""
+"""GET /vocab/{id} and POST /vocab/merges: tokens, and the merges that produce them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.access.auth import require_read
+from app.http.bodies import json_request, read_json
 from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
 from app.rendering.problems import problem_responses
-from app.rendering.vocab import token_details
+from app.rendering.vocab import list_merges, token_details
 from app.services import services_of
-from tokenizer_client.schemas.text import MAX_TREE_DEPTH, VocabResponse
+from tokenizer_client.schemas.text import (
+    MAX_TREE_DEPTH,
+    MergesRequest,
+    MergesResponse,
+    VocabResponse,
+)
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["tokenizers"])
 
+_MAX_MERGES_BYTES = 1 << 16
 _ID = r"^(0|[1-9][0-9]{0,9})$"
 
 
@@ -39,3 +46,24 @@ async def show_token(
     answer = await services.quick_queue.run(token_details, live, int(token_id), depth)
     response.headers.update(live.headers)
     return answer
+
+
+@router.post(
+    "/vocab/merges",
+    summary="The merges of many tokens",
+    openapi_extra=json_request(MergesRequest),
+    response_model=MergesResponse,
+    responses=problem_responses(400, 404, 408, 409, 412, 413, 415, 422, 503),
+)
+async def show_merges(request: Request) -> Response:
+    """List the merges that make these tokens, their parts, and so on, by ascending rank.
+
+    Undoing the merges from some rank on gives the encoding by a smaller vocabulary.
+    """
+    wanted = await read_json(request, MergesRequest, max_bytes=_MAX_MERGES_BYTES)
+    services = services_of(request)
+    live = await choose_tokenizer(request, wanted.tokenizer)
+    answer = await services.quick_queue.run(list_merges, wanted, live)
+    return Response(
+        answer.model_dump_json(), media_type="application/json", headers=dict(live.headers)
+    )

@@ -1,4 +1,5 @@
-"""Schemas of the routes that count, truncate, chunk and verify text, and of `GET /vocab/{id}`."""
+"""Schemas of the routes that count, truncate, chunk and verify text, and of the routes below
+`/vocab`."""
 
 from __future__ import annotations
 
@@ -29,6 +30,9 @@ MAX_TOKEN_LIMIT: Final = (1 << 32) - 1
 
 MAX_TREE_DEPTH: Final = 16
 """Greatest depth of the merge tree of a token."""
+
+MAX_MERGES_TOKENS: Final = 4096
+"""Most tokens whose merges a request may ask for."""
 
 
 def _check_ids(value: Any, info: ValidationInfo) -> NDArray[np.uint32]:
@@ -178,6 +182,31 @@ class MergeNode(BaseModel):
     rank: int | None
     parts: tuple[MergeNode, MergeNode] | None
     cut: bool = Field(description="Whether the token has parts that are not shown.")
+
+
+class MergesRequest(RequestModel):
+    """Tokens whose merges to list."""
+
+    tokens: TokenIds = Field(description=f"At most {MAX_MERGES_TOKENS:,} ids.")
+    tokenizer: TokenizerName | None = None
+
+    @validate_model(mode="after")
+    def _check_number(self) -> Self:
+        if len(self.tokens) > MAX_MERGES_TOKENS:
+            raise PydanticCustomError("too_long", f"give at most {MAX_MERGES_TOKENS:,} tokens")
+        return self
+
+
+class MergesResponse(BaseModel):
+    """The merges that make these tokens, their parts, the parts of those, and so on."""
+
+    merges: list[tuple[int, int, int, int]] = Field(
+        description="Of each merge: the token it makes, its two parts, and its rank."
+    )
+    kind: Literal["merges", "ranks"] = Field(
+        description="Whether ranks count merges, or are the ids of a tiktoken vocabulary."
+    )
+    tokenizer: TokenizerIdentity
 
 
 class VocabResponse(BaseModel):

@@ -11,6 +11,8 @@ import numpy as np
 from tokenizer_core.formats.tiktoken_file import last_two_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tokenizer_core.spec import TokenizerSpec
 
 MAX_TREE_TOKEN_BYTES: Final = 1024
@@ -101,6 +103,24 @@ class MergeTrees:
             for index in range(max(at - 1, 0), min(at + 1, len(ranks))):
                 ranks[index] = self._rank_of(parts[index], parts[index + 1])
         return ranks[0] if len(parts) == 2 else _NO_RANK
+
+    def all_parts(self, ids: Iterable[int]) -> dict[int, tuple[int, int] | None]:
+        """The parts of these tokens, of their parts, and so on; None where there are none, and for
+        tokens longer than `MAX_TREE_TOKEN_BYTES`.
+
+        Encoding applies merges in the order of their rank wherever a merge only joins tokens that
+        merges of a lower rank make, as in every trained vocabulary. Then replacing each token whose
+        rank is at least n by its parts, again and again, gives the encoding by the first n merges.
+        """
+        found: dict[int, tuple[int, int] | None] = {}
+        waiting = list(ids)
+        while waiting:
+            id_ = waiting.pop()
+            if id_ not in found:
+                is_long = len(self._spec.vocab[id_]) > MAX_TREE_TOKEN_BYTES
+                parts = found[id_] = None if is_long else self.parts(id_)
+                waiting.extend(parts or ())
+        return found
 
     def tree(self, id_: int, max_depth: int) -> MergeTree:
         """The token with its parts, their parts, and so on, at most `max_depth` merges deep."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import httpx
@@ -125,6 +126,45 @@ def test_ranks(store: ArtifactStore, client: TestClient) -> None:
     store.publish(spec, name="ranks")
     answer = client.get("/vocab/257?tokenizer=ranks").json()
     assert (answer["rank"], answer["parts"], answer["special"]) == (257, [256, 99], False)
+    listed = client.post("/vocab/merges", json={"tokens": [257, 300], "tokenizer": "ranks"}).json()
+    assert listed["kind"] == "ranks"
+    assert [257, *answer["parts"], 257] in listed["merges"]
+    assert 300 not in [made for made, *_ in listed["merges"]]
     special = client.get("/vocab/300?tokenizer=ranks").json()
     assert (special["rank"], special["parts"], special["special"]) == (None, None, True)
     assert client.get("/vocab/299?tokenizer=ranks").status_code == 404  # a gap
+
+
+@pytest.mark.parametrize("n_merges", [0, 1, 7, 20, 41, 1_000])
+def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
+    client: TestClient, small_spec: TokenizerSpec, n_merges: int
+) -> None:
+    text = "the lowest newer widest<|endoftext|> naïve 中文 lower new\n"
+    ids = Tokenizer.from_spec(small_spec).encode(text)
+    answer = client.post("/vocab/merges", json={"tokens": sorted(set(ids))}).json()
+    assert answer["kind"] == "merges"
+    ranks = [rank for *_, rank in answer["merges"]]
+    assert ranks == sorted(ranks)
+    undone = {made: parts for made, *parts, rank in answer["merges"] if rank >= n_merges}
+
+    def undo(id_: int) -> list[int]:
+        return undo_all(undone[id_]) if id_ in undone else [id_]
+
+    def undo_all(several: list[int]) -> list[int]:
+        return list(chain.from_iterable(map(undo, several)))
+
+    first = small_spec.merges[:n_merges]
+    smaller = TokenizerSpec.from_merges(
+        small_spec.vocab, first, [*small_spec.special_tokens], pattern=small_spec.pattern
+    )
+    assert undo_all(ids) == Tokenizer.from_spec(smaller).encode(text)
+
+
+def test_merges_of_no_tokens_of_unknown_ones_and_of_too_many(client: TestClient) -> None:
+    assert client.post("/vocab/merges", json={"tokens": []}).json()["merges"] == []
+    unknown = client.post("/vocab/merges", json={"tokens": [97, 4_000_000]})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_token_id")
+    assert "4000000" in unknown.json()["detail"]
+    many = client.post("/vocab/merges", json={"tokens": [97] * 4097})
+    assert many.status_code == 422
+    assert "4,096" in many.text
