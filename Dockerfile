@@ -54,6 +54,7 @@ FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="tokenizer-service" \
       org.opencontainers.image.licenses="MIT"
 COPY --from=build /opt/tokenizer /opt/tokenizer
+COPY artifacts/tokenizers/gpt2 /usr/local/share/tokenizer/tokenizers/gpt2
 COPY artifacts/tokenizers/starter /usr/local/share/tokenizer/tokenizers/starter
 COPY deploy/entrypoint.sh /usr/local/bin/tokenizer-entrypoint
 # The user has a number, not only a name, so that a platform can see it is not root. The folder

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Give an empty artifacts folder the starter tokenizer, then become the command.
+# Give an empty artifacts folder the tokenizers of the image, then become the command.
 #
-# The image is read-only and the folder is a volume, so the starter cannot lie in it beforehand. A
+# The image is read-only and the folder is a volume, so they cannot lie in it beforehand. A
 # folder that already holds tokenizers is left as it is. The copy is made beside its place and
 # renamed, so that a container killed half-way leaves nothing that looks whole.
 set -eu

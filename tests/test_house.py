@@ -75,6 +75,7 @@ def test_no_file_knows_the_machine_it_was_written_on(tracked):
 def test_only_the_starter_tokenizer_and_gpt2_are_committed(tracked):
     artifacts = {file.parts[:3] for file in tracked if file.parts[0] == "artifacts"}
     assert artifacts == {
+        ("artifacts", "tokenizers", "gpt2"),
         ("artifacts", "tokenizers", "starter"),
         ("artifacts", "presets", "r50k_base.tiktoken"),
     }
