@@ -50,7 +50,7 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
         "text": _example("Check that a text survives encoding and decoding", text="naïve café 🙂"),
         "ids": _example("Do the ids?", tokens=[72, 101, 108, 108, 111]),
     },
-    "MergesRequest": {"tokens": _example("How were they merged?", tokens=[11039, 16500])},
+    "MergesRequest": {"tokens": _example("How were they merged?", tokens=[97, 104])},
     "PromptRequest": {
         "vLLM": _example("As for vLLM and SGLang", prompt="Hello", return_token_strs=True)
     },

@@ -90,6 +90,11 @@ export async function encode(text, { tokenizer, special, signal }) {
   return { ids: new Uint32Array(await response.arrayBuffer()), ...identityOf(response) };
 }
 
+/** The number of tokens of each text. */
+export async function countEach(text, tokenizer) {
+  return (await (await ask("count", { method: "POST", json: { text, tokenizer } })).json()).count;
+}
+
 /** Decode each of `ids` separately, in one batch, and call `found(id, bytes)` for each. */
 export async function decodeEach(ids, { tokenizer, signal, found }) {
   for (let start = 0; start < ids.length; start += MOST_IN_A_BATCH) {
@@ -124,6 +129,11 @@ export const verify = (tokens, tokenizer, signal) =>
 
 export const token = (id, tokenizer, signal) =>
   asJson(ask(`vocab/${id}?tokenizer=${encodePath(tokenizer)}`, { signal }));
+
+/** The merges of up to `MOST_MERGED` tokens: {merges: [[token, left, right, size]], base_size, full_size}. */
+export const merges = (tokens, tokenizer, signal) =>
+  asJson(ask("vocab/merges", { method: "POST", json: { tokens, tokenizer }, signal }));
+export const MOST_MERGED = 4096;
 
 export const info = () => asJson(ask("info"));
 export const tokenizers = () => asJson(ask("tokenizers"));

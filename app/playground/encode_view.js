@@ -127,7 +127,9 @@ export class EncodeView {
   #another() {
     const own = this.panes[0].tokenizer || served.active.version || "";
     const all = served.versions.map(({ name, version }) => `${name}@${version}`);
-    return all.find((one) => !one.startsWith(`${own.split("@")[0]}@`)) ?? all.find((one) => one !== own) ?? "";
+    const others = all.filter((one) => !one.startsWith(`${own.split("@")[0]}@`));
+    const known = others.find((one) => one.startsWith("gpt2@")); // the one that people have seen elsewhere
+    return known ?? others[0] ?? all.find((one) => one !== own) ?? "";
   }
 
   #onSwap() {
@@ -140,7 +142,7 @@ export class EncodeView {
     const [one, other] = this.panes.map((pane) => pane.encoding);
     const line = byId("comparison");
     line.hidden = !(one && other && one.length);
-    if (!line.hidden) line.textContent = compareInWords(one, other);
+    if (!line.hidden) line.replaceChildren(...compareInWords(...this.panes));
   }
 
   #sayCounts() {
@@ -197,6 +199,12 @@ export class EncodeView {
     return { text: this.text, special: this.special.value === "all" ? "" : this.special.value, a, b };
   }
 
+  /** Show two tokenizers if two are published. */
+  async compareAtStart() {
+    await served.list();
+    if (this.#another()) await this.compare(true);
+  }
+
   /** Restore the view from link state. */
   async restore({ text, special, a, b }) {
     if (text !== undefined) this.#put(text);
@@ -239,14 +247,16 @@ function countCharacters(text) {
   return n;
 }
 
-function compareInWords(one, other) {
-  if (one.digest === other.digest) return "Both are the same tokenizer.";
+/** The verdict: "starter: 94 tokens, gpt2: 118 (+26%)", and what both have in common. */
+function compareInWords(first, second) {
+  const [one, other] = [first.encoding, second.encoding];
   const common = commonTokens(one, other);
   const percentCommon = Math.round((100 * common) / one.length);
   const share = common === null ? "" : ` ${percentCommon}% of the first one's tokens also occur in the second.`;
-  if (one.length === other.length) return `Both need ${formatCount(one.length)} tokens.${share}`;
-  const [less, more, word] = one.length < other.length ? [one, other, "second"] : [other, one, "first"];
-  const percent = (100 * (more.length - less.length)) / less.length;
-  const shown = percent.toFixed(percent < 10 ? 1 : 0);
-  return `The ${word} tokenizer needs ${formatCount(more.length - less.length)} more tokens (+${shown}%).${share}`;
+  const percent = (100 * (other.length - one.length)) / one.length;
+  const shown = Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0);
+  const difference = other.length === one.length ? "the same number" : `${percent < 0 ? "−" : "+"}${shown}%`;
+  const verdict = `${first.title}: ${formatCount(one.length)} tokens, ` +
+    `${second.title}: ${formatCount(other.length)} (${difference}).`;
+  return [make("b", { textContent: verdict }), share];
 }

@@ -3,7 +3,7 @@
  * except that it loads the bytes of ids it has not seen before.
  */
 
-import { decodeEach } from "./api.js";
+import { MOST_MERGED, decodeEach, merges as loadMerges } from "./api.js";
 
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -27,6 +27,12 @@ function vocabularyOf(digest) {
   vocabularies.set(digest, known); // keep insertion order = order of last use
   if (vocabularies.size > KEPT_VERSIONS) vocabularies.delete(vocabularies.keys().next().value);
   return known;
+}
+
+/** Request the bytes of those of `ids` that `vocabulary` lacks. */
+function loadBytes(vocabulary, ids, tokenizer, signal) {
+  const unseen = [...ids].filter((id) => !vocabulary.has(id));
+  return decodeEach(unseen, { tokenizer, signal, found: (id, bytes) => vocabulary.set(id, bytes) });
 }
 
 /** The length in bytes of a character that starts with this byte; 0 if none does. */
@@ -58,10 +64,7 @@ export class Encoding {
   static async load(ids, identity, signal) {
     const vocabulary = vocabularyOf(identity.digest);
     const distinct = new Set(ids);
-    const unseen = [...distinct].filter((id) => !vocabulary.has(id));
-    await decodeEach(unseen, {
-      tokenizer: identity.version, signal, found: (id, bytes) => vocabulary.set(id, bytes),
-    });
+    await loadBytes(vocabulary, distinct, identity.version, signal);
     const encoding = new Encoding(ids, identity, vocabulary);
     encoding.nDistinct = distinct.size;
     return encoding;
@@ -130,6 +133,39 @@ export class Encoding {
       return text === null ? null : { start, end: start + length, text };
     }
     return null;
+  }
+
+  /**
+   * This text as a vocabulary of `size` tokens encodes it, without added tokens. `merges` is a response
+   * of `api.merges` for these ids; the vocabulary has the bytes of all tokens in it.
+   */
+  undo({ merges }, size) {
+    const parts = new Map();
+    for (const [made, left, right, from] of merges) if (from > size) parts.set(made, [left, right]);
+    const ids = [];
+    const waiting = [];
+    for (const id of this.ids) {
+      waiting.push(id);
+      while (waiting.length) {
+        const next = waiting.pop();
+        const both = parts.get(next);
+        if (both) waiting.push(both[1], both[0]);
+        else ids.push(next);
+      }
+    }
+    const smaller = new Encoding(Uint32Array.from(ids), this, this.vocabulary);
+    smaller.nDistinct = new Set(ids).size;
+    return smaller;
+  }
+
+  /** Load the merges of these ids and the bytes of what they join; null if the ids are too many. */
+  async loadMerges(signal) {
+    const ids = [...new Set(this.ids)];
+    if (!ids.length || ids.length > MOST_MERGED) return null;
+    const answer = await loadMerges(ids, this.version, signal);
+    const parts = new Set(answer.merges.flatMap(([, left, right]) => [left, right]));
+    await loadBytes(this.vocabulary, parts, this.version, signal);
+    return answer;
   }
 
   /** The number of occurrences of this id. */

@@ -109,7 +109,7 @@ export class JobView {
     const training = published?.manifest?.training;
     if (signal.aborted || !training) return;
     this.result.replaceChildren(
-      make("p", {}, make("b", { textContent: `${name}@${version}` }),
+      make("p", {}, make("b", { textContent: name, title: `${name}@${version}` }),
         `: ${formatCount(training.vocab_size)} entries, ${training.bytes_per_token.toFixed(2)} bytes per token, ` +
         `longest token ${formatCount(training.longest_token_bytes)} bytes.` +
         (training.stopped_early ? ` Stopped early: ${training.stopped_early}.` : "")));

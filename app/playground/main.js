@@ -5,6 +5,7 @@ import { DecodeView } from "./decode_view.js";
 import { byId } from "./elements.js";
 import { EncodeView } from "./encode_view.js";
 import { startKeyForm } from "./key_form.js";
+import { LanguagesView } from "./languages_view.js";
 import { announce } from "./notices.js";
 import { readFragment } from "./permalink.js";
 import { served } from "./served.js";
@@ -37,11 +38,13 @@ const decodeView = new DecodeView(lookAt, () => {
   const [{ encoding, tokenizer }] = encodeView.panes;
   return { ids: encoding?.ids ?? [], tokenizer: tokenizer || encoding?.version };
 });
+const languagesView = new LanguagesView();
 const trainView = new TrainView(() => encodeView.text);
 
 const openTab = startTabs((name) => {
   if (details.isOpen) details.close();
   if (name === "train") trainView.open();
+  if (name === "languages") languagesView.open();
 });
 
 const versions = new VersionsView((version) => {
@@ -51,6 +54,7 @@ const versions = new VersionsView((version) => {
 
 /** Show the view that the address describes, or a sample text. */
 async function showAddress(isFirst) {
+  const hasLink = Boolean(location.hash); // typing removes it
   let view = {};
   try {
     view = await readFragment(location.hash);
@@ -60,6 +64,7 @@ async function showAddress(isFirst) {
   }
   if (isFirst && view.text === undefined) view.text = byId("text").value || FIRST_TEXT;
   await encodeView.restore(view);
+  if (isFirst && !hasLink) await encodeView.compareAtStart();
 }
 
 startKeyForm();

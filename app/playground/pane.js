@@ -7,11 +7,13 @@ import * as api from "./api.js";
 import { Encoding, hexOf } from "./encoding.js";
 import { breathe, byId, formatCount, make } from "./elements.js";
 import { reportProblem } from "./notices.js";
+import { shortName } from "./served.js";
 import { TokenFlow } from "./token_flow.js";
 import { describeParts, inText, partsOf, showParts } from "./visible_text.js";
 
 const N_COLOURS = 6;
 const LARGE_TOKENS = 5000;
+const MOST_RESIZED = 50_000; // tokens that the slider regroups while it moves
 
 /** Render a piece as text or, with `asBytes`, as hexadecimal bytes. */
 function renderPiece(encoding, index, asBytes) {
@@ -32,6 +34,43 @@ function renderId(encoding, index) {
   return cell;
 }
 
+/** The slider over the size of the vocabulary; its scale is logarithmic. */
+class VocabularySize {
+  constructor(label, changed) {
+    this.label = label;
+    this.slider = label.querySelector(".size-slider");
+    this.shown = label.querySelector(".size-shown");
+    this.range = [0, 0];
+    this.slider.addEventListener("input", () => {
+      this.#say();
+      changed();
+    });
+  }
+
+  get isWhole() {
+    return this.label.hidden || this.slider.value === this.slider.max;
+  }
+
+  get value() {
+    const [least, most] = this.range;
+    const fraction = this.slider.value / this.slider.max;
+    return Math.round(least + Math.expm1(Math.log1p(most - least) * fraction));
+  }
+
+  /** Show the slider for these merges, where it stood; hide it for null. */
+  show(merges) {
+    this.label.hidden = merges === null;
+    if (merges === null) return;
+    this.range = [merges.base_size, merges.full_size];
+    this.#say();
+  }
+
+  #say() {
+    this.shown.textContent = formatCount(this.value);
+    this.slider.setAttribute("aria-valuetext", `${formatCount(this.value)} tokens`);
+  }
+}
+
 export class Pane {
   /**
    * Callbacks: `hovered(span)` with the byte range under the pointer or null; `chosen(pane, index, byKey)`;
@@ -49,6 +88,9 @@ export class Pane {
       charsPerToken: find(".chars-per-token"), distinct: find(".n-distinct"),
     };
     this.encoding = null;
+    this.whole = null; // the encoding by the whole vocabulary
+    this.merges = null;
+    this.size = new VocabularySize(find(".size"), () => this.#resize());
     this.encoded = encoded;
     this.select.addEventListener("change", retargeted);
     find(".copy-ids").addEventListener("click", (event) => this.#copyIds(event.target));
@@ -74,6 +116,12 @@ export class Pane {
     return this.select.value;
   }
 
+  /** What people call the tokenizer, with the size if the slider reduces it. */
+  get title() {
+    const name = shortName(this.encoding?.version ?? this.tokenizer);
+    return this.size.isWhole ? name : `${name} of ${formatCount(this.size.value)}`;
+  }
+
   /** Encode and show `text`; abort any earlier call. */
   async encode(text, special) {
     await this.#show((signal) => api.encode(text, { tokenizer: this.tokenizer, special, signal }), text);
@@ -93,10 +141,12 @@ export class Pane {
       const { ids, ...identity } = await ask(signal);
       const encoding = await Encoding.load(ids, identity, signal);
       if (signal.aborted) return;
-      this.encoding = encoding;
+      this.whole = encoding;
+      this.encoding = await this.#atSize(signal);
+      if (signal.aborted) return;
       for (const step of this.#steps(text)) {
         step();
-        if (encoding.length > LARGE_TOKENS) await breathe();
+        if (this.encoding.length > LARGE_TOKENS) await breathe();
         if (signal.aborted) return;
       }
     } catch (error) {
@@ -105,6 +155,33 @@ export class Pane {
       reportProblem(this.problem, error);
     }
     this.element.removeAttribute("aria-busy");
+    this.encoded(this);
+  }
+
+  /** The encoding by as much of the vocabulary as the slider says. */
+  async #atSize(signal) {
+    const { whole } = this;
+    if (this.merges?.of !== whole) this.merges = null;
+    this.size.show(null);
+    if (whole.length > MOST_RESIZED) return whole;
+    try {
+      const answer = await whole.loadMerges(signal);
+      if (answer === null || answer.full_size <= answer.base_size) return whole;
+      this.merges = { of: whole, ...answer };
+    } catch (error) {
+      if (signal.aborted || error.status !== 404) throw error;
+      return whole; // a service of an older release
+    }
+    this.size.show(this.merges);
+    return this.size.isWhole ? whole : whole.undo(this.merges, this.size.value);
+  }
+
+  #resize() {
+    if (this.merges === null) return;
+    this.encoding = this.size.isWhole ? this.whole : this.whole.undo(this.merges, this.size.value);
+    this.#renderFigures(this.encoding);
+    this.pieces.show(this.encoding);
+    this.idFlow.show(this.encoding);
     this.encoded(this);
   }
 
@@ -144,7 +221,8 @@ export class Pane {
 
   /** Clear the pane. */
   clear() {
-    this.encoding = null;
+    this.encoding = this.whole = this.merges = null;
+    this.size.show(null);
     this.pieces.show(null);
     this.idFlow.show(null);
     this.element.classList.add("is-empty");

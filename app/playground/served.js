@@ -41,7 +41,9 @@ class Served extends EventTarget {
     this.active = { version, digest };
     if (before) {
       this.previous = before;
-      announce(`Now serving ${version}; before, it was ${before}.`, "swap");
+      // A version that was published just now is not listed yet.
+      this.list().then(() =>
+        announce(`Now serving ${shortName(version)}; before, it was ${shortName(before)}.`, "swap"));
     }
     this.#render();
     this.dispatchEvent(new CustomEvent("swapped", { detail: { before, now: version } }));
@@ -62,7 +64,9 @@ class Served extends EventTarget {
   }
 
   #render() {
-    const parts = ["serves ", make("b", { textContent: this.active.version ?? "nothing yet" })];
+    const { version } = this.active;
+    const name = make("b", { textContent: version ? shortName(version) : "nothing yet", title: version ?? "" });
+    const parts = ["serves ", name];
     if (this.#engine) parts.push(` · ${this.#engine} engine`);
     byId("served").replaceChildren(...parts);
   }
@@ -70,20 +74,32 @@ class Served extends EventTarget {
 
 export const served = new Served();
 
-/** Fill a tokenizer select and keep the selection; `first` adds an entry for the active tokenizer. */
+/**
+ * The name that people read for `name@version`: the name; for all but the newest version also which
+ * one it is, counted from the oldest.
+ */
+export function shortName(full) {
+  const [name] = (full ?? "").split("@");
+  const versions = served.versions.filter((one) => one.name === name); // newest first
+  const index = versions.findIndex(({ version }) => `${name}@${version}` === full);
+  return index > 0 ? `${name} #${versions.length - index}` : name;
+}
+
+/** Fill a tokenizer select and keep the selection; the first entry is the active tokenizer. */
 export function fillChoice(select, wanted = select.value) {
-  const options = [new Option(`served now: ${served.active.version ?? "nothing yet"}`, "")];
-  let group = null;
-  for (const { name, version, active } of served.versions) {
-    if (group?.label !== name) {
-      group = make("optgroup", { label: name });
-      options.push(group);
-    }
-    group.append(new Option(`${name}@${version}${active ? " (served)" : ""}`, `${name}@${version}`));
-  }
-  const known = served.versions.some(({ name, version }) => `${name}@${version}` === wanted);
+  const option = (text, full) => {
+    const made = new Option(text, full);
+    made.title = full || served.active.version || "";
+    return made;
+  };
+  const { active } = served;
+  const options = [option(active.version ? `${shortName(active.version)} (served now)` : "nothing yet", "")];
+  const all = served.versions.map(({ name, version }) => `${name}@${version}`);
   // Keep an unknown version from a link: the service's error message explains it.
-  if (wanted && !known) options.push(new Option(wanted, wanted));
+  if (wanted && !all.includes(wanted)) all.push(wanted);
+  options.push(...all.filter((full) => full !== active.version || full === wanted)
+    .map((full) => option(shortName(full), full)));
   select.replaceChildren(...options);
   select.value = wanted;
+  select.title = wanted || active.version || "";
 }

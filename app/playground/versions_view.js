@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { byId, make } from "./elements.js";
 import { announce, reportProblem } from "./notices.js";
-import { served } from "./served.js";
+import { served, shortName } from "./served.js";
 
 const SHOWN = 30;
 
@@ -24,18 +24,19 @@ export class VersionsView {
     }
     const back = byId("roll-back");
     back.hidden = !versions.some(({ name, version }) => `${name}@${version}` === served.previous);
-    back.textContent = `Roll back to ${served.previous}`;
+    back.textContent = `Roll back to ${shortName(served.previous)}`;
+    back.title = served.previous ?? "";
   }
 
   #row({ name, version, active, created_at: createdAt }) {
     const full = `${name}@${version}`;
     const made = createdAt ? new Date(createdAt).toLocaleString() : "";
     const button = (text, action) => make("button", {
-      type: "button", textContent: text, "aria-label": `${text} ${full}`, onclick: action,
+      type: "button", textContent: text, "aria-label": `${text} ${shortName(full)}`, onclick: action,
     });
     return make("li", active ? { class: "is-served", "aria-current": "true" } : {},
       make("span", { class: "version-name" },
-        make("b", { textContent: name }), make("span", { class: "version", textContent: `@${version}` })),
+        make("b", { textContent: shortName(full), title: full })),
       make("span", { class: "hint grow", textContent: made }),
       ...(active ? [make("span", { class: "badge", textContent: "served" })]
         : [button("Compare", () => this.compare(full)), button("Serve", () => this.#promote(full))]));
@@ -47,7 +48,7 @@ export class VersionsView {
     problem.hidden = true;
     try {
       const { previous } = await api.promote(version, served.active.digest);
-      if (previous) announce(`Every process now serves ${version}.`, "swap");
+      if (previous) announce(`Every process now serves ${shortName(version)}.`, "swap");
     } catch (error) {
       reportProblem(problem, error);
     }

@@ -51,7 +51,7 @@ def token_details(live: LiveTokenizer, id_: int, max_depth: int) -> VocabRespons
 
 
 def list_merges(request: MergesRequest, live: LiveTokenizer) -> MergesResponse:
-    """The merges that make the tokens of a request, by ascending rank.
+    """The merges that make the tokens of a request, in the order of learning.
 
     Raises:
         Problem: 404, the vocabulary lacks one of the tokens.
@@ -62,13 +62,14 @@ def list_merges(request: MergesRequest, live: LiveTokenizer) -> MergesResponse:
         _require_token(spec, id_)
     trees = _trees_of(live.tokenizer)
     merges = [
-        (id_, *parts, trees.rank(id_) or 0)
+        (id_, *parts, trees.size_with(id_))
         for id_, parts in trees.all_parts(ids).items()
         if parts is not None
     ]
     return MergesResponse(
         merges=sorted(merges, key=itemgetter(3)),
-        kind=spec.kind,
+        base_size=trees.base_size,
+        full_size=trees.full_size,
         tokenizer=TokenizerIdentity(**live.identity),
     )
 

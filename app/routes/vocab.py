@@ -56,12 +56,13 @@ async def show_token(
     responses=problem_responses(400, 404, 408, 409, 412, 413, 415, 422, 503),
 )
 async def show_merges(request: Request) -> Response:
-    """List the merges that make these tokens, their parts, and so on, by ascending rank.
+    """List the merges that make these tokens, their parts, and so on, in the order of learning.
 
-    Undoing the merges from some rank on gives the encoding by a smaller vocabulary.
+    Undoing the later ones gives the encoding by a smaller vocabulary.
     """
-    wanted = await read_json(request, MergesRequest, max_bytes=_MAX_MERGES_BYTES)
     services = services_of(request)
+    most = min(_MAX_MERGES_BYTES, services.settings.max_body_bytes)
+    wanted = await read_json(request, MergesRequest, max_bytes=most)
     live = await choose_tokenizer(request, wanted.tokenizer)
     answer = await services.quick_queue.run(list_merges, wanted, live)
     return Response(

@@ -201,11 +201,13 @@ class MergesResponse(BaseModel):
     """The merges that make these tokens, their parts, the parts of those, and so on."""
 
     merges: list[tuple[int, int, int, int]] = Field(
-        description="Of each merge: the token it makes, its two parts, and its rank."
+        description=(
+            "Of each merge: the token it makes, its two parts, and the size of the vocabulary that "
+            "first has it."
+        )
     )
-    kind: Literal["merges", "ranks"] = Field(
-        description="Whether ranks count merges, or are the ids of a tiktoken vocabulary."
-    )
+    base_size: int = Field(description="Size of the vocabulary before the first merge.")
+    full_size: int = Field(description="Size of the vocabulary without added tokens.")
     tokenizer: TokenizerIdentity
 
 

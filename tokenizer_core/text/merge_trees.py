@@ -51,6 +51,14 @@ class MergeTrees:
         self._ranks = np.argsort(product_of, kind="stable").astype(np.int32)
         ids = np.arange(spec.largest_id + 2)
         self._starts = np.searchsorted(product_of, ids, sorter=self._ranks)
+        own = np.sort(np.fromiter((id_ for id_ in spec.vocab if id_ not in self._added), np.int64))
+        if spec.kind == "ranks":
+            self._new_tokens = own
+            self.base_size = sum(len(spec.vocab[id_]) == 1 for id_ in own.tolist())
+        else:
+            # The rank of the first merge of each token.
+            self._new_tokens = np.sort(np.unique(product_of, return_index=True)[1])
+            self.base_size = int((~np.isin(own, product_of)).sum())
 
     def rank(self, id_: int) -> int | None:
         """The index of the merge that makes the token; for a spec of kind `ranks`, the id. None if
@@ -82,6 +90,21 @@ class MergeTrees:
             merge = None if rank is None else self._spec.merges[rank]
         return None if merge is None else (token_to_id[merge[0]], token_to_id[merge[1]])
 
+    @property
+    def full_size(self) -> int:
+        """The size of the vocabulary without added tokens."""
+        n_new = len(self._new_tokens)
+        return n_new if self._spec.kind == "ranks" else self.base_size + n_new
+
+    def size_with(self, id_: int) -> int:
+        """The size that the vocabulary had, without added tokens, once it could make this token:
+        `base_size` for a token that no merge makes."""
+        rank = self.rank(id_)
+        if rank is None:
+            return self.base_size
+        size = int(np.searchsorted(self._new_tokens, rank, side="right"))
+        return size if self._spec.kind == "ranks" else self.base_size + size
+
     def _ranks_of(self, id_: int) -> list[int]:
         ranks: list[int] = self._ranks[self._starts[id_] : self._starts[id_ + 1]].tolist()
         return ranks
@@ -110,7 +133,8 @@ class MergeTrees:
 
         Encoding applies merges in the order of their rank wherever a merge only joins tokens that
         merges of a lower rank make, as in every trained vocabulary. Then replacing each token whose
-        rank is at least n by its parts, again and again, gives the encoding by the first n merges.
+        `size_with` is above n by its parts, again and again, gives the encoding by a vocabulary that
+        was trained only to size n.
         """
         found: dict[int, tuple[int, int] | None] = {}
         waiting = list(ids)

@@ -14,9 +14,10 @@ from urllib.parse import quote
 import pytest
 
 from tests.app.conftest import ADMIN_KEY, CORPUS
+from tests.conftest import REPOSITORY
 from tests.integration.browser.conftest import Service, write
 from tests.integration.running_server import run_server
-from tokenizer_core import TokenizerSpec
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 
 api = pytest.importorskip("playwright.sync_api")
@@ -48,7 +49,7 @@ def unlock(page: Any, key: str = ADMIN_KEY) -> None:
 
 
 def test_typing_shows_pieces_ids_and_counts(open_page: Open, service: Service) -> None:
-    page = open_page()
+    page = open_page("#text=a")
     pane = page.locator(PANES)
     page.fill("#text", "naïve 中文 the en")
     page.type("#text", "d")
@@ -90,11 +91,14 @@ def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Serv
     page = with_text(open_page, "Hello, Hello!")
     page.click("#compare")
     first, second = page.locator(PANES).nth(0), page.locator(PANES).nth(1)
+    assert second.locator(".pane-tokenizer").input_value().startswith("gpt2@")
+    second.locator(".pane-tokenizer").select_option(label="bytes")
     wait_for_ids(second, service.encode("Hello, Hello!", "bytes"))
     assert second.locator(".pane-tokenizer").input_value().startswith("bytes@")
-    n_more = 13 - len(service.encode("Hello, Hello!"))
+    n_first = len(service.encode("Hello, Hello!"))
     verdict = page.locator("#comparison")
-    expect(verdict).to_contain_text(f"The second tokenizer needs {n_more} more tokens")
+    percent = round(100 * (13 - n_first) / n_first)
+    expect(verdict).to_contain_text(f"starter: {n_first} tokens, bytes: 13 (+{percent}%).")
     expect(verdict).to_contain_text("40% of the first one's tokens")  # "," and "!"
     first.locator(".piece").nth(0).hover()
     expect(second.locator(".pieces .lit")).to_have_count(5)
@@ -106,6 +110,86 @@ def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Serv
     assert details.locator(".node-id").all_text_contents()[:3] == ["16500", "72", "11039"]
     details.locator(".node").nth(2).click()
     expect(details.locator("h2")).to_have_text("Token 11039")
+
+
+def test_the_page_opens_with_gpt2_beside_the_served_tokenizer(
+    open_page: Open, service: Service
+) -> None:
+    page = open_page()
+    text = page.input_value("#text")
+    wait_for_ids(page.locator(PANES).nth(0), service.encode(text))
+    wait_for_ids(page.locator(PANES).nth(1), service.encode(text, "gpt2"))
+    names = page.locator(f"{PANES} .pane-tokenizer option:checked")
+    expect(names).to_have_text(["starter (served now)", "gpt2"])
+    assert (
+        names.nth(1).get_attribute("title")
+        == page.locator(PANES).nth(1).locator(".pane-tokenizer").input_value()
+    )
+    expect(page.locator("#comparison")).to_contain_text(re.compile(r"^starter: \d+ tokens, gpt2: "))
+
+
+def test_the_slider_gives_the_ids_of_a_smaller_vocabulary(
+    open_page: Open, service: Service
+) -> None:
+    text = "Hello, world! naïve 中文<|endoftext|>"
+    page = with_text(open_page, text)
+    pane = page.locator(PANES)
+    size = pane.locator(".size-slider")
+    expect(pane.locator(".size-shown")).to_have_text("31,999")
+    store = ArtifactStore(REPOSITORY / "artifacts")
+    spec = store.open(store.resolve("starter"))
+    for value in ("600", "0"):
+        size.fill(value)
+        n_tokens = int(pane.locator(".size-shown").inner_text().replace(",", ""))
+        smaller = TokenizerSpec.from_merges(
+            spec.vocab, spec.merges[: n_tokens - 256], [*spec.special_tokens], pattern=spec.pattern
+        )
+        wait_for_ids(pane, Tokenizer.from_spec(smaller).encode(text))
+    assert n_tokens == 256
+    page.type("#text", "!")  # the slider keeps its position
+    expect(pane.locator(".n-tokens")).to_have_text(str(len(text.encode()) - 13 + 1 + 1))
+    size.fill("1000")
+    wait_for_ids(pane, service.encode(text + "!"))
+
+
+def test_the_language_tax_as_bars_table_and_png(
+    open_page: Open, service: Service, tmp_path: Path
+) -> None:
+    page = with_text(open_page, "a")
+    page.click("#tab-languages")
+    chosen = page.locator("#languages-tokenizers input:checked")
+    expect(chosen).to_have_count(2)
+    rows = page.locator("#languages-table tbody tr")
+    expect(rows).to_have_count(12)
+    english = "All human beings are born free and equal in dignity and rights."
+    n_english = len(service.encode(english))
+    n_german = len(
+        service.encode("Alle Menschen sind frei und gleich an Würde und Rechten geboren.")
+    )
+    page.click("#panel-languages summary")
+    expect(rows.nth(0).locator("td").first).to_have_text(f"{n_english} (1.0×)")
+    expect(rows.nth(2).locator("td").first).to_have_text(
+        f"{n_german} ({n_german / n_english:.1f}×)"
+    )
+    page.uncheck('#languages-tokenizers label:has-text("gpt2") input')
+    page.check('#languages-tokenizers label:has-text("bytes") input')
+    expect(rows.nth(0).locator("td").nth(1)).to_have_text(f"{len(english)} (1.0×)")
+    expect(page.locator("#languages-verdict")).to_contain_text("bytes: ")
+    with page.expect_download() as download:
+        page.click("#languages-png")
+    saved = tmp_path / "tax.png"
+    download.value.save_as(saved)
+    assert download.value.suggested_filename == "language-tax.png"
+    header = saved.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(header[16:20]) == 2 * (900 + 2 * 24)
+
+
+def test_the_documentation_follows_the_colour_scheme(open_page: Open) -> None:
+    page = open_page("docs", color_scheme="dark")
+    expect(page.locator("html")).to_have_class("dark-mode")
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("html")).not_to_have_class("dark-mode")
 
 
 def test_the_keyboard_does_it_all(open_page: Open) -> None:
@@ -165,7 +249,7 @@ def test_a_link_holds_the_view_and_is_not_sent(open_page: Open, text: str) -> No
     page.select_option("#special", "none")
     expect(page.locator("#comparison")).to_be_visible()
     page.click("#link")
-    expect(page).to_have_url(re.compile("#.*b=bytes"))
+    expect(page).to_have_url(re.compile("#.*b=gpt2"))
     address = page.url
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
@@ -275,18 +359,18 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
     expect(page.locator("#job .state")).to_have_text("live", timeout=60_000)
     expect(page.locator("#job .result")).to_contain_text("350 entries")
     expect(page.locator("#job svg.curve")).to_have_attribute("aria-label", re.compile("350"))
-    expect(page.locator("#served")).to_contain_text("small@")
+    expect(page.locator("#served")).to_contain_text("serves small")
     expect(page.locator("#versions .is-served")).to_contain_text("small")
     page.click("#job summary")
     expect(page.locator("#job .log")).to_contain_text("published small@")
     page.click("#roll-back")
-    expect(page.locator("#served")).to_contain_text("starter@")
+    expect(page.locator("#served")).to_contain_text("serves starter")
     assert service.ask("GET", "/tokenizers/active")["name"] == "starter"
     # Somebody else promotes while the page is open.
     page.click("#tab-encode")
     wait_for_ids(page.locator(PANES), service.encode("the quick brown fox"))
     service.promote("bytes")
-    expect(page.locator(".notice")).to_contain_text(re.compile("Now serving bytes@.*"))
+    expect(page.locator(".notice")).to_contain_text("Now serving bytes; before, it was starter.")
     wait_for_ids(page.locator(PANES), service.encode("the quick brown fox", "bytes"))
 
 
@@ -335,6 +419,10 @@ def every_view(page: Any) -> Any:
     page.click("#take-ids")
     expect(page.locator("#decode-verdict")).not_to_be_empty()
     yield "decode"
+    page.locator("#tab-languages").evaluate("tab => tab.click()")
+    page.click("#panel-languages summary")
+    expect(page.locator("#languages-table tbody tr")).to_have_count(12)
+    yield "languages"
     unlock(page)
     expect(page.locator("#train-open")).to_be_visible()
     page.click("#key-toggle")

@@ -32,6 +32,13 @@ def test_a_token_down_to_its_bytes():
             None,
             MergeTree(id_),
         )
+    # 256 bytes and "unreached", then a token for each merge that makes a new one.
+    assert (trees.base_size, trees.full_size) == (257, 262)
+    sizes = {id_: trees.size_with(id_) for id_ in (108, 300, 256, 258, 259, 260)}
+    assert sizes == {108: 257, 300: 257, 256: 258, 258: 260, 259: 261, 260: 262}
+    assert trees.all_parts([258, 300]) == {
+        258: (256, 119), 256: (108, 111), 108: None, 111: None, 119: None, 300: None,
+    }  # fmt: skip
 
 
 def test_of_several_merges_the_one_that_is_taken():
