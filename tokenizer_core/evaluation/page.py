@@ -133,6 +133,10 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; }
 .names { font-weight: 600; margin-top: .25rem; }
 .quiet { color: var(--quiet); }
+.conclusion {
+  margin: 1rem 0 0; padding: .75rem 1rem .75rem 2rem; border-left: 4px solid var(--c0);
+  font-weight: 600;
+}
 .wide { overflow-x: auto; margin-bottom: .5rem; }
 .wide:focus-visible { outline: 2px solid var(--c0); }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }

@@ -12,6 +12,7 @@ from tokenizer_core.evaluation.tables import (
     ABSENT,
     MEASURE_COLUMNS,
     VOCABULARY_COLUMNS,
+    conclusion,
     measure_cells,
     parity_title,
     sample_of,
@@ -49,6 +50,7 @@ def render_page(report: Report) -> str:
         element("h1", "Tokenizer report"),
         element("p", names, class_="names"),
         element("p", sample_of(report), class_="quiet"),
+        element("ul", *(element("li", line) for line in conclusion(report)), class_="conclusion"),
     )
     main = element(
         "main",
@@ -58,7 +60,10 @@ def render_page(report: Report) -> str:
         section("How the vocabulary is used", _use(report)),
         section("Lengths of tokens", _lengths(report)),
         section("What the vocabulary holds", _vocabulary(report)),
-        section("What the figures are", _definitions(report)),
+        section(
+            "What the figures are",
+            element("details", element("summary", "definitions"), _definitions(report)),
+        ),
     )
     return page(f"Tokenizer report: {names}", header, main)
 
@@ -167,7 +172,7 @@ def _vocabulary(report: Report) -> Markup:
         parts.append(
             element("p", about, element("code", tokenizer.fingerprint[:16]), class_="quiet")
         )
-        parts.append(_token_list("Longest tokens", tokenizer.longest_tokens, is_open=True))
+        parts.append(_token_list("Longest tokens", tokenizer.longest_tokens))
         if tokenizer.unreachable_examples:
             parts.append(
                 _token_list(
@@ -178,7 +183,7 @@ def _vocabulary(report: Report) -> Markup:
     return joined(*parts)
 
 
-def _token_list(title: str, tokens: Sequence[ShownToken], *, is_open: bool = False) -> Markup:
+def _token_list(title: str, tokens: Sequence[ShownToken]) -> Markup:
     has_reason = any(token.reason for token in tokens)
     header = ["id", "bytes", "token", *(["why"] if has_reason else [])]
     rows = [
@@ -186,12 +191,8 @@ def _token_list(title: str, tokens: Sequence[ShownToken], *, is_open: bool = Fal
          *([_REASONS.get(token.reason or "", "")] if has_reason else [])]
         for token in tokens
     ]  # fmt: skip
-    return element(
-        "details",
-        element("summary", title),
-        table(header, rows, n_left=0, n_text=2 if has_reason else 1),
-        open="" if is_open else None,
-    )
+    listed = table(header, rows, n_left=0, n_text=2 if has_reason else 1)
+    return element("details", element("summary", f"{title} ({len(tokens)})"), listed)
 
 
 def _definitions(report: Report) -> Markup:

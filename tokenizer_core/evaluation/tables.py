@@ -49,13 +49,37 @@ JUDGE_COLUMNS: Final = (
 
 def render_report(report: Report) -> str:
     """The report as text, in lines of about a hundred columns, ending with a line break."""
-    parts = [_heading(report), _measures(report)]
+    parts = [_heading(report), "\n".join(conclusion(report)), _measures(report)]
     if len(report.corpora) > 1 and len(report.tokenizers) > 1:
         parts.append(_matrix(report))
     if report.parity is not None:
         parts.append(_parity(report))
     parts += [_vocabularies(report), _longest(report), _notes(report)]
     return "\n\n".join(parts) + "\n"
+
+
+def conclusion(report: Report) -> list[str]:
+    """The result in sentences: for each corpus the tokenizer that needs the fewest tokens, and how
+    many more the others need; of a single tokenizer, its bytes per token."""
+    lines = []
+    for corpus in report.corpora:
+        found = [report.measurement(t.name, corpus.name) for t in report.tokenizers]
+        if len(found) == 1:
+            per_token = f"{found[0].bytes_per_token:.2f} bytes per token"
+            lines.append(f"{corpus.name}: {per_token}, {found[0].n_tokens:,} tokens.")
+            continue
+        best, *others = sorted(found, key=lambda measured: measured.n_tokens)
+        more = [
+            f"{m.tokenizer} needs {'as many' if m.n_tokens == best.n_tokens else _more(m, best)}"
+            for m in others
+        ]
+        lines.append(f"{corpus.name}: {best.tokenizer} needs the fewest tokens; {', '.join(more)}.")
+    return lines
+
+
+def _more(measured: Measurement, best: Measurement) -> str:
+    ratio = measured.n_tokens / best.n_tokens if best.n_tokens else 1.0
+    return f"{ratio - 1:.1%} more" if ratio < 2 else f"{ratio:.2f} times as many"
 
 
 def measure_cells(measured: Measurement) -> list[str]:

@@ -133,8 +133,8 @@ class MergeTrees:
 
         Encoding applies merges in the order of their rank wherever a merge only joins tokens that
         merges of a lower rank make, as in every trained vocabulary. Then replacing each token whose
-        `size_with` is above n by its parts, again and again, gives the encoding by a vocabulary that
-        was trained only to size n.
+        `size_with` is above n by its parts, again and again, gives the encoding by a vocabulary
+        that was trained only to size n.
         """
         found: dict[int, tuple[int, int] | None] = {}
         waiting = list(ids)

@@ -12,7 +12,7 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
 from tokenizer_core.evaluation.report_page import render_page
-from tokenizer_core.evaluation.tables import render_report
+from tokenizer_core.evaluation.tables import conclusion, render_report
 
 TEXT = "the other the, naïve then\n" * 40 + "<|endoftext|>" + "breathe <|end|> 12\n" * 30
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text
@@ -192,3 +192,22 @@ def test_a_token_that_came_in_a_sample_is_not_one_that_was_not_found(tmp_path, e
     (tmp_path / "t.txt").write_text("cd cdnot tried")
     vocabulary = build_report({"own": tokenizer}, corpora).tokenizers[0]
     assert (vocabulary.n_unreachable, vocabulary.n_not_found) == (13, 0)
+
+
+def test_the_conclusion_names_who_needs_the_fewest_tokens(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("the the the\n" * 10)
+    the = merging([(b"t", b"h"), (b"th", b"e")], engine="python")
+    by_bytes, same = merging([], engine="python"), merging([], engine="python")
+    corpora = {"text": TextFile(file)}
+    report = build_report({"bytes": by_bytes, "the": the, "same": same}, corpora)
+    n_bytes, n_the = 12 * 10, 6 * 10
+    assert n_bytes / n_the == 2
+    assert conclusion(report) == [
+        "text: the needs the fewest tokens; bytes needs 2.00 times as many, "
+        "same needs 2.00 times as many."
+    ]
+    tied = conclusion(build_report({"bytes": by_bytes, "same": same}, corpora))
+    assert tied == ["text: bytes needs the fewest tokens; same needs as many."]
+    alone = conclusion(build_report({"the": the}, corpora))
+    assert alone == ["text: 2.00 bytes per token, 60 tokens."]
