@@ -132,7 +132,7 @@ export const token = (id, tokenizer, signal) =>
 
 /** The merges of up to `MOST_MERGED` tokens: {merges: [[token, left, right, size]], base_size, full_size}. */
 export const merges = (tokens, tokenizer, signal) =>
-  asJson(ask("vocab/merges", { method: "POST", json: { tokens, tokenizer }, signal }));
+  asJson(ask("merges", { method: "POST", json: { tokens, tokenizer }, signal }));
 export const MOST_MERGED = 4096;
 
 export const info = () => asJson(ask("info"));

@@ -1,4 +1,4 @@
-"""The responses of /vocab/{id} and /vocab/merges: tokens, and the merges that produce them.
+"""The responses of /vocab/{id} and /merges: tokens, and the merges that produce them.
 
 The merge trees of a tokenizer are cached as long as the tokenizer is alive.
 """

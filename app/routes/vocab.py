@@ -1,4 +1,4 @@
-"""GET /vocab/{id} and POST /vocab/merges: tokens, and the merges that produce them."""
+"""GET /vocab/{id} and POST /merges: tokens, and the merges that produce them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def show_token(
 
 
 @router.post(
-    "/vocab/merges",
+    "/merges",
     summary="The merges of many tokens",
     openapi_extra=json_request(MergesRequest),
     response_model=MergesResponse,

@@ -1,5 +1,5 @@
-"""Schemas of the routes that count, truncate, chunk and verify text, and of the routes below
-`/vocab`."""
+"""Schemas of the routes that count, truncate, chunk and verify text, of `GET /vocab/{id}` and
+`POST /merges`."""
 
 from __future__ import annotations
 

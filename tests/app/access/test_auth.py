@@ -36,7 +36,7 @@ READ = {
     ("POST", "/chunk"),
     ("POST", "/verify"),
     ("GET", "/vocab/{token_id}"),
-    ("POST", "/vocab/merges"),
+    ("POST", "/merges"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/tokenizer_info"),

@@ -24,7 +24,7 @@ JSON_ROUTES = [
     ("POST", "/truncate"),
     ("POST", "/chunk"),
     ("POST", "/verify"),
-    ("POST", "/vocab/merges"),
+    ("POST", "/merges"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("PUT", "/tokenizers/active"),

@@ -126,7 +126,7 @@ def test_ranks(store: ArtifactStore, client: TestClient) -> None:
     store.publish(spec, name="ranks")
     answer = client.get("/vocab/257?tokenizer=ranks").json()
     assert (answer["rank"], answer["parts"], answer["special"]) == (257, [256, 99], False)
-    listed = client.post("/vocab/merges", json={"tokens": [257, 300], "tokenizer": "ranks"}).json()
+    listed = client.post("/merges", json={"tokens": [257, 300], "tokenizer": "ranks"}).json()
     assert listed["merges"][-1] == [257, *answer["parts"], 258]
     assert 300 not in [made for made, *_ in listed["merges"]]
     special = client.get("/vocab/300?tokenizer=ranks").json()
@@ -140,7 +140,7 @@ def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
 ) -> None:
     text = "the lowest newer widest<|endoftext|> naïve 中文 lower new\n"
     ids = Tokenizer.from_spec(small_spec).encode(text)
-    answer = client.post("/vocab/merges", json={"tokens": sorted(set(ids))}).json()
+    answer = client.post("/merges", json={"tokens": sorted(set(ids))}).json()
     n_own = len(small_spec.vocab) - len(small_spec.special_tokens)
     assert (answer["base_size"], answer["full_size"]) == (256, n_own)
     sizes = [size for *_, size in answer["merges"]]
@@ -161,10 +161,10 @@ def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
 
 
 def test_merges_of_no_tokens_of_unknown_ones_and_of_too_many(client: TestClient) -> None:
-    assert client.post("/vocab/merges", json={"tokens": []}).json()["merges"] == []
-    unknown = client.post("/vocab/merges", json={"tokens": [97, 4_000_000]})
+    assert client.post("/merges", json={"tokens": []}).json()["merges"] == []
+    unknown = client.post("/merges", json={"tokens": [97, 4_000_000]})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_token_id")
     assert "4000000" in unknown.json()["detail"]
-    many = client.post("/vocab/merges", json={"tokens": [97] * 4097})
+    many = client.post("/merges", json={"tokens": [97] * 4097})
     assert many.status_code == 422
     assert "4,096" in many.text
