@@ -97,7 +97,7 @@ def work_batch(num_workers: int, corpus: str, n_bytes: int) -> dict:
     documents = read_text(corpus, n_bytes).split(SEPARATOR)
     tokenizer = gpt2_tokenizer()
     started = time.perf_counter()
-    ids = tokenizer.encode_batch(documents, num_workers=num_workers)
+    ids = tokenizer.encode_batch(documents, num_threads=num_workers)
     seconds = time.perf_counter() - started
     total = sum(map(len, ids))
     return {"seconds": seconds, "tokens": total, "bytes": sum(len(d.encode()) for d in documents)}
@@ -105,15 +105,17 @@ def work_batch(num_workers: int, corpus: str, n_bytes: int) -> dict:
 
 def work_train(path: str, vocab_size: int, num_workers: int, engine: str) -> dict:
     """One training run: time and memory from its own report and from outside."""
-    from tokenizer_core.training import train
+    from tokenizer_core.training import TrainingOptions, train
 
     started = time.perf_counter()
     result = train(
         [Path(path)],
-        vocab_size=vocab_size,
-        special_tokens=[SEPARATOR],
-        num_workers=num_workers,
-        engine=engine,
+        TrainingOptions(
+            vocab_size=vocab_size,
+            special_tokens=[SEPARATOR],
+            num_workers=num_workers,
+            engine=engine,
+        ),
     )
     return {"seconds": time.perf_counter() - started, "report": result.report.to_dict()}
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.patterns import resolve_pattern
-from tokenizer_core.training import count_pretokens, train
+from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
 END = "<|endoftext|>"
 SMALLEST = 1 << 19
@@ -123,7 +123,7 @@ def show_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -> N
             file.write(sample.encode())
             file.flush()
             how: dict[str, Any] = {"special_tokens": [END], "pattern": pattern}
-            trained = train([file.name], vocab_size=vocab_size, **how)
+            trained = train([file.name], TrainingOptions(vocab_size=vocab_size, **how))
         tokenizer = Tokenizer.from_spec(trained.spec)
         ids, _ = tokenizer.encode_batch_to_numpy(held)
         found.append(n_held / len(ids))

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
     from tokenizer_core.text.truncate import TextPart, chunk_text, truncate_text
     from tokenizer_core.tokenizer import Tokenizer
-    from tokenizer_core.training import train_bpe
+    from tokenizer_core.training import TrainingOptions, train, train_bpe, train_from_iterator
+
+    __version__: str
 
 __all__ = [
     "PATTERNS",
@@ -31,8 +33,11 @@ __all__ = [
     "Tokenizer",
     "TokenizerCoreError",
     "TokenizerSpec",
+    "TrainingOptions",
     "chunk_text",
+    "train",
     "train_bpe",
+    "train_from_iterator",
     "truncate_text",
 ]
 
@@ -46,8 +51,11 @@ _HOMES: Final = {
     "Tokenizer": "tokenizer",
     "TokenizerCoreError": "errors",
     "TokenizerSpec": "spec",
+    "TrainingOptions": "training",
     "chunk_text": "text.truncate",
+    "train": "training",
     "train_bpe": "training",
+    "train_from_iterator": "training",
     "truncate_text": "text.truncate",
 }
 
@@ -58,6 +66,10 @@ def __getattr__(name: str) -> object:
         found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         globals()[name] = found
         return found
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tokenizer-service")
     if not name.startswith("_"):
         try:
             return import_module(f"{__name__}.{name}")
@@ -68,4 +80,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__all__", "__doc__", "__name__", "__path__", "__version__"])

@@ -7,7 +7,9 @@ under fork and spawn.
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
+from html import escape
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,6 +26,7 @@ from tokenizer_core.hub import download_model_folder
 from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_segments
 from tokenizer_core.normalize import strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
+from tokenizer_core.pieces import Pieces
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import (
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
     Ids = Iterable[int] | NDArray[np.integer]
 
 _FEED_CHARS = 1 << 14
+_ENDS_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>")
+_SAMPLE = "Hello, world! Naïve café, 東京, 👩‍👩‍👧\n\tdef f(x): return x + 12345"
 
 
 class Tokenizer:
@@ -238,6 +243,54 @@ class Tokenizer:
         """The number of tokens, including added ones; ids may have gaps, see `spec.largest_id`."""
         return len(self._spec.vocab)
 
+    @property
+    def n_vocab(self) -> int:
+        """The largest id + 1: the rows that an embedding needs. `vocab_size` counts the tokens."""
+        return self._spec.largest_id + 1
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The special tokens and their ids, a new dict."""
+        return dict(self._spec.special_tokens)
+
+    @property
+    def eot_token(self) -> int:
+        """The id of the token that ends a text: the first of `<|endoftext|>`, `<|end_of_text|>`,
+        `<｜end▁of▁sentence｜>` and `</s>` that is a special token.
+
+        Raises:
+            LookupError: there is none of them.
+        """
+        known = self._spec.special_tokens
+        for content in _ENDS_OF_TEXT:
+            if content in known:
+                return known[content]
+        listed = ", ".join(map(repr, list(known)[:8])) or "none"
+        raise LookupError(
+            f"this tokenizer has none of {', '.join(_ENDS_OF_TEXT)}; choose one of its special "
+            f"tokens with token_to_id: {listed}"
+        )
+
+    def token_to_id(self, token: str | bytes) -> int | None:
+        """The id of a token, or None if there is none. A string that is an added token gives its
+        id. Of tokens with equal bytes, the one that encoding gives is returned.
+
+        The text of the token is as in the text that it encodes (` the`, not `Ġthe`).
+        """
+        if isinstance(token, str):
+            if token in self._added:
+                return self._added[token]
+            token = token.encode()
+        found = self._spec.token_to_id.get(token)
+        if found is not None:
+            return found
+        return next((id_ for id_, data in self._spec.vocab.items() if data == token), None)
+
+    def id_to_token(self, id_: int) -> bytes | None:
+        """The bytes of a token, or None if no token has this id. A token may be a part of a
+        character, so that only its bytes are exact."""
+        return self._spec.vocab.get(id_)
+
     def encode(
         self,
         text: str,
@@ -357,25 +410,35 @@ class Tokenizer:
         self,
         texts: Sequence[str],
         *,
-        num_workers: int = 1,
+        num_threads: int | None = None,
+        num_workers: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
     ) -> list[list[int]]:
         """The token ids of each text, in order.
 
-        With `num_workers` above 1, the native engine divides the work between that many threads.
-        The Python engine divides it between this process and `num_workers - 1` others, in blocks
-        of at least 128 kB. Starting these processes for each call takes some tenths of a second,
-        so they save time only from some megabytes on.
+        With `num_threads` above 1 (default: one), the native engine divides the work between that
+        many threads. The Python engine divides it between this process and `num_threads - 1`
+        others, in blocks of at least 128 kB. Starting these processes for each call takes some
+        tenths of a second, so they save time only from some megabytes on. `num_workers` is the old
+        name of `num_threads`, kept for one release.
         """
+        if num_workers is not None:
+            warnings.warn(
+                "num_workers of encode_batch is now num_threads; the old name goes with the next "
+                "release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        workers = num_threads or num_workers or 1
         texts = _list_of(texts)
         options = (plain_policy(allowed_special), plain_policy(disallowed_special))
         if not self._engine.has_threads:
-            return encode_batch_over_processes(self, texts, options, num_workers)
+            return encode_batch_over_processes(self, texts, options, workers)
         matcher = self._choose_batch_matcher(texts, allowed_special, disallowed_special)
         if matcher is None:
             return encode_block(self, (options, texts))
-        return self._engine.encode_batch(texts, num_workers, matcher)
+        return self._engine.encode_batch(texts, workers, matcher)
 
     def encode_batch_to_numpy(
         self,
@@ -428,6 +491,15 @@ class Tokenizer:
         yield from stream.feed("".join(waiting))
         yield from stream.finish()
 
+    def pieces(
+        self, text: str, *, allowed_special: Allowed = "all", disallowed_special: Disallowed = ()
+    ) -> Pieces:
+        """The text cut into its tokens, to look at; a notebook shows them in colour."""
+        ids = self.encode(
+            text, allowed_special=allowed_special, disallowed_special=disallowed_special
+        )
+        return Pieces(text, ids, self._spec.vocab)
+
     def count(
         self,
         text: str,
@@ -466,6 +538,12 @@ class Tokenizer:
             return decoder.feed(checked) + decoder.flush()
         return self._engine.decode(checked, errors)
 
+    def decode_batch(
+        self, batch: Iterable[Ids], errors: str = "replace", skip_special_tokens: bool = False
+    ) -> list[str]:
+        """The text of each element, in order; the rest as `decode`."""
+        return [self.decode(ids, errors, skip_special_tokens) for ids in batch]
+
     def decode_bytes(self, ids: Ids) -> bytes:
         """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character. The first
         space is left out where encoding puts one before a text (Llama 2, Mistral).
@@ -487,6 +565,24 @@ class Tokenizer:
             f"<Tokenizer {spec.kind}, {self.vocab_size} tokens, pattern {spec.pattern.name}, "
             f"{self.engine_name} engine, {spec.fingerprint[:8]}>"
         )
+
+    def _repr_html_(self) -> str:
+        sample = self.pieces(_SAMPLE + next(iter(self._spec.special_tokens), ""))
+        return f"<div><code>{escape(repr(self))}</code></div>{sample._repr_html_()}"
+
+    def __len__(self) -> int:
+        """`vocab_size`."""
+        return len(self._spec.vocab)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both give the same ids by definition: equal fingerprints, with any engine."""
+        return self._spec == other._spec if isinstance(other, Tokenizer) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._spec)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name[:1] != "_" or name[:2] == "__"]
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(Tokenizer.from_spec, engine=self.engine_name), (self._spec,)

@@ -37,6 +37,7 @@ from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
 from tokenizer_core.training import (
     PretokenCounts,
+    TrainingOptions,
     TrainingResult,
     VocabularyOptions,
     train,
@@ -272,13 +273,15 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
     _check_smallest(arguments, special_tokens, pattern)
     return train(
         arguments.inputs,
-        vocab_size=arguments.vocab_size[-1],
-        special_tokens=special_tokens,
-        pattern=pattern,
-        num_workers=arguments.workers,
-        options=_options(arguments),
-        max_memory_bytes=arguments.memory_limit,
-        scratch_folder=arguments.temp_dir,
+        TrainingOptions(
+            vocab_size=arguments.vocab_size[-1],
+            special_tokens=special_tokens,
+            pattern=pattern,
+            num_workers=arguments.workers,
+            vocabulary=_options(arguments),
+            max_memory_bytes=arguments.memory_limit,
+            scratch_folder=arguments.temp_dir,
+        ),
         progress=bars.show,
     )
 

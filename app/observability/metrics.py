@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from tokenizer_core import Tokenizer
+    from tokenizer_core.engines import Engine
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REJECT_REASONS: Final = {
@@ -145,7 +146,7 @@ class ServiceMetrics:
         # Without this call, each counter has a second series with the time of its creation.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
-        self._seen_cache: weakref.WeakKeyDictionary[Tokenizer, tuple[int, int]] = (
+        self._seen_cache: weakref.WeakKeyDictionary[Engine, tuple[int, int]] = (
             weakref.WeakKeyDictionary()
         )
         self._served: Callable[[], Iterable[ServedRow]] = lambda: ()
@@ -284,10 +285,11 @@ class ServiceMetrics:
         """Add the hits and misses of these tokenizers since the last call."""
         for tokenizer in tokenizers:
             now = tokenizer.cache_statistics()
-            hits, misses = self._seen_cache.get(tokenizer, (0, 0))
+            # By engine: equal tokenizers may have an engine and a cache each.
+            hits, misses = self._seen_cache.get(tokenizer.engine, (0, 0))
             self.cache_hits.inc(max(0, now.hits - hits))
             self.cache_misses.inc(max(0, now.misses - misses))
-            self._seen_cache[tokenizer] = (now.hits, now.misses)
+            self._seen_cache[tokenizer.engine] = (now.hits, now.misses)
 
     def render(self) -> bytes:
         """All metrics of all processes in Prometheus' text format."""

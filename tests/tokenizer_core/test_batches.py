@@ -103,7 +103,7 @@ def test_ids_that_are_not_narrow_never_become_others(engine):
 @pytest.mark.parametrize("texts", [[], [""], ["", ""], ("a", "<"), ["a"]])
 def test_small_batches_of_any_sequence(tokenizer, texts):
     expected = [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode_batch(texts, num_workers=4) == expected
+    assert tokenizer.encode_batch(texts, num_threads=4) == expected
     ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=4)
     assert ids.tolist() == list(chain.from_iterable(expected))
     assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()

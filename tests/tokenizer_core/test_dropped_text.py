@@ -60,7 +60,7 @@ def test_every_way_to_encode_gives_the_ids_of_tiktoken(ours, theirs):
         assert ours.encode_to_json(text) == (shown.encode(), len(ids))
         assert ours.count(text) == len(ids)
         assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
-    assert ours.encode_batch(TEXTS, num_workers=2) == expected
+    assert ours.encode_batch(TEXTS, num_threads=2) == expected
     joined, bounds = ours.encode_batch_to_numpy(TEXTS, num_threads=2)
     assert np.split(joined, bounds[1:-1].astype(int))[2].tolist() == expected[2]
     assert joined.tolist() == [id_ for ids in expected for id_ in ids]

@@ -132,7 +132,7 @@ def test_every_way_to_encode_gives_the_same_ids(engine, unk_id, is_fused):
     ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
     expected = [theirs.encode(text).ids for text in TEXTS]
     assert [ours.encode_to_numpy(text, num_threads=2).tolist() for text in TEXTS] == expected
-    assert ours.encode_batch(TEXTS, num_workers=2) == expected
+    assert ours.encode_batch(TEXTS, num_threads=2) == expected
     for text, ids in zip(TEXTS, expected, strict=True):
         shown = "[" + ",".join(map(str, ids)) + "]"
         assert ours.encode_to_json(text) == (shown.encode(), len(ids))

@@ -6,6 +6,7 @@ import pickle
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -423,6 +424,72 @@ FINGERPRINT = "2a6223f62f9f1a2c935c696062d1201c017773b1282822205fdbd5ffbfa9e439"
 def test_the_public_surface_is_what_the_documentation_lists():
     page = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
     documented = re.findall(r"^### `(\w+)", page, flags=re.MULTILINE)
+    listed = [name for name in dir(tokenizer_core) if not name.startswith("_")]
+    assert listed == sorted(tokenizer_core.__all__)
     assert sorted(documented) == sorted(tokenizer_core.__all__)
     methods = {name for name in vars(Tokenizer) if not name.startswith("_")}
     assert methods == set(re.findall(r"^- `(?:Tokenizer)?\.(\w+)", page, flags=re.MULTILINE))
+
+
+def test_the_release_is_that_of_the_installed_package():
+    assert tokenizer_core.__version__ == version("tokenizer-service")
+    assert "__version__" in dir(tokenizer_core)
+
+
+def test_completion_offers_the_public_methods_only(tokenizer):
+    names = [name for name in dir(tokenizer) if not name.startswith("__")]
+    assert names == sorted(name for name in vars(Tokenizer) if not name.startswith("_"))
+    assert "__len__" in dir(tokenizer)
+
+
+def test_tokens_and_ids(engine):
+    vocab = BYTES | {256: b" the", 260: b"\xe4\xb8", 262: b"odd", 263: b""}
+    merges = [(b" ", b"t"), (b" t", b"h"), (b" th", b"e"), (b"\xe4", b"\xb8")]
+    vocab |= {257: b" t", 258: b" th"}
+    tokenizer = Tokenizer(vocab, merges, ["<|endoftext|>", "a"], engine=engine)
+    assert (len(tokenizer), tokenizer.vocab_size, tokenizer.n_vocab) == (263, 263, 265)
+    assert tokenizer.special_tokens == {"<|endoftext|>": 264, "a": 97}
+    tokenizer.special_tokens.clear()
+    assert tokenizer.eot_token == 264
+    for id_, token in tokenizer.spec.vocab.items():
+        assert tokenizer.id_to_token(id_) == token
+        assert tokenizer.token_to_id(token) == id_
+    assert tokenizer.token_to_id(" the") == 256
+    for absent in ("Ġthe", " thee", b"\xb8\xe4"):
+        assert tokenizer.token_to_id(absent) is None
+    assert [tokenizer.id_to_token(id_) for id_ in (259, 265, -1)] == [None] * 3
+    batch = [[256, 97], np.array([264, 98]), []]
+    assert tokenizer.decode_batch(batch) == [" thea", "<|endoftext|>b", ""]
+    assert tokenizer.decode_batch(batch[1:2], skip_special_tokens=True) == ["b"]
+    with pytest.raises(UnicodeDecodeError):
+        tokenizer.decode_batch([[260]], "strict")
+
+
+def test_the_end_of_a_text_is_named_or_refused():
+    for names, expected in [
+        (["</s>", "<|end_of_text|>"], "<|end_of_text|>"),
+        (["</s>"], "</s>"),
+        (["<｜end▁of▁sentence｜>"], "<｜end▁of▁sentence｜>"),
+    ]:
+        tokenizer = Tokenizer(BYTES, [], names)
+        assert tokenizer.eot_token == tokenizer.special_tokens[expected]
+    with pytest.raises(LookupError, match=r"token_to_id: '<\|im_end\|>'$"):
+        _ = Tokenizer(BYTES, [], ["<|im_end|>"]).eot_token
+    with pytest.raises(LookupError, match=r"token_to_id: none$"):
+        _ = Tokenizer(BYTES, []).eot_token
+
+
+def test_tokenizers_are_equal_by_what_decides_an_id(tokenizer, nfc):
+    again = pickle.loads(pickle.dumps(tokenizer))
+    other_engine = Tokenizer.from_spec(tokenizer.spec, engine="python")
+    assert tokenizer == again == other_engine
+    assert len({tokenizer, again, other_engine, nfc}) == 2
+    assert tokenizer != nfc
+    assert tokenizer != tokenizer.spec
+
+
+def test_the_old_name_of_the_threads_works_and_warns(tokenizer):
+    texts = ["the cat", "中文"]
+    with pytest.warns(DeprecationWarning, match="is now num_threads"):
+        old = tokenizer.encode_batch(texts, num_workers=2)
+    assert old == tokenizer.encode_batch(texts, num_threads=2) == tokenizer.encode_batch(texts)

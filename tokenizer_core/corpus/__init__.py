@@ -3,7 +3,8 @@
 - plan: `token_plan`, `token_layouts` (the file formats of each trainer)
 - write: `token_writer`, `split_writer`, `staged_folder`, `staged_file`
 - describe: `token_manifest`, `document_index` (where documents are), `token_counts`
-- read: `token_files`, `token_dataset` (training batches), `verify_token_files`
+- read: `token_files`, `token_dataset` (training batches), `token_samples` (a data set of
+  PyTorch), `verify_token_files`
 - in a bucket: `remote_token_files`
 - from documents: `corpus_encoding`, with `document_batches`, `document_cuts`, `batch_encoding`,
   `encoding_run` and `document_shuffle`
@@ -24,6 +25,7 @@ from tokenizer_core.corpus.token_plan import (
     TokenizerIdentity,
     plan_token_files,
 )
+from tokenizer_core.corpus.token_samples import TokenSamples
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
 
@@ -41,6 +43,7 @@ __all__ = [
     "TokenFilesWriter",
     "TokenLayout",
     "TokenManifest",
+    "TokenSamples",
     "TokenizerIdentity",
     "VerifiedTokenFiles",
     "can_resume",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.corpus.token_files import TokenFiles
+from tokenizer_core.corpus.token_samples import TokenSamples
 from tokenizer_core.errors import TokenFilesError
 
 if TYPE_CHECKING:
@@ -104,6 +105,24 @@ class TokenDataset:
         return (
             self._batch(starts[first : first + batch_size], context_length)
             for first in range(0, len(starts), batch_size)
+        )
+
+    def samples(
+        self,
+        context_length: int,
+        *,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> TokenSamples:
+        """The windows as a map-style data set for a `DataLoader` of PyTorch; see `TokenSamples`.
+
+        Raises:
+            TokenFilesError: the split has too few ids for a window on each rank.
+            ValueError: a size below 1, or a rank that is not below `world_size`.
+        """
+        return TokenSamples(
+            self._files, self._split, context_length, seed=seed, rank=rank, world_size=world_size
         )
 
     def _count_starts(self, batch_size: int, context_length: int) -> int:

@@ -184,6 +184,10 @@ class _SplitReader:
         self._starts = list(accumulate(counts, initial=0))
         self._shards: dict[int, TokenArray] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Pickling a map would copy its ids; the copy of this reader maps the files again.
+        return vars(self) | {"_shards": {}}
+
     def shard(self, index: int) -> TokenArray:
         if index not in self._shards:
             plan, record = self._files.manifest.plan, self._record.shards[index]

@@ -12,12 +12,14 @@ from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 from tokenizer_core.training.prune_counts import prune_counts
 from tokenizer_core.training.trainer import (
     CurvePoint,
+    TrainingOptions,
     TrainingProgress,
     TrainingReport,
     TrainingResult,
     train,
     train_bpe,
     train_from_counts,
+    train_from_iterator,
 )
 from tokenizer_core.training.vocabulary_plan import VocabularyOptions
 
@@ -29,6 +31,7 @@ __all__ = [
     "PretokenCounts",
     "Pruning",
     "TieBreak",
+    "TrainingOptions",
     "TrainingProgress",
     "TrainingReport",
     "TrainingResult",
@@ -40,4 +43,5 @@ __all__ = [
     "train",
     "train_bpe",
     "train_from_counts",
+    "train_from_iterator",
 ]

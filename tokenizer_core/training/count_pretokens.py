@@ -12,12 +12,13 @@ With the native engine, threads of this process count the chunks.
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.engines import resolve_engine
@@ -182,6 +183,50 @@ def count_pretokens(
         n_documents=n_documents,
         n_spills=n_spills,
     )
+
+
+def count_texts(
+    texts: Iterable[str],
+    *,
+    special_tokens: Sequence[str] = (),
+    scratch_folder: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> PretokenCounts:
+    """As `count_pretokens`, of texts. They are written to a temporary file, with a separator that
+    is cut out as a special token. The counts have no sources.
+
+    Raises:
+        TypeError: `texts` is one string, or an element is not a string.
+        CorpusError: a text contains a lone surrogate (names the text); or all texts are empty.
+        as `count_pretokens`.
+    """
+    if isinstance(texts, str | bytes):
+        raise TypeError("texts must be an iterable of strings, not one string; give a list")
+    # Random, so that no text contains it, and without a border, so that matches cannot overlap.
+    separator = f"\0<{secrets.token_hex(16)}>"
+    n_bytes = 0
+    with tempfile.NamedTemporaryFile(dir=scratch_folder, suffix=".txt") as file:
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(f"texts[{index}] is a {type(text).__name__}, not a string")
+            try:
+                n_bytes += file.write(text.encode())
+            except UnicodeEncodeError as error:
+                raise CorpusError(
+                    f"texts[{index}] has a lone surrogate at character {error.start}; decode its "
+                    f"source with errors='replace'"
+                ) from None
+            file.write(separator.encode())
+        if not n_bytes:
+            raise CorpusError("the corpus is empty: give at least one text that is not empty")
+        file.flush()
+        counts = count_pretokens(
+            [file.name],
+            special_tokens=[*special_tokens, separator],
+            scratch_folder=scratch_folder,
+            **options,
+        )
+    return replace(counts, special_tokens=tuple(special_tokens), sources=(), n_bytes=n_bytes)
 
 
 def _count_in_processes(

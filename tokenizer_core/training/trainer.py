@@ -1,8 +1,9 @@
 """Training from end to end: check the arguments, count the corpus, learn the merges, report.
 
-    train_bpe          (vocab, merges) in one call
-    train              the same with the spec, the counts and a report
-    train_from_counts  another vocabulary size from existing counts
+    train_bpe            (vocab, merges) in one call
+    train                the same with the tokenizer, the counts and a report
+    train_from_iterator  as `train`, from texts in memory
+    train_from_counts    another vocabulary size from existing counts
 
 The registry publishes the result.
 """
@@ -11,19 +12,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training.count_pretokens import (
     DecodeErrors,
     choose_counting_engine,
     choose_num_workers,
     count_pretokens,
+    count_texts,
 )
 from tokenizer_core.training.learn_merges import (
     LearnedMerges,
@@ -48,6 +52,36 @@ _SAMPLE_SECONDS: Final = 0.2
 CURVE_POINTS: Final = 100
 _ROUND_SIZES: Final = frozenset(n * 10**power for n in (1, 2, 5) for power in range(2, 7))
 _SHOWN_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What to learn from a corpus, and with what.
+
+    - `vocab_size` counts the bytes, the special tokens and the merges.
+    - `pattern`: the split pattern or its name. `tie_break`: see `LearningRules`.
+    - `vocabulary`: further options of the vocabulary.
+    - `engine` counts and learns. For the native engine, the Python engine counts custom patterns
+      without an automaton and `errors="replace"`; the report names both.
+    - `num_workers`: the number of counting processes, or threads of the native engine; by default
+      one per processor. One worker counts a corpus of a few megabytes.
+    - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD.
+    - `chunk_bytes`, `max_memory_bytes`, `scratch_folder`: see `count_pretokens`. Learning needs all
+      distinct pre-tokens in memory.
+    """
+
+    vocab_size: int
+    special_tokens: Sequence[str] = ()
+    _: KW_ONLY
+    pattern: str | SplitPattern = "gpt2"
+    vocabulary: VocabularyOptions = NO_OPTIONS
+    tie_break: TieBreak = "lexicographic"
+    engine: str = "auto"
+    num_workers: int | None = None
+    errors: DecodeErrors = "strict"
+    chunk_bytes: int | None = None
+    max_memory_bytes: int | None = None
+    scratch_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +179,11 @@ class TrainingResult:
         """id -> bytes, a new dict."""
         return dict(self.spec.vocab)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """A new tokenizer of the spec."""
+        return Tokenizer.from_spec(self.spec)
+
     def at_size(self, vocab_size: int) -> TrainingResult:
         """The result of a run for this smaller size, without learning again.
 
@@ -203,53 +242,31 @@ def train_bpe(
         >>> vocab[256], merges
         (b'<|endoftext|>', [(b's', b't'), (b'e', b'st'), (b'w', b'i')])
     """
-    inputs = [input_path] if isinstance(input_path, str | os.PathLike) else list(input_path)
-    result = train(
-        inputs,
-        vocab_size=vocab_size,
-        special_tokens=special_tokens,
+    options = TrainingOptions(
+        vocab_size,
+        special_tokens,
         pattern=pattern,
         num_workers=num_workers,
         engine=engine,
         tie_break=tie_break,
         errors=errors,
-        progress=progress,
-        should_cancel=should_cancel,
     )
+    result = train(input_path, options, progress=progress, should_cancel=should_cancel)
     return result.vocab, result.merges
 
 
 def train(
-    inputs: Sequence[Path],
+    inputs: Path | Sequence[Path],
+    options: TrainingOptions,
     *,
-    vocab_size: int,
-    special_tokens: Sequence[str] = (),
-    pattern: str | SplitPattern = "gpt2",
-    num_workers: int | None = None,
-    engine: str = "auto",
-    tie_break: TieBreak = "lexicographic",
-    errors: DecodeErrors = "strict",
-    chunk_bytes: int | None = None,
-    options: VocabularyOptions = NO_OPTIONS,
-    max_memory_bytes: int | None = None,
-    scratch_folder: Path | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> TrainingResult:
     """Count the pre-tokens of these files and learn merges from them.
 
-    For several sizes, train the largest and derive the others with `at_size`.
-
-    - `num_workers`: the number of counting processes, or threads of the native engine; by default
-      one per processor. One worker counts a corpus of a few megabytes.
-    - `engine`: the engine that counts and learns. For the native engine, the Python engine counts
-      custom patterns and `errors="replace"`; the report names both.
-    - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD.
-    - `options`: options of the vocabulary, besides its size.
-    - `max_memory_bytes`, `scratch_folder`: a memory ceiling for counting; see `count_pretokens`.
-      Learning needs all distinct pre-tokens in memory.
-    - `progress` and `should_cancel` are called several times a second; the run ends when
-      `should_cancel` returns true.
+    For several sizes, train the largest and derive the others with `at_size`. `progress` and
+    `should_cancel` are called several times a second; the run ends when `should_cancel` returns
+    true.
 
     Raises:
         VocabSizeError: too small for the bytes and the special tokens, or too large.
@@ -260,36 +277,69 @@ def train(
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the requested engine is not installed.
     """
-    split_pattern = resolve_pattern(pattern)
-    plan = plan_vocabulary(special_tokens, split_pattern, options)
-    plan.n_merges(vocab_size)  # raises for a wrong size before the work begins
-    check_tie_break(tie_break)
-    engine = resolve_engine(engine)
+    files = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+    return _count_and_learn(partial(count_pretokens, files), options, progress, should_cancel)
+
+
+def train_from_iterator(
+    texts: Iterable[str],
+    options: TrainingOptions,
+    *,
+    progress: Callable[[TrainingProgress], object] | None = None,
+    should_cancel: Callable[[], bool] | None = None,
+) -> TrainingResult:
+    """As `train`, from texts: a list, a generator, a column of a data set. Nothing joins across
+    two texts. They are copied to a file in `scratch_folder` first, not kept in memory.
+
+    Raises:
+        TypeError: `texts` is one string, or an element is not a string.
+        as `train`.
+
+    Example:
+        >>> texts = ["low low lower", "newest newest widest"]
+        >>> tokenizer = train_from_iterator(texts, TrainingOptions(258)).tokenizer
+        >>> tokenizer.encode("lowest")
+        [108, 111, 256, 257]
+    """
+    return _count_and_learn(partial(count_texts, texts), options, progress, should_cancel)
+
+
+def _count_and_learn(
+    count: Callable[..., PretokenCounts],
+    options: TrainingOptions,
+    progress: Callable[[TrainingProgress], object] | None,
+    should_cancel: Callable[[], bool] | None,
+) -> TrainingResult:
+    """Count with `count`, which takes the keyword arguments of `count_pretokens`, and learn."""
+    pattern = resolve_pattern(options.pattern)
+    plan = plan_vocabulary(options.special_tokens, pattern, options.vocabulary)
+    plan.n_merges(options.vocab_size)  # raises for a wrong size before the work begins
+    check_tie_break(options.tie_break)
+    engine = resolve_engine(options.engine)
     watch = _Watch(progress, should_cancel)
     started = time.perf_counter()
-    counts = count_pretokens(
-        inputs,
-        pattern=split_pattern,
+    counts = count(
+        pattern=pattern,
         special_tokens=plan.special_tokens,
-        num_workers=num_workers,
-        errors=errors,
-        chunk_bytes=chunk_bytes,
+        num_workers=options.num_workers,
+        errors=options.errors,
+        chunk_bytes=options.chunk_bytes,
         engine=engine,
-        max_memory_bytes=max_memory_bytes,
-        scratch_folder=scratch_folder,
+        max_memory_bytes=options.max_memory_bytes,
+        scratch_folder=options.scratch_folder,
         progress=watch.count,
         while_waiting=watch.poll,
     )
     return _learn(
         counts,
         plan,
-        vocab_size,
+        options.vocab_size,
         engine=engine,
-        counting_engine=choose_counting_engine(engine, split_pattern, errors),
-        tie_break=tie_break,
+        counting_engine=choose_counting_engine(engine, pattern, options.errors),
+        tie_break=options.tie_break,
         watch=watch,
         seconds_counting=time.perf_counter() - started,
-        workers=choose_num_workers(counts.n_bytes, num_workers),
+        workers=choose_num_workers(counts.n_bytes, options.num_workers),
     )
 
 

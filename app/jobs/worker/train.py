@@ -12,7 +12,7 @@ from app.jobs.worker.context import WorkerJob, check_inputs, open_inputs, say, v
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
-from tokenizer_core.training.trainer import TrainingProgress, train
+from tokenizer_core.training.trainer import TrainingOptions, TrainingProgress, train
 
 
 def train_and_publish(job: WorkerJob) -> None:
@@ -41,12 +41,14 @@ def train_and_publish(job: WorkerJob) -> None:
         else:
             result = train(
                 paths,
-                vocab_size=request["vocab_size"],
-                special_tokens=request["special_tokens"],
-                pattern=request["pattern"],
-                options=vocabulary_options(request),
-                engine=engine.name,
-                num_workers=request["num_workers"],
+                TrainingOptions(
+                    vocab_size=request["vocab_size"],
+                    special_tokens=request["special_tokens"],
+                    pattern=request["pattern"],
+                    vocabulary=vocabulary_options(request),
+                    engine=engine.name,
+                    num_workers=request["num_workers"],
+                ),
                 progress=report,
             )
         provenance = [

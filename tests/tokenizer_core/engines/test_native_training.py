@@ -16,6 +16,7 @@ from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     LearningRules,
     PretokenCounts,
+    TrainingOptions,
     count_pretokens,
     learn_merges,
     train,
@@ -227,11 +228,16 @@ def test_what_the_module_does_not_know_is_counted_in_python(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_bytes(b"one two \xff two")
     pattern = resolve_pattern(LOOKBEHIND)
-    replaced = train([path], vocab_size=260, special_tokens=[], errors="replace", engine="native")
+    replaced = train(
+        [path],
+        TrainingOptions(vocab_size=260, special_tokens=[], errors="replace", engine="native"),
+    )
     assert (replaced.report.engine, replaced.report.counting_engine) == ("native", "python")
     assert replaced.counts.counts[" \ufffd"] == 1
     path.write_bytes(b"one two two")
-    custom = train([path], vocab_size=260, special_tokens=[], pattern=pattern, engine="native")
+    custom = train(
+        [path], TrainingOptions(vocab_size=260, special_tokens=[], pattern=pattern, engine="native")
+    )
     assert (custom.report.engine, custom.report.counting_engine) == ("native", "python")
     assert custom.counts.counts == {"one": 1, " ": 2, "two": 2}
 
@@ -252,7 +258,9 @@ def test_a_pattern_with_an_automaton_is_counted_alike_by_both_engines(tmp_path, 
     text = "one two  three<|x|>12 caf\u00e9s \u4e2d\u6587 a<|x|> " * 50
     path.write_text(text, encoding="utf-8")
     settings = {"vocab_size": 300, "special_tokens": ["<|x|>"], "pattern": pattern}
-    native, python = (train([path], **settings, engine=name) for name in ("native", "python"))
+    native, python = (
+        train([path], TrainingOptions(**settings, engine=name)) for name in ("native", "python")
+    )
     assert native.report.counting_engine == "native"
     assert native.counts.counts == python.counts.counts
     assert native.merges == python.merges

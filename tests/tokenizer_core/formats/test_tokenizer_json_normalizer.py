@@ -61,7 +61,7 @@ def test_ids_and_offsets(normalizer, text, tokens):
         assert tokenizer.encode(text) == expected.ids
         assert tokenizer.count(text) == len(expected.ids)
         assert json.loads(tokenizer.encode_to_json(text)[0]) == expected.ids
-        assert tokenizer.encode_batch(["", text], num_workers=1)[1] == expected.ids
+        assert tokenizer.encode_batch(["", text], num_threads=1)[1] == expected.ids
         ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
         assert ids == expected.ids
         if tokenizer.spec.normalizer == "steps":
@@ -298,7 +298,7 @@ def test_missing_bytes_beside_steps(normalizer, text, tokens, unk, is_fused, ign
     assert tokenizers.Tokenizer.from_str(rendered.decode()).encode(text).ids == expected.ids
     for tokenizer in (Tokenizer.from_spec(spec, engine=name) for name in ENGINES):
         assert tokenizer.encode(text) == expected.ids
-        assert tokenizer.encode_batch(["", text], num_workers=1)[1] == expected.ids
+        assert tokenizer.encode_batch(["", text], num_threads=1)[1] == expected.ids
         ids, offsets = tokenizer.encode_with_offsets(text)
         assert ids == expected.ids
         assert (offsets[:, 0] <= offsets[:, 1]).all()

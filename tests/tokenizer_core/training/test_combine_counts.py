@@ -11,6 +11,7 @@ from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
     CorpusSource,
     PretokenCounts,
+    TrainingOptions,
     combine_counts,
     count_pretokens,
     train,
@@ -44,7 +45,7 @@ def test_training_from_merged_counts_is_training_on_the_files(tmp_path, engine):
     merged.save(tmp_path / "counts")
     from_counts = train_from_counts(PretokenCounts.load(tmp_path / "counts"), 280, engine=engine)
     files = [tmp_path / name for name in "abc"]
-    trained = train(files, vocab_size=280, special_tokens=["<|e|>"], engine=engine)
+    trained = train(files, TrainingOptions(vocab_size=280, special_tokens=["<|e|>"], engine=engine))
     assert from_counts.spec.fingerprint == trained.spec.fingerprint
     assert from_counts.counts == trained.counts
 

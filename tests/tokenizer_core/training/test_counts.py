@@ -10,7 +10,13 @@ import pytest
 
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.reference import count_words
-from tokenizer_core.training import PretokenCounts, count_pretokens, train, train_from_counts
+from tokenizer_core.training import (
+    PretokenCounts,
+    TrainingOptions,
+    count_pretokens,
+    train,
+    train_from_counts,
+)
 from tokenizer_core.training.counts import MAX_RUNS, CountTable, FileCounts
 
 COUNTING = import_module("tokenizer_core.training.count_pretokens")
@@ -101,12 +107,14 @@ def test_no_byte_is_lost_on_the_disk(engine, corpus, scratch, monkeypatch):
     text = corpus.read_text("utf-8")
     result = train(
         [corpus],
-        vocab_size=300,
-        special_tokens=[SPECIAL],
-        engine=engine,
-        chunk_bytes=3_000,
-        max_memory_bytes=20_000,
-        scratch_folder=scratch,
+        TrainingOptions(
+            vocab_size=300,
+            special_tokens=[SPECIAL],
+            engine=engine,
+            chunk_bytes=3_000,
+            max_memory_bytes=20_000,
+            scratch_folder=scratch,
+        ),
     )
     assert result.counts.n_spills > 1
     size = sum(n * len(pre_token.encode()) for pre_token, n in result.counts.counts.items())

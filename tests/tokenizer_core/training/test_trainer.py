@@ -16,7 +16,14 @@ from tokenizer_core.errors import (
     VocabSizeError,
 )
 from tokenizer_core.spec import MAX_TOKEN_ID
-from tokenizer_core.training import PretokenCounts, train, train_bpe, train_from_counts
+from tokenizer_core.training import (
+    PretokenCounts,
+    TrainingOptions,
+    train,
+    train_bpe,
+    train_from_counts,
+    train_from_iterator,
+)
 
 COUNTING = import_module("tokenizer_core.training.count_pretokens")
 EXAMPLE = "low low lower newest newest widest widest widest"
@@ -84,7 +91,7 @@ def test_ids_are_bytes_then_special_tokens_then_merges(corpus):
 def test_special_tokens_are_boundaries_and_never_counted(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("ab<|e|>ab<|e|>" * 20)
-    result = train([path], vocab_size=300, special_tokens=["<|e|>"])
+    result = train([path], TrainingOptions(vocab_size=300, special_tokens=["<|e|>"]))
     assert result.merges == [(b"a", b"b")]
     assert result.counts.counts == {"ab": 40}
     assert result.spec.special_tokens == {"<|e|>": 256}
@@ -94,7 +101,7 @@ def test_the_report(tmp_path, engine):
     path = tmp_path / "corpus.txt"
     text = "low lower\nnewest 漢字漢字漢字<|e|>widest low" * 3
     path.write_text(text)
-    result = train([path], vocab_size=266, special_tokens=["<|e|>"], num_workers=1)
+    result = train([path], TrainingOptions(vocab_size=266, special_tokens=["<|e|>"], num_workers=1))
     report = result.report.to_dict()
     assert json.loads(json.dumps(report)) == report
     counts = reference.count_words(text, ["<|e|>"])
@@ -121,7 +128,7 @@ def test_the_report(tmp_path, engine):
 
 
 def test_it_says_why_it_stopped_early(corpus):
-    result = train([corpus], vocab_size=1_000)
+    result = train([corpus], TrainingOptions(vocab_size=1_000))
     assert len(result.vocab) == result.report.vocab_size < 1_000
     assert result.report.stopped_early is not None
     assert "no pair is left" in result.report.stopped_early
@@ -130,7 +137,7 @@ def test_it_says_why_it_stopped_early(corpus):
 def test_a_corpus_of_special_tokens_only(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("<|e|><|e|>")
-    result = train([path], vocab_size=300, special_tokens=["<|e|>"])
+    result = train([path], TrainingOptions(vocab_size=300, special_tokens=["<|e|>"]))
     assert result.merges == []
     assert result.report.bytes_per_token == 0.0
 
@@ -213,3 +220,54 @@ def train_from_counts_pattern():
     from tokenizer_core.patterns import PATTERNS
 
     return PATTERNS["gpt2"]
+
+
+TEXTS = ["low lower<|e|>low", "", "lowest 東京", " new", "<|e|>", "er\n", "\n\nlow\0"]
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 50])
+def test_training_from_texts_is_training_from_a_file_of_each(tmp_path, engine, chunk_bytes):
+    options = TrainingOptions(270, ["<|e|>"], engine=engine, chunk_bytes=chunk_bytes)
+    texts = TEXTS * 9
+    files = [tmp_path / f"{index:03}.txt" for index, text in enumerate(texts) if text]
+    for file, text in zip(files, filter(None, texts), strict=True):
+        file.write_text(text, encoding="utf-8", newline="")
+    of_files = train(files, options)
+    of_texts = train_from_iterator(iter(texts), options)
+    assert of_texts.merges == of_files.merges
+    assert of_texts.tokenizer == of_files.tokenizer
+    assert of_texts.counts.counts == of_files.counts.counts
+    assert of_texts.counts.special_tokens == ("<|e|>",)
+    assert of_texts.counts.sources == ()
+    figures = [
+        (r.report.n_bytes, r.report.n_documents, r.report.n_tokens) for r in (of_texts, of_files)
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_nothing_joins_across_two_texts(engine):
+    result = train_from_iterator(["a", "b"] * 50, TrainingOptions(300, engine=engine))
+    assert result.merges == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "message"),
+    [
+        ("abc", TypeError, "an iterable of strings, not one string"),
+        (["a", b"b"], TypeError, r"texts\[1\] is a bytes, not a string"),
+        (["a", None], TypeError, r"texts\[1\] is a NoneType"),
+        (["a", "b\ud800"], CorpusError, r"texts\[1\] has a lone surrogate at character 1"),
+        ([], CorpusError, "at least one text that is not empty"),
+        (["", ""], CorpusError, "at least one text that is not empty"),
+    ],
+)
+def test_texts_that_cannot_be_trained_from_are_named(texts, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        train_from_iterator(texts, TrainingOptions(300, scratch_folder=tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+def test_one_path_is_a_corpus(tmp_path):
+    (tmp_path / "t").write_text("low low")
+    options = TrainingOptions(258)
+    assert train(tmp_path / "t", options).merges == train([tmp_path / "t"], options).merges

@@ -15,6 +15,7 @@ from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training import (
     PretokenCounts,
+    TrainingOptions,
     TrainingResult,
     VocabularyOptions,
     train,
@@ -274,12 +275,16 @@ def test_options_are_refused_before_any_work_and_recorded_in_the_report(tmp_path
     with pytest.raises(InvalidSpecError, match="given twice"):
         train(
             [tmp_path / "none"],
-            vocab_size=300,
-            options=VocabularyOptions(seed_tokens=("ab", "ab")),
-            engine=engine,
+            TrainingOptions(
+                vocab_size=300,
+                vocabulary=VocabularyOptions(seed_tokens=("ab", "ab")),
+                engine=engine,
+            ),
         )
     options = VocabularyOptions(min_frequency=2, seed_tokens=("ab",))
     path = tmp_path / "text"
     path.write_text("low low lower")
-    report = train([path], vocab_size=262, options=options, engine=engine).report
+    report = train(
+        [path], TrainingOptions(vocab_size=262, vocabulary=options, engine=engine)
+    ).report
     assert report.to_dict()["options"] == asdict(options) | {"seed_tokens": ["ab"]}

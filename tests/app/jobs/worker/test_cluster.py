@@ -34,7 +34,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.errors import VocabSizeError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module
-from tokenizer_core.training import TrainingProgress, train
+from tokenizer_core.training import TrainingOptions, TrainingProgress, train
 
 ASKED: Fields = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"}
 ID = "20261121T041500Z-0123456789ab"
@@ -60,7 +60,9 @@ def test_the_tokenizer_is_the_one_that_is_trained_here(job: WorkerJob, corpus: P
     seen: list[TrainingProgress] = []
     file = find_input_file([corpus], "small.txt")
     result = train_on_cluster(job, [file], "auto", seen.append)
-    expected = train([corpus / "small.txt"], vocab_size=300, special_tokens=["<|endoftext|>"])
+    expected = train(
+        [corpus / "small.txt"], TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"])
+    )
     assert result.spec.fingerprint == expected.spec.fingerprint
     assert result.report.seconds_counting > 0
     (source,) = result.counts.sources

@@ -10,7 +10,7 @@ import pytest
 from app.jobs.worker.context import vocabulary_options
 from tests.app.jobs.conftest import READ_KEY, SLOW, Service
 from tests.app.jobs.test_training_route import problem
-from tokenizer_core.training import VocabularyOptions, train
+from tokenizer_core.training import TrainingOptions, VocabularyOptions, train
 
 
 def test_a_run_over_files_goes_live_and_answers_at_once(service: Service) -> None:
@@ -75,16 +75,20 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(service: Service
     wanted = VocabularyOptions(
         min_frequency=2, max_token_length=4, seed_tokens=("qua",), n_reserved=6, pad_to_multiple=5
     )
-    trained = train([file], vocab_size=281, special_tokens=["<|endoftext|>"], options=wanted)
+    trained = train(
+        [file], TrainingOptions(vocab_size=281, special_tokens=["<|endoftext|>"], vocabulary=wanted)
+    )
     assert len(trained.vocab) % 5 == 0
     assert job["result"]["digest"] == trained.spec.fingerprint
     # Each option changes the result, so that the test detects a lost one.
     for name in options:
         fewer = train(
             [file],
-            vocab_size=281,
-            special_tokens=["<|endoftext|>"],
-            options=vocabulary_options({k: v for k, v in options.items() if k != name}),
+            TrainingOptions(
+                vocab_size=281,
+                special_tokens=["<|endoftext|>"],
+                vocabulary=vocabulary_options({k: v for k, v in options.items() if k != name}),
+            ),
         )
         assert fewer.spec.fingerprint != trained.spec.fingerprint, name
 

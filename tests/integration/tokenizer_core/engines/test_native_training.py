@@ -5,6 +5,7 @@ import pytest
 from tests.tokenizer_core.engines.test_native_training import SPECIAL, compiled
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
+    TrainingOptions,
     train,
 )
 
@@ -27,12 +28,14 @@ def test_counts_and_merges_of_real_text_are_those_of_python(real_text, pattern):
     for engine in ("python", "native"):
         results[engine] = train(
             [real_text],
-            vocab_size=1500,
-            special_tokens=[SPECIAL],
-            pattern=pattern,
-            num_workers=1 if engine == "python" else 3,
-            chunk_bytes=None if engine == "python" else 50_000,
-            engine=engine,
+            TrainingOptions(
+                vocab_size=1500,
+                special_tokens=[SPECIAL],
+                pattern=pattern,
+                num_workers=1 if engine == "python" else 3,
+                chunk_bytes=None if engine == "python" else 50_000,
+                engine=engine,
+            ),
         )
     python, native = results["python"], results["native"]
     assert native.merges == python.merges

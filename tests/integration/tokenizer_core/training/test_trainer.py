@@ -8,7 +8,7 @@ from tests.tokenizer_core.training.test_trainer import COUNTING, EXAMPLE, use_en
 from tokenizer_core.errors import (
     TrainingCancelledError,
 )
-from tokenizer_core.training import train
+from tokenizer_core.training import TrainingOptions, train
 
 __all__ = ["use_engine"]
 
@@ -21,9 +21,7 @@ def test_progress_reaches_the_end_of_both_phases(tmp_path, monkeypatch, num_work
     events = []
     train(
         [path],
-        vocab_size=262,
-        num_workers=num_workers,
-        chunk_bytes=2_000,
+        TrainingOptions(vocab_size=262, num_workers=num_workers, chunk_bytes=2_000),
         progress=events.append,
     )
     size = path.stat().st_size
@@ -44,9 +42,7 @@ def test_cancelled_while_counting(tmp_path, monkeypatch, num_workers):
     with pytest.raises(TrainingCancelledError):
         train(
             [path],
-            vocab_size=300,
-            num_workers=num_workers,
-            chunk_bytes=200,
+            TrainingOptions(vocab_size=300, num_workers=num_workers, chunk_bytes=200),
             progress=lambda event: done.append(event.done),
             should_cancel=lambda: bool(done),
         )
@@ -61,7 +57,10 @@ def test_the_result_is_the_same_for_any_number_of_workers(tmp_path, monkeypatch)
     path.write_text(f"{EXAMPLE} 漢字<|e|> " * 300)
     fingerprints = {
         train(
-            [path], vocab_size=280, special_tokens=["<|e|>"], num_workers=n, chunk_bytes=900
+            [path],
+            TrainingOptions(
+                vocab_size=280, special_tokens=["<|e|>"], num_workers=n, chunk_bytes=900
+            ),
         ).spec.fingerprint
         for n in (1, 2, 4)
     }

@@ -24,7 +24,7 @@ from tokenizer_core.corpus import (
     plan_token_files,
 )
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_core.training import train
+from tokenizer_core.training import TrainingOptions, train
 
 __all__ = ["ray_cluster"]
 
@@ -54,8 +54,7 @@ def test_a_job_on_a_real_cluster(
         assert s3fs.S3FileSystem(skip_instance_cache=True).find("runs-of-jobs") == []
     here = train(
         [service.corpus / name for name in asked["input_paths"]],
-        vocab_size=500,
-        special_tokens=["<|endoftext|>"],
+        TrainingOptions(vocab_size=500, special_tokens=["<|endoftext|>"]),
     )
     ref = service.store.resolve("there")
     assert service.store.open(ref).fingerprint == here.spec.fingerprint

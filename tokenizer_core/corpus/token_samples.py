@@ -1,0 +1,167 @@
+"""TokenSamples: the windows of a split as a map-style data set of PyTorch, without importing torch.
+
+Window `i` has the inputs `[i * context, (i + 1) * context)` and the targets one id later, so that a
+pass over all windows sees each target once. With a `seed` the windows are shuffled by a permutation
+that is computed for each index, a small cipher: it takes no memory, is the same on every machine,
+and lets a run continue in the middle of a pass.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import blake2b
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.errors import TokenFilesError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.token_files import TokenFiles
+
+    Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+_ROUNDS: Final = 4
+_MATTERS: Final = ("tokens", "context_length", "seed")
+
+
+class TokenSamples:
+    """The windows of a split; `TokenDataset.samples` makes it.
+
+    - `len(samples)` and `samples[i]`: all windows, in the shuffled order if there is a seed; inputs
+      and targets, each of shape (context_length,), int64. A `DataLoader` and its samplers use
+      these, and share the windows between ranks themselves.
+    - Iterating gives the windows of this rank, `rank`, `rank + world_size` and so on, from the
+      position on; within a worker of a `DataLoader` only every n-th of them. Each rank has equally
+      many, and at most `world_size - 1` windows are left out. The position moves as samples are
+      taken; after the last one the next epoch begins, which a seed orders differently.
+    - `state_dict` and `load_state_dict` save and restore epoch and position of the iteration.
+
+    Copies in worker processes map the files themselves.
+    """
+
+    def __init__(
+        self,
+        files: TokenFiles,
+        split: str,
+        context_length: int,
+        *,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        """`rank` and `world_size` are by default those of torchrun (RANK and WORLD_SIZE)."""
+        if context_length < 1:
+            raise ValueError(f"context_length must be at least 1, not {context_length}")
+        self.context_length, self.seed = context_length, seed
+        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+        self.world_size = (
+            int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size
+        )
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(
+                f"rank must be in 0..world_size - 1, not {self.rank} of {self.world_size}"
+            )
+        self._files, self._split = files, split
+        self._n_windows = (files.n_tokens(split) - 1) // context_length
+        if self._n_windows < self.world_size:
+            raise TokenFilesError(
+                f"{split} has {files.n_tokens(split)} ids, too few for a window of context_length "
+                f"{context_length} and its targets for each of {self.world_size} ranks; take a "
+                f"shorter context, or more text"
+            )
+        self.epoch = 0
+        self._n_taken = 0
+
+    def __len__(self) -> int:
+        return self._n_windows
+
+    def __getitem__(self, i: int) -> Sample:
+        window = index(i)
+        if not -len(self) <= window < len(self):
+            raise IndexError(f"there is no sample {i}: there are {len(self)}")
+        window %= len(self)
+        if self.seed is not None:
+            window = permuted(window, len(self), f"{self.seed}/{self.epoch}")
+        row = np.empty(self.context_length + 1, np.int64)
+        self._files.copy_tokens(window * self.context_length, row, self._split)
+        return row[:-1].copy(), row[1:].copy()
+
+    def __iter__(self) -> Iterator[Sample]:
+        worker, n_workers = _worker()
+        n_of_rank = len(self) // self.world_size
+        while self._n_taken < n_of_rank:
+            mine = self._n_taken + worker
+            self._n_taken += n_workers
+            if mine < n_of_rank:
+                yield self[mine * self.world_size + self.rank]
+        self.set_epoch(self.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of an epoch."""
+        self.epoch, self._n_taken = epoch, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch and position, as JSON values, and what they are positions of."""
+        return {
+            "epoch": self.epoch,
+            "samples_taken": self._n_taken * self.world_size,
+            "tokens": self._files.manifest.split(self._split).n_tokens,
+            "context_length": self.context_length,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called, on as many ranks as then or on another number.
+
+        Raises:
+            ValueError: the state is of other samples, or its position lies within a step of all
+                ranks.
+        """
+        mine = self.state_dict()
+        for name in _MATTERS:
+            if state[name] != mine[name]:
+                raise ValueError(
+                    f"the state has {name} {state[name]}, and these samples have {mine[name]}; "
+                    f"open the token files and the samples that the state was saved from"
+                )
+        n_taken, rest = divmod(state["samples_taken"], self.world_size)
+        if rest:
+            raise ValueError(
+                f"{state['samples_taken']} samples were taken, which {self.world_size} ranks "
+                f"cannot divide; use a number of ranks that divides it"
+            )
+        self.epoch, self._n_taken = state["epoch"], n_taken
+
+
+def _worker() -> tuple[int, int]:
+    """The index of this worker of a `DataLoader`, and their number; (0, 1) elsewhere."""
+    torch_data = sys.modules.get("torch.utils.data")
+    worker = None if torch_data is None else torch_data.get_worker_info()
+    return (0, 1) if worker is None else (worker.id, worker.num_workers)
+
+
+def permuted(i: int, n: int, key: str) -> int:
+    """Where a pseudo-random permutation of 0..n - 1 puts `i`: a Feistel network on the smallest
+    even number of bits, repeated until the result is below `n`.
+
+    Example:
+        >>> sorted(permuted(i, 10, "a") for i in range(10))
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    while True:
+        left, right = i >> half, i & mask
+        for number in range(_ROUNDS):
+            mixed = blake2b(f"{key}/{number}/{right}".encode(), digest_size=8).digest()
+            left, right = right, left ^ (int.from_bytes(mixed, "little") & mask)
+        i = left << half | right
+        if i < n:
+            return i
