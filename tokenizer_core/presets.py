@@ -87,6 +87,11 @@ _FIM: Final = {
     "<|fim_suffix|>": 100260,
     "<|endofprompt|>": 100276,
 }
+_FIM_OF_EDIT: Final = _END | {
+    "<|fim_prefix|>": 50281,
+    "<|fim_middle|>": 50282,
+    "<|fim_suffix|>": 50283,
+}
 _HARMONY: Final = {
     "<|startoftext|>": 199998,
     "<|endoftext|>": 199999,
@@ -109,6 +114,10 @@ _R50K: Final = (
     "r50k_base.tiktoken",
     "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
 )
+_P50K: Final = (
+    "p50k_base.tiktoken",
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+)
 _O200K: Final = (
     "o200k_base.tiktoken",
     "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
@@ -120,13 +129,8 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
         for preset in (
             Preset("gpt2", *_R50K, "gpt2", _END),
             Preset("r50k_base", *_R50K, "gpt2", _END),
-            Preset(
-                "p50k_base",
-                "p50k_base.tiktoken",
-                "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
-                "gpt2",
-                _END,
-            ),
+            Preset("p50k_base", *_P50K, "gpt2", _END),
+            Preset("p50k_edit", *_P50K, "gpt2", _FIM_OF_EDIT),
             Preset(
                 "cl100k_base",
                 "cl100k_base.tiktoken",

@@ -122,8 +122,8 @@ class Tokenizer:
 
     @classmethod
     def from_preset(cls, name: str, *, path: Path | None = None, engine: str = "auto") -> Tokenizer:
-        """Load a published vocabulary by name: `gpt2`, `r50k_base`, `p50k_base`, `cl100k_base`,
-        `o200k_base` or `o200k_harmony`.
+        """Load a published vocabulary by name: `gpt2`, `r50k_base`, `p50k_base`, `p50k_edit`,
+        `cl100k_base`, `o200k_base` or `o200k_harmony`.
 
         The preset supplies the split pattern and the special tokens. Its `.tiktoken` file, which
         must have the pinned sha256, is `path`. Without `path` it is in the package (GPT-2's), in

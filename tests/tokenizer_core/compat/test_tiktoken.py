@@ -1,0 +1,265 @@
+"""The replacement of tiktoken, against tiktoken: its ids, exceptions, defaults and tables."""
+
+import copy
+import inspect
+import pickle
+import random
+
+import numpy as np
+import pytest
+import tiktoken as theirs
+from hypothesis import given
+from hypothesis import strategies as st
+from tiktoken import model as their_model
+from tiktoken_ext import openai_public
+
+from tests.adversarial import adversarial_texts
+from tokenizer_core.compat import tiktoken as ours
+from tokenizer_core.errors import PresetError
+from tokenizer_core.presets import PRESETS
+
+SPECIAL = {"<|endoftext|>": 400, "<|a|>": 401, "<|ab|>": 500}
+
+
+def small_ranks():
+    """A vocabulary with white space, two- and three-byte characters and words."""
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    texts = [
+        "  ",
+        "\n\n",
+        " \n",
+        "the",
+        " the",
+        "he",
+        "é",
+        "東",
+        "東京",
+        "ab",
+        "abc",
+        " a",
+        "12",
+        "\r\n",
+    ]
+    for text in texts:
+        data = text.encode()
+        for end in range(2, len(data) + 1):
+            ranks.setdefault(data[:end], len(ranks))
+    return ranks
+
+
+PAIRS = {}
+
+
+def pair(name):
+    """Both libraries' encodings of one definition."""
+    if name not in PAIRS:
+        if name == "gpt2":
+            our = ours.get_encoding("gpt2")
+            fields = {
+                "pat_str": openai_public.r50k_pat_str,
+                "mergeable_ranks": our._mergeable_ranks,
+                "special_tokens": our._special_tokens,
+            }
+            PAIRS[name] = our, theirs.Encoding("gpt2", explicit_n_vocab=50257, **fields)
+        else:
+            pattern = {
+                "small": openai_public.r50k_pat_str,
+                "cl100k": CL100K,
+                "dropping": r"\p{L}+|\p{N}",
+            }[name]
+            fields = {
+                "pat_str": pattern,
+                "mergeable_ranks": small_ranks(),
+                "special_tokens": SPECIAL,
+            }
+            PAIRS[name] = ours.Encoding(name, **fields), theirs.Encoding(name, **fields)
+    return PAIRS[name]
+
+
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+NAMES = ["gpt2", "small", "cl100k", "dropping"]
+PIECES = [
+    "the", " the", "he", " ", "  ", "\n", "\n\n", " \n", "\r\n", "a", "abc", "é", "東", "京", "12",
+    "!", "<|endoftext|>", "<|a|>", "<|ab|>", "<|", "👩", "\u2009", "\x1c", "\ud83d", "\udc4d",
+    "x" * 40,
+]  # fmt: skip
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
+
+
+def outcome(call, *arguments, **options):
+    """The result of a call, or the class of what it raises."""
+    try:
+        return call(*arguments, **options)
+    except (KeyError, UnicodeError) as error:
+        return type(error)
+    except ValueError:
+        return ValueError
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=TEXTS)
+def test_ids_are_tiktokens_with_every_policy(name, text):
+    our, their = pair(name)
+    assert our.encode_ordinary(text) == their.encode_ordinary(text)
+    for options in (
+        {},
+        {"allowed_special": "all"},
+        {"disallowed_special": ()},
+        {"allowed_special": {"<|endoftext|>"}, "disallowed_special": ()},
+        {"allowed_special": {"<|endoftext|>", "unknown"}},
+        {"allowed_special": "all", "disallowed_special": "all"},
+        {"disallowed_special": ["the"]},
+        {"allowed_special": {"<|a|>"}, "disallowed_special": {"<|a|>"}},
+    ):
+        expected = outcome(their.encode, text, **options)
+        assert outcome(our.encode, text, **options) == expected, options
+        assert outcome(our.encode_batch, [text, "a"], **options) == (
+            [expected, outcome(their.encode, "a", **options)]
+            if expected is not ValueError
+            else expected
+        )
+        if isinstance(expected, list):
+            array = our.encode_to_numpy(text, **options)
+            assert array.dtype == np.uint32
+            assert array.tolist() == expected
+    assert our.encode_ordinary_batch([text, ""]) == [their.encode_ordinary(text), []]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_of_hard_texts(name):
+    our, their = pair(name)
+    for text in adversarial_texts(longest=3000):
+        assert our.encode(text, allowed_special="all") == their.encode(text, allowed_special="all")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
+def test_unstable_ids_are_tiktokens(name, text):
+    our, their = pair(name)
+    for options in ({"allowed_special": "all"}, {"disallowed_special": ()}):
+        clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        stable, completions = their.encode_with_unstable(clean, **options)
+        found = our.encode_with_unstable(text, **options)
+        assert (found[0], sorted(found[1])) == (stable, sorted(completions))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.one_of(st.binary(), TEXTS.map(lambda t: t.encode("utf-8", "surrogatepass"))))
+def test_bytes_that_are_no_text(name, data):
+    our, their = pair(name)
+    assert our._encode_bytes(data) == their._encode_bytes(data)
+    if data:
+        assert our._encode_single_piece(data) == their._encode_single_piece(data)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "small"])
+@given(seed=st.integers(0, 10_000))
+def test_decoding_is_tiktokens(name, seed):
+    our, their = pair(name)
+    rng = random.Random(seed)
+    known = sorted(our.tokenizer.spec.vocab)
+    ids = rng.choices(known, k=rng.choice([0, 1, 5, 30]))
+    assert our.decode_bytes(ids) == their.decode_bytes(ids)
+    for errors in ("replace", "ignore", "strict"):
+        assert outcome(our.decode, ids, errors) == outcome(their.decode, ids, errors)
+    assert our.decode_tokens_bytes(ids) == their.decode_tokens_bytes(ids)
+    assert outcome(our.decode_with_offsets, ids) == outcome(their.decode_with_offsets, ids)
+    text_ids = their.encode(their.decode(ids, errors="ignore"), allowed_special="all")
+    assert our.decode_with_offsets(text_ids) == their.decode_with_offsets(text_ids)
+    batch = [ids, [], text_ids]
+    assert our.decode_batch(batch) == their.decode_batch(batch)
+    assert our.decode_bytes_batch(batch) == their.decode_bytes_batch(batch)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_single_tokens_and_figures(name):
+    our, their = pair(name)
+    for id_ in [*range(300), 400, 401, 450, 500, 50256, 60_000]:
+        expected = outcome(their.decode_single_token_bytes, id_)
+        assert outcome(our.decode_single_token_bytes, id_) == expected
+        if expected is not KeyError:
+            assert our.encode_single_token(expected) == id_
+        assert our.is_special_token(id_) == their.is_special_token(id_)
+        assert outcome(our.decode, [id_]) == outcome(their.decode, [id_])
+    for token in ("the", " the", "<|endoftext|>", b"\xe6", "no such", b"\xff\xff"):
+        assert outcome(our.encode_single_token, token) == outcome(their.encode_single_token, token)
+    for figure in ("n_vocab", "max_token_value", "eot_token", "special_tokens_set", "name"):
+        assert getattr(our, figure) == getattr(their, figure)
+    assert our.token_byte_values() == their.token_byte_values()
+    assert repr(our) == repr(their)
+
+
+def test_every_public_name_of_tiktoken_is_there_with_its_parameters():
+    assert {name for name in dir(theirs.Encoding) if name[0] != "_"} <= set(dir(ours.Encoding))
+    for name, method in inspect.getmembers(theirs.Encoding, inspect.isfunction):
+        if name[0] != "_":
+            mine = inspect.signature(getattr(ours.Encoding, name)).parameters
+            expected = inspect.signature(method).parameters
+            assert [(p.name, p.kind) for p in mine.values()] == [
+                (p.name, p.kind) for p in expected.values()
+            ]
+            defaults = [(p.default or frozenset()) for p in expected.values()]
+            assert [(p.default or frozenset()) for p in mine.values()] == defaults
+    functions = {name for name, value in vars(theirs).items() if inspect.isfunction(value)}
+    assert functions <= set(ours.__all__)
+
+
+def test_the_models_are_tiktokens():
+    for model, name in their_model.MODEL_TO_ENCODING.items():
+        assert ours.encoding_name_for_model(model) == name
+    for prefix, name in their_model.MODEL_PREFIX_TO_ENCODING.items():
+        assert ours.encoding_name_for_model(prefix + "2099") == name
+    for encoding, listed in (*ours._MODELS.items(), *ours._PREFIXES.items()):
+        for model in listed.split():
+            assert their_model.encoding_name_for_model(model) == encoding
+    with pytest.raises(KeyError, match="no encoding is known for the model 'claude'"):
+        ours.encoding_name_for_model("claude")
+    assert ours.encoding_for_model("gpt-2") is ours.get_encoding("gpt2")
+
+
+def test_encodings_are_those_of_the_presets(monkeypatch, tmp_path):
+    assert ours.list_encoding_names() == list(PRESETS) == theirs.list_encoding_names()
+    for unknown in ("gpt5", None, b"gpt2"):
+        with pytest.raises(ValueError, match=r"there is no encoding .* there are gpt2, r50k_base"):
+            ours.get_encoding(unknown)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(PresetError, match="tokenizer pull p50k_edit"):
+        ours.get_encoding("p50k_edit")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_and_pickles(name):
+    our, _ = pair(name)
+    for copied in (pickle.loads(pickle.dumps(our)), copy.copy(our), copy.deepcopy(our)):
+        assert copied.name == our.name
+        assert copied.tokenizer == our.tokenizer
+        assert copied.encode("<|endoftext|> the", allowed_special="all") == our.encode(
+            "<|endoftext|> the", allowed_special="all"
+        )
+    assert len(pickle.dumps(ours.get_encoding("gpt2"))) < 200
+
+
+def test_an_encoding_extended_as_tiktokens_readme_does():
+    base = ours.get_encoding("gpt2")
+    extended = ours.Encoding(
+        name="gpt2_chat",
+        pat_str=base._pat_str,
+        mergeable_ranks=base._mergeable_ranks,
+        special_tokens={**base._special_tokens, "<|im_start|>": 50257},
+    )
+    assert extended.tokenizer.spec.pattern.name == "gpt2"
+    assert extended.encode("<|im_start|>a", allowed_special="all") == [50257, 64]
+
+
+def test_a_wrong_size_is_refused():
+    base = ours.get_encoding("gpt2")
+    fields = {"pat_str": base._pat_str, "mergeable_ranks": base._mergeable_ranks}
+    for size, special in ((50256, {}), (50257, {"<|a|>": 50256})):
+        ours.Encoding("e", **fields, special_tokens=special, explicit_n_vocab=size)
+    for size, special in ((50257, {}), (50257, {"<|a|>": 50300})):
+        with pytest.raises(ValueError, match="explicit_n_vocab is 50257, but there are"):
+            ours.Encoding("e", **fields, special_tokens=special, explicit_n_vocab=size)
