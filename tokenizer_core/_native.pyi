@@ -5,7 +5,7 @@ kilobytes release the GIL. No call changes its arguments.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ __all__ = [
     "UNICODE_TABLES",
     "NativeAutomaton",
     "NativeEncoder",
+    "NativeNormalizer",
     "NativeSpecials",
     "PretokenCounter",
     "StopFlag",
@@ -40,6 +41,22 @@ STUB: Final[str]
 
 UNICODE_TABLES: Final[str]
 """The `regex` release whose classes were compiled in, as `patterns.UNICODE_TABLES` names it."""
+
+_StepTables = (
+    tuple[
+        Literal["form"],
+        list[tuple[str, str]],
+        list[tuple[str, int]],
+        list[tuple[tuple[str, str], str]],
+    ]
+    | tuple[Literal["map"], list[tuple[str, str]]]
+    | tuple[Literal["strip"], bool, bool]
+    | tuple[Literal["prepend"], str]
+    | tuple[Literal["replace"], str | NativeAutomaton, str]
+)
+"""A step of a normalizer: the tables of a normal form (decompositions, combining classes,
+compositions), what becomes of single characters, or what the step is named after. A `replace` by an
+automaton replaces its pre-tokens."""
 
 @final
 class NativeAutomaton:
@@ -150,6 +167,17 @@ class NativeEncoder:
 
     def cache_statistics(self) -> tuple[int, int, int, int]:
         """Hits, misses, entries, and the most entries the cache can hold."""
+
+@final
+class NativeNormalizer:
+    """Runs the steps of a normalizer, as `normalization.NormalizerRun` defines them."""
+
+    def __new__(cls, steps: list[_StepTables]) -> NativeNormalizer:
+        """Raises ValueError for a step that no NormalizerStep has."""
+
+    def normalize(self, text: str, *, is_first: bool = True) -> str:
+        """The normalized text; `text` itself if nothing changes. With `is_first=False`, `text`
+        continues one."""
 
 @final
 class NativeSpecials:

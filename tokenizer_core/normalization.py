@@ -8,9 +8,9 @@ normalized content, as Hugging Face does with `normalized: true`.
 from __future__ import annotations
 
 import unicodedata
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import regex
@@ -19,21 +19,23 @@ from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.normalize import (
     METASPACE_CHARACTER,
     Form,
+    form_tables,
+    is_form,
     is_newer,
     normalize_form,
     normalize_metaspace,
     normalize_nfc,
     strips_space,
 )
-from tokenizer_core.normalizer_tables import LOWERCASE, MARKS, STABLE
-from tokenizer_core.patterns import characters_of_matches
+from tokenizer_core.normalizer_tables import LOWERCASE, MARKS
+from tokenizer_core.patterns import sets_of_matches
 from tokenizer_core.pretokenize import find_matches, split
 from tokenizer_core.special_tokens import SpecialTokenMatcher, matcher_of
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -51,18 +53,21 @@ _WHITE_SPACE: Final = (
 
 
 def normalized_segments(
-    spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str
+    spec: TokenizerSpec,
+    matcher: SpecialTokenMatcher,
+    text: str,
+    normalize: Callable[[str], str] | None = None,
 ) -> Iterator[Segment]:
     """The normalized parts of a text, each with the added token after it: those of `matcher` are
-    recognised. The last part has none."""
+    recognised. The last part has none. `normalize`: what runs the steps, by default Python."""
     if spec.normalizer != "steps":
         for index, (plain, token) in enumerate(matcher.split(text)):
             yield _normalize_part(spec.normalizer, plain, is_first=index == 0), token
         return
     passes = passes_of(spec, matcher)
-    steps = steps_of(spec)
+    normalize = normalize or steps_of(spec).normalize
     for plain, token in passes.first.split(text):
-        for part, found in passes.second.split(steps.normalize(plain)):
+        for part, found in passes.second.split(normalize(plain)):
             yield part, token if found is None else passes.names[found]
 
 
@@ -166,7 +171,6 @@ class NormalizerRun:
 
     def __init__(self, steps: tuple[NormalizerStep, ...]) -> None:
         self._steps = steps
-        self._cut = _compile_cut(steps)
 
     def normalize(self, text: str, *, is_first: bool = True) -> str:
         """The whole part of a text, normalized; with `is_first=False`, a part after a cut."""
@@ -190,41 +194,83 @@ class NormalizerRun:
         found = self._cut.search(text) if self._cut else None
         return found.start() if found else 0
 
+    @cached_property
+    def _cut(self) -> regex.Pattern[str] | None:
+        return _compile_cut(self._steps)
+
 
 def _compile_cut(steps: tuple[NormalizerStep, ...]) -> regex.Pattern[str] | None:
-    """An expression for the last cut: between two characters that no step touches, but for their
-    case. None if there are no such characters."""
-    stable = set(_characters(STABLE))
-    lowers = any(step.kind == "Lowercase" for step in steps)
-    for step in steps:
-        touched = set(_touched(step, stable))
-        if touched and lowers:
-            touched |= {character for character in stable if _lower(character) in touched}
-        stable -= touched
-    if not stable:
-        return None
-    members = _members(sorted(stable))
-    return regex.compile(f"(?r)(?<=[{members}])[{members}]")
+    """An expression for the last cut; None if there is no cut.
+
+    The character after a cut begins a piece: no form joins it to what is before it. A `Replace` has
+    no match across the cut: no step touches the character after it, or none touches the one
+    before it, and what a step writes after the cut begins a piece too. A `Strip` does not reach
+    the cut from the left: it does not touch the character before it.
+    """
+    joining = [f"[{_JOINING}]", f"[{_members(_characters(MARKS))}]"]
+    touching = [step for step in steps if step.kind in ("Replace", "Strip")]
+    begins = _all_but(joining)
+    if not touching:
+        return compile_exactly(f"(?r)(?<={_all_but([])}){begins}", regex.VERSION1)
+    left_out = joining
+    for step in touching:
+        sets = _sets_of_touched(step)
+        if sets is None:
+            return None
+        left_out = left_out + sets
+    # What changes could become what a step touches.
+    touched = compile_exactly("|".join(left_out), regex.VERSION1)
+    changing = [f"[{_members(found)}]" for found in _changing(steps, touched) if found]
+    untouched = _all_but(left_out + changing)
+    before = untouched if any(step.kind == "Strip" for step in steps) else _all_but([])
+    pairs = [(before, untouched)]
+    written = [step.content for step in touching if step.kind == "Replace"]
+    if all(map(compile_exactly(begins, regex.VERSION1).match, written)):
+        pairs.append((untouched, begins))
+    either = "|".join(f"(?<={one}){other}" for one, other in pairs)
+    return compile_exactly(f"(?r)(?:{either})", regex.VERSION1)
 
 
-def _members(characters: list[str]) -> str:
-    """Sorted characters as `regex` reads them within brackets."""
-    codes = np.array(list(map(ord, characters)))
+def _all_but(sets: list[str]) -> str:
+    """An expression for a character that is in none of these sets."""
+    return "[" + "--".join([r"[\x00-\U0010FFFF]", *sets]) + "]"
+
+
+def _sets_of_touched(step: NormalizerStep) -> list[str] | None:
+    """The characters that a Replace or a Strip touches, as expressions for one. None if a match
+    depends on the text around it."""
+    if step.kind == "Strip":
+        return [f"[{_members(_WHITE_SPACE)}]"]
+    if not step.is_regex:
+        return [f"[{_members(step.pattern)}]"]
+    return sets_of_matches(step.split_pattern)
+
+
+def _changing(
+    steps: tuple[NormalizerStep, ...], touched: regex.Pattern[str]
+) -> tuple[set[str], set[str]]:
+    """The characters that a form changes, and those whose lower case is one of these or is
+    `touched`."""
+    forms = [step.kind for step in steps if is_form(step.kind)]
+    by_forms = {
+        character
+        for form in forms
+        for character, _ in form_tables(form)[0]
+        if not unicodedata.is_normalized(form, character)
+    }
+    if not any(step.kind == "Lowercase" for step in steps):
+        return by_forms, set()
+    lowered = replacements_of("Lowercase").items()
+    return by_forms, {c for c, low in lowered if low[0] in by_forms or touched.search(low)}
+
+
+def _members(characters: Iterable[str]) -> str:
+    """Characters as `regex` reads them within brackets."""
+    codes = np.array(sorted(set(map(ord, characters))))
     is_first = np.diff(codes, prepend=-2) != 1
     is_last = np.diff(codes, append=codes[-1] + 2) != 1
     bounds = zip(codes[is_first].tolist(), codes[is_last].tolist(), strict=True)
     return "".join(f"\\U{first:08X}-\\U{last:08X}" for first, last in bounds)
-
-
-def _touched(step: NormalizerStep, stable: Collection[str]) -> Iterable[str]:
-    """The characters of `stable` that may be a part of what a step changes."""
-    if step.kind == "Strip":
-        return _WHITE_SPACE
-    if step.kind != "Replace":
-        return ()
-    if not step.is_regex:
-        return step.pattern
-    return characters_of_matches(step.split_pattern, stable)
 
 
 def _normalized(step: NormalizerStep, text: str, *, is_first: bool) -> str:
@@ -248,6 +294,13 @@ def _normalized(step: NormalizerStep, text: str, *, is_first: bool) -> str:
             return "".join([*parts, text[end:]])
         case "Replace":
             return text.replace(step.pattern, step.content)
+
+
+def replacements_of(kind: Literal["Lowercase", "StripAccents"]) -> dict[str, str]:
+    """What a step that changes single characters makes of each that it changes."""
+    if kind == "StripAccents":
+        return dict.fromkeys(_characters(MARKS), "")
+    return {chr(code): _lower(chr(code)) for code in _lowercase()}
 
 
 def _stripped(step: NormalizerStep, text: str, *, is_first: bool) -> tuple[int, int]:
@@ -416,7 +469,7 @@ _LOWERCASE_RUN: Final = regex.compile(r"(\w+)-(\w+)/(\d)([+-]\w+)")
 
 @cache
 def _marks() -> regex.Pattern[str]:
-    return regex.compile(f"[{_members(list(_characters(MARKS)))}]+")
+    return regex.compile(f"[{_members(_characters(MARKS))}]+")
 
 
 def _characters(ranges: str) -> Iterator[str]:

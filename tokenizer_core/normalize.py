@@ -12,7 +12,9 @@ comes from a comparison of both on all code points; the parity tests repeat it.
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Final, Literal
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Literal, TypeGuard, get_args
 
 import numpy as np
 import regex
@@ -85,6 +87,57 @@ def normalize_form(form: Form, text: str) -> str:
     # A newer character is a piece of its own.
     pieces[::2] = [unicodedata.normalize(form, piece) for piece in pieces[::2]]
     return "".join(pieces)
+
+
+FormTables = tuple[list[tuple[str, str]], list[tuple[str, int]], list[tuple[tuple[str, str], str]]]
+
+# All characters with a decomposition or a combining class, and others.
+_DECOMPOSING: Final = (
+    range(0xA0, 0x3400),
+    range(0xA000, 0xD7A4),
+    range(0xF900, 0x20000),
+    range(0x2F800, 0x2FA20),
+)
+
+
+@cache
+def form_tables(form: Form) -> FormTables:
+    """What `normalize_form` does, as tables: characters and what they decompose to, combining
+    classes other than 0, and two characters and the one that they compose to.
+
+    Example:
+        >>> decompositions, classes, compositions = form_tables("NFC")
+        >>> dict(decompositions)["\u00e9"], dict(classes)["\u0301"]
+        ('é', 230)
+        >>> dict(compositions)["e", "\u0301"]
+        'é'
+    """
+    decompositions, classes, compositions = [], [], []
+    decomposing: Form = "NFKD" if "K" in form else "NFD"
+    for character in map(chr, chain.from_iterable(_DECOMPOSING)):
+        if is_newer(character, form):
+            continue
+        if mark := unicodedata.combining(character):
+            classes.append((character, mark))
+        decomposed = unicodedata.normalize(decomposing, character)
+        if decomposed != character:
+            decompositions.append((character, decomposed))
+        if form[-1] == "C":
+            pair = _composed_pair(character)
+            if pair and not any(is_newer(part, form) for part in pair):
+                compositions.append((pair, character))
+    return decompositions, classes, compositions
+
+
+def _composed_pair(whole: str) -> tuple[str, str] | None:
+    """The two characters that compose to `whole`, if any do."""
+    decomposed = unicodedata.normalize("NFD", whole)
+    if decomposed == whole or unicodedata.normalize("NFC", decomposed) != whole:
+        return None
+    if "\uac00" <= whole <= "\ud7a3":  # a vowel is the last part, or a final consonant
+        return unicodedata.normalize("NFC", decomposed[:-1]), decomposed[-1]
+    left, right = unicodedata.decomposition(whole).split()
+    return chr(int(left, 16)), chr(int(right, 16))
 
 
 def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
@@ -165,6 +218,11 @@ def touch_any(
             return True
         index += 1
     return False
+
+
+def is_form(kind: str) -> TypeGuard[Form]:
+    """Whether `kind` names a normal form."""
+    return kind in get_args(Form)
 
 
 def is_newer(character: str, form: Form = "NFC") -> bool:

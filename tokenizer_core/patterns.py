@@ -180,21 +180,17 @@ def _make_automaton(pattern: SplitPattern) -> SplitAutomaton | None:
     )
 
 
-def characters_of_matches(pattern: SplitPattern, characters: Collection[str]) -> set[str]:
-    """Those of `characters` that a match of the expression may contain. All of them if a match
-    depends on text around it, or may be empty.
+def sets_of_matches(pattern: SplitPattern) -> list[str] | None:
+    """The characters that a match of the expression may contain, as expressions for one. None if a
+    match depends on text around it, or may be empty.
 
     Example:
-        >>> sorted(characters_of_matches(SplitPattern("custom", r"\\s+", "oniguruma"), "a b\\n"))
-        ['\\n', ' ']
+        >>> sets_of_matches(SplitPattern("custom", r"a\\s+", "oniguruma"))
+        ['[a]', '[\\\\s]']
     """
-    from tokenizer_core.regex_dialects import sets_of_matches
+    from tokenizer_core import regex_dialects
 
-    sets = sets_of_matches(pattern.expression, pattern.dialect)
-    if sets is None:
-        return set(characters)
-    text = "".join(characters)
-    return {found for one in sets for found in compile_exactly(one, regex.VERSION1).findall(text)}
+    return regex_dialects.sets_of_matches(pattern.expression, pattern.dialect)
 
 
 CUSTOM: Final = "custom"

@@ -74,8 +74,8 @@ class _StepsSource:
     """Original text, in blocks that were normalized by themselves, whose normalized text was not
     yet returned."""
 
-    def __init__(self, steps: NormalizerRun) -> None:
-        self._steps = steps
+    def __init__(self, steps: NormalizerRun, engine: Engine) -> None:
+        self._steps, self._engine = steps, engine
         self._blocks: deque[tuple[str, int, bool]] = deque()  # source, length normalized, is first
         self._n_given = 0  # normalized characters of the first block that were returned
 
@@ -91,7 +91,7 @@ class _StepsSource:
 
     def normalize(self, source: str, *, is_first: bool) -> str:
         """Add a block, and return its normalized text."""
-        text = self._steps.normalize(source, is_first=is_first)
+        text = self._engine.normalize(source, is_first=is_first)
         self._blocks.append((source, len(text), is_first))
         self.give("")
         return text
@@ -139,7 +139,7 @@ class StreamingEncoder:
             self._steps, self._passes = steps_of(spec), passes_of(spec, matcher)
             self._normalized_guard = passes_of(spec, self._guard)
             self._tokens = self._passes.first.stream()
-            self._source = _StepsSource(self._steps)
+            self._source = _StepsSource(self._steps, tokenizer.engine)
         elif spec.normalizer == "nfc":
             self._source = SourceSize()
         elif spec.normalizer != "none":

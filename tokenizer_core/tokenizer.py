@@ -672,7 +672,8 @@ class Tokenizer:
         self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None
     ) -> NDArray[np.uint32]:
         """The ids of the normalized parts of a text and of the special tokens between them."""
-        segments = list(normalized_segments(self._spec, matcher, text))
+        normalize = self._engine.normalize
+        segments = list(normalized_segments(self._spec, matcher, text, normalize))
         plain = [plain for plain, _ in segments]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
         added = [self._added[token] for _, token in segments if token is not None]

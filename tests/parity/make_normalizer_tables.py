@@ -1,5 +1,5 @@
 """Writes `tokenizer_core/normalizer_tables.py`: what `Lowercase` and `StripAccents` of Hugging
-Face's `tokenizers` do to each code point, and the characters that no normal form changes or joins.
+Face's `tokenizers` do to each code point.
 
 Their Unicode versions differ from each other and from Python's, so the tables are lists. Run it
 after a change of the pinned `tokenizers`:
@@ -16,14 +16,9 @@ from pathlib import Path
 from tokenizers import normalizers
 
 import tokenizer_core
-from tokenizer_core.normalize import is_newer
-from tokenizer_core.unicode_sets import compile_exactly
 
 TARGET = Path(tokenizer_core.__file__).parent / "normalizer_tables.py"
-_JOINING_OR_NONE = compile_exactly(r"[\p{M}\p{Cn}\p{Cs}\u1161-\u1175\u11a8-\u11c2]")
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-LAST_STABLE = 0xA000
-"""Texts of later characters are cut too rarely to deserve a longer table."""
 
 
 def render() -> str:
@@ -46,12 +41,6 @@ def render() -> str:
         *_rows(_ranges(_marks())),
         ")",
         '"""What StripAccents removes."""',
-        "",
-        "STABLE: Final = (",
-        *_rows(_ranges(_stable())),
-        ")",
-        '"""Characters that every normal form leaves alone, as their lower case, and that do',
-        'not join the one before them. Some are left out."""',
         "# fmt: on",
     ]
     return "\n".join(lines) + "\n"
@@ -91,24 +80,6 @@ def _lowercase_runs() -> Iterator[str]:
 def _marks() -> list[int]:
     strip = normalizers.StripAccents().normalize_str
     return [code for code in CODES if not strip(chr(code))]
-
-
-def _stable() -> list[int]:
-    forms = [getattr(normalizers, form)() for form in ("NFC", "NFD", "NFKC", "NFKD")]
-    lower = normalizers.Lowercase().normalize_str
-
-    def is_alone(character: str) -> bool:
-        return not (
-            is_newer(character)
-            or _JOINING_OR_NONE.match(character)
-            or any(form.normalize_str(character) != character for form in forms)
-        )
-
-    return [
-        code
-        for code in range(LAST_STABLE)
-        if is_alone(chr(code)) and all(map(is_alone, lower(chr(code))))
-    ]
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def test_parts_of_a_text_are_encoded_as_they_say(found, step, n_tokens):
 def test_a_document_is_cut_where_its_ids_stay(found, step):
     tokens, text = found
     ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
-    cuts = DocumentCuts(plan_token_files(ours), ours.spec.added_tokens)
+    cuts = DocumentCuts(plan_token_files(ours), ours.spec)
     for end in range(len(text) + 1):
         before, after = text[:end], text[end:]
         cut = cuts.find_last(before)

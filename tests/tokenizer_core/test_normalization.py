@@ -1,16 +1,28 @@
 """The steps of a normalizer: equal to `tokenizers`, and safe to cut."""
 
 import json
+import unicodedata
 
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 from tokenizers import normalizers as theirs
 
 from tests.parity.make_normalizer_tables import TARGET, render
-from tests.tokenizer_core.formats.normalizer_files import normalizers, texts
+from tests.tokenizer_core.formats.normalizer_files import file_of, normalizers, texts
+from tokenizer_core.engines import create_engine, native_unavailable_reason
+from tokenizer_core.engines.native import compiled_normalizer
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.normalization import NormalizerRun
+from tokenizer_core.normalize import form_tables, is_newer, normalize_form
 from tokenizer_core.normalizer_steps import NormalizerStep, check_steps
+
+needs_native = pytest.mark.skipif(bool(native_unavailable_reason()), reason="no native engine")
+
+
+def fields_of_sequence(*steps: NormalizerStep) -> dict:
+    return {"type": "Sequence", "normalizers": [step.fields() for step in steps]}
 
 
 def run_of(normalizer: dict) -> NormalizerRun:
@@ -37,6 +49,16 @@ def test_texts_equal_hugging_faces(normalizer, text):
     assert spans.shape == (len(normalized), 2)
 
 
+@needs_native
+@given(normalizer=normalizers, text=texts, is_first=st.booleans())
+def test_the_compiled_steps_equal_pythons(normalizer, text, is_first):
+    run = run_of(normalizer)
+    steps = tuple(map(NormalizerStep.from_fields, normalizer["normalizers"]))
+    compiled = compiled_normalizer(steps)
+    assume(compiled)
+    assert compiled.normalize(text, is_first=is_first) == run.normalize(text, is_first=is_first)
+
+
 @given(normalizer=normalizers, text=texts, after=texts)
 def test_the_sides_of_a_cut_normalize_alone(normalizer, text, after):
     run = run_of(normalizer)
@@ -49,12 +71,17 @@ def test_the_sides_of_a_cut_normalize_alone(normalizer, text, after):
 @pytest.mark.parametrize(
     ("step", "text", "cut"),
     [
-        (NormalizerStep("NFC"), "ab\u0301c", 1),
+        (NormalizerStep("NFC"), "ab\u0301c", 3),
         (NormalizerStep("Lowercase"), "abc", 2),
-        (NormalizerStep("Replace", r"\s+", True, " "), "ab  ", 1),
+        (NormalizerStep("Replace", r"\s+", True, " "), "ab  ", 2),
         (NormalizerStep("Replace", "bc", content=""), "abcde", 4),
         (NormalizerStep("Replace", "(?=b)a", True, ""), "abcde", 0),
-        (NormalizerStep("Strip", strips_right=True), "ab  ", 1),
+        (NormalizerStep("Strip", strips_right=True), "ab  ", 2),
+        (NormalizerStep("Replace", r"\s+", True, "\u0301"), "ab  ", 1),
+        (NormalizerStep("Replace", r"\s+", True, ""), "ab  ", 1),
+        (NormalizerStep("NFKC"), "한국어", 2),
+        (NormalizerStep("NFC"), "가\u11a8\u0301", 0),
+        (NormalizerStep("StripAccents"), "a\u0301", 0),
     ],
 )
 def test_cuts_are_found_where_no_step_reaches(step, text, cut):
@@ -64,6 +91,48 @@ def test_cuts_are_found_where_no_step_reaches(step, text, cut):
 def test_the_final_sigma_is_no_exception():
     run = NormalizerRun((NormalizerStep("Lowercase"),))
     assert run.normalize("ΑΣ Σ İ") == "ας σ i̇".replace("ς", "σ")
+
+
+@needs_native
+def test_a_text_that_does_not_change_is_returned_and_a_surrogate_refused():
+    compiled = compiled_normalizer((NormalizerStep("NFKC"), NormalizerStep("Lowercase")))
+    text = "some text, \u4e2d\u6587"
+    assert compiled.normalize(text) is text
+    with pytest.raises(UnicodeEncodeError):
+        compiled.normalize("a\ud800")
+
+
+@needs_native
+def test_steps_whose_matches_python_must_find_are_not_compiled():
+    look_around = NormalizerStep("Replace", "(?<=b)a", True, "")
+    assert compiled_normalizer((NormalizerStep("NFC"), look_around)) is None
+    spec = parse_tokenizer_json(file_of(fields_of_sequence(look_around)))
+    assert create_engine(spec, "native").normalize("aba") == "ab"
+
+
+@pytest.mark.parametrize(
+    "step", [("form", []), ("map", [("a", "b")]), ("replace", "", "x"), ("reverse",)]
+)
+@needs_native
+def test_other_steps_are_refused_by_the_module(step):
+    from tokenizer_core._native import NativeNormalizer
+
+    with pytest.raises(ValueError):
+        NativeNormalizer([step])
+
+
+@pytest.mark.thorough
+def test_the_tables_of_forms_have_all_code_points():
+    codes = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        decompositions, classes, _ = map(dict, form_tables(form))
+        whole = "NFKD" if "K" in form else "NFD"
+        for character in codes:
+            if is_newer(character, form):
+                assert character not in {*decompositions, *classes}
+                continue
+            assert decompositions.get(character, character) == normalize_form(whole, character)
+            assert classes.get(character, 0) == unicodedata.combining(character)
 
 
 @pytest.mark.thorough

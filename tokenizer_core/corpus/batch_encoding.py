@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokenizer_core.corpus.document_batches import DocumentBatch
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
     from tokenizer_core.engines import EncodedDocuments
-    from tokenizer_core.spec import AddedToken
+    from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
@@ -133,9 +133,9 @@ class BatchEncoder:
         self._narrow = plan.disk_dtype == np.uint16
 
     @property
-    def added_tokens(self) -> tuple[AddedToken, ...]:
-        """The added tokens of the tokenizer."""
-        return self._tokenizer.spec.added_tokens
+    def spec(self) -> TokenizerSpec:
+        """The spec of the tokenizer."""
+        return self._tokenizer.spec
 
     def encode(self, batch: DocumentBatch) -> EncodedBatch:
         """The ids of a batch, by split.

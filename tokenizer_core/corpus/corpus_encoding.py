@@ -138,7 +138,7 @@ class _Files:
         reached: Position = start
         has_threads = self._tokenizer.engine.has_threads
         batch_bytes = BATCH_BYTES if has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
-        cuts = DocumentCuts(plan, self._tokenizer.spec.added_tokens)
+        cuts = DocumentCuts(plan, self._tokenizer.spec)
         batches = iterate_batches(self._files, self._format, cuts, start, batch_bytes)
         encoder = BatchEncoder(self._tokenizer, plan, self._share)
         encoded = encode_batches(

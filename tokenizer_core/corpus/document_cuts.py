@@ -11,6 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
+from tokenizer_core.normalization import steps_of
 from tokenizer_core.normalize import strips_space
 from tokenizer_core.pretokenize import find_last_safe_cut, split, split_settled
 from tokenizer_core.spec import WHITE_SPACE
@@ -18,10 +19,9 @@ from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
-    from tokenizer_core.spec import AddedToken
+    from tokenizer_core.normalization import NormalizerRun
+    from tokenizer_core.spec import TokenizerSpec
 
 _WINDOW_CHARS: Final = 1 << 12
 _FIRST_WINDOW_CHARS: Final = 1 << 7
@@ -42,13 +42,20 @@ class DocumentCuts:
         'some words and'
     """
 
-    def __init__(self, plan: TokenFilesPlan, added_tokens: Iterable[AddedToken] = ()) -> None:
-        """`added_tokens`: those of the tokenizer of the plan; only their flags matter."""
+    def __init__(self, plan: TokenFilesPlan, spec: TokenizerSpec | None = None) -> None:
+        """`spec`: that of the tokenizer of the plan, for one that has normalizer steps or added
+        tokens with flags."""
         self._pattern = plan.tokenizer.pattern
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
-        # Each part would begin with a space of its own, or end where a step changes it.
+        # Each part would begin with what is put before a text.
         normalizer = plan.tokenizer.normalizer
-        self._is_whole = strips_space(normalizer) or normalizer == "steps"
+        steps = spec.normalizer_steps if spec else ()
+        self._steps = steps_of(spec) if spec and steps else None
+        self._is_whole = (
+            strips_space(normalizer)
+            or any(step.kind == "Prepend" for step in steps)
+            or (normalizer == "steps" and not steps)
+        )
         # No space is put before a part that begins with one.
         self._needs_space = normalizer == "prefix-space"
         self._names = [*plan.recognised_special, *plan.forbidden_special]
@@ -57,6 +64,7 @@ class DocumentCuts:
         if self._pattern.is_named:
             # A safe cut is before white space, so only these special tokens can contain one.
             self._divided = [name for name in self._names if any(map(str.isspace, name[1:]))]
+        added_tokens = spec.added_tokens if spec else ()
         flagged = [t for t in added_tokens if t.flags and t.content in plan.recognised_special]
         self._has_flags = bool(flagged)
         # Neither the white space that a token includes nor what it looks at is in another part.
@@ -64,6 +72,11 @@ class DocumentCuts:
         self._must_not_begin = tuple(t.content for t in flagged if t.single_word)
         near = [*self._divided, *self._must_not_end, *self._must_not_begin]
         self._longest = max(map(len, near), default=1)
+        self._names_in_steps: list[str] = []
+        if spec and self._steps:
+            found = spec.normalized_tokens.intersection(self._names)
+            self._names_in_steps = [self._steps.normalize(name) for name in found]
+            self._longest = max(map(len, [*self._names, *self._names_in_steps]), default=1)
 
     def find_last(self, text: str) -> int | None:
         """The last offset, or one of the last, at which `text` can be cut; None if it has no cut.
@@ -73,7 +86,9 @@ class DocumentCuts:
             PreTokenTooLongError: the text has no cut and is longer than `MAX_PENDING_CHARS`.
         """
         cut = None
-        if not self._is_whole:
+        if self._steps and not self._is_whole:
+            cut = self._find_between_steps(text, self._steps)
+        elif not self._is_whole:
             cut = self._find_safe(text) or self._find_checked(text)
         if cut is None and len(text) > MAX_PENDING_CHARS:
             why = (
@@ -100,7 +115,9 @@ class DocumentCuts:
         while start < len(text) and text[start] & 0xC0 == 0x80:
             start += 1
         tail = text[start:].decode()
-        cut = None if self._is_whole else self._find_safe(tail)
+        cut = None if self._is_whole or self._steps else self._find_safe(tail)
+        if self._steps and not self._is_whole:
+            cut = self._find_between_steps(tail, self._steps)
         # Nearer to the start of the tail, a special token that begins before it may cross the cut.
         if cut is None or cut < self._longest:
             start, tail = 0, text.decode()
@@ -120,6 +137,38 @@ class DocumentCuts:
             else:
                 end = start + found
         return None
+
+    def _find_between_steps(self, text: str, steps: NormalizerRun) -> int | None:
+        """A cut in the last characters of `text` that no step crosses, and that is safe in the
+        normalized text around it."""
+        n_near = 2 * self._longest + _FIRST_WINDOW_CHARS
+        skipped = max(0, len(text) - _WINDOW_CHARS - 2 * n_near)
+        text = text[skipped:]
+        cut = steps.find_cut(text)
+        while cut:
+            start = steps.find_cut(text[: max(0, cut - n_near)])
+            end = cut + steps.find_cut(text[cut : cut + n_near])
+            if start >= self._longest and self._is_safe_between(text, start, cut, end, steps):
+                return skipped + cut
+            cut = steps.find_cut(text[:cut])
+        return None
+
+    def _is_safe_between(
+        self, text: str, start: int, cut: int, end: int, steps: NormalizerRun
+    ) -> bool:
+        """Whether a cut of the normalizer is safe; `start` and `end` are such cuts around it."""
+        # A special token would be normalized with the text around it.
+        if self._matcher.find(text[start - self._longest : end]) is not None:
+            return False
+        before = steps.normalize(text[start:cut], is_first=False)
+        after = steps.normalize(text[cut:end], is_first=False)
+        at, joined = len(before), before + after
+        return (
+            after == steps.normalize(text[cut:end])  # a part is the first of its text
+            and min(len(before), len(after)) >= self._longest
+            and find_last_safe_cut(joined[: at + 1], self._pattern) == at
+            and _is_outside(joined, at, self._names_in_steps)
+        )
 
     def _is_whole_around(self, text: str, cut: int) -> bool:
         """Whether neither a special token nor normalization crosses a safe cut."""

@@ -139,7 +139,7 @@ def encode_shard(
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
-            cuts = DocumentCuts(encoding.plan, encoding.encoder.added_tokens)
+            cuts = DocumentCuts(encoding.plan, encoding.encoder.spec)
             batches = iterate_open_file(reader, cuts, BATCH_BYTES)
             with (
                 closing(run_ahead(batches, n_ahead=2)) as ahead,

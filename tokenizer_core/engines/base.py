@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tokenizer_core.engines.protocol import EncodedDocuments
+from tokenizer_core.normalization import steps_of
 from tokenizer_core.normalize import changed, changes_by_nfc
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class BaseEngine(ABC):
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._added = {token.content: token.id for token in spec.added_tokens}
+        self._steps = steps_of(spec)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`; each special token that `matcher` finds becomes one id."""
@@ -130,6 +132,10 @@ class BaseEngine(ABC):
             if limit is not None and total > limit:
                 break
         return total
+
+    def normalize(self, text: str, *, is_first: bool = True) -> str:
+        """A part of a text after the steps of the normalizer."""
+        return self._steps.normalize(text, is_first=is_first)
 
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,7 +27,8 @@ from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
-from tokenizer_core.normalize import changes_by_nfc
+from tokenizer_core.normalization import replacements_of
+from tokenizer_core.normalize import changes_by_nfc, form_tables
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from tokenizer_core._native import PretokenCounter, WordCounts
     from tokenizer_core.normalize import NfcChange
+    from tokenizer_core.normalizer_steps import NormalizerStep
     from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
@@ -192,6 +195,7 @@ class NativeEngine(BaseEngine):
             word_ends=spec.word_end_ids() or None,
         )
         self._specials = _SpecialsOfMatchers(self._added)
+        self._normalizer = compiled_normalizer(spec.normalizer_steps)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`, split by the spec's pattern; each match of `matcher` becomes one id."""
@@ -287,6 +291,12 @@ class NativeEngine(BaseEngine):
             return self._encoder.count(text, limit, self._specials[matcher])
         return super().count(text, limit, matcher)
 
+    def normalize(self, text: str, *, is_first: bool = True) -> str:
+        """A part of a text after the steps of the normalizer."""
+        if self._normalizer is None:
+            return super().normalize(text, is_first=is_first)
+        return self._normalizer.normalize(text, is_first=is_first)
+
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
         runs = _native.nfc_runs(text, len(text) // _CHARS_PER_RUN + 1)
@@ -362,6 +372,31 @@ def compiled_pattern(pattern: SplitPattern) -> str | _native.NativeAutomaton | N
         [(moves.ravel().tolist(), *settings) for moves, settings in steps],
         automaton.cuts.ravel().tolist(),
     )
+
+
+def compiled_normalizer(steps: Sequence[NormalizerStep]) -> _native.NativeNormalizer | None:
+    """What runs these steps in the compiled module; None if there are none, or if Python must find
+    the matches of one, whose expression has no automaton."""
+    tables = [_tables_of_step(step) for step in steps]
+    known = [table for table in tables if table is not None]
+    return _native.NativeNormalizer(known) if known and len(known) == len(tables) else None
+
+
+def _tables_of_step(step: NormalizerStep) -> _native._StepTables | None:
+    match step.kind:
+        case "NFC" | "NFD" | "NFKC" | "NFKD":
+            return "form", *form_tables(step.kind)
+        case "Lowercase" | "StripAccents":
+            return "map", list(replacements_of(step.kind).items())
+        case "Strip":
+            return "strip", step.strips_left, step.strips_right
+        case "Prepend":
+            return "prepend", step.content
+        case "Replace" if not step.is_regex:
+            return "replace", step.pattern, step.content
+        case "Replace":
+            pattern = compiled_pattern(replace(step.split_pattern, unmatched="drop"))
+            return None if pattern is None else ("replace", pattern, step.content)
 
 
 class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpecials | None"]):

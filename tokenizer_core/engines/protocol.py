@@ -131,6 +131,11 @@ class Engine(Protocol):
         """The number of ids of `text`; counting may stop once it exceeds `limit`."""
         ...
 
+    def normalize(self, text: str, *, is_first: bool = True) -> str:
+        """A part of a text after the `normalizer_steps` of the spec. With `is_first=False`, `text`
+        continues a part that was cut."""
+        ...
+
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC.
 

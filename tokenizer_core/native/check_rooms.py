@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LAYERS = (
     {"lib"},
     {"python"},
-    {"encode", "train::count"},
+    {"encode", "normalize", "train::count"},
     {"split"},
     {"unicode"},
     {"decode"},

@@ -2,17 +2,29 @@
 Python."""
 
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from tokenizers import normalizers
 
 from tests.integration.parity.test_nfc import CONTEXTS
 from tests.profiles import first_and_slow
+from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.engines.native import compiled_normalizer
 from tokenizer_core.normalization import NormalizerRun
 from tokenizer_core.normalizer_steps import NormalizerStep
 
 KINDS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"]
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+
+
+def _runs_of(kind: str) -> list[Callable[[str], str]]:
+    """What runs the step: Python, and the compiled module."""
+    step = NormalizerStep(kind, strips_left=True, strips_right=True)
+    runs = [NormalizerRun((step,)).normalize]
+    if native_unavailable_reason() is None:
+        runs.append(compiled_normalizer((step,)).normalize)
+    return runs
 
 
 def _may_change(code: int) -> bool:
@@ -30,25 +42,24 @@ CONTEXTS_HERE = ["{}", *CONTEXTS, "Σ{}", "{}Σ ", "\u0315{}\u0f71", "か{}"]
 @pytest.mark.parametrize("context", first_and_slow(list(dict.fromkeys(CONTEXTS_HERE))))
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_code_point(kind, context):
-    run = NormalizerRun((NormalizerStep(kind, strips_left=True, strips_right=True),))
-    reference = getattr(normalizers, kind)()
-    different = [
-        hex(code)
-        for code in CODES
-        if run.normalize(context.format(chr(code)))
-        != reference.normalize_str(context.format(chr(code)))
-    ]
+    runs, reference = _runs_of(kind), getattr(normalizers, kind)()
+    different = []
+    for code in CODES:
+        text = context.format(chr(code))
+        expected = reference.normalize_str(text)
+        if any(run(text) != expected for run in runs):
+            different.append(hex(code))
     assert different == []
 
 
 @pytest.mark.parametrize("context", CONTEXTS_HERE)
 @pytest.mark.parametrize("kind", KINDS)
 def test_code_points_that_may_change_in_context(kind, context):
-    run = NormalizerRun((NormalizerStep(kind, strips_left=True, strips_right=True),))
-    reference = getattr(normalizers, kind)()
+    runs, reference = _runs_of(kind), getattr(normalizers, kind)()
     for code in SOME_CODES:
         text = context.format(chr(code))
-        assert run.normalize(text) == reference.normalize_str(text), hex(code)
+        expected = reference.normalize_str(text)
+        assert all(run(text) == expected for run in runs), hex(code)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,16 +2,20 @@
 
 import itertools
 from functools import cache
+from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.tokenizer_core.formats.normalizer_files import file_of, normalizers
+from tests.tokenizer_core.formats.normalizer_files import texts as trap_texts
 from tests.tokenizer_core.formats.small_specs import trained_spec
 from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import document_cuts, plan_token_files
 from tokenizer_core.corpus.document_cuts import DocumentCuts
-from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import split
@@ -25,6 +29,18 @@ texts = st.text(
 ) | st.lists(st.sampled_from([*SPECIAL, " ", "\n", "a", "le", "中", "e\u0301", "."])).map("".join)
 
 
+CLIP_STEPS: dict[str, Any] = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "NFC"},
+        {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+        {"type": "Lowercase"},
+    ],
+}
+STRIP_LEFT: dict[str, Any] = {
+    "type": "Sequence",
+    "normalizers": [{"type": "Strip", "strip_left": True, "strip_right": False}],
+}
 FLAGGED = [
     AddedToken("<l>", 900, lstrip=True),
     AddedToken("<r>", 901, rstrip=True),
@@ -47,7 +63,7 @@ def test_tokens_with_flags_are_whole_in_one_part(pattern: str, normalizer: str) 
     tokenizer = Tokenizer.from_spec(
         trained_spec(20, pattern, special_tokens=FLAGGED, normalizer=normalizer), engine="python"
     )
-    cuts = DocumentCuts(plan_token_files(tokenizer), tokenizer.spec.added_tokens)
+    cuts = DocumentCuts(plan_token_files(tokenizer), tokenizer.spec)
     parts = ["a", " ", "\n", *(token.content for token in FLAGGED)]
     found = set()
     for text in map("".join, itertools.product(parts, repeat=4)):
@@ -66,7 +82,7 @@ def test_without_its_flags_a_token_would_be_cut_from_its_white_space() -> None:
     tokenizer = Tokenizer.from_spec(trained_spec(20, special_tokens=FLAGGED))
     plan = plan_token_files(tokenizer)
     assert DocumentCuts(plan).find_last("a <r>  a") == 5
-    assert DocumentCuts(plan, tokenizer.spec.added_tokens).find_last("a <r>  a") == 1
+    assert DocumentCuts(plan, tokenizer.spec).find_last("a <r>  a") == 1
 
 
 @cache
@@ -166,3 +182,62 @@ def test_no_more_is_held_than_a_stream_holds(monkeypatch: pytest.MonkeyPatch) ->
     custom = Tokenizer.from_spec(trained_spec(10, r"(?<!x)\w+"))
     with pytest.raises(PreTokenTooLongError, match="with this split pattern no place is sure"):
         DocumentCuts(plan_token_files(custom)).find_last("a b " * 26)
+
+
+@given(normalizer=normalizers, parts=st.lists(trap_texts, max_size=4), rest=trap_texts)
+@example(normalizer=CLIP_STEPS, parts=["a <É>x  ab"], rest="c <é>")
+@example(normalizer=CLIP_STEPS, parts=["a b \u0301", "<s>"], rest="\u0301")
+@example(normalizer=STRIP_LEFT, parts=[], rest="")
+def test_steps_of_a_normalizer_do_not_cross_a_cut(
+    normalizer: dict[str, Any], parts: list[str], rest: str
+) -> None:
+    try:
+        spec = parse_tokenizer_json(file_of(normalizer))
+    except FormatError:
+        assume(False)
+    tokenizer = Tokenizer.from_spec(spec)
+    cuts = DocumentCuts(plan_token_files(tokenizer), spec)
+    # A cut is only looked for with enough text on both sides.
+    text = (" ".join(parts) + " ab a. x ") * (1 + 300 // (9 + sum(map(len, parts))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_cuts, "_FIRST_WINDOW_CHARS", 1)
+        cut = cuts.find_last(text)
+    if cut is None:
+        return
+    assert not any(step["type"] == "Prepend" for step in normalizer["normalizers"])
+    whole = text + rest
+    assert tokenizer.encode(whole[:cut]) + tokenizer.encode(whole[cut:]) == tokenizer.encode(whole)
+
+
+def test_a_token_beside_steps_is_whole_in_one_part() -> None:
+    spec = parse_tokenizer_json(
+        file_of({"type": "NFKC"}, [("b \u0301c", False), ("\u0301", False)])
+    )
+    tokenizer = Tokenizer.from_spec(spec)
+    cuts = DocumentCuts(plan_token_files(tokenizer), spec)
+    text = "some words " * 40 + "b \u0301c" * 3 + " and a\u0301 word" * 40 + "b \u0301c a"
+    found = set()
+    for end in range(300, len(text)):
+        cut = cuts.find_last(text[:end])
+        assert cut is not None
+        ids = tokenizer.encode(text[:cut]) + tokenizer.encode(text[cut:])
+        assert ids == tokenizer.encode(text)
+        found.add(cut)
+    assert len(found) > 20
+
+
+def test_a_document_is_cut_between_steps() -> None:
+    spec = parse_tokenizer_json(file_of(CLIP_STEPS))
+    cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)), spec)
+    for text in ("Some WORDS  and\n\n\u00c9 more ", "\ud55c\uad6d\uc5b4 \ubb38\uc7a5 "):
+        cut = cuts.find_last(text * 100)
+        assert cut is not None
+        assert cut > len(text * 80)
+        assert cuts.find_last_in_utf8((text * 1000).encode()) == len(
+            (text * 1000)[: cuts.find_last(text * 1000)].encode()
+        )
+    assert cuts.find_last("<s>" * 300) is None
+    prepending = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"}]}
+    spec = parse_tokenizer_json(file_of(prepending))
+    cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)), spec)
+    assert cuts.find_last("one two three " * 100) is None

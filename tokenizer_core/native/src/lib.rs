@@ -9,6 +9,7 @@ pub mod encode;
 pub mod json;
 pub mod mem;
 pub mod merge;
+pub mod normalize;
 mod simd;
 pub mod split;
 pub mod stop;

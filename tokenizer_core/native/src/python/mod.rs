@@ -6,6 +6,7 @@ mod documents;
 mod encoder;
 mod gil;
 mod lists;
+mod normalizing;
 mod splitting;
 mod stop;
 mod text;
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 /// Adds everything to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
+    normalizing::register(module)?;
     splitting::register(module)?;
     stop::register(module)?;
     training::register(module)

@@ -1,0 +1,188 @@
+//! The steps of a normalizer: what `tokenizer_core/normalization.py` defines, without Python.
+
+mod characters;
+mod forms;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+pub use crate::normalize::characters::CharacterMap;
+use crate::normalize::characters::push;
+pub use crate::normalize::forms::{Form, FormTables};
+use crate::split::Pattern;
+use crate::stop::{self, StopFlag, Stopped};
+
+pub enum Step {
+    Form(Form),
+    Map(CharacterMap),
+    /// Removes white space.
+    Strip {
+        left: bool,
+        right: bool,
+    },
+    Prepend(String),
+    /// Every occurrence of a text that is not empty becomes another text.
+    Replace(String, String),
+    /// Every pre-token of a pattern that drops the rest, a match, becomes a text.
+    ReplaceMatches(Arc<Pattern>, String),
+}
+
+pub struct Normalizer {
+    pub steps: Vec<Step>,
+}
+
+impl Normalizer {
+    /// The normalized text. With `is_first` false, `text` continues one: nothing is put before it,
+    /// and its start is not stripped.
+    pub fn normalize<'t>(&self, text: &'t str, is_first: bool) -> Result<Cow<'t, str>, Stopped> {
+        let flag = stop::current();
+        let mut text = Cow::Borrowed(text);
+        for step in &self.steps {
+            stop::check(&flag)?;
+            if let Some(changed) = step.apply(&text, is_first, &flag)? {
+                text = Cow::Owned(changed);
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl Step {
+    /// None if `text` does not change.
+    fn apply(
+        &self,
+        text: &str,
+        is_first: bool,
+        flag: &Option<StopFlag>,
+    ) -> Result<Option<String>, Stopped> {
+        let mut out = String::new();
+        match self {
+            Step::Form(form) => return form.apply(text, flag),
+            Step::Map(map) => return map.apply(text, flag),
+            Step::Strip { left, right } => {
+                let mut kept = text;
+                if *left && is_first {
+                    kept = kept.trim_start();
+                }
+                if *right {
+                    kept = kept.trim_end();
+                }
+                if kept.len() == text.len() {
+                    return Ok(None);
+                }
+                push(&mut out, kept)?;
+            }
+            Step::Prepend(_) if text.is_empty() || !is_first => return Ok(None),
+            Step::Prepend(content) => {
+                push(&mut out, content)?;
+                push(&mut out, text)?;
+            }
+            Step::Replace(pattern, content) => {
+                let mut copied = 0;
+                for (at, found) in text.match_indices(&**pattern) {
+                    push(&mut out, &text[copied..at])?;
+                    push(&mut out, content)?;
+                    copied = at + found.len();
+                }
+                if copied == 0 {
+                    return Ok(None);
+                }
+                push(&mut out, &text[copied..])?;
+            }
+            Step::ReplaceMatches(pattern, content) => {
+                let (start, mut copied, mut done) = (text.as_ptr().addr(), 0, Ok(()));
+                pattern.scanner().for_each(text, |found| {
+                    let at = found.as_ptr().addr() - start;
+                    done = done
+                        .and_then(|()| push(&mut out, &text[copied..at]))
+                        .and_then(|()| push(&mut out, content));
+                    copied = at + found.len();
+                })?;
+                done?;
+                if copied == 0 {
+                    return Ok(None);
+                }
+                push(&mut out, &text[copied..])?;
+            }
+        }
+        Ok(Some(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NFC of a few characters: `é` and `ạ` with a mark below, which come in either order.
+    fn nfc() -> Form {
+        let (acute, below) = ('\u{301}', '\u{323}');
+        Form::new(FormTables {
+            decompositions: vec![
+                ('\u{e9}', "e\u{301}".into()),
+                ('\u{1ea1}', "a\u{323}".into()),
+                ('\u{212b}', "A\u{30a}".into()),
+            ],
+            classes: vec![(acute, 230), ('\u{30a}', 230), (below, 220)],
+            compositions: vec![(('e', acute), '\u{e9}'), (('a', below), '\u{1ea1}')],
+        })
+    }
+
+    fn normalized(steps: Vec<Step>, text: &str) -> String {
+        let normalizer = Normalizer { steps };
+        normalizer.normalize(text, true).unwrap().into_owned()
+    }
+
+    #[test]
+    fn pieces_are_composed_and_the_rest_is_copied() {
+        let filler = "some text that is copied, \u{4e2d}\u{6587} ".repeat(3);
+        for (text, expected) in [
+            ("e\u{301}", "\u{e9}"),
+            ("\u{e9}", "\u{e9}"),
+            ("a\u{301}\u{323}", "\u{1ea1}\u{301}"),
+            ("\u{e9}\u{323}", "\u{e9}\u{323}"),
+            ("\u{301}e\u{301}\u{301}", "\u{301}\u{e9}\u{301}"),
+            ("\u{212b}", "A\u{30a}"),
+            ("\u{4e2d}\u{301}", "\u{4e2d}\u{301}"),
+        ] {
+            assert_eq!(normalized(vec![Step::Form(nfc())], text), expected);
+            let (text, expected) = (
+                format!("{filler}{text}{filler}"),
+                format!("{filler}{expected}{filler}"),
+            );
+            assert_eq!(normalized(vec![Step::Form(nfc())], &text), expected);
+        }
+        let unchanged = Normalizer {
+            steps: vec![Step::Form(nfc())],
+        };
+        assert!(matches!(
+            unchanged.normalize(&filler, true),
+            Ok(Cow::Borrowed(_))
+        ));
+    }
+
+    #[test]
+    fn other_steps_follow_each_other() {
+        let lower = ('A'..='Z').map(|c| (c, c.to_ascii_lowercase().to_string()));
+        let lower = lower.chain([('\u{130}', "i\u{307}".into())]).collect();
+        let map = CharacterMap::new(lower).unwrap();
+        let steps = || {
+            vec![
+                Step::Strip {
+                    left: true,
+                    right: true,
+                },
+                Step::Replace("b".into(), "cc".into()),
+                Step::Prepend("_".into()),
+            ]
+        };
+        assert_eq!(normalized(steps(), "\u{3000}abab\t"), "_accacc");
+        assert_eq!(normalized(steps(), " \n"), "");
+        let later = Normalizer { steps: steps() };
+        assert_eq!(later.normalize(" ab ", false).unwrap(), " acc");
+        assert_eq!(
+            normalized(vec![Step::Map(map)], "AbC\u{130}D\u{4e2d}"),
+            "abci\u{307}d\u{4e2d}"
+        );
+        assert!(CharacterMap::new(vec![('a', "b".into())]).is_err());
+    }
+}
