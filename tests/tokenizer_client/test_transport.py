@@ -19,7 +19,10 @@ PIECE = bytes(1 << 18)
 N_PIECES = 160
 """40 MB: more than the sockets of both sides hold together."""
 
-OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+OK = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
 
 
 def chunk(data: bytes) -> bytes:

@@ -20,13 +20,14 @@ from tokenizer_client.calls.exchange import (
     Read,
     Request,
     Wait,
+    WholeResponse,
     connection_lost,
     get,
     open_response,
-    parse_json,
     path_of,
     read_whole,
     remove,
+    require_same,
 )
 from tokenizer_client.calls.local_files import Given, PartialFile, Source, render_text, sha256_of
 from tokenizer_client.calls.retries import Attempts, Repeat, Session
@@ -73,8 +74,11 @@ def upload_corpus(
     attempts = session.attempts(deadline, Repeat.ALWAYS if replace else Repeat.UNLESS_DONE)
     while True:
         try:
-            yield from open_response(session, request, deadline)
-            return parse_json((yield from read_whole(deadline)), Corpus)
+            head = yield from open_response(session, request, deadline)
+            stored = WholeResponse(head.headers, (yield from read_whole(deadline))).parse(Corpus)
+            require_same("id", stored.id, corpus_id)
+            require_same("number of bytes", stored.bytes, body.n_bytes)
+            return stored
         except ClientError as failed:
             error = failed
         if not body.is_repeatable:
@@ -89,7 +93,9 @@ def list_corpora(session: Session) -> Flow[CorpusList]:
 
 def describe_corpus(session: Session, corpus_id: str) -> Flow[Corpus]:
     """One corpus: its size, its sha256 and its upload time."""
-    return get(session, path_of("corpora", corpus_id), Corpus)
+    found = yield from get(session, path_of("corpora", corpus_id), Corpus)
+    require_same("id", found.id, corpus_id)
+    return found
 
 
 def remove_corpus(session: Session, corpus_id: str) -> Flow[None]:
@@ -108,7 +114,9 @@ def list_token_files(session: Session) -> Flow[TokenFilesList]:
 
 def describe_token_files(session: Session, token_files_id: str) -> Flow[TokenFilesView]:
     """Token files: their tokenizer, corpora, splits and each file."""
-    return get(session, path_of("token-files", token_files_id), TokenFilesView)
+    found = yield from get(session, path_of("token-files", token_files_id), TokenFilesView)
+    require_same("id", found.id, token_files_id)
+    return found
 
 
 def remove_token_files(session: Session, token_files_id: str) -> Flow[None]:

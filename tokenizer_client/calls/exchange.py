@@ -159,9 +159,51 @@ class WholeResponse:
         """Parse the body as a `model`.
 
         Raises:
-            UnexpectedResponseError: the body does not match.
+            UnexpectedResponseError: the body is not JSON, or does not match.
         """
+        require_media_type(self.headers, JSON)
         return parse_json(self.body, model)
+
+
+def require_media_type(headers: Mapping[str, str], wanted: str) -> None:
+    """Check that a response has the layout that was asked for, `dtype` and `layout` included.
+
+    Raises:
+        UnexpectedResponseError: it has another one; a proxy may have sent it.
+
+    Example:
+        >>> require_media_type({"content-type": "application/json; charset=utf-8"}, JSON)
+        >>> require_media_type({"content-type": "text/html"}, JSON)
+        Traceback (most recent call last):
+        tokenizer_client.errors.UnexpectedResponseError: the response is 'text/html' where this \
+service sends 'application/json'; check the address, and whether a proxy answers for the service
+    """
+    present = headers.get("content-type", "")
+    if _layout_of(present) != _layout_of(wanted):
+        raise UnexpectedResponseError(
+            f"the response is {present[:80]!r} where this service sends {wanted!r}; check the "
+            f"address, and whether a proxy answers for the service"
+        )
+
+
+def require_same(what: str, present: object, asked: object) -> None:
+    """Check that the response is about what was asked for.
+
+    Raises:
+        UnexpectedResponseError: it is about another thing.
+    """
+    if present != asked:
+        raise UnexpectedResponseError(
+            f"the response has the {what} {present!r:.60} where {asked!r:.60} was asked for; check "
+            f"the address, and that no proxy caches responses"
+        )
+
+
+def _layout_of(media_type: str) -> tuple[str, str | None, str | None]:
+    kind, *rest = media_type.lower().split(";")
+    pairs = (parameter.partition("=") for parameter in rest)
+    parameters = {name.strip(): word.strip().strip('"') for name, _, word in pairs}
+    return kind.strip(), parameters.get("dtype"), parameters.get("layout")
 
 
 def parse_json(body: bytes | bytearray, model: type[Model]) -> Model:

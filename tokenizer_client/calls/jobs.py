@@ -29,6 +29,8 @@ from tokenizer_client.calls.exchange import (
     open_response,
     parse_json,
     path_of,
+    require_media_type,
+    require_same,
 )
 from tokenizer_client.calls.retries import Deadline, Session
 from tokenizer_client.calls.text import SpecialOptions, plain_options
@@ -38,7 +40,6 @@ from tokenizer_client.errors import (
     ConnectionLostError,
     JobFailedError,
     ProblemError,
-    UnexpectedResponseError,
 )
 from tokenizer_client.schemas.jobs import (
     AnyJobList,
@@ -141,18 +142,25 @@ def list_jobs(
     session: Session, *, kind: Literal["train", "encode"] | None = None, limit: int = 50
 ) -> Flow[list[AnyJobSummary]]:
     """The latest jobs, newest first."""
-    return (yield from get(session, "/jobs", AnyJobList, kind=kind, limit=str(limit))).jobs
+    found = (yield from get(session, "/jobs", AnyJobList, kind=kind, limit=str(limit))).jobs
+    for job in found:
+        require_same("kind", job.kind, kind or job.kind)
+    return found
 
 
 def describe_job(session: Session, job_id: str) -> Flow[AnyJobView]:
     """One job: its state, its progress, and the end of its log."""
-    return get(session, path_of("jobs", job_id), AnyJobView)
+    found = yield from get(session, path_of("jobs", job_id), AnyJobView)
+    require_same("id", found.id, job_id)
+    return found
 
 
 def cancel_job(session: Session, job_id: str) -> Flow[AnyJobView]:
     """Cancel a job and return it. Cancelling a job that has ended is not an error."""
     response = yield from exchange(session, Request("DELETE", path_of("jobs", job_id)))
-    return response.parse(AnyJobView)
+    found = response.parse(AnyJobView)
+    require_same("id", found.id, job_id)
+    return found
 
 
 def follow_job(
@@ -233,8 +241,7 @@ def _listen(
     """
     path = path_of("jobs", job_id, "events")
     head = yield from open_response(session, Request("GET", path, headers=seen), deadline)
-    if not head.headers.get("content-type", "").startswith("text/event-stream"):
-        raise UnexpectedResponseError("the response is no stream of events; check the address")
+    require_media_type(head.headers, "text/event-stream")
     reader = EventReader()
     try:
         while (piece := (yield Read())) is not None:
@@ -242,6 +249,7 @@ def _listen(
             for event in reader.feed(piece):
                 seen["Last-Event-ID"] = event.id
                 job = parse_json(event.data, AnyJobView)
+                require_same("id", job.id, job_id)
                 yield Emit(job)
                 if job.state not in _UNFINISHED:
                     return

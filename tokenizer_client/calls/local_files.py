@@ -48,7 +48,7 @@ class Source:
     the bytes read so far and the total bytes (None if unknown).
 
     Raises:
-        TypeError: a str, which could be a path as well as a text.
+        TypeError: a str, which could be a path as well as a text, or no source at all.
         OSError: the file does not exist.
     """
 
@@ -61,6 +61,13 @@ class Source:
     ) -> None:
         if isinstance(given, str):
             raise TypeError("a str may be a path or a text: give Path(...), or text.encode()")
+        if isinstance(given, bytearray | memoryview):
+            given = bytes(given)
+        if not (
+            isinstance(given, os.PathLike | Iterable | AsyncIterable) or hasattr(given, "read")
+        ):
+            kind = type(given).__name__
+            raise TypeError(f"give a Path, an open file, bytes or an iterable, not {kind}")
         self._given, self._render, self._on_progress = given, render, on_progress
         self.n_bytes = 0
         """Bytes read since the last start from the beginning."""
@@ -137,7 +144,8 @@ class Source:
             with Path(given).open("rb") as file:
                 yield from iter(lambda: file.read(PIECE_BYTES), b"")
         elif hasattr(given, "read"):
-            yield from iter(lambda: given.read(PIECE_BYTES), b"")
+            while piece := given.read(PIECE_BYTES):
+                yield _require_bytes(piece, "open the file with mode 'rb'")
         else:
             yield from _join(self._render(item) for item in given)
 
@@ -151,7 +159,13 @@ def _size_of(given: Any) -> int | None:
 
 def render_text(item: str | bytes) -> bytes:
     """Encode text as UTF-8; return bytes, which may end inside a character, unchanged."""
-    return item.encode() if isinstance(item, str) else item
+    return item.encode() if isinstance(item, str) else _require_bytes(item, "give str or bytes")
+
+
+def _require_bytes(piece: bytes, remedy: str) -> bytes:
+    if not isinstance(piece, bytes):
+        raise TypeError(f"a piece of the source is {type(piece).__name__}; {remedy}")
+    return piece
 
 
 def _join(items: Iterator[bytes]) -> Iterator[bytes]:

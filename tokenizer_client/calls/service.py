@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic_core import to_json
 
 from tokenizer_client.calls.exchange import (
     JSON,
+    OCTETS,
     Flow,
     Request,
     Wait,
@@ -14,8 +17,10 @@ from tokenizer_client.calls.exchange import (
     open_response,
     path_of,
     remove,
+    require_media_type,
+    require_same,
 )
-from tokenizer_client.calls.retries import Repeat, Session
+from tokenizer_client.calls.retries import Deadline, Repeat, Session
 from tokenizer_client.errors import ClientError, ConnectionLostError, UnavailableError
 from tokenizer_client.schemas.tokens import (
     InfoResponse,
@@ -23,6 +28,9 @@ from tokenizer_client.schemas.tokens import (
     TokenizersResponse,
     TokenizerSummary,
 )
+
+_MEDIA_TYPES: Final = {"json": JSON, "txt": "text/plain", "tiktoken": "text/plain"}
+"""Suffix of a file of a tokenizer -> its media type; the others are bytes."""
 
 
 def info(session: Session) -> Flow[InfoResponse]:
@@ -44,7 +52,7 @@ def is_ready(session: Session) -> Flow[bool]:
     """
     deadline = session.deadline(session.deadline_seconds)
     try:
-        yield from open_response(session, Request("GET", "/readyz"), deadline)
+        yield from _require_ready(session, deadline)
     except (ConnectionLostError, UnavailableError):
         return False
     return True
@@ -59,12 +67,17 @@ def wait_until_ready(session: Session, *, deadline_seconds: float = 60.0) -> Flo
     deadline = session.deadline(deadline_seconds)
     while True:
         try:
-            yield from open_response(session, Request("GET", "/readyz"), deadline)
+            yield from _require_ready(session, deadline)
             return
         except (ConnectionLostError, UnavailableError) as failed:
             error: ClientError = failed
         deadline.check(error)
         yield Wait(min(0.25, deadline.seconds_left))
+
+
+def _require_ready(session: Session, deadline: Deadline) -> Flow[None]:
+    head = yield from open_response(session, Request("GET", "/readyz"), deadline)
+    require_media_type(head.headers, JSON)
 
 
 def list_tokenizers(session: Session) -> Flow[TokenizersResponse]:
@@ -84,7 +97,10 @@ def describe_tokenizer(session: Session, name: str) -> Flow[list[TokenizerSummar
         >>> client.describe_tokenizer("starter")[0].active
         True
     """
-    return (yield from get(session, path_of("tokenizers", name), TokenizersResponse)).tokenizers
+    found = (yield from get(session, path_of("tokenizers", name), TokenizersResponse)).tokenizers
+    for one in found:
+        require_same("name", one.name, name)
+    return found
 
 
 def active_tokenizer(session: Session) -> Flow[TokenizerSummary]:
@@ -107,7 +123,9 @@ def tokenizer_file(session: Session, tokenizer: str, file: str) -> Flow[bytes]:
     """
     name, _, version = tokenizer.partition("@")
     request = Request("GET", path_of("tokenizers", name, version, file))
-    return bytes((yield from exchange(session, request)).body)
+    response = yield from exchange(session, request)
+    require_media_type(response.headers, _MEDIA_TYPES.get(file.rpartition(".")[2], OCTETS))
+    return bytes(response.body)
 
 
 def promote(
@@ -130,7 +148,10 @@ def promote(
         repeat = Repeat.UNLESS_DONE
     body = to_json({"tokenizer": tokenizer})
     request = Request("PUT", "/tokenizers/active", headers=headers, body=body)
-    return (yield from exchange(session, request, repeat=repeat)).parse(PromoteResponse)
+    found = (yield from exchange(session, request, repeat=repeat)).parse(PromoteResponse)
+    present = found.active.name + (f"@{found.active.version}" if "@" in tokenizer else "")
+    require_same("tokenizer", present, tokenizer)
+    return found
 
 
 def roll_back(session: Session, promotion: PromoteResponse) -> Flow[PromoteResponse]:

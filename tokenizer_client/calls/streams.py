@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import httpx
+import numpy as np
 
 from tokenizer_client.calls.exchange import (
     OCTETS,
@@ -29,6 +30,7 @@ from tokenizer_client.calls.exchange import (
     Wait,
     consume,
     open_response,
+    require_media_type,
 )
 from tokenizer_client.calls.local_files import Given, PartialFile, Source, render_text
 from tokenizer_client.calls.retries import Session
@@ -197,7 +199,9 @@ def _begin(session: Session, request: Request, body: Source) -> Flow[Head]:
     attempts = session.attempts(deadline)
     while True:
         try:
-            return (yield from open_response(session, request, deadline))
+            head = yield from open_response(session, request, deadline)
+            require_media_type(head.headers, OCTETS)
+            return head
         except ClientError as failed:
             error = failed
         if not body.is_repeatable:
@@ -210,4 +214,6 @@ def _parse_payload(payload: bytes) -> IdArray:
 
 
 def _render_item(item: Ids | bytes, width: Width) -> bytes:
+    if isinstance(item, int | np.integer):
+        raise TypeError("decode_stream() takes an iterable of lists of ids; give [ids] for one")
     return item if isinstance(item, bytes) else render_ids(item, width)

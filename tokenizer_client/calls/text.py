@@ -7,7 +7,7 @@ Client.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, TypedDict, Unpack, cast
 
 import numpy as np
@@ -18,9 +18,10 @@ from tokenizer_client.calls.exchange import (
     Flow,
     Model,
     Request,
-    WholeResponse,
     exchange,
     json_request,
+    require_media_type,
+    require_same,
 )
 from tokenizer_client.calls.retries import Session
 from tokenizer_client.calls.wire_formats import (
@@ -31,6 +32,7 @@ from tokenizer_client.calls.wire_formats import (
     render_batch,
     render_ids,
 )
+from tokenizer_client.errors import UnexpectedResponseError
 from tokenizer_client.schemas.text import (
     Chunk,
     ChunkResponse,
@@ -42,7 +44,10 @@ from tokenizer_client.schemas.text import (
 from tokenizer_client.schemas.tokens import EncodeResponse
 
 IDS: Final = f"{OCTETS}; dtype=u32"
-_BATCH: Final = f"{IDS}; layout=batch"
+_LAYOUT_BATCH: Final = "; layout=batch"
+_BATCH: Final = IDS + _LAYOUT_BATCH
+_NO_ROWS: Final = (str, bytes, bytearray, Mapping, Set)
+"""Iterables whose items are not texts or ids in an order that the caller chose."""
 
 
 class SpecialOptions(TypedDict, total=False):
@@ -73,7 +78,7 @@ def encode(session: Session, text: str, **options: Unpack[EncodeOptions]) -> Flo
         >>> client.decode(client.encode("low, lower"))
         'low, lower'
     """
-    ids: list[int] = (yield from encode_to_numpy(session, text, **options)).tolist()
+    ids: list[int] = (yield from _encode_one(session, text, options, "encode")).tolist()
     return ids
 
 
@@ -84,8 +89,7 @@ def encode_to_numpy(session: Session, text: str, **options: Unpack[EncodeOptions
         >>> client.encode_to_numpy("low, lower").dtype
         dtype('uint32')
     """
-    response = yield from _encode(session, text, options)
-    return parse_id_bytes(response.body)
+    return _encode_one(session, text, options, "encode_to_numpy")
 
 
 def encode_batch(
@@ -97,7 +101,7 @@ def encode_batch(
         >>> client.encode_batch(["low", ""]) == [client.encode("low"), []]
         True
     """
-    ids, offsets = yield from encode_batch_to_numpy(session, texts, **options)
+    ids, offsets = yield from _encode_many(session, texts, options, "encode_batch")
     listed: list[int] = ids.tolist()
     bounds = offsets.tolist()
     return [listed[start:end] for start, end in itertools.pairwise(bounds)]
@@ -115,9 +119,7 @@ def encode_batch_to_numpy(
         >>> client.decode(ids[offsets[1] : offsets[2]])
         'lower'
     """
-    response = yield from _encode(session, list(texts), options)
-    packed, offsets = parse_batch(response.body, 4)
-    return parse_id_bytes(packed), offsets
+    return _encode_many(session, texts, options, "encode_batch_to_numpy")
 
 
 def encode_with_pieces(
@@ -133,9 +135,17 @@ def encode_with_pieces(
         >>> client.encode_with_pieces("low").offsets[0][0]
         0
     """
+    _require_text(text, "encode_with_pieces")
     wanted = {"return": ["ids", "pieces", "offsets"], "offset_unit": offset_unit}
     request = json_request(session, "/encode", {"text": text, **plain_options(options), **wanted})
-    return (yield from exchange(session, request)).parse(EncodeResponse)
+    found = (yield from exchange(session, request)).parse(EncodeResponse)
+    for part in (found.tokens, found.pieces, found.offsets):
+        if part is None or len(part) != found.count or any(isinstance(x, list) for x in part):
+            raise UnexpectedResponseError(
+                "the response has not one id, one piece and one pair of offsets for each token"
+            )
+    _check_most_tokens(cast("int", found.count), options.get("max_tokens"))
+    return found
 
 
 def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[str]:
@@ -145,7 +155,7 @@ def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow
         >>> client.decode(client.encode_to_numpy("low, lower"))
         'low, lower'
     """
-    body = yield from _decode(session, render_ids(ids), IDS, options)
+    body = yield from _decode_one(session, ids, options, "decode")
     return body.decode("utf-8", "replace")
 
 
@@ -156,7 +166,7 @@ def decode_bytes(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -
         >>> client.decode_bytes(client.encode("é"))
         b'\\xc3\\xa9'
     """
-    return bytes((yield from _decode(session, render_ids(ids), IDS, options)))
+    return bytes((yield from _decode_one(session, ids, options, "decode_bytes")))
 
 
 def decode_batch(
@@ -168,8 +178,9 @@ def decode_batch(
         >>> client.decode_batch(client.encode_batch(["low", "lower"]))
         ['low', 'lower']
     """
+    rows = _require_rows(rows)
     body = yield from _decode(session, render_batch(rows), _BATCH, options)
-    joined, offsets = parse_batch(body, 1)
+    joined, offsets = parse_batch(body, 1, len(rows))
     bounds = offsets.tolist()
     return [
         joined[start:end].decode("utf-8", "replace") for start, end in itertools.pairwise(bounds)
@@ -183,8 +194,11 @@ def count(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flo
         >>> client.count("low, lower") == len(client.encode("low, lower"))
         True
     """
+    _require_text(text, "count", "count_batch")
     counted = yield from _call(session, "/count", CountResponse, {"text": text}, options)
-    return cast("int", counted.count)  # a text was sent, not a batch
+    if not isinstance(counted.count, int):
+        raise UnexpectedResponseError("the response to one text has the counts of many")
+    return counted.count
 
 
 def count_batch(
@@ -196,9 +210,11 @@ def count_batch(
         >>> client.count_batch(["low", ""])[1]
         0
     """
-    fields = {"text": list(texts)}
+    fields = {"text": _require_texts(texts, "count_batch", "count")}
     counted = yield from _call(session, "/count", CountResponse, fields, options)
-    return cast("list[int]", counted.count)  # a batch was sent
+    if not isinstance(counted.count, list) or len(counted.count) != len(fields["text"]):
+        raise UnexpectedResponseError("the response to a batch has not one count for each text")
+    return counted.count
 
 
 def fits(
@@ -210,8 +226,13 @@ def fits(
         >>> client.fits("low, lower", 1)
         False
     """
+    _require_text(text, "fits")
     fields = {"text": text, "limit": max_tokens}
-    return not (yield from _call(session, "/count", CountResponse, fields, options)).limit_exceeded
+    counted = yield from _call(session, "/count", CountResponse, fields, options)
+    if not isinstance(counted.limit_exceeded, bool) or isinstance(counted.count, list):
+        raise UnexpectedResponseError("the response to one text has the counts of many")
+    _check_most_tokens(counted.count, max_tokens)
+    return not counted.limit_exceeded
 
 
 def truncate(
@@ -230,8 +251,12 @@ def truncate(
         >>> client.truncate("low, lower", 1000).truncated
         False
     """
+    _require_text(text, "truncate")
     fields = {"text": text, "max_tokens": max_tokens, "side": side}
-    return (yield from _call(session, "/truncate", TruncateResponse, fields, options))
+    found = yield from _call(session, "/truncate", TruncateResponse, fields, options)
+    require_same("number of tokens", found.count, len(found.tokens))
+    _check_most_tokens(found.count, max_tokens)
+    return found
 
 
 def chunk(
@@ -249,13 +274,20 @@ def chunk(
         >>> "".join(chunk.text for chunk in client.chunk("low, lower, lowest", 3))
         'low, lower, lowest'
     """
+    _require_text(text, "chunk")
     fields = {
         "text": text,
         "max_tokens": max_tokens,
         "overlap_tokens": overlap_tokens,
         "offset_unit": offset_unit,
     }
-    return (yield from _call(session, "/chunk", ChunkResponse, fields, options)).chunks
+    chunks = (yield from _call(session, "/chunk", ChunkResponse, fields, options)).chunks
+    for found in chunks:
+        _check_most_tokens(len(found.tokens), max_tokens)
+    bounds = [0, *(found.end for found in chunks)]
+    if bounds != sorted(bounds) or any(found.start > found.end for found in chunks):
+        raise UnexpectedResponseError("the chunks in the response are not in order")
+    return chunks
 
 
 def verify(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flow[VerifyResponse]:
@@ -265,18 +297,20 @@ def verify(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Fl
         >>> client.verify("low, lower").ok
         True
     """
-    return (yield from _call(session, "/verify", VerifyResponse, {"text": text}, options))
+    _require_text(text, "verify")
+    return (yield from _verify(session, {"text": text}, options))
 
 
-def verify_ids(session: Session, ids: Sequence[int]) -> Flow[VerifyResponse]:
+def verify_ids(session: Session, ids: Ids) -> Flow[VerifyResponse]:
     """Whether encoding the text of ids gives the ids, and where it first differs.
 
     Example:
         >>> client.verify_ids(client.encode("low, lower")).ok
         True
     """
-    fields = {"tokens": [int(id_) for id_ in ids]}
-    return (yield from _call(session, "/verify", VerifyResponse, fields, {}))
+    _require_ids(ids, "verify_ids")
+    fields = {"tokens": parse_id_bytes(bytearray(render_ids(ids))).tolist()}
+    return (yield from _verify(session, fields, {}))
 
 
 def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[VocabResponse]:
@@ -287,8 +321,14 @@ def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[V
         'a'
     """
     query = (("depth", str(depth)), *session.pin_fields.items())
-    request = Request("GET", f"/vocab/{int(token_id)}", query, session.pin_headers)
-    return (yield from exchange(session, request)).parse(VocabResponse)
+    if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
+        kind = type(token_id).__name__
+        raise TypeError(f"describe_token() takes one id as an int, not {kind}")
+    wanted = int(token_id)
+    request = Request("GET", f"/vocab/{wanted}", query, session.pin_headers)
+    found = (yield from exchange(session, request)).parse(VocabResponse)
+    require_same("id", found.id, wanted)
+    return found
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,16 +358,118 @@ def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, s
     return tuple(listed)
 
 
-def _encode(session: Session, text: str | list[str], options: EncodeOptions) -> Flow[WholeResponse]:
+def _encode_one(session: Session, text: str, options: EncodeOptions, method: str) -> Flow[IdArray]:
+    _require_text(text, method, method.replace("encode", "encode_batch"))
+    ids = parse_id_bytes((yield from _encode(session, text, options, IDS)))
+    _check_most_tokens(len(ids), options.get("max_tokens"))
+    return ids
+
+
+def _encode_many(
+    session: Session, texts: Sequence[str], options: EncodeOptions, method: str
+) -> Flow[tuple[IdArray, NDArray[np.uint64]]]:
+    listed = _require_texts(texts, method, method.replace("encode_batch", "encode"))
+    body = yield from _encode(session, listed, options, _BATCH)
+    packed, offsets = parse_batch(body, 4, len(listed))
+    if listed:
+        _check_most_tokens(int(np.diff(offsets).max()), options.get("max_tokens"))
+    return parse_id_bytes(packed), offsets
+
+
+def _encode(
+    session: Session, text: str | list[str], options: EncodeOptions, form: str
+) -> Flow[bytearray]:
     # The text comes first because the service parses large bodies fastest in this order.
     fields = {"text": text, **plain_options(options)}
-    return exchange(session, json_request(session, "/encode", fields, accept=IDS))
+    response = yield from exchange(session, json_request(session, "/encode", fields, accept=IDS))
+    require_media_type(response.headers, form)
+    return response.body
+
+
+def _decode_one(session: Session, ids: Ids, options: DecodeOptions, method: str) -> Flow[bytearray]:
+    _require_ids(ids, method, "decode_batch")
+    return _decode(session, render_ids(ids), IDS, options)
 
 
 def _decode(session: Session, body: bytes, form: str, options: DecodeOptions) -> Flow[bytearray]:
     headers = {"Content-Type": form, "Accept": OCTETS, **session.pin_headers}
     request = Request("POST", "/decode", query_of(session, options), headers, body)
-    return (yield from exchange(session, request)).body
+    response = yield from exchange(session, request)
+    require_media_type(response.headers, OCTETS + (_LAYOUT_BATCH if form == _BATCH else ""))
+    return response.body
+
+
+def _verify(
+    session: Session, fields: Mapping[str, Any], options: Mapping[str, Any]
+) -> Flow[VerifyResponse]:
+    found = yield from _call(session, "/verify", VerifyResponse, fields, options)
+    if found.ok != (found.first_difference is None):
+        raise UnexpectedResponseError("the response both confirms and denies the round trip")
+    return found
+
+
+def _require_text(text: object, method: str, for_many: str | None = None) -> None:
+    """Raise TypeError unless `text` is one text; name the method for many."""
+    if isinstance(text, str):
+        return
+    if isinstance(text, bytes | bytearray):
+        remedy = "decode the bytes first: data.decode()"
+    elif isinstance(text, Iterable) and for_many is not None:
+        remedy = f"call {for_many}() for many texts"
+    else:
+        remedy = "call it once for each text"
+    raise TypeError(f"{method}() takes one text as a str, not {type(text).__name__}; {remedy}")
+
+
+def _require_texts(texts: Any, method: str, for_one: str) -> list[str]:
+    """The texts as a list; raises TypeError, with the method for one text."""
+    if isinstance(texts, _NO_ROWS) or not isinstance(texts, Iterable):
+        remedy = f"call {for_one}() for one text" if isinstance(texts, str) else "give a list"
+        kind = type(texts).__name__
+        raise TypeError(f"{method}() takes many texts as a list of str, not {kind}; {remedy}")
+    listed = list(texts)
+    for index, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise TypeError(f"{method}(): texts[{index}] is {type(text).__name__}, not str")
+    return listed
+
+
+def _require_ids(ids: Any, method: str, for_many: str | None = None) -> None:
+    """Raise TypeError if these are the ids of many texts, or none; name the method for them."""
+    remedy = ""
+    if isinstance(ids, np.ndarray):
+        is_many = ids.ndim > 1
+    elif isinstance(ids, _NO_ROWS) or not isinstance(ids, Sequence):
+        is_many, remedy = False, "; give a list of integers or a numpy array"
+    else:
+        is_many = len(ids) > 0 and isinstance(ids[0], Sequence | np.ndarray)
+    if is_many:
+        remedy = f"; call {for_many or method}() for " + ("many" if for_many else "each of them")
+    if remedy:
+        what = "many lists of ids" if is_many else type(ids).__name__
+        raise TypeError(f"{method}() takes the ids of one text, not {what}{remedy}")
+
+
+def _require_rows(rows: Any) -> list[Ids]:
+    """Lists of ids as a list; raises TypeError if they are the ids of one text, or none."""
+    if isinstance(rows, _NO_ROWS) or not isinstance(rows, Iterable):
+        kind = type(rows).__name__
+        raise TypeError(f"decode_batch() takes a list of lists of ids, not {kind}")
+    listed = list(rows)
+    for index, row in enumerate(listed):
+        if not isinstance(row, Sequence | np.ndarray) or isinstance(row, _NO_ROWS):
+            raise TypeError(
+                f"decode_batch() takes a list of lists of ids, and rows[{index}] is "
+                f"{type(row).__name__}; call decode() for the ids of one text"
+            )
+    return listed
+
+
+def _check_most_tokens(n_tokens: int, most: int | None) -> None:
+    if most is not None and n_tokens > most:
+        raise UnexpectedResponseError(
+            f"the response has {n_tokens} tokens where at most {most} were asked for"
+        )
 
 
 def _call(

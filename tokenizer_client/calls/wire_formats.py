@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -40,7 +40,8 @@ def render_ids(ids: Ids, width: Width = "u32") -> bytes:
     r"""Token ids as little-endian bytes.
 
     Raises:
-        ValueError: an entry is not an id, or does not fit.
+        TypeError: an entry is no integer (a float, a bool, a list).
+        ValueError: an entry is negative, or does not fit.
 
     Example:
         >>> render_ids([1, 258], "u16")
@@ -53,16 +54,35 @@ def render_ids(ids: Ids, width: Width = "u32") -> bytes:
     if isinstance(ids, np.ndarray):
         array: NDArray[Any] = ids
         if array.ndim != 1 or array.dtype.kind not in "ui":
-            raise ValueError("ids are an array of integers of one dimension")
+            shape = f"{array.dtype} of shape {array.shape}"
+            raise TypeError(f"ids are an array of integers of one dimension, not {shape}")
     else:
-        try:
-            array = parse_ids(list(ids))
-        except IdsError:
-            raise ValueError(f"ids are integers from 0 to {MAX_ID}") from None
+        array = _parse_id_list(ids)
     largest = np.iinfo(dtype).max
     if array.size and (int(array.min()) < 0 or int(array.max()) > largest):
         raise ValueError(f"ids are integers from 0 to {largest} here")
     return array.astype(dtype, copy=False).tobytes()
+
+
+def _parse_id_list(ids: Sequence[int]) -> IdArray:
+    if isinstance(ids, str | bytes | Mapping | Set) or not isinstance(ids, Iterable):
+        raise TypeError(f"ids are a list or an array of integers, not {type(ids).__name__}")
+    listed = list(ids)
+    try:
+        return parse_ids(listed)
+    except IdsError:
+        integers = [_to_integer(id_, index) for index, id_ in enumerate(listed)]
+    try:
+        return parse_ids(integers)  # NumPy's integers are Python's now
+    except IdsError:
+        raise ValueError(f"ids are integers from 0 to {MAX_ID}") from None
+
+
+def _to_integer(value: Any, index: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        kind = type(value).__name__
+        raise TypeError(f"ids[{index}] = {value!r:.40} is a {kind}; ids are integers")
+    return int(value)
 
 
 def render_batch(rows: Sequence[Ids]) -> bytes:
@@ -83,19 +103,29 @@ def parse_id_bytes(body: bytearray) -> IdArray:
     return np.frombuffer(body, "<u4").astype(np.uint32, copy=False)
 
 
-def parse_batch(body: bytearray, item_bytes: int) -> tuple[bytearray, NDArray[np.uint64]]:
-    """The joined items of a batch, and the offsets of each item and of the end.
+def parse_batch(
+    body: bytearray, item_bytes: int, n_texts: int
+) -> tuple[bytearray, NDArray[np.uint64]]:
+    """The joined items of a batch of `n_texts`, and the offsets of each item and of the end.
 
     Raises:
-        UnexpectedResponseError: the lengths do not match the body.
+        UnexpectedResponseError: it is a batch of another size, or the lengths do not match.
     """
-    n_texts = struct.unpack_from("<I", body)[0] if len(body) >= 4 else -1
+    n_present = struct.unpack_from("<I", body)[0] if len(body) >= 4 else -1
+    if n_present != n_texts:
+        raise UnexpectedResponseError(
+            f"the response is no batch of {n_texts}: "
+            + (f"it has {n_present}" if n_present >= 0 else "it is cut off")
+        )
     start = 4 + 8 * n_texts
-    if n_texts < 0 or len(body) < start:
+    if len(body) < start:
         raise UnexpectedResponseError("the response to a batch is cut off")
+    lengths = np.frombuffer(body, "<u8", n_texts, offset=4)
+    n_bytes = len(body) - start
     offsets = np.zeros(n_texts + 1, dtype=np.uint64)
-    np.cumsum(np.frombuffer(body, "<u8", n_texts, offset=4), out=offsets[1:])
-    if int(offsets[-1]) * item_bytes != len(body) - start:
+    np.cumsum(lengths, out=offsets[1:])
+    # Check each length: the sum of unchecked ones may wrap around.
+    if (lengths > n_bytes).any() or int(offsets[-1]) * item_bytes != n_bytes:
         raise UnexpectedResponseError("the lengths in the response to a batch do not add up")
     return body[start:], offsets
 

@@ -35,8 +35,13 @@ def counted(n=3):
     return httpx.Response(200, json=fields)
 
 
-def promoted():
-    return httpx.Response(200, json={"active": TOKENIZER, "previous": None})
+def promoted(name="n"):
+    return httpx.Response(200, json={"active": {**TOKENIZER, "name": name}, "previous": None})
+
+
+def octets(content, *parameters):
+    kind = "; ".join(("application/octet-stream", *parameters))
+    return httpx.Response(200, content=content, headers={"Content-Type": kind})
 
 
 @pytest.mark.parametrize(
@@ -191,7 +196,7 @@ def test_answers_of_somebody_else_are_said_to_be_that(play):
     client, _ = play(httpx.Response(404, text="<html>"))
     with pytest.raises(NotFoundError, match="404 http_404: no problem document"):
         client.count("a")
-    client, _ = play(httpx.Response(200, content=b"abc"))
+    client, _ = play(octets(b"abc", "dtype=u32"))
     with pytest.raises(UnexpectedResponseError, match="3 bytes"):
         client.encode("a")
 
@@ -232,8 +237,8 @@ def test_what_a_lost_attempt_has_removed_is_removed(play):
 
 
 def test_a_pin_is_in_every_request_that_uses_a_tokenizer(play):
-    ids = httpx.Response(200, content=b"")
-    client, service = play(counted(), ids, ids, promoted(), httpx.Response(202, json=JOB))
+    answers = (octets(b"", "dtype=u32"), octets(b""), promoted("m"))
+    client, service = play(counted(), *answers, httpx.Response(202, json=JOB))
     pinned = client.pinned("n@v").pinned(digest="d")
     pinned.count("a")
     pinned.encode("a")

@@ -4,8 +4,12 @@ import httpx
 import pytest
 
 from tests.tokenizer_client.both_clients import problem
-from tests.tokenizer_client.calls.test_exchange import promoted
-from tokenizer_client import ConnectionLostError, DeadlineExceededError
+from tests.tokenizer_client.calls.test_exchange import JOB, TOKENIZER, promoted
+from tokenizer_client import (
+    ConnectionLostError,
+    DeadlineExceededError,
+    UnexpectedResponseError,
+)
 from tokenizer_client.schemas.tokens import PromoteResponse
 
 READY = httpx.Response(200, json={"status": "ok"})
@@ -32,7 +36,7 @@ def test_a_service_that_starts_is_waited_for(play, clock):
 
 def test_a_roll_back_undoes_one_promotion_and_no_other(play):
     now, before = ({"name": name, "version": "v", "digest": name * 2} for name in "ab")
-    client, service = play(promoted())
+    client, service = play(promoted("b"))
     client.roll_back(PromoteResponse.model_validate({"active": now, "previous": before}))
     (request,) = service.requests
     assert request.headers["If-Match"] == '"aa"'
@@ -44,3 +48,48 @@ def test_a_name_is_no_path(play):
     client, service = play(httpx.Response(204))
     client.remove_version("a/b@../c")
     assert service.requests[0].url.raw_path == b"/tokenizers/a%2Fb/..%2Fc"
+
+
+PAGE = httpx.Response(200, html="<p>Log in first")
+VERSION = {**TOKENIZER, "active": True, "created_at": ""}
+CORPUS = httpx.Response(200, json={"id": "x", "bytes": 3, "sha256": "", "uploaded_at": ""})
+OTHER_JOB = httpx.Response(200, json={**JOB, "id": "x"})
+JOBS = httpx.Response(200, json={"jobs": [JOB]})
+EVENT = httpx.Response(
+    200,
+    content=b"id: 1\ndata: %b\n\n" % OTHER_JOB.content,
+    headers={"Content-Type": "text/event-stream; charset=utf-8"},
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "method", "arguments"),
+    [
+        (PAGE, "is_ready", ()),
+        (PAGE, "wait_until_ready", ()),
+        (PAGE, "info", ()),
+        (PAGE, "tokenizer_file", ("n@v", "vocab.pkl")),
+        (PAGE, "tokenizer_file", ("n@v", "tokenizer.json")),
+        (httpx.Response(200, json={"tokenizers": [VERSION], "active": None}),
+            "describe_tokenizer", ("m",)),
+        (promoted("n"), "promote", ("m",)),
+        (promoted("n"), "promote", ("n@w",)),
+        (OTHER_JOB, "describe_job", ("j",)),
+        (OTHER_JOB, "cancel_job", ("j",)),
+        (EVENT, "wait_for_job", ("j",)),
+        (CORPUS, "describe_corpus", ("c",)),
+        (CORPUS, "upload_corpus", ("c", b"abc")),
+        (PAGE, "upload_corpus", ("c", b"abc")),
+    ],
+)  # fmt: skip
+def test_a_response_about_another_thing_is_an_error(play, answer, method, arguments):
+    client, _ = play(answer)
+    with pytest.raises(UnexpectedResponseError, match="check the address"):
+        getattr(client, method)(*arguments)
+
+
+def test_jobs_of_another_kind_are_an_error(play):
+    client, _ = play(JOBS, JOBS)
+    assert [job.id for job in client.list_jobs(kind="train")] == ["j"]
+    with pytest.raises(UnexpectedResponseError, match="kind"):
+        client.list_jobs(kind="encode")

@@ -4,6 +4,7 @@ import io
 import struct
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.app.conftest import CORPUS
@@ -23,8 +24,11 @@ def frame(kind, payload):
     return struct.pack("<II", kind, len(payload)) + payload
 
 
+HEADERS = {"Content-Type": "application/octet-stream", "Tokenizer-Digest": "d"}
+
+
 def streamed(*frames):
-    return httpx.Response(200, content=b"".join(frames), headers={"Tokenizer-Digest": "d"})
+    return httpx.Response(200, content=b"".join(frames), headers=HEADERS)
 
 
 IDS = frame(0, struct.pack("<2I", 5, 6))
@@ -79,3 +83,18 @@ def test_a_stream_is_begun_again_only_where_its_source_can_be(play, tmp_path):
         client, service = play(httpx.ReadError("reset"))
         with pytest.raises(ConnectionLostError):
             list(client.encode_stream(source))
+
+
+@pytest.mark.parametrize("source", [[np.array([5, 6])], [[5, 6]], bytearray(b"\5\0\0\0\6\0\0\0")])
+def test_ids_to_decode_are_lists_arrays_or_bytes(play, source):
+    end = b'{"done":true,"count":2,"bytes":2,"digest":"d"}'
+    client, service = play(streamed(frame(0, b"ab"), frame(1, end)))
+    assert "".join(client.decode_stream(source)) == "ab"
+    assert service.requests[0].content == struct.pack("<2I", 5, 6)
+
+
+def test_a_file_of_text_is_refused(play, tmp_path):
+    (tmp_path / "a").write_text("abc")
+    client, _ = play(streamed(IDS, END))
+    with (tmp_path / "a").open() as file, pytest.raises(TypeError, match="mode 'rb'"):
+        list(client.encode_stream(file))

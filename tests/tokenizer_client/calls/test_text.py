@@ -1,7 +1,13 @@
-"""Texts and ids: options on the wire, and responses of the previous release."""
+"""Texts and ids: options on the wire, wrong types, and responses of another shape."""
+
+import struct
 
 import httpx
+import numpy as np
+import pytest
 
+from tests.tokenizer_client.calls.test_exchange import TOKENIZER, octets
+from tokenizer_client import UnexpectedResponseError
 from tokenizer_client.calls.retries import Session
 from tokenizer_client.calls.text import plain_options, query_of
 
@@ -30,3 +36,178 @@ def test_a_service_of_the_release_before_sends_the_old_name_alone(play):
     )
     assert not client.fits("a b", 1)
     assert client.fits("a", 1)
+
+
+TEXTS = ["hello world", "a"]
+ROWS = [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "remedy"),
+    [
+        ("encode", TEXTS, r"call encode_batch\(\)"),
+        ("encode", ("a",), r"call encode_batch\(\)"),
+        ("encode", b"a", r"data\.decode\(\)"),
+        ("encode", None, "call it once for each"),
+        ("encode_to_numpy", TEXTS, r"call encode_batch_to_numpy\(\)"),
+        ("encode_batch", "abc", r"call encode\(\)"),
+        ("encode_batch", b"abc", "give a list"),
+        ("encode_batch", {"a": "b"}, "give a list"),
+        ("encode_batch", {"a", "b"}, "give a list"),
+        ("encode_batch", 1, "give a list"),
+        ("encode_batch", ["a", b"b"], r"texts\[1\] is bytes"),
+        ("encode_batch_to_numpy", "abc", r"call encode_to_numpy\(\)"),
+        ("encode_with_pieces", TEXTS, "once for each text"),
+        ("count", TEXTS, r"call count_batch\(\)"),
+        ("count_batch", "abc", r"call count\(\)"),
+        ("verify", TEXTS, "once for each text"),
+        ("decode", ROWS, r"call decode_batch\(\)"),
+        ("decode", np.zeros((1, 1), int), r"call decode_batch\(\)"),
+        ("decode", "12", "list of integers"),
+        ("decode", b"12", "list of integers"),
+        ("decode", 12, "list of integers"),
+        ("decode", {1: 2}, "list of integers"),
+        ("decode", [1.5], r"ids\[0\] = 1\.5 is a float"),
+        ("decode", [1, True], r"ids\[1\] = True is a bool"),
+        ("decode", [1, "2"], r"ids\[1\] = '2' is a str"),
+        ("decode", np.zeros(1), "float64"),
+        ("decode_bytes", ROWS, r"call decode_batch\(\)"),
+        ("decode_batch", [1, 2], r"rows\[0\] is int; call decode\(\)"),
+        ("decode_batch", np.array([1, 2]), r"call decode\(\)"),
+        ("decode_batch", "12", "list of lists of ids"),
+        ("decode_batch", ["12"], r"rows\[0\] is str"),
+        ("verify_ids", "12", "list of integers"),
+        ("verify_ids", ROWS, r"call verify_ids\(\) for each"),
+        ("verify_ids", [1.5], "is a float"),
+        ("describe_token", 1.5, "one id as an int, not float"),
+        ("describe_token", "1", "one id as an int, not str"),
+        ("describe_token", True, "one id as an int, not bool"),
+    ],
+)
+def test_a_wrong_type_names_the_right_method_and_sends_nothing(play, method, wrong, remedy):
+    client, service = play()
+    with pytest.raises(TypeError, match=remedy):
+        getattr(client, method)(wrong)
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("method", ["fits", "truncate", "chunk"])
+def test_a_list_is_no_text_to_cut(play, method):
+    client, service = play()
+    with pytest.raises(TypeError, match=rf"{method}\(\) takes one text"):
+        getattr(client, method)(TEXTS, 5)
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("ids", [[-1], [1 << 32], np.array([-1])])
+def test_integers_that_are_no_ids_are_values(play, ids):
+    client, service = play()
+    with pytest.raises(ValueError, match="ids are integers from 0"):
+        client.decode(ids)
+    assert service.requests == []
+
+
+def test_ids_of_numpy_in_a_list_are_ids(play):
+    client, service = play(octets(b"ab"))
+    assert client.decode([np.uint32(1), np.int64(2), 3]) == "ab"
+    assert service.requests[0].content == struct.pack("<3I", 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [("encode_stream", [["a"]]), ("encode_stream", 5), ("decode_stream", [1, 2]),
+     ("decode_stream", np.array([1, 2], np.uint32))],
+)  # fmt: skip
+def test_a_stream_of_wrong_items_is_a_type_error(play, method, wrong):
+    client, _ = play()
+    with pytest.raises(TypeError, match=r"give"):
+        list(getattr(client, method)(wrong))
+
+
+U32, BATCH = "dtype=u32", "layout=batch"
+ONE = struct.pack("<I", 5)
+MANY = struct.pack("<IQI", 1, 1, 5)
+"""A batch of one text with one id."""
+
+
+def as_json(**fields):
+    return httpx.Response(200, json={"tokenizer": TOKENIZER, **fields})
+
+
+def counts(count, exceeded=False):
+    return as_json(count=count, limit_exceeded=exceeded, limit_reached=exceeded)
+
+
+PIECE = {"text": "a", "bytes": "YQ=="}
+CHUNK = {"text": "a", "tokens": [5], "start": 0, "end": 1}
+TOKEN = {"bytes": "YQ==", "text": "a", "rank": None, "special": False, "parts": None}
+NODE = {"bytes": "YQ==", "text": "a", "rank": None, "parts": None, "cut": False, "id": 5}
+WORDS = "not one|another|check the address|not in order|at most|no batch|cut off|of many|confirms"
+
+
+@pytest.mark.parametrize(
+    ("answer", "method", "arguments", "options"),
+    [
+        (octets(MANY, U32, BATCH), "encode", ("a",), {}),
+        (octets(ONE), "encode", ("a",), {}),
+        (octets(ONE[:2], "dtype=u16"), "encode_to_numpy", ("a",), {}),
+        (httpx.Response(200, json=[5]), "encode", ("a",), {}),
+        (octets(ONE * 2, U32), "encode", ("a",), {"max_tokens": 1}),
+        (octets(ONE, U32), "encode_batch", (["a"],), {}),
+        (octets(MANY, U32, BATCH), "encode_batch", (["a", "b"],), {}),
+        (octets(MANY, U32, BATCH), "encode_batch", ([],), {}),
+        (octets(MANY, U32, BATCH), "encode_batch_to_numpy", (["a"],), {"max_tokens": 0}),
+        (octets(b"a", BATCH), "decode", ([5],), {}),
+        (httpx.Response(200, html="a"), "decode", ([5],), {}),
+        (octets(b"a", U32), "decode_bytes", ([5],), {}),
+        (octets(b"a"), "decode_batch", ([[5]],), {}),
+        (octets(struct.pack("<IQ", 1, 1) + b"a", BATCH), "decode_batch", ([[5], [5]],), {}),
+        (as_json(tokens=[5], count=2, pieces=[PIECE], offsets=[[0, 1]]),
+            "encode_with_pieces", ("a",), {}),
+        (as_json(tokens=[5], count=1, pieces=[PIECE]), "encode_with_pieces", ("a",), {}),
+        (as_json(tokens=[[5]], count=1, pieces=[[PIECE]], offsets=[[[0, 1]]]),
+            "encode_with_pieces", ("a",), {}),
+        (as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
+            "encode_with_pieces", ("a",), {"max_tokens": 0}),
+        (counts([1], [False]), "count", ("a",), {}),
+        (counts(1), "count_batch", (["a"],), {}),
+        (counts([1], [False]), "count_batch", (["a", "b"],), {}),
+        (counts(1, [False]), "fits", ("a", 2), {}),
+        (counts(3), "fits", ("a", 2), {}),
+        (as_json(text="a", tokens=[5], count=2, truncated=True), "truncate", ("aa", 2), {}),
+        (as_json(text="a", tokens=[5, 5], count=2, truncated=True), "truncate", ("aa", 1), {}),
+        (as_json(chunks=[CHUNK | {"tokens": [5, 5]}]), "chunk", ("aa", 1), {}),
+        (as_json(chunks=[CHUNK | {"end": 2}, CHUNK]), "chunk", ("aa", 1), {}),
+        (as_json(chunks=[CHUNK | {"start": 2}]), "chunk", ("aa", 1), {}),
+        (as_json(ok=True, first_difference=1), "verify", ("a",), {}),
+        (as_json(ok=False, first_difference=None), "verify_ids", ([5],), {}),
+        (as_json(id=6, tree=NODE, **TOKEN), "describe_token", (5,), {}),
+        (httpx.Response(200, content=counts(1).content), "count", ("a",), {}),
+        (octets(b""), "encode_stream", (b"a",), {}),
+    ],
+)  # fmt: skip
+def test_a_response_of_another_shape_than_was_asked_for_is_an_error(
+    play, answer, method, arguments, options
+):
+    if method == "encode_stream":
+        answer.headers["Content-Type"] = "application/x-ndjson"
+    client, _ = play(answer)
+    with pytest.raises(UnexpectedResponseError, match=WORDS):
+        list(getattr(client, method)(*arguments, **options))
+
+
+def test_the_same_responses_in_the_right_shape_are_results(play):
+    client, _ = play(
+        octets(ONE, "dtype=u32"),
+        octets(MANY, "layout=batch", "dtype=u32"),
+        octets(b"a"),
+        as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
+        as_json(chunks=[CHUNK, CHUNK | {"start": 1, "end": 2}]),
+        as_json(id=5, tree=NODE, **TOKEN),
+    )
+    assert client.encode("a", max_tokens=1) == [5]
+    assert client.encode_batch(["a"], max_tokens=1) == [[5]]
+    assert client.decode((5,)) == "a"
+    assert client.encode_with_pieces("a").tokens == [5]
+    assert len(client.chunk("aa", 1)) == 2
+    assert client.describe_token(5).id == 5

@@ -26,16 +26,29 @@ def frames(*records):
 
 
 def test_a_batch_there_and_back():
-    packed, offsets = parse_batch(bytearray(render_batch([[1, 2], [], np.array([3])])), 4)
+    packed, offsets = parse_batch(bytearray(render_batch([[1, 2], [], np.array([3])])), 4, 3)
     assert parse_id_bytes(packed).tolist() == [1, 2, 3]
     assert offsets.tolist() == [0, 2, 2, 3]
-    assert parse_batch(bytearray(render_batch([])), 4)[1].tolist() == [0]
+    assert parse_batch(bytearray(render_batch([])), 4, 0)[1].tolist() == [0]
+
+
+@pytest.mark.parametrize("n_texts", [0, 1, 3])
+def test_a_batch_of_another_size(n_texts):
+    with pytest.raises(UnexpectedResponseError, match=f"no batch of {n_texts}: it has 2"):
+        parse_batch(bytearray(render_batch([[1, 2], [3]])), 4, n_texts)
+
+
+def test_lengths_whose_sum_wraps_around_are_refused():
+    lengths = [(1 << 64) - 1, 2]
+    body = struct.pack("<I2Q", 2, *lengths) + b"\0" * 4
+    with pytest.raises(UnexpectedResponseError, match="add up"):
+        parse_batch(bytearray(body), 4, 2)
 
 
 @pytest.mark.parametrize("n_bytes", range(len(render_batch([[1, 2], [3]]))))
 def test_a_batch_that_is_cut_off(n_bytes):
     with pytest.raises(UnexpectedResponseError):
-        parse_batch(bytearray(render_batch([[1, 2], [3]])[:n_bytes]), 4)
+        parse_batch(bytearray(render_batch([[1, 2], [3]])[:n_bytes]), 4, 2)
 
 
 def test_ids_have_two_bytes_where_they_fit():

@@ -90,14 +90,6 @@ def test_verify_and_pieces_and_one_token(client, small_tokenizer):
     assert client.describe_token(id_, depth=0).id == id_
 
 
-@pytest.mark.parametrize(
-    "ids", [[-1], [True], [1.5], [1 << 32], np.array([-1]), np.zeros((1, 1), int), np.zeros(1)]
-)
-def test_what_is_no_id_never_leaves_the_client(client, ids):
-    with pytest.raises(ValueError, match="ids are"):
-        client.decode(ids)
-
-
 def test_a_pinned_client(client, small_tokenizer):
     active = client.active_tokenizer()
     pinned = client.pinned(f"{active.name}@{active.version}", digest=active.digest)
