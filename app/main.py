@@ -214,6 +214,9 @@ async def _lifespan(
         runner = JobRunner(settings, store, live, job_store)
         service_metrics.show_served(live.served_rows)
         service_metrics.add_collector(JobCollector(job_store))
+        job_store.on_end = lambda job: service_metrics.count_job(
+            job.kind, job.state, job.run_seconds
+        )
         service_metrics.add_collector(DiskCollector(settings.artifacts_dir))
         app.services = Services(
             settings=settings,
@@ -303,6 +306,7 @@ async def _sample(service_metrics: ServiceMetrics, services: Services) -> None:
         service_metrics.loop_lag.set(max(0.0, lag))
         service_metrics.request_memory.set(services.budget.used)
         service_metrics.count_cache([loaded.tokenizer for loaded in services.live.loaded()])
+        service_metrics.measure_process()
         service_metrics.hand_over()
 
 

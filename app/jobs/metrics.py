@@ -1,33 +1,31 @@
-"""Job metrics, read from the job database at every scrape.
+"""Gauges of the jobs, read from the job database at every scrape.
 
-A counter in one process would be wrong with two processes, or after a restart.
+All processes and replicas share the database, so each reports the same values: aggregate them with
+`max`. What counts up, `tokenizer_train_jobs_total` and the like, belongs to the process that ended
+the job (`JobStore.on_end`), because the database forgets old jobs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from app.jobs.database import JobDatabaseError
 from app.jobs.kinds import KINDS
-from app.jobs.queue import FINAL_STATES, JOBS_KEPT
+from app.jobs.queue import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from prometheus_client import Metric
 
-    from app.jobs.queue import Job, JobStore
-
-_UNFINISHED: Final = 100
+    from app.jobs.queue import JobStore
 
 
 class JobCollector(Collector):
-    """Collects `tokenizer_train_jobs_total{status}` and `tokenizer_train_progress_ratio`, for
-    encoding jobs `tokenizer_encode_jobs_total{status}` and `tokenizer_encode_progress_ratio`, and
+    """Collects `tokenizer_jobs{kind,state}`, for each kind `tokenizer_KIND_progress_ratio`, and
     `tokenizer_job_database_away`."""
 
     def __init__(self, jobs: JobStore) -> None:
@@ -38,32 +36,27 @@ class JobCollector(Collector):
         away = GaugeMetricFamily(
             "tokenizer_job_database_away", "1 while the job database cannot be used."
         )
-        jobs: list[Job] | None
         try:
-            jobs = self._jobs.latest(limit=JOBS_KEPT + _UNFINISHED)
+            counts, unfinished = self._jobs.count_by_state(), self._jobs.unfinished()
         except JobDatabaseError:
-            jobs = None
-        away.add_metric([], jobs is None)
-        yield away
-        if jobs is None:
+            away.add_metric([], 1)
+            yield away
             return
+        away.add_metric([], 0)
+        yield away
+        jobs = GaugeMetricFamily(
+            "tokenizer_jobs",
+            "Jobs in the job database, which keeps the latest finished ones.",
+            labels=["kind", "state"],
+        )
+        for name in KINDS:
+            for state in get_args(State):
+                jobs.add_metric([name, state], counts.get((name, state), 0))
+        yield jobs
         for name, kind in KINDS.items():
-            yield from _metrics(name, kind.process, [job for job in jobs if job.kind == name])
-
-
-def _metrics(kind: str, process: str, jobs: list[Job]) -> Iterator[Metric]:
-    ended = CounterMetricFamily(
-        f"tokenizer_{kind}_jobs",
-        f"{process.capitalize()} jobs that ended, among the last {JOBS_KEPT} jobs kept.",
-        labels=["status"],
-    )
-    progress = GaugeMetricFamily(
-        f"tokenizer_{kind}_progress_ratio",
-        f"Progress of the running {process} job; 0 without one.",
-    )
-    counts = Counter(str(job.state) for job in jobs)
-    for state in sorted(FINAL_STATES):
-        ended.add_metric([state], counts[state])
-    progress.add_metric([], max((j.progress for j in jobs if j.state == "running"), default=0))
-    yield ended
-    yield progress
+            running = [job for job in unfinished if (job.kind, job.state) == (name, "running")]
+            yield GaugeMetricFamily(
+                f"tokenizer_{name}_progress_ratio",
+                f"Progress of the running {kind.process} job; 0 without one.",
+                max((job.progress for job in running), default=0),
+            )

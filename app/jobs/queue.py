@@ -2,7 +2,8 @@
 
 A job must outlive the process that accepted it: one server process may serve the request, a second
 run the job, and a third notice its end. Calls block for some milliseconds, and for seconds if the
-database is unreachable: call them from a thread, not from the event loop.
+database is unreachable: call them from a thread, not from the event loop. The file is long because
+a job's row and all its transitions belong together.
 
 The process that runs a job, its owner, holds a lease on it. Other hosts check the lease, because
 they cannot check a pid. On PostgreSQL all times are the database's, and no host's clock matters. On
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -207,6 +208,13 @@ class Job:
         return self.state in FINAL_STATES
 
     @property
+    def run_seconds(self) -> float | None:
+        """Seconds from its last start to its end; None if it never ran, or has not ended."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.started_at
+
+    @property
     def is_damaged(self) -> bool:
         """Whether its row cannot be read."""
         return self.error is not None and self.error["code"] == DAMAGED
@@ -235,6 +243,9 @@ class JobStore:
         self._folder = folder
         self.host = this_host() if database.is_shared else ""
         """One job runs at a time on this host, or, if "", on all hosts that share the folder."""
+        self.on_end: Callable[[Job], object] = lambda job: None
+        """Called with each job that a call of this store has ended: once for each job among all
+        processes, except for a damaged row, which two may fail at once."""
 
     @classmethod
     def open(
@@ -350,31 +361,40 @@ class JobStore:
             ):
                 return None
         with self.database.transaction(alone=f"claim {self._folder} {self.host}") as run:
-            if run(
-                "SELECT 1 FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?"
-                " AND ? IN ('', owner_host) LIMIT 1",
-                (self._folder, self.host),
-            ):
-                return None
-            while rows := run(
-                "SELECT * FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ?"
-                " ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED",
-                (self._folder,),
-            ):
-                # Check before the update: it would overwrite damaged values, the fence among them.
-                job = Job.of_row(rows[0])
-                if job.is_damaged:
-                    _fail_damaged(run, job)
-                    continue
-                rows = run(
-                    "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
-                    " attempt = attempt + 1, owner = ?, owner_host = ?,"
-                    " lease_ends_at = unix_now() + ?, child = NULL, started_at = unix_now()"
-                    " WHERE sequence = ? RETURNING *",
-                    (owner.to_json(), this_host(), self.lease_seconds, job.sequence),
-                )
-                return Job.of_row(rows[0])
-        return None
+            claimed, damaged = self._claim(run, owner)
+        for job in damaged:
+            self.on_end(job)
+        return claimed
+
+    def _claim(self, run: Run, owner: ProcessIdentity) -> tuple[Job | None, list[Job]]:
+        """The claimed job, and the damaged jobs that failed before it."""
+        damaged: list[Job] = []
+        if run(
+            "SELECT 1 FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?"
+            " AND ? IN ('', owner_host) LIMIT 1",
+            (self._folder, self.host),
+        ):
+            return None, damaged
+        while rows := run(
+            "SELECT * FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ?"
+            " ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED",
+            (self._folder,),
+        ):
+            # Check before the update: it would overwrite damaged values, the fence among them.
+            job = Job.of_row(rows[0])
+            if job.is_damaged:
+                _fail_damaged(run, job)
+                damaged.append(job)
+                continue
+            rows = run(
+                "UPDATE jobs SET state = 'running', phase = 'start', progress = 0,"
+                " attempt = attempt + 1, owner = ?, owner_host = ?,"
+                " lease_ends_at = unix_now() + ?, child = NULL, started_at = unix_now()"
+                " WHERE sequence = ? RETURNING *",
+                (owner.to_json(), this_host(), self.lease_seconds, job.sequence),
+            )
+            return Job.of_row(rows[0]), damaged
+        return None, damaged
 
     def take_over(self, job: Job, owner: ProcessIdentity, *, if_lease_ended: bool) -> Job | None:
         """Take a running job over from a dead owner, so that `owner` requeues or ends it.
@@ -477,17 +497,22 @@ class JobStore:
         """
         with self.database.transaction() as run:
             # In one statement: a job that starts or is requeued between two would miss both.
-            run(
+            changed = run(
                 "UPDATE jobs SET"
                 " finished_at = CASE state WHEN 'queued' THEN unix_now() ELSE finished_at END,"
                 " phase = CASE state WHEN 'queued' THEN 'cancelled' ELSE phase END,"
                 " cancel_requested = CASE state WHEN 'running' THEN 1 ELSE cancel_requested END,"
                 " state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END"
-                " WHERE id = ? AND state IN ('queued', 'running')",
+                " WHERE id = ? AND state IN ('queued', 'running') RETURNING *",
                 (job_id,),
             )
-            rows = run("SELECT * FROM jobs WHERE id = ?", (job_id,))
-        return Job.of_row(rows[0]) if rows else None
+            rows = changed or run("SELECT * FROM jobs WHERE id = ?", (job_id,))
+        if not rows:
+            return None
+        job = Job.of_row(rows[0])
+        if changed and job.is_final:
+            self.on_end(job)
+        return job
 
     def is_cancel_requested(self, job: Job) -> bool:
         """Whether a client asked to cancel the job, or it is no longer this attempt's."""
@@ -516,6 +541,17 @@ class JobStore:
         """Fail an unfinished job whose row cannot be read, so that it does not block the queue."""
         with self.database.transaction() as run:
             _fail_damaged(run, job)
+        self.on_end(job)
+
+    def count_by_state(self) -> dict[tuple[str, str], int]:
+        """(kind, state) -> number of jobs in the table, of all folders."""
+        with self.database.read() as run:
+            rows = run(
+                "SELECT COALESCE(kind, 'train') AS kind, state, COUNT(*) AS n_jobs FROM jobs"
+                " GROUP BY COALESCE(kind, 'train'), state",
+                (),
+            )
+        return {(row["kind"], row["state"]): int(row["n_jobs"]) for row in rows}
 
     def _select(self, statement: str, values: tuple[object, ...]) -> list[Job]:
         with self.database.read() as run:
@@ -529,9 +565,11 @@ class JobStore:
         with self.database.transaction() as run:
             rows = run(
                 f"UPDATE jobs SET {assignments} WHERE id = ? AND state = 'running'"  # noqa: S608 - constants of this file
-                f" AND attempt = ?{extra} RETURNING id",
+                f" AND attempt = ?{extra} RETURNING *",
                 (*values, job.id, job.attempt),
             )
+        if rows and rows[0]["state"] in FINAL_STATES:
+            self.on_end(Job.of_row(rows[0]))
         return len(rows) == 1
 
 

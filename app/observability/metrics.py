@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import threading
 import weakref
@@ -80,6 +81,13 @@ _BUCKETS: Final = (
     10,
     30,
 )
+
+_JOB_BUCKETS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
+JOB_STATES: Final = {
+    "train": ("live", "succeeded", "failed", "cancelled"),
+    "encode": ("succeeded", "failed", "cancelled"),
+}
+"""Kind of a job -> the states in which it ends."""
 
 ServedRow = tuple[str, str, str, str]
 """Name, version, digest and engine of a served tokenizer."""
@@ -155,6 +163,8 @@ class ServiceMetrics:
         self._durations: dict[str, DurationTally] = {}
         self._add_request_metrics()
         self._add_tokenizer_metrics()
+        self._add_job_metrics()
+        self._add_process_metrics()
 
     def _add_request_metrics(self) -> None:
         self.requests = Counter(
@@ -234,6 +244,71 @@ class ServiceMetrics:
             "1 while a process cannot read the store of tokenizers, and serves what it has.",
             mode="livemax",
         )
+
+    def _add_job_metrics(self) -> None:
+        self._ended_jobs = {
+            kind: Counter(
+                f"tokenizer_{kind}_jobs_total",
+                f"Jobs of kind {kind} that this service has ended since it started.",
+                ["status"],
+                registry=self._registry,
+            )
+            for kind in JOB_STATES
+        }
+        self._job_duration = Histogram(
+            "tokenizer_job_duration_seconds",
+            "Time from the last start of a job to its end.",
+            ["kind", "status"],
+            buckets=_JOB_BUCKETS,
+            registry=self._registry,
+        )
+        for kind, states in JOB_STATES.items():
+            for state in states:
+                self._ended_jobs[kind].labels(state)
+                self._job_duration.labels(kind, state)
+
+    def _add_process_metrics(self) -> None:
+        """The names of prometheus_client's ProcessCollector, which reads one process only."""
+        self._process = psutil.Process()
+        self._seen_cpu_seconds = 0.0
+        cpu = self._counter("process_cpu_seconds_total", "Processor time of the server processes.")
+        self._cpu_seconds = cpu
+        self._resident = self._gauge(
+            "process_resident_memory_bytes", "Resident memory, shared pages in each process.",
+            mode="livesum",
+        )  # fmt: skip
+        self._virtual = self._gauge(
+            "process_virtual_memory_bytes", "Virtual memory.", mode="livesum"
+        )
+        self._open_files = self._gauge("process_open_fds", "Open file descriptors.", mode="livesum")
+        self._max_files = self._gauge(
+            "process_max_fds", "Most file descriptors that may be open.", mode="livesum"
+        )
+        self._started = self._gauge(
+            "process_start_time_seconds",
+            "Unix time of the start of the oldest server process.",
+            mode="livemin",
+        )
+        self._started.set(self._process.create_time())
+        self._max_files.set(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.measure_process()
+
+    def measure_process(self) -> None:
+        """Update the metrics `process_*` of this process."""
+        with self._process.oneshot():
+            times, memory = self._process.cpu_times(), self._process.memory_info()
+        cpu_seconds = times.user + times.system
+        self._cpu_seconds.inc(max(0.0, cpu_seconds - self._seen_cpu_seconds))
+        self._seen_cpu_seconds = cpu_seconds
+        self._resident.set(memory.rss)
+        self._virtual.set(memory.vms)
+        self._open_files.set(self._process.num_fds())
+
+    def count_job(self, kind: str, state: str, seconds: float | None) -> None:
+        """Count a job that a call in this process has ended; `seconds` is None if it never ran."""
+        self._ended_jobs[kind].labels(state).inc()
+        if seconds is not None:
+            self._job_duration.labels(kind, state).observe(max(0.0, seconds))
 
     def prepare_handlers(self, handlers: Iterable[tuple[str, str]]) -> None:
         """Create the series of these (method, route template) pairs with the value 0."""

@@ -424,6 +424,49 @@ def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobS
     assert [job.id for job in store.latest()] == ["job4", "job3", "waiting"]
 
 
+def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(
+    store: JobStore, open_jobs: OpenJobs
+) -> None:
+    ended: list[tuple[str, str, bool]] = []
+    other = open_jobs()
+    for each in (store, other):
+        each.on_end = lambda job: ended.append((job.id, job.state, job.run_seconds is not None))
+    for name in ("waiting", "failing", "restarted", "stopped"):
+        add(store, name, queue_limit=100)
+    store.request_cancel("waiting")
+    other.request_cancel("waiting")
+    job = claim(store)
+    store.set_progress(job, "count", 0.5, {})
+    other.request_cancel("failing")  # it runs: only asked to stop
+    assert store.finish(job, "failed", error_code="x")
+    assert not store.finish(job, "failed", error_code="x")
+    job = claim(store)
+    store.requeue(job)
+    store.finish(claim(store), "live")
+    job = claim(store)
+    other.request_cancel("stopped")
+    store.requeue(job)
+    assert ended == [
+        ("waiting", "cancelled", False),
+        ("failing", "failed", True),
+        ("restarted", "live", True),
+        ("stopped", "cancelled", True),
+    ]
+    store.forget_old(kept=1)
+    assert store.count_by_state() == {("train", "cancelled"): 1}
+
+
+def test_a_damaged_job_that_a_claim_fails_is_reported(sqlite_store: JobStore) -> None:
+    ended: list[str] = []
+    sqlite_store.on_end = lambda job: ended.append(job.state)
+    add(sqlite_store, "a")
+    with sqlite3.connect(path_of(sqlite_store)) as connection:
+        connection.execute("UPDATE jobs SET request = '{'")
+    assert sqlite_store.claim_next(ME) is None
+    assert sqlite_store.claim_next(ME) is None
+    assert ended == ["failed"]
+
+
 @pytest.mark.row(36)
 def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
     sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch

@@ -4,10 +4,13 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +20,9 @@ from prometheus_client.registry import Collector
 from starlette.testclient import TestClient
 
 from app.observability import metrics
-from app.observability.metrics import DurationTally
+from app.observability.metrics import DurationTally, ServiceMetrics
 from app.rendering import encode as encode_answers
+from tests.conftest import REPOSITORY
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.registry import ArtifactStore
 
@@ -42,6 +46,15 @@ NAMES = (
     'tokenizer_train_jobs_total{status="live"}',
     "tokenizer_encode_progress_ratio",
     'tokenizer_encode_jobs_total{status="succeeded"}',
+    'tokenizer_jobs{kind="train",state="queued"}',
+    'tokenizer_jobs{kind="encode",state="running"}',
+    'tokenizer_job_duration_seconds_count{kind="train",status="live"}',
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+    "process_start_time_seconds",
     "tokenizer_disk_free_bytes",
     "tokenizer_disk_size_bytes",
     'http_requests_total{handler="/encode",method="POST",status="200"}',
@@ -222,3 +235,79 @@ def test_times_are_handed_over_as_the_library_takes_them(seconds: list[float], d
     assert lines[0].keys() == lines[1].keys()
     assert lines[0] == pytest.approx(lines[1])
     assert lines[0]["t_count"] == len(seconds)
+
+
+def test_ended_jobs_are_counters_that_outlive_their_rows(client: TestClient) -> None:
+    """They counted the rows of the database, which keeps the last 1,000 jobs, and fell."""
+    jobs = client.app.services.jobs  # type: ignore[attr-defined]
+    for index in range(3):
+        jobs.add(
+            f"j{index}", {"name": "x"}, request_digest="d", idempotency_key=None, queue_limit=100
+        )
+        jobs.request_cancel(f"j{index}")
+    ended, kept = (
+        'tokenizer_train_jobs_total{status="cancelled"}',
+        'tokenizer_jobs{kind="train",state="cancelled"}',
+    )
+    found = scrape(client)
+    assert (found[ended], found[kept]) == (3, 3)
+    jobs.forget_old(kept=1)
+    found = scrape(client)
+    assert (found[ended], found[kept]) == (3, 1)
+    assert found['tokenizer_job_duration_seconds_count{kind="train",status="cancelled"}'] == 0
+    text = client.get("/metrics").text
+    assert "# TYPE tokenizer_train_jobs_total counter" in text
+    assert "# TYPE tokenizer_jobs gauge" in text
+
+
+def test_the_duration_of_a_job_is_a_histogram() -> None:
+    counted = ServiceMetrics()
+    counted.count_job("train", "live", 20.0)
+    counted.count_job("train", "live", 7200.0)
+    found = values(counted.render().decode())
+    labels = 'kind="train",status="live"'
+    assert found[f"tokenizer_job_duration_seconds_sum{{{labels}}}"] == 7220
+    assert found['tokenizer_job_duration_seconds_bucket{kind="train",le="60.0",status="live"}'] == 1
+    assert found['tokenizer_train_jobs_total{status="live"}'] == 2
+
+
+def test_the_process_metrics_are_those_of_this_process() -> None:
+    counted = ServiceMetrics()
+    before = values(counted.render().decode())
+    assert before["process_start_time_seconds"] == psutil.Process().create_time()
+    assert before["process_resident_memory_bytes"] > 1 << 20
+    assert 0 < before["process_open_fds"] < before["process_max_fds"]
+    sum(range(100_000))
+    counted.measure_process()
+    after = values(counted.render().decode())
+    assert 0 < before["process_cpu_seconds_total"] <= after["process_cpu_seconds_total"]
+
+
+def test_processes_add_up_their_jobs_and_their_processor_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Their files stay when a process ends, so that the sums never fall."""
+    code = (
+        "from app.observability.metrics import ServiceMetrics\n"
+        "counted = ServiceMetrics()\n"
+        "counted.count_job('encode', 'succeeded', 1.5)\n"
+        "counted.hand_over()\n"
+        "print(counted.render().decode())\n"
+    )
+    environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    seen = [
+        values(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                cwd=REPOSITORY,
+                env=environment,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+        for _ in range(2)
+    ]
+    assert [one['tokenizer_encode_jobs_total{status="succeeded"}'] for one in seen] == [1, 2]
+    assert seen[0]["process_cpu_seconds_total"] < seen[1]["process_cpu_seconds_total"]
+    assert seen[1]["process_resident_memory_bytes"] < 2 * seen[0]["process_resident_memory_bytes"]
