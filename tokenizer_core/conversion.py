@@ -24,11 +24,13 @@ from tokenizer_core.errors import ConversionError, FormatError, InvalidSpecError
 from tokenizer_core.formats import (
     load_spec,
     save_gpt2_files,
+    save_model_folder,
     save_pickles_of_spec,
     save_tiktoken,
     save_tokenizer_json,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
+from tokenizer_core.formats.model_folder import WRITTEN
 from tokenizer_core.patterns import CUSTOM
 from tokenizer_core.registry.golden_text import GOLDEN_TEXT
 from tokenizer_core.tokenizer import Tokenizer
@@ -37,11 +39,12 @@ if TYPE_CHECKING:
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import Allowed
 
-Target = Literal["tokenizer.json", "tiktoken", "gpt2", "pickle"]
+Target = Literal["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"]
 
 FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "tokenizer.json": ("tokenizer.json",),
+        "transformers": WRITTEN,
         "tiktoken": ("tokenizer.tiktoken",),
         "gpt2": ("vocab.json", "merges.txt"),
         "pickle": ("vocab.pkl", "merges.pkl"),
@@ -52,11 +55,15 @@ FILE_NAMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 _WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
     {
         "tokenizer.json": save_tokenizer_json,
+        "transformers": save_model_folder,
         "tiktoken": save_tiktoken,
         "gpt2": save_gpt2_files,
         "pickle": save_pickles_of_spec,
     }
 )
+
+_WHOLE: Final = ("tokenizer.json", "transformers")
+"""The formats that say everything themselves."""
 
 # Used with the golden text: inputs that distinguished tokenizers whose tables were equal.
 _TRAPS: Final = (
@@ -71,21 +78,29 @@ _TRAPS: Final = (
 
 
 def convert_spec(
-    spec: TokenizerSpec, target: Target, output: str | os.PathLike[str], *, overwrite: bool = False
+    spec: TokenizerSpec,
+    target: Target,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    chat_template: str | None = None,
 ) -> tuple[list[Path], bool]:
     """Write `spec` in the format `target`; return the files, and whether they hold all of `spec`.
 
-    For formats of one file, `output` is the file or an existing folder; for `gpt2` and `pickle`
-    it is a folder, created if missing. The files are read back before they get their names. If the
-    result has the fingerprint of `spec`, the function returns True. Otherwise the result may differ
-    only in properties that the format omits, and must give the same ids for every token of the
-    vocabulary and for texts chosen to expose differences; the function then returns False. After a
-    failure, a full disk or an interrupt, the earlier files are unchanged.
+    For formats of one file, `output` is the file or an existing folder; for the others it is a
+    folder, created if missing. `chat_template` is for `transformers` alone.
+
+    The files are read back before they get their names. If the result has the fingerprint of
+    `spec`, the function returns True. Otherwise the result may differ only in properties that the
+    format omits, and must give the same ids for every token of the vocabulary and for texts chosen
+    to expose differences; the function then returns False. After a failure, a full disk or an
+    interrupt, the earlier files are unchanged.
 
     Raises:
         FormatError: the format cannot store `spec`; names the property.
         ConversionError: the output exists and `overwrite` is false, or it is not a regular file or
-            folder; or the files do not give `spec` when read back.
+            folder; or the files do not give `spec` when read back; or the format has no place for
+            a chat template.
         OSError: a file cannot be written.
 
     Example:
@@ -98,6 +113,9 @@ def convert_spec(
     """
     if target == "tiktoken":
         _check_special_tokens_for_tiktoken(spec)
+    options = {} if chat_template is None else {"chat_template": chat_template}
+    if options and target != "transformers":
+        raise ConversionError(f"{target} has no chat template; convert to transformers")
     paths = output_paths(target, output)
     _check_free(target, paths, overwrite=overwrite)
     folder = paths[0].parent
@@ -107,7 +125,7 @@ def convert_spec(
     try:
         with tempfile.TemporaryDirectory(prefix=".convert.", dir=folder) as aside:
             staged = [Path(aside) / path.name for path in paths]
-            _WRITERS[target](spec, *staged)
+            _WRITERS[target](spec, *staged, **options)
             is_same = _check_read_back(spec, target, staged)
             _check_free(target, paths, overwrite=overwrite)
             _put_in_place(staged, paths, Path(aside))
@@ -170,10 +188,10 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
 
 def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> bool:
     """Whether the files contain all of `spec`; raises if they give other ids."""
-    given = target != "tokenizer.json"
+    given = target not in _WHOLE
     try:
         again = load_spec(
-            paths,
+            [paths[0].parent] if target == "transformers" else paths,
             pattern=spec.pattern if given else None,
             special_tokens={t.content: t.id for t in spec.added_tokens} if given else None,
         )
@@ -196,7 +214,7 @@ def _filled_up(again: TokenizerSpec, spec: TokenizerSpec, target: Target) -> Tok
         again = dataclasses.replace(
             again, kind=spec.kind, merges=spec.merges, ignore_merges=spec.ignore_merges
         )
-    if target == "tokenizer.json":
+    if target in _WHOLE:
         return again
     if [(t.content, t.id) for t in again.added_tokens] != [
         (t.content, t.id) for t in spec.added_tokens
@@ -274,7 +292,7 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         >>> not_carried(spec, "tokenizer.json")
         []
     """
-    if target == "tokenizer.json":
+    if target in _WHOLE:
         return []
     left_out = [] if target == "pickle" else [f"the split pattern ({spec.pattern.name})"]
     if spec.added_tokens:
@@ -312,6 +330,9 @@ def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> lis
             f"tokenizers.Tokenizer.from_file({names})",
             f"transformers.PreTrainedTokenizerFast(tokenizer_file={names})",
         ]
+    if target == "transformers":
+        folder = repr(str(paths[0].parent))
+        return [f"{ours}load({folder})", f"transformers.AutoTokenizer.from_pretrained({folder})"]
     if target == "pickle":
         return [f"{ours}from_files({names}, {list(special)})"]
     if target == "gpt2":

@@ -30,6 +30,8 @@ from tokenizer_core.pieces import Pieces
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import (
+    ENDS_OF_TEXT,
+    end_of_text,
     forbid,
     matcher_for,
     matcher_of,
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
     Ids = Iterable[int] | NDArray[np.integer]
 
 _FEED_CHARS = 1 << 14
-_ENDS_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>")
 _SAMPLE = "Hello, world! Naïve café, 東京, 👩‍👩‍👧\n\tdef f(x): return x + 12345"
 
 
@@ -262,12 +263,12 @@ class Tokenizer:
             LookupError: there is none of them.
         """
         known = self._spec.special_tokens
-        for content in _ENDS_OF_TEXT:
-            if content in known:
-                return known[content]
+        content = end_of_text(known)
+        if content is not None:
+            return known[content]
         listed = ", ".join(map(repr, list(known)[:8])) or "none"
         raise LookupError(
-            f"this tokenizer has none of {', '.join(_ENDS_OF_TEXT)}; choose one of its special "
+            f"this tokenizer has none of {', '.join(ENDS_OF_TEXT)}; choose one of its special "
             f"tokens with token_to_id: {listed}"
         )
 

@@ -23,6 +23,7 @@ from tokenizer_core.conversion import (
     not_carried,
 )
 from tokenizer_core.errors import ArtifactError, ConversionError, FormatError
+from tokenizer_core.formats.model_folder import read_chat_template
 from tokenizer_core.spec import TokenizerSpec
 
 _DESCRIPTION: Final = """\
@@ -30,6 +31,8 @@ Write a tokenizer in another format. SOURCE is a published tokenizer, or files i
 the formats, as `tokenizer import` takes them.
 
   tokenizer.json  Hugging Face tokenizers and transformers; holds everything
+  transformers    a folder for AutoTokenizer of transformers: tokenizer.json,
+                  tokenizer_config.json, special_tokens_map.json, with the chat template
   tiktoken        tiktoken; holds neither split pattern nor special tokens
   gpt2            vocab.json and merges.txt, into a folder; hold neither split pattern nor
                   which tokens are special
@@ -43,6 +46,7 @@ and no one could add (a normalizer, for example) is refused by name."""
 _EPILOG: Final = """\
 examples:
   tokenizer convert starter --to tokenizer.json --output tokenizer.json
+  tokenizer convert starter --to transformers --output starter-model
   tokenizer convert starter@20261121T041500Z-1a2b3c4d --to tiktoken --output starter.tiktoken
   tokenizer convert Llama-3.1/tokenizer.json --to tiktoken --output llama3.tiktoken
   tokenizer convert vocab.json merges.txt --special '<|endoftext|>=50256' \\
@@ -72,8 +76,14 @@ def add_parsers(subcommands: Any) -> None:
         required=True,
         type=Path,
         metavar="PATH",
-        help="the file to write, - for standard output; for gpt2 and pickle the folder, made where "
-        "it is missing",
+        help="the file to write, - for standard output; for transformers, gpt2 and pickle the "
+        "folder, made where it is missing",
+    )
+    parser.add_argument(
+        "--chat-template",
+        type=Path,
+        metavar="FILE",
+        help="the chat template (Jinja) for transformers; default: that of a model folder",
     )
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
@@ -125,7 +135,13 @@ def _convert(
     arguments: argparse.Namespace, spec: TokenizerSpec, output: Path
 ) -> tuple[list[Path], bool]:
     try:
-        return convert_spec(spec, arguments.to, output, overwrite=arguments.force)
+        return convert_spec(
+            spec,
+            arguments.to,
+            output,
+            overwrite=arguments.force,
+            chat_template=_chat_template(arguments),
+        )
     except FormatError as error:
         raise CommandError(f"{arguments.to} cannot hold this tokenizer: {error}") from error
     except ConversionError as error:
@@ -135,6 +151,21 @@ def _convert(
             f"{output} could not be written ({error.strerror or error}); what was there "
             f"still is; make room, or choose another folder"
         ) from error
+
+
+def _chat_template(arguments: argparse.Namespace) -> str | None:
+    """The template of `--chat-template`, else for transformers that of a model folder."""
+    if arguments.chat_template is not None:
+        try:
+            text: str = arguments.chat_template.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                f"{arguments.chat_template} is not UTF-8 at byte {error.start}; convert it first"
+            ) from None
+        return text
+    source = Path(arguments.source[0])
+    is_folder = arguments.to == "transformers" and source.is_dir()
+    return read_chat_template(source) if is_folder else None
 
 
 def _left_out(arguments: argparse.Namespace, spec: TokenizerSpec) -> str:

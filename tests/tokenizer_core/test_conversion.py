@@ -1,8 +1,10 @@
 """Conversion: it checks the output before publishing it, and keeps the old files until then."""
 
 import errno
+import json
 import os
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from tokenizer_core.conversion import (
 )
 from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.formats import save_tokenizer_json
+from tokenizer_core.formats.model_folder import read_chat_template
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
@@ -77,7 +80,8 @@ def test_nothing_is_overwritten_unasked(target, tmp_path):
     convert_spec(SPEC, target, tmp_path, overwrite=True)
     changed = contents(tmp_path)
     assert changed.keys() == before.keys()
-    assert all(changed[name] != before[name] for name in before)
+    same = {"special_tokens_map.json"}  # both tokenizers have the same special token
+    assert all(changed[name] != before[name] for name in before if name not in same)
 
 
 def test_what_comes_to_stand_there_meanwhile_is_not_overwritten(tmp_path, monkeypatch):
@@ -278,11 +282,12 @@ def documented_cells() -> dict[tuple[str, str], str]:
     page = (REPOSITORY / "docs" / "formats.md").read_text(encoding="utf-8")
     lines = [line for line in page.splitlines() if line.count("|") == 6]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    formats = [cell.strip("`") for cell in rows[0][1:]]
+    formats = [re.findall("`([^`]+)`", cell) for cell in rows[0][1:]]
     return {
         (row[0], target): cell
         for row in rows[2:]
-        for target, cell in zip(formats, row[1:], strict=True)
+        for targets, cell in zip(formats, row[1:], strict=True)
+        for target in targets
     }
 
 
@@ -318,7 +323,7 @@ def test_what_is_left_out_is_said():
     around = "the ids put around a text on request (add_special_tokens)"
     which = "which tokens are special (1)"
     pattern = "the split pattern (gpt2)"
-    assert not_carried(spec, "tokenizer.json") == []
+    assert not_carried(spec, "tokenizer.json") == not_carried(spec, "transformers") == []
     assert not_carried(spec, "tiktoken") == [pattern, "the special tokens (1)", content, around]
     assert not_carried(spec, "gpt2") == [pattern, which, content, around]
     assert not_carried(spec, "pickle") == [which, content, around]
@@ -391,3 +396,36 @@ def test_the_course_s_pickles_are_plain(tmp_path):
     vocab, merges = (p.read_bytes() for p in convert_spec(RANKS, "pickle", tmp_path)[0])
     assert pickle.loads(vocab) == dict(SPEC.vocab)
     assert pickle.loads(merges) == list(SPEC.merges)
+
+
+def test_a_folder_for_transformers_names_the_tokens_it_knows(tmp_path):
+    spec = trained_spec(special_tokens=["<|endoftext|>", AddedToken("<m>", 400, lstrip=True)])
+    paths, is_same = convert_spec(spec, "transformers", tmp_path / "m", chat_template="{{ 'é' }}")
+    assert is_same
+    config, special = (json.loads(path.read_text("utf-8")) for path in paths[1:])
+    assert special == {"eos_token": "<|endoftext|>"}
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert config["eos_token"] == "<|endoftext|>"
+    assert config["added_tokens_decoder"]["400"]["lstrip"] is True
+    assert list(config["added_tokens_decoder"]) == ["356", "400"]
+    assert read_chat_template(tmp_path / "m") == config["chat_template"] == "{{ 'é' }}"
+    around = replace(AROUND, suffix_ids=())
+    paths, _ = convert_spec(around, "transformers", tmp_path / "b")
+    assert json.loads(paths[2].read_text()) == {
+        "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>",
+    }  # fmt: skip
+    paths, _ = convert_spec(FLAGGED, "transformers", tmp_path / "f")
+    assert json.loads(paths[2].read_text()) == {}
+    assert read_chat_template(tmp_path / "f") is None
+
+
+def test_a_chat_template_is_for_transformers_alone(tmp_path):
+    with pytest.raises(ConversionError, match="gpt2 has no chat template; convert to transformers"):
+        convert_spec(SPEC, "gpt2", tmp_path / "x", chat_template="a")
+    assert contents(tmp_path) == {}
+    (tmp_path / "chat_template.jinja").write_text("from a file", encoding="utf-8")
+    assert read_chat_template(tmp_path) == "from a file"
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "a"}]}')
+    with pytest.raises(FormatError, match="several chat templates; name the file of one"):
+        read_chat_template(tmp_path)

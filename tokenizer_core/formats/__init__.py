@@ -29,7 +29,7 @@ from tokenizer_core.formats.manifest_fields import (
     declared_gaps,
     parse_manifest_json,
 )
-from tokenizer_core.formats.model_folder import load_model_folder
+from tokenizer_core.formats.model_folder import load_model_folder, save_model_folder
 from tokenizer_core.formats.pickle_files import (
     load_pickles,
     parse_plain_pickle,
@@ -74,6 +74,7 @@ __all__ = [
     "recover_merges",
     "render_pickle",
     "save_gpt2_files",
+    "save_model_folder",
     "save_pickles",
     "save_pickles_of_spec",
     "save_tiktoken",

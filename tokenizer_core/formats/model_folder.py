@@ -1,4 +1,4 @@
-"""A model folder of Hugging Face, read for the ids of `transformers.AutoTokenizer`.
+"""A model folder of Hugging Face, read and written for the ids of `transformers.AutoTokenizer`.
 
 `tokenizer.json` defines the tokenizer. The files beside it can change ids in three ways:
 
@@ -16,18 +16,21 @@ The rules come from the sources of `transformers` 5.24 (`tokenization_auto.py`,
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
     assign_added_ids,
     parse_tokenizer_table,
+    render_tokenizer_json,
 )
+from tokenizer_core.special_tokens import end_of_text
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -44,6 +47,10 @@ MODEL_CONFIG: Final = "config.json"
 FILE_NAMES: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG)
 """The files that decide ids."""
 
+WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
+"""The files that `save_model_folder` writes."""
+
+_TEMPLATE: Final = "chat_template"
 _NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _END: Final = "<|endoftext|>"
@@ -180,6 +187,85 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
         spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
     _check_added_ends(config, spec)
     return spec
+
+
+def save_model_folder(
+    spec: TokenizerSpec,
+    tokenizer_json: str | os.PathLike[str],
+    config_json: str | os.PathLike[str],
+    special_tokens_json: str | os.PathLike[str],
+    *,
+    chat_template: str | None = None,
+) -> None:
+    """Write the files of WRITTEN, which `AutoTokenizer` of transformers 4 and 5 reads as they are.
+
+    Raises:
+        FormatError: as `save_tokenizer_json`.
+        OSError: a file cannot be written.
+    """
+    rendered = render_tokenizer_json(spec)
+    named = named_special_tokens(spec)
+    config: dict[str, Any] = {
+        "added_tokens_decoder": {
+            str(token["id"]): {name: token[name] for name in ("content", *_FLAGS)}
+            for token in json.loads(rendered)["added_tokens"]
+        },
+        "clean_up_tokenization_spaces": False,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **named,
+    }
+    if chat_template is not None:
+        config[_TEMPLATE] = chat_template
+    write_whole_file(tokenizer_json, rendered)
+    write_whole_file(config_json, _render(config))
+    write_whole_file(special_tokens_json, _render(named))
+
+
+def _render(table: Mapping[str, Any]) -> bytes:
+    return (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
+    """The tokens that transformers names: `bos_token`, `eos_token` and `unk_token`, if known. Only
+    tokens without flags: transformers adds a named token again, without flags.
+
+    Example:
+        >>> from tokenizer_core import TokenizerSpec
+        >>> vocab = {i: bytes([i]) for i in range(256)}
+        >>> named_special_tokens(TokenizerSpec.from_merges(vocab, [], ["<|endoftext|>"]))
+        {'eos_token': '<|endoftext|>'}
+    """
+    plain = {
+        token.id: token.content
+        for token in reversed(spec.added_tokens)
+        if token.special and not token.flags
+    }
+    found = {
+        "bos_token": plain.get(spec.prefix_ids[0]) if spec.prefix_ids else None,
+        "eos_token": (
+            plain.get(spec.suffix_ids[-1]) if spec.suffix_ids else end_of_text([*plain.values()])
+        ),
+        "unk_token": plain.get(spec.missing.unk_id)
+        if spec.missing and spec.missing.unk_id is not None
+        else None,
+    }
+    return {name: content for name, content in found.items() if content is not None}
+
+
+def read_chat_template(folder: str | os.PathLike[str]) -> str | None:
+    """The chat template of a model folder, or None.
+
+    Raises:
+        FormatError: there are several, or a file is malformed.
+        OSError: a file cannot be read.
+    """
+    folder = Path(folder)
+    if (folder / f"{_TEMPLATE}.jinja").is_file():
+        return read_whole_file(folder / f"{_TEMPLATE}.jinja", max_bytes=MAX_FILE_BYTES).decode()
+    template = _read_table(folder, CONFIG).get(_TEMPLATE)
+    if template is not None and not isinstance(template, str):
+        raise FormatError(f"{CONFIG}: it has several chat templates; name the file of one")
+    return template
 
 
 def _read_table(folder: Path, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def ids_of(loaded: Any) -> list[int]:
     return list(loaded.encode(TEXT))
 
 
-@pytest.mark.parametrize("target", ["tokenizer.json", "tiktoken", "gpt2", "pickle"])
+@pytest.mark.parametrize("target", ["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"])
 def test_a_published_tokenizer_is_loaded_by_the_lines_it_prints(trained: Cli, target: str) -> None:
     out, error = trained.run("convert", "worked", "--to", target, "--output", "there")
     assert error == ""
@@ -170,3 +171,20 @@ def test_an_interrupt_or_a_full_disk_leaves_what_was_there(
     assert words in error
     assert (trained.folder / "t.json").read_text() == "mine"
     assert sorted(path.name for path in trained.folder.iterdir()) == before
+
+
+def test_the_chat_template_of_a_folder_goes_along(trained: Cli) -> None:
+    (trained.folder / "chat.jinja").write_text("{{ messages }}", encoding="utf-8")
+    template = ("--chat-template", "chat.jinja")
+    trained.run("convert", "worked", "--to=transformers", "--output=model", *template)
+    trained.run("convert", "model", "--to=transformers", "--output=again")
+    files = [trained.folder / name / "tokenizer_config.json" for name in ("model", "again")]
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert json.loads(first)["chat_template"] == "{{ messages }}"
+    trained.run("convert", "model", "--to=tokenizer.json", "--output=t.json")
+    words = "gpt2 has no chat template"
+    assert words in trained.fail("convert", "worked", "--to=gpt2", "--output=g", *template)
+    (trained.folder / "chat.jinja").write_bytes(b"\xff")
+    words = "chat.jinja is not UTF-8 at byte 0"
+    assert words in trained.fail("convert", "worked", "--to=transformers", "--output=m", *template)

@@ -1,0 +1,201 @@
+"""Checks of `tokenizer_core.compat.transformers`, run by `test_transformers.py`."""
+
+import copy
+import json
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+import tokenizers
+import transformers
+
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.model_folders import make_folder
+from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
+from tokenizer_core import Tokenizer
+from tokenizer_core.compat.transformers import PreTrainedTokenizerFast
+from tokenizer_core.conversion import convert_spec
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.spec import AddedToken
+
+END = "<|endoftext|>"
+SPECS = {
+    "plain": trained_spec(),
+    "nfc": trained_spec(normalizer="nfc", pattern="cl100k"),
+    "around": trained_spec(prefix_ids=(356,), suffix_ids=(356,)),
+    "content": trained_spec(
+        special_tokens=[END, AddedToken("<think>", 400, special=False), AddedToken("<m>", 401)]
+    ),
+    "flags": trained_spec(special_tokens=[END, AddedToken("<m>", 400, lstrip=True)]),
+    "characters": character_spec(),
+}
+TEXTS = ["the house", "", f"a{END}b <think> <m>the", "e\u0301 東京 👩‍👩‍👧", " the  end\n\n" * 9]
+
+
+def both(spec, **options):
+    """Our class and the one it replaces, for one tokenizer."""
+    ours = PreTrainedTokenizerFast.from_tokenizer(Tokenizer.from_spec(spec), **options)
+    backend = tokenizers.Tokenizer.from_buffer(render_tokenizer_json(spec))
+    named = {name: str(value) for name, value in ours.special_tokens_map.items()}
+    return ours, transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **named | options)
+
+
+def plain(encoded):
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in encoded.items()
+    }
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_ids_of_hard_texts(name):
+    ours, theirs = both(SPECS[name])
+    texts = [*TEXTS, *adversarial_texts(longest=2000)]
+    assert ours(texts)["input_ids"] == theirs(texts)["input_ids"]
+    for text in texts:
+        assert ours.encode(text) == theirs.encode(text)
+        assert ours.encode(text) == ours.exact.encode(text, add_special_tokens=True)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("sides", product(("left", "right"), repeat=2))
+def test_padding_truncation_masks_and_arrays(name, sides):
+    pad = "<s>" if name == "characters" else END
+    options = {"pad_token": pad, "padding_side": sides[0], "truncation_side": sides[1]}
+    ours, theirs = both(SPECS[name], **options)
+    grid = product(
+        (False, True, "max_length"),
+        (False, True, "only_first"),
+        (None, 1, 2, 3, 7, 64),
+        (True, False),
+        (None, 8),
+    )
+    for padding, truncation, length, special, multiple in grid:
+        options = {
+            "padding": padding, "truncation": truncation, "max_length": length,
+            "add_special_tokens": special, "pad_to_multiple_of": multiple,
+        }  # fmt: skip
+        if length is None and (padding == "max_length" or truncation):
+            continue
+        for text in (TEXTS, TEXTS[2], TEXTS[:1]):
+            assert outcome(ours, text, options) == outcome(theirs, text, options), options
+    arrays = ours(TEXTS, padding=True, return_tensors="np")
+    assert arrays["attention_mask"].shape == arrays["input_ids"].shape
+    assert plain(arrays) == plain(theirs(TEXTS, padding=True, return_tensors="np"))
+    assert plain(ours("the", return_tensors="np")) == plain(theirs("the", return_tensors="np"))
+
+
+def outcome(tokenizer, text, options):
+    try:
+        return plain(tokenizer(text, **options))
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_needs_more_than_ids(name):
+    ours, theirs = both(SPECS[name])
+    for options in (
+        {"return_offsets_mapping": True},
+        {"return_special_tokens_mask": True},
+        {"return_length": True},
+        {"return_token_type_ids": True},
+        {"return_attention_mask": False},
+        {"return_overflowing_tokens": True, "max_length": 4, "truncation": True, "stride": 1},
+        {"text_pair": TEXTS[::-1]},
+        {"split_special_tokens": True},
+    ):
+        assert plain(ours(TEXTS, **options)) == plain(theirs(TEXTS, **options)), options
+    words = [["the", " house"], ["a"]]
+    assert plain(ours(words, is_split_into_words=True)) == plain(
+        theirs(words, is_split_into_words=True)
+    )
+    assert ours("the end", return_offsets_mapping=True).tokens() == theirs("the end").tokens()
+    ids = theirs(TEXTS)["input_ids"]
+    for skip in (False, True):
+        assert ours.batch_decode(ids, skip_special_tokens=skip) == theirs.batch_decode(
+            ids, skip_special_tokens=skip
+        )
+    tokens = theirs.tokenize(TEXTS[2])
+    assert ours.tokenize(TEXTS[2]) == tokens
+    assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
+    assert (len(ours), ours.get_vocab()) == (len(theirs), theirs.get_vocab())
+
+
+def test_added_tokens_and_ends_are_followed():
+    ours, theirs = both(SPECS["plain"], bos_token=END)
+    for tokenizer in (ours, theirs):
+        tokenizer("warm")
+        tokenizer.add_tokens(["<new>"])
+        tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    text = f"a<new> b<pad>c{END}"
+    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+    assert 357 in ours(text)["input_ids"]
+    for tokenizer in (ours, theirs):
+        tokenizer.add_bos_token = True
+    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
+    assert ours(text)["input_ids"][0] == 356
+    ours.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    ours.forget_exact()
+    assert ours("THE")["input_ids"] == theirs("the")["input_ids"]
+
+
+def test_copies(tmp_path):
+    ours, _ = both(SPECS["around"])
+    for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        assert copied(TEXTS)["input_ids"] == ours(TEXTS)["input_ids"]
+    ours.save_pretrained(tmp_path / "saved")
+    again = PreTrainedTokenizerFast.from_pretrained(tmp_path / "saved")
+    generic = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for loaded in (again, generic):
+        assert loaded(TEXTS)["input_ids"] == ours(TEXTS)["input_ids"]
+        assert loaded.eos_token == END
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
+    spec = SPECS[name]
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
+    convert_spec(spec, "transformers", tmp_path / "m", chat_template=template)
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    ours = PreTrainedTokenizerFast.from_pretrained(tmp_path / "m")
+    exact = Tokenizer.from_spec(spec)
+    for text in [*TEXTS, *adversarial_texts(longest=2000)]:
+        expected = exact.encode(text, add_special_tokens=True)
+        assert auto.encode(text) == expected
+        assert ours.encode(text) == expected
+    assert ours.exact == exact
+    if name != "characters":
+        assert auto.eos_token == ours.eos_token == END
+        chat = [{"role": "user", "content": "the end"}]
+        ids = ours.apply_chat_template(chat)["input_ids"]
+        assert ids == auto.apply_chat_template(chat)["input_ids"]
+        expected = exact.encode(f"user: the end{END}")
+        assert ids == expected
+
+
+def test_a_published_folder_is_read_as_by_transformers(tmp_path):
+    folder = make_folder(tmp_path / "model", config={})
+    ours = PreTrainedTokenizerFast.from_pretrained(folder)
+    assert (
+        ours(TEXTS)["input_ids"]
+        == transformers.AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
+    )
+
+
+def test_what_cannot_be_exact_is_refused(tmp_path):
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]"))
+    with pytest.raises(FormatError, match="WordLevel"):
+        PreTrainedTokenizerFast(tokenizer_object=backend)("a")
+    backend.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(FormatError, match="WordLevel"):
+        PreTrainedTokenizerFast.from_pretrained(tmp_path)
+
+
+def test_a_batch_for_threads_has_the_same_ids():
+    ours, theirs = both(SPECS["plain"])
+    texts = [f"{i} {text}" for i in range(3000) for text in TEXTS]
+    assert ours(texts)["input_ids"] == theirs(texts)["input_ids"]
+    assert json.loads(json.dumps(ours("the")["input_ids"])) == ours("the")["input_ids"]
