@@ -17,10 +17,14 @@ from tests.tokenizer_core.corpus.small_corpora import (
     write,
     write_texts,
 )
+from tests.tokenizer_core.formats.normalizer_files import file_of, file_without_bytes
 from tests.tokenizer_core.formats.small_specs import trained_spec
+from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
 from tokenizer_core import AddedToken, Tokenizer
 from tokenizer_core.corpus import TokenFiles, TokenManifest, plan_token_files, verify_token_files
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import FileRecord
 
 
@@ -31,7 +35,7 @@ def test_sound_files(layout, tmp_path):
         tmp_path / "t", tokenizer=NARROW, texts={"train": iter(TEXTS), "validation": ["hi"]}
     )
     assert found.n_files == len(content(tmp_path / "t"))
-    assert (found.n_documents, found.n_texts) == (6, 6)
+    assert (found.n_documents, found.n_texts, found.n_lossy) == (6, 6, 0)
     assert found.n_tokens == sum(map(len, encode_all(NARROW, TEXTS))) + 2
 
 
@@ -270,6 +274,33 @@ def test_texts_with_white_space_that_a_token_includes(tmp_path):
     verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": texts})
     with pytest.raises(TokenFilesCorruptError, match="document 0"):
         verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": ["low", *texts]})
+
+
+LOSSY = {
+    "steps": lambda: parse_tokenizer_json(file_of({"type": "NFKC"})),
+    "missing bytes": lambda: parse_tokenizer_json(file_without_bytes(None)),
+    "suffix": lambda: parse_tokenizer_json(clip("clip")),
+    "dropped text": lambda: trained_spec(
+        pattern=SplitPattern("custom", r"\w+", "oniguruma", "drop")
+    ),
+    "two names": lambda: trained_spec(
+        special_tokens=[AddedToken("<a>", 900), AddedToken("\ufb01 b A", 900)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSY)
+def test_texts_that_a_tokenizer_changes_are_lossy_and_not_corrupt(kind, tmp_path):
+    tokenizer = Tokenizer.from_spec(LOSSY[kind]())
+    texts = ["lower", "low \ufb01 b A", "a"]
+    write(tmp_path / "t", plan_token_files(tokenizer), encode_all(tokenizer, texts))
+    found = verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": texts})
+    assert found.n_texts == 3
+    assert found.n_lossy == (3 if kind == "suffix" else 1)
+    for other in ("lows \ufb01 b A", "lower"):
+        given = {"train": [texts[0], other, texts[2]]}
+        with pytest.raises(TokenFilesCorruptError, match="document 1 of train"):
+            verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts=given)
 
 
 def test_refusals(tmp_path):
