@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
@@ -19,6 +19,7 @@ from tests.tokenizer_core.formats.normalizer_files import (
 from tokenizer_core import StreamingEncoder, Tokenizer, chunk_text, truncate_text
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
+from tokenizer_core.formats.gpt2_files import byte_to_unicode
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
     parse_manifest_json,
@@ -321,3 +322,29 @@ def test_missing_bytes_beside_steps(normalizer, text, tokens, unk, is_fused, ign
 def test_the_golden_text_comes_back_without_missing_bytes(unk):
     for step in ("NFD", "Lowercase"):
         check_golden_text(parse_tokenizer_json(file_without_bytes({"type": step}, unk_token=unk)))
+
+
+_ALPHABET = {character: byte for byte, character in byte_to_unicode().items()}
+contents = st.text(
+    st.sampled_from("<é>|ĠĊ ‹日\u0301Ã©\x80\xa0a") | st.characters(codec="utf-8"),
+    min_size=2,
+    max_size=5,
+)
+
+
+@given(contents=st.lists(contents, min_size=1, max_size=4, unique=True), text=texts)
+@example(contents=["‹é>", "<é>", "Ġx", "<日é>"], text="é")
+def test_added_tokens_decode_to_their_text_and_in_tokenizers_by_the_alphabet(contents, text):
+    theirs, ours = both({"type": "NFC"}, [(content, False) for content in contents])
+    text = text.join(["", *contents, ""])
+    ids = theirs.encode(text).ids
+    for tokenizer in ours:
+        assert tokenizer.encode(text) == ids
+        for token in tokenizer.spec.added_tokens:
+            content, id_ = token.content, token.id
+            assert tokenizer.decode([id_]) == content
+            decoded = content
+            if all(character in _ALPHABET for character in content):
+                decoded = bytes(map(_ALPHABET.__getitem__, content)).decode(errors="replace")
+            assert theirs.decode([id_], skip_special_tokens=False) == decoded
+            assert (decoded == content) or not content.isascii()
