@@ -195,6 +195,9 @@ def sets_of_matches(pattern: SplitPattern) -> list[str] | None:
 
 CUSTOM: Final = "custom"
 
+MAX_STEPS: Final = 64
+"""Each step of a split pattern splits the whole text once more; DeepSeek has four."""
+
 # GPT-2's release, in the form tiktoken 0.14 uses for r50k_base and p50k_base.
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s"
 # tiktoken 0.14, cl100k_base. Note `\s*[\r\n]`: in "\n " at the end of a text, one match covers the
@@ -407,6 +410,11 @@ def resolve_pattern(
 
 def _resolve_steps(pattern: SplitPattern) -> SplitPattern:
     """The pattern itself, if each of its steps can run."""
+    if len(pattern.before) >= MAX_STEPS:
+        raise UnknownPatternError(
+            f"a split pattern has {len(pattern.before) + 1} steps, more than {MAX_STEPS}; join "
+            f"some of its expressions"
+        )
     for step in (*pattern.before, pattern.alone()):
         if step.name != CUSTOM or step.before:
             raise UnknownPatternError(

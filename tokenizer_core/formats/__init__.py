@@ -19,6 +19,8 @@ from tokenizer_core.formats.gpt2_files import (
     check_no_byte_is_missing,
     check_one_name_an_id,
     load_gpt2_files,
+    load_merges_txt,
+    parse_vocab_json,
     save_gpt2_files,
 )
 from tokenizer_core.formats.manifest_fields import (
@@ -126,11 +128,17 @@ def load_vocab_and_merges(
         FormatError: as the readers of the two formats.
         OSError: a file cannot be read.
     """
-    found = detect_format(vocab_path)
+    try:
+        # Detecting the format would parse the file once more.
+        vocab = parse_vocab_json(read_whole_file(vocab_path, max_bytes=_MAX_BYTES))
+    except FormatError:
+        found = detect_format(vocab_path)
+    else:
+        return vocab, load_merges_txt(merges_path)
     if found == "pickle":
         return load_pickles(vocab_path, merges_path)
     if found == "gpt2":
-        return load_gpt2_files(vocab_path, merges_path)
+        return load_gpt2_files(vocab_path, merges_path)  # names what is wrong
     raise FormatError(
         f"the vocabulary file has the format {found}, which is one file alone; a pickle or "
         f"vocab.json is wanted here"

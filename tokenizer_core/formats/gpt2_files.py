@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -126,7 +126,12 @@ def load_gpt2_files(
         OSError: a file cannot be read.
     """
     vocab = parse_vocab_json(read_whole_file(vocab_json, max_bytes=MAX_FILE_BYTES))
-    return vocab, parse_merges_txt(read_whole_file(merges_txt, max_bytes=MAX_FILE_BYTES))
+    return vocab, load_merges_txt(merges_txt)
+
+
+def load_merges_txt(path: str | os.PathLike[str]) -> list[tuple[bytes, bytes]]:
+    """The pairs of a file; raises as `parse_merges_txt`, and OSError."""
+    return parse_merges_txt(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
 def parse_vocab_json(data: bytes) -> dict[int, bytes]:
@@ -185,6 +190,23 @@ def parse_merges_txt(data: bytes) -> list[tuple[bytes, bytes]]:
         raise FormatError(f"the merges are not UTF-8: byte {error.start} is wrong") from None
     if lines[-1] == "":
         lines.pop()
+    return _parse_all_merges(lines) or _parse_each_merge(lines)
+
+
+def _parse_all_merges(lines: list[str]) -> list[tuple[bytes, bytes]]:
+    """The pairs of all lines at once; none if one of them is malformed."""
+    lines = lines[1:] if lines and lines[0].startswith(_VERSION) else lines
+    if (
+        max(map(len, lines), default=0) > MAX_TOKEN_BYTES
+        or set(map(str.count, lines, repeat(" "))) != {1}
+        or any(map(str.startswith, lines, repeat(_VERSION)))
+    ):
+        return []
+    sides = parse_tokens(" ".join(lines).split(" "))
+    return list(zip(sides[::2], sides[1::2], strict=True)) if all(sides) else []  # type: ignore[arg-type]
+
+
+def _parse_each_merge(lines: list[str]) -> list[tuple[bytes, bytes]]:
     merges = []
     for number, line in enumerate(lines, start=1):
         if number == 1 and line.startswith(_VERSION):

@@ -25,6 +25,7 @@ from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
 from tokenizer_core.patterns import (
     CUSTOM,
+    MAX_STEPS,
     PATTERNS,
     Behavior,
     SplitPattern,
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokenizer_core.spec import TokenizerSpec
-
-
-MAX_STEPS: Final = 64
-"""Each step splits the whole text once more; DeepSeek has four."""
 
 
 def check_fields(

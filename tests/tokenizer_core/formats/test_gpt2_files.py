@@ -12,9 +12,9 @@ from tests.tokenizer_core.formats.small_specs import (
     trained_spec,
     wild_ranks,
 )
-from tokenizer_core import Tokenizer
+from tokenizer_core import Tokenizer, formats
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import byte_to_unicode, load_gpt2_files, save_gpt2_files
+from tokenizer_core.formats import byte_to_unicode, gpt2_files, load_gpt2_files, save_gpt2_files
 from tokenizer_core.formats.gpt2_files import (
     parse_merges_txt,
     parse_token,
@@ -220,3 +220,12 @@ def test_many_tokens_at_once_are_those_of_one_by_one():
     assert parse_tokens(texts) == [parse_token(text) for text in texts]
     assert parse_tokens([]) == []
     assert parse_tokens([""]) == [b""]
+
+
+def test_a_vocabulary_is_parsed_once_and_its_merges_together(tmp_path, monkeypatch):
+    vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    save_gpt2_files(trained_spec(20), vocab, merges)
+    expected = load_gpt2_files(vocab, merges)
+    monkeypatch.setattr(formats, "detect_format", None)
+    monkeypatch.setattr(gpt2_files, "_parse_each_merge", None)
+    assert formats.load_vocab_and_merges(vocab, merges) == expected

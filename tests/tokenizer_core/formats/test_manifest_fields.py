@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
     parse_manifest_json,
@@ -188,5 +188,8 @@ def test_extensions_are_kept_and_unknown_ones_refused():
     without = dataclasses.replace(spec, pattern=SplitPattern("custom", r"\s+|\S+"))
     assert without.fingerprint != spec.fingerprint
     assert "extensions" not in render_spec_fields(without)
+    many = {"extensions": {"split_steps": listed[:1] * 64 + listed[1:]}}
+    with pytest.raises((FormatError, UnknownPatternError), match="65 steps, more than 64"):
+        build_spec(fields | many, spec.vocab, spec.merges)
     with pytest.raises(FormatError, match="extension 'glow', which this release does not know"):
         build_spec(fields | {"extensions": {"glow": 1}}, spec.vocab, spec.merges)
