@@ -48,7 +48,7 @@ def prepare(client: Client, arguments: argparse.Namespace) -> None:
     tokenizer = train(client, arguments)
     print(f"trained {tokenizer}")
     if arguments.promote:
-        client.promote(tokenizer)
+        client.tokenizers.promote(tokenizer)
         print("promoted: the service uses it for requests that name no tokenizer")
 
     # Pin the version: somebody else may promote another tokenizer meanwhile.
@@ -61,7 +61,7 @@ def upload(client: Client, corpus_id: str, texts: list[Path]) -> None:
     """Upload all texts as one corpus, piece by piece, with END_OF_TEXT after each."""
     n_bytes = sum(text.stat().st_size + len(END_OF_TEXT) for text in texts)
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="upload") as bar:
-        client.upload_corpus(
+        client.corpora.upload(
             corpus_id,
             pieces_of(texts),
             on_progress=lambda n_done, _: bar.update(n_done - bar.n),
@@ -92,7 +92,7 @@ def train(client: Client, arguments: argparse.Namespace) -> str:
 
 def encode(client: Client, arguments: argparse.Namespace) -> str:
     """Encode the corpus to token files, download them, and return the dtype of the ids."""
-    job = client.encode_corpus(
+    job = client.corpora.encode(
         arguments.name, validation_share=arguments.validation_share, seed=arguments.seed
     )
     token_files_id = wait(client, job.id, "encode").result.id
@@ -102,7 +102,7 @@ def encode(client: Client, arguments: argparse.Namespace) -> str:
             bar.total = n_total
             bar.update(n_done - bar.n)
 
-        view = client.download_token_files(token_files_id, arguments.tokens, on_progress=show)
+        view = client.token_files.download(token_files_id, arguments.tokens, on_progress=show)
     for name, split in view.splits.items():
         print(
             f"{name}: {split.documents} documents, {split.tokens} tokens, "
@@ -119,7 +119,7 @@ def wait(client: Client, job_id: str, title: str) -> AnyJobView:
             bar.set_postfix_str(job.phase)
             bar.update(round(100 * job.progress) - bar.n)
 
-        return client.wait_for_job(job_id, on_progress=show)
+        return client.jobs.wait(job_id, on_progress=show)
 
 
 def show_batch(client: Client, path: Path, dtype: str, seed: int) -> None:

@@ -4,16 +4,18 @@
 
 | module | content |
 |---|---|
-| `client` | `Client` and `AsyncClient`: run the calls over httpx |
+| `client`, `async_client` | `Client` and `AsyncClient`: every call as a typed method |
+| `base` | what both share: the address, the settings, the runners of calls |
 | `calls` | one generator per call: its request, its retries, its result |
 | `transport` | httpx transports that read the response while the body is still being sent |
 | `errors` | every error a call raises |
 | `schemas` | request and response bodies; the service validates with the same models |
 """
 
+from tokenizer_client.async_client import AsyncClient
 from tokenizer_client.calls.retries import RetryPolicy
 from tokenizer_client.calls.streams import EncodedFile
-from tokenizer_client.client import AsyncClient, Client
+from tokenizer_client.client import Client
 from tokenizer_client.errors import (
     AuthenticationError,
     ClientError,

@@ -1,258 +1,82 @@
-"""Client and AsyncClient: every call of the service, blocking and awaited.
+"""Client: every call of the service as a blocking method.
 
-The calls are generators of steps (see `calls`). `_Runner` performs the steps of one call by
-blocking, `_AsyncRunner` by awaiting. `_blocking`, `_iterating`, `_awaited` and `_iterating_async`
-turn a call into a method.
+`make_async_client.py` makes async_client.py of this file: change methods here. The file is long
+because each method spells out its parameters, for `help`, completion and type checkers.
 """
 
 from __future__ import annotations
 
-import asyncio
-import copy
-import functools
-import inspect
 import os
-import re
 import ssl
-import time
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterator,
-    Mapping,
-)
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import Literal, Self, TypeAlias, TypeVar
 
 import httpx
+import numpy as np
+from numpy.typing import NDArray
 
-from tokenizer_client.calls import corpora, jobs, service, streams, text
-from tokenizer_client.calls.exchange import (
-    Emit,
-    Emitting,
-    Flow,
-    Head,
-    OnDisk,
-    Open,
-    Read,
-    Step,
-    Wait,
+from tokenizer_client.base import (
+    BaseClient,
+    CorpusOrId,
+    JobOrId,
+    Runner,
+    TokenFilesOrId,
+    TokenizerOrName,
+    id_of,
+    name_of,
 )
-from tokenizer_client.calls.local_files import Source
-from tokenizer_client.calls.retries import RetryPolicy, Session
-from tokenizer_client.transport import AsyncDuplexTransport, DuplexTransport
+from tokenizer_client.calls import corpora, jobs, service, streams
+from tokenizer_client.calls import text as text_calls
+from tokenizer_client.calls.corpora import Progress
+from tokenizer_client.calls.exchange import Emitting, Flow
+from tokenizer_client.calls.jobs import JobLimits
+from tokenizer_client.calls.local_files import Given
+from tokenizer_client.calls.retries import RetryPolicy
+from tokenizer_client.calls.streams import EncodedFile
+from tokenizer_client.calls.text import AllowedSpecial, DisallowedSpecial, Errors
+from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
+from tokenizer_client.schemas.jobs import (
+    AnyJobSummary,
+    AnyJobView,
+    Corpus,
+    CorpusList,
+    EncodeJobView,
+    JobView,
+)
+from tokenizer_client.schemas.text import Chunk, TruncateResponse, VerifyResponse, VocabResponse
+from tokenizer_client.schemas.token_files import TokenFilesList, TokenFilesView
+from tokenizer_client.schemas.tokens import (
+    EncodeResponse,
+    InfoResponse,
+    PromoteResponse,
+    TokenizersResponse,
+    TokenizerSummary,
+)
+from tokenizer_client.transport import DuplexTransport
 
-P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
-Y = TypeVar("Y")
 
-DEFAULT_URL: Final = "http://127.0.0.1:8000"
-_KEY: Final = re.compile(r"[\x21-\x7e]+")
-_CONNECT_SECONDS: Final = 10.0
+JobSummaries: TypeAlias = list[AnyJobSummary]
+Versions: TypeAlias = list[TokenizerSummary]
+"""In the resources, `list` is a method."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAddress:
-    """A checked address and a key. Its repr and its errors never show the key.
-
-    Example:
-        >>> ServiceAddress.of("https://tokens.example/v1/", "secret")
-        ServiceAddress(url='https://tokens.example/v1')
-    """
-
-    url: str
-    api_key: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(
-        cls,
-        base_url: str | None,
-        api_key: str | None,
-        environment: Mapping[str, str] = os.environ,
-    ) -> ServiceAddress:
-        """Use the arguments, else TOKENIZER_URL and TOKENIZER_API_KEY, else this machine.
-
-        Raises:
-            ValueError: the address is not http or https, or contains a password; or the key is
-                invalid.
-        """
-        given = base_url or environment.get("TOKENIZER_URL") or DEFAULT_URL
-        key = api_key or environment.get("TOKENIZER_API_KEY") or None
-        try:
-            url = httpx.URL(given)
-        except httpx.InvalidURL:
-            raise ValueError("the address of the service is not a URL") from None
-        if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-            raise ValueError("the address of the service must be http://HOST or https://HOST")
-        if url.userinfo:
-            raise ValueError("the address of the service holds a password; give api_key instead")
-        if key is not None and not _KEY.fullmatch(key):
-            raise ValueError("an API key consists of visible ASCII characters, without spaces")
-        return cls(str(url).rstrip("/"), key)
-
-
-class ClientOptions(TypedDict, total=False):
-    """Options of both clients.
-
-    `timeout_seconds` (60) bounds each wait for the service. `deadline_seconds` (300, None for none)
-    bounds a whole call with its retries, except streams, transfers and waiting for jobs. `retries`
-    sets how often to retry and how long to wait; `verify` sets how https verifies certificates.
-    """
-
-    timeout_seconds: float
-    deadline_seconds: float | None
-    retries: RetryPolicy
-    verify: bool | ssl.SSLContext
-
-
-class _BaseClient:
-    """The address, the key and the session of either client."""
-
-    def __init__(self, base_url: str | None, api_key: str | None, options: ClientOptions) -> None:
-        self._address = ServiceAddress.of(base_url, api_key)
-        self._session = Session(
-            policy=options.get("retries", RetryPolicy()),
-            timeout_seconds=options.get("timeout_seconds", 60.0),
-            deadline_seconds=options.get("deadline_seconds", 300.0),
-        )
-        # Load certificates, which takes time, only for https.
-        verify = options.get("verify", True)
-        is_tls = self._address.url.startswith("https:")
-        self._tls = httpx.create_ssl_context(verify) if is_tls else None
-
-    def __repr__(self) -> str:
-        pin = self._session.tokenizer or self._session.digest
-        return f"{type(self).__name__}({self._address.url!r}{f', pinned to {pin}' if pin else ''})"
-
-    def pinned(self, tokenizer: str | None = None, *, digest: str | None = None) -> Self:
-        """A client that keeps using one tokenizer when another is promoted.
-
-        `tokenizer` is `name@version` (`name`: its newest version). `digest` is the digest of a
-        tokenizer; a response from another tokenizer raises DigestMismatchError. Both clients share
-        their connections.
-
-        Example:
-            >>> active = client.active_tokenizer()
-            >>> client.pinned(digest=active.digest).count("low") == client.count("low")
-            True
-        """
-        pinned = copy.copy(self)
-        pinned._session = replace(
-            self._session,
-            tokenizer=tokenizer or self._session.tokenizer,
-            digest=digest or self._session.digest,
-        )
-        return pinned
-
-    def _http_options(self) -> dict[str, Any]:
-        """The arguments of httpx.Client and httpx.AsyncClient."""
-        # No compression: ids compress badly, and a Range counts the bytes of the file itself.
-        headers = {"User-Agent": "tokenizer-client", "Accept-Encoding": "identity"}
-        if self._address.api_key is not None:
-            headers["Authorization"] = f"Bearer {self._address.api_key}"
-        return {
-            "base_url": self._address.url,
-            "headers": headers,
-            "verify": self._tls or False,
-        }
-
-    def _request_options(self, step: Open, pieces: Any) -> dict[str, Any]:
-        """The arguments of httpx's `build_request`; `pieces` are the body if it is a Source."""
-        request = step.request
-        connect = min(step.timeout_seconds, _CONNECT_SECONDS)
-        return {
-            "method": request.method,
-            "url": request.path,
-            "params": request.query,
-            "headers": dict(request.headers),
-            "content": pieces if isinstance(request.body, Source) else request.body,
-            "timeout": httpx.Timeout(step.timeout_seconds, connect=connect),
-        }
-
-
-def _describe_method(method: Callable[..., Any], call: Callable[..., Any], form: str) -> None:
-    """Make `help` show the result type of `call`, formatted by `form`, for `method`."""
-    returned = str(call.__annotations__["return"]).partition("[")[2].removesuffix("]")
-    signature = inspect.signature(call).replace(return_annotation=form.format(returned))
-    method.__signature__ = signature  # type: ignore[attr-defined]
-
-
-def _blocking(
-    call: Callable[Concatenate[Session, P], Flow[T]],
-) -> Callable[Concatenate[Client, P], T]:
-    """Make a method that runs a call to its end."""
-
-    @functools.wraps(call)
-    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            next(_Runner(client).run(call(client._session, *args, **kwargs)))
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        raise AssertionError("a call with one result emitted a part")
-
-    _describe_method(method, call, "{}")
-    return method
-
-
-def _iterating(
-    call: Callable[Concatenate[Session, P], Emitting[T]],
-) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
-    """Make a method that runs a call lazily, part by part."""
-
-    @functools.wraps(call)
-    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
-        return _Runner(client).run(call(client._session, *args, **kwargs))
-
-    _describe_method(method, call, "Generator[{}, None, None]")
-    return method
-
-
-def _awaited(
-    call: Callable[Concatenate[Session, P], Flow[T]],
-) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """Make a method that runs a call to its end."""
-
-    @functools.wraps(call)
-    async def method(client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await _AsyncRunner(client).run(call(client._session, *args, **kwargs))
-
-    _describe_method(method, call, "{}")
-    return method
-
-
-def _iterating_async(
-    call: Callable[Concatenate[Session, P], Emitting[T]],
-) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]:
-    """Make a method that runs a call lazily, part by part.
-
-    Use `async with contextlib.aclosing(...)` to leave the loop early.
-    """
-
-    @functools.wraps(call)
-    def method(
-        client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs
-    ) -> AsyncGenerator[T, None]:
-        return _AsyncRunner(client).iterate(call(client._session, *args, **kwargs))
-
-    _describe_method(method, call, "AsyncGenerator[{}, None]")
-    return method
-
-
-class Client(_BaseClient):
+class Client(BaseClient):
     """The service, blocking; any number of threads may share one client.
 
     `base_url` defaults to TOKENIZER_URL, then http://127.0.0.1:8000; `api_key` to
-    TOKENIZER_API_KEY. Tests pass a `transport` instead of the network. Use the client in a `with`,
-    or `close` it.
+    TOKENIZER_API_KEY. `timeout` (earlier: `timeout_seconds`) bounds each wait for the service, in
+    seconds; `deadline_seconds` (None for none) a whole call with its retries, except streams,
+    transfers and waiting for jobs. `max_retries` (5) is the number of further attempts; `retries`
+    also sets their waits. `verify` sets how https verifies certificates.
+
+    `http_client` is an httpx client with proxies, certificates or hooks of yours, which you close;
+    streams and uploads do not use it, because httpx cannot read while it sends. Tests pass a
+    `transport` instead of the network. Use the client in a `with`, or close it.
 
     Raises:
-        ValueError: the address or the key is invalid.
+        ValueError: the address, the key or an option is invalid.
     """
 
     def __init__(
@@ -260,17 +84,55 @@ class Client(_BaseClient):
         base_url: str | None = None,
         *,
         api_key: str | None = None,
+        timeout: float = 60.0,
+        max_retries: int | None = None,
+        retries: RetryPolicy | None = None,
+        deadline_seconds: float | None = 300.0,
+        verify: bool | ssl.SSLContext = True,
+        http_client: httpx.Client | None = None,
         transport: httpx.BaseTransport | None = None,
-        **options: Unpack[ClientOptions],
+        timeout_seconds: float | None = None,
     ) -> None:
-        super().__init__(base_url, api_key, options)
-        common = self._http_options()
-        self._http = httpx.Client(transport=transport, **common)
-        self._duplex = httpx.Client(transport=transport or DuplexTransport(self._tls), **common)
+        timeout = timeout if timeout_seconds is None else timeout_seconds
+        super().__init__(base_url, api_key, timeout, max_retries, retries, deadline_seconds, verify)
+        duplex = transport or DuplexTransport(self._tls)
+        self._owns_http = http_client is None
+        self._http = http_client or httpx.Client(transport=transport, verify=self._tls or False)
+        self._duplex = httpx.Client(transport=duplex)
+        self._bind()
+
+    def _bind(self) -> None:
+        self.jobs = JobResource(self)
+        self.corpora = CorpusResource(self)
+        self.tokenizers = TokenizerResource(self)
+        self.token_files = TokenFileResource(self)
+        # The flat names of earlier releases.
+        self.list_jobs = self.jobs.list
+        self.describe_job = self.jobs.get
+        self.cancel_job = self.jobs.cancel
+        self.follow_job = self.jobs.follow
+        self.wait_for_job = self.jobs.wait
+        self.upload_corpus = self.corpora.upload
+        self.list_corpora = self.corpora.list
+        self.describe_corpus = self.corpora.get
+        self.remove_corpus = self.corpora.remove
+        self.encode_corpus = self.corpora.encode
+        self.list_tokenizers = self.tokenizers.list
+        self.describe_tokenizer = self.tokenizers.versions
+        self.active_tokenizer = self.tokenizers.active
+        self.tokenizer_file = self.tokenizers.file
+        self.promote = self.tokenizers.promote
+        self.roll_back = self.tokenizers.roll_back
+        self.remove_version = self.tokenizers.remove
+        self.list_token_files = self.token_files.list
+        self.describe_token_files = self.token_files.get
+        self.remove_token_files = self.token_files.remove
+        self.download_token_files = self.token_files.download
 
     def close(self) -> None:
         """Close all connections, which pinned clients share."""
-        self._http.close()
+        if self._owns_http:
+            self._http.close()
         self._duplex.close()
 
     def __enter__(self) -> Self:
@@ -284,268 +146,829 @@ class Client(_BaseClient):
     ) -> None:
         self.close()
 
-    encode = _blocking(text.encode)
-    encode_to_numpy = _blocking(text.encode_to_numpy)
-    encode_batch = _blocking(text.encode_batch)
-    encode_batch_to_numpy = _blocking(text.encode_batch_to_numpy)
-    encode_with_pieces = _blocking(text.encode_with_pieces)
-    decode = _blocking(text.decode)
-    decode_bytes = _blocking(text.decode_bytes)
-    decode_batch = _blocking(text.decode_batch)
-    count = _blocking(text.count)
-    count_batch = _blocking(text.count_batch)
-    fits = _blocking(text.fits)
-    truncate = _blocking(text.truncate)
-    chunk = _blocking(text.chunk)
-    verify = _blocking(text.verify)
-    verify_ids = _blocking(text.verify_ids)
-    describe_token = _blocking(text.describe_token)
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            next(Runner(self, self._http, self._duplex).run(flow))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        raise AssertionError("a call with one result emitted a part")
 
-    encode_stream = _iterating(streams.encode_stream)
-    decode_stream = _iterating(streams.decode_stream)
-    encode_file = _blocking(streams.encode_file)
+    def _iterate(self, flow: Emitting[T]) -> Generator[T, None, None]:
+        return Runner(self, self._http, self._duplex).run(flow)
 
-    info = _blocking(service.info)
-    is_ready = _blocking(service.is_ready)
-    wait_until_ready = _blocking(service.wait_until_ready)
-    list_tokenizers = _blocking(service.list_tokenizers)
-    describe_tokenizer = _blocking(service.describe_tokenizer)
-    active_tokenizer = _blocking(service.active_tokenizer)
-    tokenizer_file = _blocking(service.tokenizer_file)
-    promote = _blocking(service.promote)
-    roll_back = _blocking(service.roll_back)
-    remove_version = _blocking(service.remove_version)
-
-    upload_corpus = _blocking(corpora.upload_corpus)
-    list_corpora = _blocking(corpora.list_corpora)
-    describe_corpus = _blocking(corpora.describe_corpus)
-    remove_corpus = _blocking(corpora.remove_corpus)
-    list_token_files = _blocking(corpora.list_token_files)
-    describe_token_files = _blocking(corpora.describe_token_files)
-    remove_token_files = _blocking(corpora.remove_token_files)
-    download_token_files = _blocking(corpora.download_token_files)
-
-    train = _blocking(jobs.train)
-    encode_corpus = _blocking(jobs.encode_corpus)
-    list_jobs = _blocking(jobs.list_jobs)
-    describe_job = _blocking(jobs.describe_job)
-    cancel_job = _blocking(jobs.cancel_job)
-    follow_job = _iterating(jobs.follow_job)
-    wait_for_job = _blocking(jobs.wait_for_job)
-
-
-class AsyncClient(_BaseClient):
-    """The service, awaited, from one event loop; see Client. Use `async with`, or `aclose`."""
-
-    def __init__(
+    def encode(
         self,
-        base_url: str | None = None,
+        text: str,
         *,
-        api_key: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-        **options: Unpack[ClientOptions],
-    ) -> None:
-        super().__init__(base_url, api_key, options)
-        common = self._http_options()
-        self._http = httpx.AsyncClient(transport=transport, **common)
-        self._duplex = httpx.AsyncClient(
-            transport=transport or AsyncDuplexTransport(self._tls), **common
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> list[int]:
+        """The token ids of a text.
+
+        Example:
+            >>> client.decode(client.encode("low, lower"))
+            'low, lower'
+        """
+        return self._run(
+            text_calls.encode(
+                self._session,
+                text,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
         )
 
-    async def aclose(self) -> None:
-        """Close all connections, which pinned clients share."""
-        await self._http.aclose()
-        await self._duplex.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
+    def encode_to_numpy(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
+        text: str,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> IdArray:
+        """The token ids of a text as an array, shape (n_tokens,), uint32; makes no Python ints.
 
-    encode = _awaited(text.encode)
-    encode_to_numpy = _awaited(text.encode_to_numpy)
-    encode_batch = _awaited(text.encode_batch)
-    encode_batch_to_numpy = _awaited(text.encode_batch_to_numpy)
-    encode_with_pieces = _awaited(text.encode_with_pieces)
-    decode = _awaited(text.decode)
-    decode_bytes = _awaited(text.decode_bytes)
-    decode_batch = _awaited(text.decode_batch)
-    count = _awaited(text.count)
-    count_batch = _awaited(text.count_batch)
-    fits = _awaited(text.fits)
-    truncate = _awaited(text.truncate)
-    chunk = _awaited(text.chunk)
-    verify = _awaited(text.verify)
-    verify_ids = _awaited(text.verify_ids)
-    describe_token = _awaited(text.describe_token)
+        Example:
+            >>> client.encode_to_numpy("low, lower").dtype
+            dtype('uint32')
+        """
+        return self._run(
+            text_calls.encode_to_numpy(
+                self._session,
+                text,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
+        )
 
-    encode_stream = _iterating_async(streams.encode_stream)
-    decode_stream = _iterating_async(streams.decode_stream)
-    encode_file = _awaited(streams.encode_file)
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> list[list[int]]:
+        """The token ids of each of many texts, in one request.
 
-    info = _awaited(service.info)
-    is_ready = _awaited(service.is_ready)
-    wait_until_ready = _awaited(service.wait_until_ready)
-    list_tokenizers = _awaited(service.list_tokenizers)
-    describe_tokenizer = _awaited(service.describe_tokenizer)
-    active_tokenizer = _awaited(service.active_tokenizer)
-    tokenizer_file = _awaited(service.tokenizer_file)
-    promote = _awaited(service.promote)
-    roll_back = _awaited(service.roll_back)
-    remove_version = _awaited(service.remove_version)
+        Example:
+            >>> client.encode_batch(["low", ""]) == [client.encode("low"), []]
+            True
+        """
+        return self._run(
+            text_calls.encode_batch(
+                self._session,
+                texts,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
+        )
 
-    upload_corpus = _awaited(corpora.upload_corpus)
-    list_corpora = _awaited(corpora.list_corpora)
-    describe_corpus = _awaited(corpora.describe_corpus)
-    remove_corpus = _awaited(corpora.remove_corpus)
-    list_token_files = _awaited(corpora.list_token_files)
-    describe_token_files = _awaited(corpora.describe_token_files)
-    remove_token_files = _awaited(corpora.remove_token_files)
-    download_token_files = _awaited(corpora.download_token_files)
+    def encode_batch_to_numpy(
+        self,
+        texts: Sequence[str],
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> tuple[IdArray, NDArray[np.uint64]]:
+        """The ids of many texts, (n_tokens,) uint32, and offsets, (n_texts + 1,) uint64.
 
-    train = _awaited(jobs.train)
-    encode_corpus = _awaited(jobs.encode_corpus)
-    list_jobs = _awaited(jobs.list_jobs)
-    describe_job = _awaited(jobs.describe_job)
-    cancel_job = _awaited(jobs.cancel_job)
-    follow_job = _iterating_async(jobs.follow_job)
-    wait_for_job = _awaited(jobs.wait_for_job)
+        The ids of text i are `ids[offsets[i]:offsets[i + 1]]`.
+
+        Example:
+            >>> ids, offsets = client.encode_batch_to_numpy(["low", "lower"])
+            >>> client.decode(ids[offsets[1] : offsets[2]])
+            'lower'
+        """
+        return self._run(
+            text_calls.encode_batch_to_numpy(
+                self._session,
+                texts,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
+        )
+
+    def encode_with_pieces(
+        self,
+        text: str,
+        *,
+        offset_unit: Literal["byte", "char"] = "byte",
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> EncodeResponse:
+        """The ids of a text, the bytes and the offsets of each token, and the tokenizer.
+
+        Example:
+            >>> client.encode_with_pieces("low").offsets[0][0]
+            0
+        """
+        return self._run(
+            text_calls.encode_with_pieces(
+                self._session,
+                text,
+                offset_unit=offset_unit,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
+        )
+
+    def decode(
+        self, ids: Ids, *, skip_special_tokens: bool = False, errors: Errors = "replace"
+    ) -> str:
+        """The text of token ids, given as a list or a numpy array of integers.
+
+        Example:
+            >>> client.decode(client.encode_to_numpy("low, lower"))
+            'low, lower'
+        """
+        return self._run(
+            text_calls.decode(
+                self._session, ids, skip_special_tokens=skip_special_tokens, errors=errors
+            )
+        )
+
+    def decode_bytes(
+        self, ids: Ids, *, skip_special_tokens: bool = False, errors: Errors = "replace"
+    ) -> bytes:
+        """The bytes of token ids, which may be invalid UTF-8.
+
+        Example:
+            >>> client.decode_bytes(client.encode("é"))
+            b'\\xc3\\xa9'
+        """
+        return self._run(
+            text_calls.decode_bytes(
+                self._session, ids, skip_special_tokens=skip_special_tokens, errors=errors
+            )
+        )
+
+    def decode_batch(
+        self, rows: Sequence[Ids], *, skip_special_tokens: bool = False, errors: Errors = "replace"
+    ) -> list[str]:
+        """The text of each of many lists of token ids, in one request.
+
+        Example:
+            >>> client.decode_batch(client.encode_batch(["low", "lower"]))
+            ['low', 'lower']
+        """
+        return self._run(
+            text_calls.decode_batch(
+                self._session, rows, skip_special_tokens=skip_special_tokens, errors=errors
+            )
+        )
+
+    def count(
+        self,
+        text: str,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> int:
+        """The number of tokens of a text; the service computes no ids.
+
+        Example:
+            >>> client.count("low, lower") == len(client.encode("low, lower"))
+            True
+        """
+        return self._run(
+            text_calls.count(
+                self._session,
+                text,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def count_batch(
+        self,
+        texts: Sequence[str],
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> list[int]:
+        """The number of tokens of each of many texts.
+
+        Example:
+            >>> client.count_batch(["low", ""])[1]
+            0
+        """
+        return self._run(
+            text_calls.count_batch(
+                self._session,
+                texts,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def fits(
+        self,
+        text: str,
+        max_tokens: int,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> bool:
+        """Whether a text has at most `max_tokens` tokens; the service stops counting there.
+
+        Example:
+            >>> client.fits("low, lower", 1)
+            False
+        """
+        return self._run(
+            text_calls.fits(
+                self._session,
+                text,
+                max_tokens,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def truncate(
+        self,
+        text: str,
+        max_tokens: int,
+        *,
+        side: Literal["right", "left"] = "right",
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> TruncateResponse:
+        """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens.
+
+        Never cuts inside a character. `tokens` are the ids of the remaining text.
+
+        Example:
+            >>> client.truncate("low, lower", 1000).truncated
+            False
+        """
+        return self._run(
+            text_calls.truncate(
+                self._session,
+                text,
+                max_tokens,
+                side=side,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def chunk(
+        self,
+        text: str,
+        max_tokens: int,
+        *,
+        overlap_tokens: int = 0,
+        offset_unit: Literal["byte", "char"] = "byte",
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> list[Chunk]:
+        """A text in chunks of at most `max_tokens` tokens, each with its ids and its position.
+
+        Example:
+            >>> "".join(chunk.text for chunk in client.chunk("low, lower, lowest", 3))
+            'low, lower, lowest'
+        """
+        return self._run(
+            text_calls.chunk(
+                self._session,
+                text,
+                max_tokens,
+                overlap_tokens=overlap_tokens,
+                offset_unit=offset_unit,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def verify(
+        self,
+        text: str,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> VerifyResponse:
+        """Whether decoding the ids of a text gives the text, and where it first differs.
+
+        Example:
+            >>> client.verify("low, lower").ok
+            True
+        """
+        return self._run(
+            text_calls.verify(
+                self._session,
+                text,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def verify_ids(self, ids: Ids) -> VerifyResponse:
+        """Whether encoding the text of ids gives the ids, and where it first differs.
+
+        Example:
+            >>> client.verify_ids(client.encode("low, lower")).ok
+            True
+        """
+        return self._run(text_calls.verify_ids(self._session, ids))
+
+    def describe_token(self, token_id: int, *, depth: int = 8) -> VocabResponse:
+        """One token: its bytes, its rank, and the tree of its merges, down to `depth`.
+
+        Example:
+            >>> client.describe_token(client.encode("a")[0]).text
+            'a'
+        """
+        return self._run(text_calls.describe_token(self._session, token_id, depth=depth))
+
+    def encode_stream(
+        self,
+        source: Given[str | bytes],
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> Generator[IdArray, None, None]:
+        """The ids of a text of any length, in arrays (n,) uint32, as they arrive.
+
+        `source` is a Path, a file opened for reading bytes, bytes, or an iterable of str or bytes
+        (for AsyncClient also an async one), split anywhere. The arrays joined are the ids of the
+        whole text.
+
+        Raises:
+            StreamCutOffError: the stream ended early; the arrays so far are not all ids.
+            ProblemError: the service refuses, possibly in the middle of the stream.
+
+        Example:
+            >>> import numpy as np
+            >>> client.decode(np.concatenate(list(client.encode_stream(["low, l", b"ower"]))))
+            'low, lower'
+        """
+        return self._iterate(
+            streams.encode_stream(
+                self._session,
+                source,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def decode_stream(
+        self,
+        source: Given[Ids | bytes],
+        *,
+        width: Width = "u32",
+        skip_special_tokens: bool = False,
+        errors: Errors = "replace",
+    ) -> Generator[str, None, None]:
+        """The text of any number of ids, in parts that never end inside a character.
+
+        `source` is a Path or a file of raw little-endian ids of this `width`, bytes of the same, or
+        an iterable of lists or arrays of ids. Raises what `encode_stream` raises.
+
+        Example:
+            >>> "".join(client.decode_stream(client.encode_stream([b"low, lower"])))
+            'low, lower'
+        """
+        return self._iterate(
+            streams.decode_stream(
+                self._session,
+                source,
+                width=width,
+                skip_special_tokens=skip_special_tokens,
+                errors=errors,
+            )
+        )
+
+    def encode_file(
+        self,
+        source: Given[str | bytes],
+        output: os.PathLike[str] | str,
+        *,
+        width: Width = "u32",
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+    ) -> EncodedFile:
+        """Write the ids of a text of any length to a file, raw and little-endian.
+
+        `np.fromfile(output, np.uint32)` reads them (`width="u16"`: uint16). The file appears once
+        it is complete.
+
+        Raises:
+            ValueError: `width="u16"`, and an id does not fit.
+            StreamCutOffError, ProblemError: see `encode_stream`.
+        """
+        return self._run(
+            streams.encode_file(
+                self._session,
+                source,
+                output,
+                width=width,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            )
+        )
+
+    def info(self) -> InfoResponse:
+        """The tokenizer that serves, its engine and the limits of the service.
+
+        Example:
+            >>> client.info().tokenizer.name
+            'starter'
+        """
+        return self._run(service.info(self._session))
+
+    def is_ready(self) -> bool:
+        """Whether the service serves a tokenizer that passed its round trip; sends one request.
+
+        Example:
+            >>> client.is_ready()
+            True
+        """
+        return self._run(service.is_ready(self._session))
+
+    def wait_until_ready(self, *, deadline_seconds: float = 60.0) -> None:
+        """Wait until the service is ready, for example while it starts.
+
+        Raises:
+            DeadlineExceededError: it was not ready within `deadline_seconds`.
+        """
+        return self._run(service.wait_until_ready(self._session, deadline_seconds=deadline_seconds))
+
+    def train(
+        self,
+        *,
+        corpus_ids: Sequence[str] | None = None,
+        input_paths: Sequence[str] | None = None,
+        input_urls: Sequence[str] | None = None,
+        documents: Sequence[str] | None = None,
+        vocab_size: int | None = None,
+        special_tokens: Sequence[str] | None = None,
+        name: str | None = None,
+        pattern: str | None = None,
+        min_frequency: int | None = None,
+        max_token_length: int | None = None,
+        seed_tokens: Sequence[str] | None = None,
+        reserved: int | None = None,
+        pad_to_multiple: int | None = None,
+        promote: Literal["auto", "manual"] | None = None,
+        limits: JobLimits | None = None,
+        idempotency_key: str | None = None,
+        wait: bool = False,
+        on_progress: Callable[[AnyJobView], object] | None = None,
+    ) -> JobView:
+        """Start a training job and return it; with `wait`, once it is `live` or `succeeded`.
+
+        Give exactly one of the first four; what is None has the default of the service. `pinned`
+        does not apply. `wait` calls `on_progress` with the job each time it changes; without it,
+        `jobs.wait` waits for the end.
+
+        Each call generates an idempotency key. Pass the same key from several processes to start
+        the job only once.
+
+        Raises:
+            ConflictError: the queue is full.
+            InvalidRequestError: the options are invalid.
+            JobFailedError: with `wait`, the job failed or was cancelled.
+        """
+        return self._run(
+            jobs.train(
+                self._session,
+                idempotency_key=idempotency_key,
+                wait=wait,
+                on_progress=on_progress,
+                corpus_ids=corpus_ids,
+                input_paths=input_paths,
+                input_urls=input_urls,
+                documents=documents,
+                vocab_size=vocab_size,
+                special_tokens=special_tokens,
+                name=name,
+                pattern=pattern,
+                min_frequency=min_frequency,
+                max_token_length=max_token_length,
+                seed_tokens=seed_tokens,
+                reserved=reserved,
+                pad_to_multiple=pad_to_multiple,
+                promote=promote,
+                limits=limits,
+            )
+        )
 
 
-class _Runner:
-    """Performs the steps of one call by blocking; has one open response at a time."""
+class JobResource:
+    """`client.jobs`: the training and encoding jobs of the service."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._response: httpx.Response | None = None
-        self._pieces: Iterator[bytes] = iter(())
-        self._body: Generator[bytes, None, None] | None = None
 
-    def run(self, flow: Generator[Step | Emit[T], Any, R]) -> Generator[T, None, R]:
-        """Yield the parts of `flow` and return its result."""
-        try:
-            step = next(flow)
-            while True:
-                if isinstance(step, Emit):
-                    yield step.value
-                    step = next(flow)
-                    continue
-                try:
-                    result = self._do(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(result)
-        except StopIteration as end:
-            returned: R = end.value
-            return returned
-        finally:
-            flow.close()
-            self._close()
+    def list(
+        self, *, kind: Literal["train", "encode"] | None = None, limit: int = 50
+    ) -> JobSummaries:
+        """The latest jobs, newest first."""
+        return self._client._run(jobs.list_jobs(self._client._session, kind=kind, limit=limit))
 
-    def _do(self, step: Step) -> Any:
-        match step:
-            case Open():
-                return self._open(step)
-            case Read():
-                return next(self._pieces, None)
-            case Wait(seconds):
-                return time.sleep(seconds)
-            case OnDisk(work):
-                return work()
+    def get(self, job: JobOrId) -> AnyJobView:
+        """One job: its state, its progress, and the end of its log."""
+        return self._client._run(jobs.describe_job(self._client._session, id_of(job)))
 
-    def _open(self, step: Open) -> Head:
-        self._close()
-        body = step.request.body
-        self._body = body.pieces() if isinstance(body, Source) else None
-        http = self._client._duplex if step.request.is_duplex else self._client._http
-        request = http.build_request(**self._client._request_options(step, self._body))
-        self._response = http.send(request, stream=True)
-        self._pieces = self._response.iter_bytes()
-        return Head(self._response.status_code, self._response.headers)
+    def cancel(self, job: JobOrId) -> AnyJobView:
+        """Cancel a job and return it. Cancelling a job that has ended is not an error."""
+        return self._client._run(jobs.cancel_job(self._client._session, id_of(job)))
 
-    def _close(self) -> None:
-        if self._response is not None:
-            self._response.close()
-        if self._body is not None:
-            self._body.close()  # closes the file it reads
+    def follow(
+        self,
+        job: JobOrId,
+        *,
+        deadline_seconds: float | None = None,
+        patience_seconds: float = 300.0,
+    ) -> Generator[AnyJobView, None, None]:
+        """Yield a job each time it changes, the last time in its final state.
+
+        After a lost connection, or while the service restarts, the call reconnects until it has
+        received nothing for `patience_seconds`.
+
+        Raises:
+            DeadlineExceededError: `deadline_seconds` have passed (noticed up to 15 s late while the
+            job
+                does not change); the job continues.
+            NotFoundError, ConnectionLostError, UnavailableError: see their classes.
+        """
+        return self._client._iterate(
+            jobs.follow_job(
+                self._client._session,
+                id_of(job),
+                deadline_seconds=deadline_seconds,
+                patience_seconds=patience_seconds,
+            )
+        )
+
+    def wait(
+        self,
+        job: JobOrId,
+        *,
+        on_progress: Callable[[AnyJobView], object] | None = None,
+        deadline_seconds: float | None = None,
+        patience_seconds: float = 300.0,
+    ) -> AnyJobView:
+        """Wait until a job is `live` or `succeeded`, and return it.
+
+        Calls `on_progress` with the job each time it changes.
+
+        Raises:
+            JobFailedError: the job failed or was cancelled.
+            DeadlineExceededError and others: see `follow_job`.
+        """
+        return self._client._run(
+            jobs.wait_for_job(
+                self._client._session,
+                id_of(job),
+                on_progress=on_progress,
+                deadline_seconds=deadline_seconds,
+                patience_seconds=patience_seconds,
+            )
+        )
 
 
-class _AsyncRunner:
-    """Performs the steps of one call by awaiting; has one open response at a time."""
+class CorpusResource:
+    """`client.corpora`: the uploaded corpora."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._response: httpx.Response | None = None
-        self._body: AsyncGenerator[bytes, None] | None = None
-        self._pieces: AsyncIterator[bytes]  # set by `_open`
 
-    async def run(self, flow: Flow[T]) -> T:
-        """Return the result of `flow`."""
-        try:
-            step = next(flow)
-            while True:
-                step = (await self._outcome(flow, step))()
-        except StopIteration as end:
-            returned: T = end.value
-            return returned
-        finally:
-            flow.close()
-            await self._close()
+    def upload(
+        self,
+        corpus_id: str,
+        source: Given[str | bytes],
+        *,
+        replace: bool = True,
+        on_progress: Progress | None = None,
+    ) -> Corpus:
+        """Upload a UTF-8 text of any size; the service stores the whole text or nothing.
 
-    async def iterate(self, flow: Emitting[T]) -> AsyncGenerator[T, None]:
-        """Yield the parts of `flow`."""
-        try:
-            step = next(flow)
-            while True:
-                if isinstance(step, Emit):
-                    yield step.value
-                    step = next(flow)
-                else:
-                    step = (await self._outcome(flow, step))()
-        except StopIteration:
-            return
-        finally:
-            flow.close()
-            await self._close()
+        `source` may be all that `encode_stream` accepts. The client retries after a lost connection
+        if it can read the source again. With `replace=False` it never replaces an existing corpus.
 
-    async def _outcome(self, flow: Generator[Y, Any, Any], step: Step) -> Callable[[], Y]:
-        """Perform `step`; return what resumes `flow`. (A coroutine cannot raise StopIteration.)"""
-        try:
-            result = await self._do(step)
-        except BaseException as error:
-            return functools.partial(flow.throw, error)
-        return functools.partial(flow.send, result)
+        Raises:
+            PreconditionFailedError: `replace=False`, and the corpus exists.
+            TooLargeError: the text exceeds the quota.
+            InvalidRequestError: the text is not UTF-8; `byte_offset` says where.
+        """
+        return self._client._run(
+            corpora.upload_corpus(
+                self._client._session, corpus_id, source, replace=replace, on_progress=on_progress
+            )
+        )
 
-    async def _do(self, step: Step) -> Any:
-        match step:
-            case Open():
-                return await self._open(step)
-            case Read():
-                return await anext(self._pieces, None)
-            case Wait(seconds):
-                return await asyncio.sleep(seconds)
-            case OnDisk(work):
-                return await asyncio.to_thread(work)
+    def list(self) -> CorpusList:
+        """The uploaded corpora, and their share of the quota."""
+        return self._client._run(corpora.list_corpora(self._client._session))
 
-    async def _open(self, step: Open) -> Head:
-        await self._close()
-        body = step.request.body
-        self._body = body.pieces_async() if isinstance(body, Source) else None
-        http = self._client._duplex if step.request.is_duplex else self._client._http
-        request = http.build_request(**self._client._request_options(step, self._body))
-        self._response = await http.send(request, stream=True)
-        self._pieces = self._response.aiter_bytes()
-        return Head(self._response.status_code, self._response.headers)
+    def get(self, corpus: CorpusOrId) -> Corpus:
+        """One corpus: its size, its sha256 and its upload time."""
+        return self._client._run(corpora.describe_corpus(self._client._session, id_of(corpus)))
 
-    async def _close(self) -> None:
-        if self._response is not None:
-            await self._response.aclose()
-        if self._body is not None:
-            await self._body.aclose()  # closes the file it reads
+    def remove(self, corpus: CorpusOrId) -> None:
+        """Remove a corpus for good.
+
+        Raises:
+            ConflictError: an unfinished job uses it.
+        """
+        return self._client._run(corpora.remove_corpus(self._client._session, id_of(corpus)))
+
+    def encode(
+        self,
+        corpus: CorpusOrId,
+        *,
+        allowed_special: AllowedSpecial = "all",
+        disallowed_special: DisallowedSpecial = (),
+        further_corpora: Sequence[str] | None = None,
+        token_files_id: str | None = None,
+        tokenizer: TokenizerOrName | None = None,
+        format: Literal["text", "jsonl"] | None = None,  # noqa: A002 - the name of the field
+        field: str | None = None,
+        separator: str | None = None,
+        begin_of_document: str | None = None,
+        end_of_document: str | None = None,
+        layout: Literal["raw", "npy", "megatron", "llmc"] | None = None,
+        dtype: Literal["auto", "uint16", "uint32"] | None = None,
+        tokens_per_shard: int | None = None,
+        validation_share: float | None = None,
+        shuffle: bool | None = None,
+        seed: int | None = None,
+        workers: int | None = None,
+        limits: JobLimits | None = None,
+        idempotency_key: str | None = None,
+    ) -> EncodeJobView:
+        """Start a job that encodes an uploaded corpus to token files, and return immediately.
+
+        `token_files_id` names the token files; the default is the id of the job. Raises what
+        `train` raises.
+        """
+        return self._client._run(
+            jobs.encode_corpus(
+                self._client._session,
+                id_of(corpus),
+                idempotency_key=idempotency_key,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+                further_corpora=further_corpora,
+                token_files_id=token_files_id,
+                tokenizer=None if tokenizer is None else name_of(tokenizer),
+                format=format,
+                field=field,
+                separator=separator,
+                begin_of_document=begin_of_document,
+                end_of_document=end_of_document,
+                layout=layout,
+                dtype=dtype,
+                tokens_per_shard=tokens_per_shard,
+                validation_share=validation_share,
+                shuffle=shuffle,
+                seed=seed,
+                workers=workers,
+                limits=limits,
+            )
+        )
+
+
+class TokenizerResource:
+    """`client.tokenizers`: the published tokenizers, and the active one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def list(self) -> TokenizersResponse:
+        """Every published version, by name, newest first, and which is active.
+
+        Example:
+            >>> client.tokenizers.list().active.name
+            'starter'
+        """
+        return self._client._run(service.list_tokenizers(self._client._session))
+
+    def versions(self, name: str) -> Versions:
+        """The versions of one tokenizer with their manifests, newest first.
+
+        Example:
+            >>> client.tokenizers.versions("starter")[0].active
+            True
+        """
+        return self._client._run(service.describe_tokenizer(self._client._session, name))
+
+    def active(self) -> TokenizerSummary:
+        """The tokenizer for requests that name none; pin it by its `digest`.
+
+        Example:
+            >>> client.tokenizers.active().name
+            'starter'
+        """
+        return self._client._run(service.active_tokenizer(self._client._session))
+
+    def file(self, tokenizer: TokenizerOrName, file: str) -> bytes:
+        """A version as a file for other programs: `tokenizer.json`, `vocab.pkl`, ...
+
+        Example:
+            >>> active = client.tokenizers.active()
+            >>> client.tokenizers.file(f"{active.name}@{active.version}", "tokenizer.json")[:1]
+            b'{'
+        """
+        return self._client._run(
+            service.tokenizer_file(self._client._session, name_of(tokenizer), file)
+        )
+
+    def promote(
+        self, tokenizer: TokenizerOrName, *, if_match: str | None = None
+    ) -> PromoteResponse:
+        """Make `name` (its newest version) or `name@version` the active tokenizer.
+
+        Returns once all processes of the service use it. `if_match` is the digest that must be
+        active now, so that the call does not overwrite a promotion by another client.
+
+        Raises:
+            DigestMismatchError: another digest is active.
+            ConflictError: another promotion is in progress.
+        """
+        return self._client._run(
+            service.promote(self._client._session, name_of(tokenizer), if_match=if_match)
+        )
+
+    def roll_back(self, promotion: PromoteResponse) -> PromoteResponse:
+        """Undo a promotion: make the previously active tokenizer active again.
+
+        Raises:
+            DigestMismatchError: a later promotion made another tokenizer active; it stays active.
+            ValueError: no tokenizer was active before.
+        """
+        return self._client._run(service.roll_back(self._client._session, promotion))
+
+    def remove(self, tokenizer: TokenizerOrName) -> None:
+        """Remove a version (`name@version`) for good.
+
+        Raises:
+            ConflictError: the version is in use.
+        """
+        return self._client._run(service.remove_version(self._client._session, name_of(tokenizer)))
+
+
+class TokenFileResource:
+    """`client.token_files`: the encoded corpora."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def list(self) -> TokenFilesList:
+        """All token files, and their size."""
+        return self._client._run(corpora.list_token_files(self._client._session))
+
+    def get(self, token_files: TokenFilesOrId) -> TokenFilesView:
+        """Token files: their tokenizer, corpora, splits and each file."""
+        return self._client._run(
+            corpora.describe_token_files(self._client._session, id_of(token_files))
+        )
+
+    def remove(self, token_files: TokenFilesOrId) -> None:
+        """Remove token files for good."""
+        return self._client._run(
+            corpora.remove_token_files(self._client._session, id_of(token_files))
+        )
+
+    def download(
+        self,
+        token_files: TokenFilesOrId,
+        folder: os.PathLike[str] | str,
+        *,
+        on_progress: Progress | None = None,
+    ) -> TokenFilesView:
+        """Download token files into `folder`; `tokenizer_core.corpus` opens it.
+
+        Skips files that are already complete and continues partial ones. Writes the manifest last,
+        so a folder with a manifest is complete.
+
+        Raises:
+            UnexpectedResponseError: a file does not have the sha256 that the service announced.
+        """
+        return self._client._run(
+            corpora.download_token_files(
+                self._client._session, id_of(token_files), folder, on_progress=on_progress
+            )
+        )

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import httpx
 
-from tokenizer_client import AsyncClient, Client
+from tokenizer_client import Client
 
 
 class Awaited:
     """An AsyncClient, called as if it blocked."""
 
-    def __init__(self, client: AsyncClient, runner: asyncio.Runner) -> None:
+    def __init__(self, client: Any, runner: asyncio.Runner) -> None:
         self._client, self._runner = client, runner
 
     def __repr__(self) -> str:
         return repr(self._client)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
+        if not callable(method):  # a resource
+            return Awaited(method, self._runner)
 
         def ask(*args: Any, **options: Any) -> Any:
             result = method(*args, **options)

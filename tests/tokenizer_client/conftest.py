@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from tests.tokenizer_client.both_clients import AnyClient, Awaited, Clock, Played, with_session
-from tokenizer_client import AsyncClient, Client
-from tokenizer_client import client as client_module
+from tokenizer_client import AsyncClient, Client, base
 
 MakeClient = Callable[..., AnyClient]
 
@@ -38,9 +37,9 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=clock.sleep))
+    monkeypatch.setattr(base, "time", SimpleNamespace(sleep=clock.sleep))
     awaited = SimpleNamespace(sleep=clock.sleep_async, to_thread=asyncio.to_thread)
-    monkeypatch.setattr(client_module, "asyncio", awaited)
+    monkeypatch.setattr(base, "asyncio", awaited)
     return clock
 
 

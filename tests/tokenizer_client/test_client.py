@@ -1,10 +1,24 @@
 """The address of the service, and a key that no message shows."""
 
+import asyncio
+
 import httpx
 import pytest
 
-from tokenizer_client import AuthenticationError, Client, ClientError
-from tokenizer_client.client import DEFAULT_URL, ServiceAddress
+from tests.tokenizer_client.both_clients import problem
+from tests.tokenizer_client.calls.test_exchange import JOB, counted, promoted
+from tokenizer_client import (
+    AsyncClient,
+    AuthenticationError,
+    Client,
+    ClientError,
+    RetryPolicy,
+    UnavailableError,
+    UnexpectedResponseError,
+)
+from tokenizer_client.base import DEFAULT_URL, ServiceAddress
+from tokenizer_client.schemas.jobs import Corpus, PublishedVersion
+from tokenizer_client.schemas.tokens import TokenizerIdentity
 
 KEY = "a-key-that-nobody-may-see"
 
@@ -66,3 +80,76 @@ def test_a_prefix_of_the_address_stays(play):
     with client, pytest.raises(AuthenticationError):
         client.describe_corpus("../a")
     assert urls == ["http://tokens.example/v1/corpora/..%2Fa"]
+
+
+def test_max_retries_are_the_further_attempts(play, clock):
+    client, service = play(*[problem(503)] * 9, max_retries=2)
+    with pytest.raises(UnavailableError):
+        client.count("a")
+    assert len(service.requests) == 3
+    for wrong in ({"max_retries": -1}, {"max_retries": 1, "retries": RetryPolicy()}):
+        with pytest.raises(ValueError, match="max_retries"):
+            Client(**wrong)
+
+
+@pytest.mark.parametrize("name", ["timeout", "timeout_seconds"])
+def test_the_timeout_bounds_each_wait(play, name):
+    client, service = play(counted(), **{name: 5.0})
+    client.count("a")
+    assert service.requests[0].extensions["timeout"]["read"] == 5.0
+
+
+def test_a_client_of_the_caller_sends_the_requests_and_stays_open():
+    seen = []
+
+    def answer(request):
+        seen.append((str(request.url), request.headers["Authorization"], request.headers["X-Mine"]))
+        return counted() if len(seen) == 1 else httpx.Response(307, headers={"Location": "/x"})
+
+    mine = httpx.Client(
+        transport=httpx.MockTransport(answer),
+        headers={"X-Mine": "1", "Authorization": "wrong"},
+        base_url="http://elsewhere.example",
+        follow_redirects=True,
+    )
+    with mine:
+        with Client("http://service.example/v1", api_key="k", http_client=mine) as client:
+            assert client.count("a") == 3
+            with pytest.raises(UnexpectedResponseError, match="redirect"):
+                client.count("a")
+        assert not mine.is_closed
+    assert seen == [("http://service.example/v1/count", "Bearer k", "1")] * 2
+
+
+def test_an_async_client_of_the_caller_sends_the_requests():
+    async def use():
+        transport = httpx.MockTransport(lambda request: counted())
+        async with httpx.AsyncClient(transport=transport) as mine:
+            async with AsyncClient("http://service.example", http_client=mine) as client:
+                assert await client.count("a") == 3
+            assert not mine.is_closed
+
+    asyncio.run(use())
+
+
+def test_a_thing_of_the_service_or_its_name(play):
+    job = httpx.Response(200, json=JOB)
+    client, service = play(
+        job, job, httpx.Response(204), promoted("m"), promoted("m"), httpx.Response(204)
+    )
+    found = client.jobs.get("j")
+    client.jobs.cancel(found)
+    corpus = Corpus(id="c", bytes=1, sha256="", uploaded_at="")
+    client.corpora.remove(corpus)
+    identity = TokenizerIdentity(name="m", version="v", digest="d")
+    client.tokenizers.promote(identity)
+    client.tokenizers.promote(PublishedVersion(name="m", version="v", digest="d"))
+    client.tokenizers.remove(identity)
+    paths = [request.url.path for request in service.requests]
+    assert paths == ["/jobs/j", "/jobs/j", "/corpora/c"] + ["/tokenizers/active"] * 2 + [
+        "/tokenizers/m/v"
+    ]
+    assert "pinned to m@v" in repr(client.pinned(identity))
+    for ask, wrong in ((client.jobs.get, 5), (client.jobs.wait, None), (client.pinned, 5)):
+        with pytest.raises(TypeError, match="give"):
+            ask(wrong)

@@ -3,12 +3,15 @@
 import inspect
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
+import httpx
 import pytest
 
 import tokenizer_client
 from tests.conftest import REPOSITORY
+from tests.tokenizer_client import make_async_client
 from tokenizer_client import AsyncClient, Client
 from tokenizer_client.schemas import jobs, text, tokens
 from tokenizer_core import spec
@@ -18,26 +21,65 @@ from tokenizer_core.training import vocabulary_plan
 SERVER = {"app", "fastapi", "pydantic_settings", "sqlite3", "starlette", "tqdm", "uvicorn"}
 
 
+RESOURCES = ("jobs", "corpora", "tokenizers", "token_files")
+
+
 def public(kind):
-    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+    """Path -> public method of a client and of its resources."""
+    client = kind(transport=httpx.MockTransport(lambda request: httpx.Response(200)))
+    owners = {"": client} | {f"{name}.": getattr(client, name) for name in RESOURCES}
+    return {
+        prefix + name: getattr(type(owner), name)
+        for prefix, owner in owners.items()
+        for name in dir(type(owner))
+        if not name.startswith("_") and callable(getattr(type(owner), name))
+    }
+
+
+BLOCKING, AWAITED = public(Client), public(AsyncClient)
 
 
 def test_both_clients_have_the_same_methods():
-    blocking, awaited = public(Client), public(AsyncClient)
-    assert blocking.keys() - {"close"} == awaited.keys() - {"aclose"}
-    for name in blocking.keys() - {"close"}:
-        mine, other = map(inspect.signature, (blocking[name], awaited[name]))
-        assert mine.parameters == other.parameters, name
-        assert blocking[name].__doc__ == awaited[name].__doc__, name
+    assert BLOCKING.keys() - {"close"} == AWAITED.keys() - {"aclose"}
+    assert len(BLOCKING) > 45
 
 
-def test_help_says_what_a_method_returns():
-    def returned(method):
-        return str(inspect.signature(method).return_annotation)
+@pytest.mark.parametrize("name", sorted(BLOCKING.keys() - {"close"}))
+def test_a_method_says_what_it_takes_and_returns(name):
+    """`help(client.encode)` showed `(session, text, **options)`."""
+    mine, other = map(inspect.signature, (BLOCKING[name], AWAITED[name]))
+    assert mine.parameters == other.parameters
+    assert inspect.getdoc(BLOCKING[name])
+    assert inspect.getdoc(BLOCKING[name]) == inspect.getdoc(AWAITED[name])
+    first, *parameters = mine.parameters.values()
+    assert first.name == "self"
+    kinds = {parameter.kind for parameter in parameters}
+    assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    for parameter in parameters:
+        assert parameter.annotation not in (parameter.empty, "Any"), parameter
+    is_stream = str(mine.return_annotation).startswith("Generator[")
+    assert inspect.iscoroutinefunction(AWAITED[name]) != (is_stream or name == "pinned")
+    assert typing.get_type_hints(BLOCKING[name])["return"] is not typing.Any
+    if not is_stream:
+        assert mine.return_annotation == other.return_annotation
 
-    assert returned(Client.encode) == "list[int]"
-    assert returned(Client.encode_stream) == "Generator[IdArray, None, None]"
-    assert returned(AsyncClient.encode_stream) == "AsyncGenerator[IdArray, None]"
+
+def test_the_async_client_is_made_of_the_other():
+    made = make_async_client.make(make_async_client.SOURCE.read_text(encoding="utf-8"))
+    assert made == make_async_client.TARGET.read_text(encoding="utf-8"), (
+        "run python -m tests.tokenizer_client.make_async_client"
+    )
+
+
+def test_the_flat_names_are_the_methods_of_the_resources():
+    client = Client("http://service.example")
+    pinned = client.pinned("n@v")
+    for each in (client, pinned):
+        assert each.wait_for_job == each.jobs.wait
+        assert each.promote == each.tokenizers.promote
+        assert each.upload_corpus == each.corpora.upload
+        assert each.download_token_files == each.token_files.download
+    assert pinned.jobs._client is pinned
 
 
 def run_python(code: str, folder: Path) -> str:

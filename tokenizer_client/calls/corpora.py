@@ -50,16 +50,7 @@ def upload_corpus(
     replace: bool = True,
     on_progress: Progress | None = None,
 ) -> Flow[Corpus]:
-    """Upload a UTF-8 text of any size; the service stores the whole text or nothing.
-
-    `source` may be all that `encode_stream` accepts. The client retries after a lost connection if
-    it can read the source again. With `replace=False` it never replaces an existing corpus.
-
-    Raises:
-        PreconditionFailedError: `replace=False`, and the corpus exists.
-        TooLargeError: the text exceeds the quota.
-        InvalidRequestError: the text is not UTF-8; `byte_offset` says where.
-    """
+    """Upload a UTF-8 text of any size; the service stores the whole text or nothing."""
     body = Source(source, render_text, on_progress=on_progress)
     headers = {"Content-Type": "text/plain; charset=utf-8"}
     if body.size_bytes is not None:
@@ -99,11 +90,7 @@ def describe_corpus(session: Session, corpus_id: str) -> Flow[Corpus]:
 
 
 def remove_corpus(session: Session, corpus_id: str) -> Flow[None]:
-    """Remove a corpus for good.
-
-    Raises:
-        ConflictError: an unfinished job uses it.
-    """
+    """Remove a corpus for good."""
     return remove(session, path_of("corpora", corpus_id))
 
 
@@ -131,14 +118,7 @@ def download_token_files(
     *,
     on_progress: Progress | None = None,
 ) -> Flow[TokenFilesView]:
-    """Download token files into `folder`; `tokenizer_core.corpus` opens it.
-
-    Skips files that are already complete and continues partial ones. Writes the manifest last, so
-    a folder with a manifest is complete.
-
-    Raises:
-        UnexpectedResponseError: a file does not have the sha256 that the service announced.
-    """
+    """Download token files into `folder`; `tokenizer_core.corpus` opens it."""
     view = yield from describe_token_files(session, token_files_id)
     target = Path(folder)
     yield OnDisk(partial(target.mkdir, parents=True, exist_ok=True))

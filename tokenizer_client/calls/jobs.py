@@ -63,60 +63,60 @@ class JobLimits(TypedDict, total=False):
 class TrainOptions(TypedDict, total=False):
     """Options of a training request. Set exactly one of the first four; the rest have defaults."""
 
-    corpus_ids: Sequence[str]
-    input_paths: Sequence[str]
-    input_urls: Sequence[str]
-    documents: Sequence[str]
-    vocab_size: int
-    special_tokens: Sequence[str]
-    name: str
-    pattern: str
-    min_frequency: int
-    max_token_length: int
-    seed_tokens: Sequence[str]
-    reserved: int
-    pad_to_multiple: int
-    promote: Literal["auto", "manual"]
-    limits: JobLimits
+    corpus_ids: Sequence[str] | None
+    input_paths: Sequence[str] | None
+    input_urls: Sequence[str] | None
+    documents: Sequence[str] | None
+    vocab_size: int | None
+    special_tokens: Sequence[str] | None
+    name: str | None
+    pattern: str | None
+    min_frequency: int | None
+    max_token_length: int | None
+    seed_tokens: Sequence[str] | None
+    reserved: int | None
+    pad_to_multiple: int | None
+    promote: Literal["auto", "manual"] | None
+    limits: JobLimits | None
 
 
 class EncodeCorpusOptions(SpecialOptions, total=False):
     """Options of a request to encode corpora; all have defaults."""
 
-    further_corpora: Sequence[str]
-    token_files_id: str
-    tokenizer: str
-    format: Literal["text", "jsonl"]
-    field: str
-    separator: str
-    begin_of_document: str
-    end_of_document: str
-    layout: Literal["raw", "npy", "megatron", "llmc"]
-    dtype: Literal["auto", "uint16", "uint32"]
-    tokens_per_shard: int
-    validation_share: float
-    shuffle: bool
-    seed: int
-    workers: int
-    limits: JobLimits
+    further_corpora: Sequence[str] | None
+    token_files_id: str | None
+    tokenizer: str | None
+    format: Literal["text", "jsonl"] | None
+    field: str | None
+    separator: str | None
+    begin_of_document: str | None
+    end_of_document: str | None
+    layout: Literal["raw", "npy", "megatron", "llmc"] | None
+    dtype: Literal["auto", "uint16", "uint32"] | None
+    tokens_per_shard: int | None
+    validation_share: float | None
+    shuffle: bool | None
+    seed: int | None
+    workers: int | None
+    limits: JobLimits | None
 
 
 def train(
-    session: Session, *, idempotency_key: str | None = None, **options: Unpack[TrainOptions]
+    session: Session,
+    *,
+    idempotency_key: str | None = None,
+    wait: bool = False,
+    on_progress: Callable[[AnyJobView], object] | None = None,
+    **options: Unpack[TrainOptions],
 ) -> Flow[JobView]:
-    """Start a training job and return immediately; `wait_for_job` waits for its end.
-
-    Each call generates an idempotency key. Pass the same key from several processes to start the
-    job only once.
-
-    Raises:
-        ConflictError: the queue is full.
-        InvalidRequestError: the options are invalid.
-    """
+    """Start a training job; wait for its end if asked to."""
     # A training run uses no tokenizer, so the pin does not apply.
     unpinned = replace(session, tokenizer=None, digest=None)
-    response = yield from _start(unpinned, "/train", options, idempotency_key)
-    return response.parse(JobView)
+    started = (yield from _start(unpinned, "/train", options, idempotency_key)).parse(JobView)
+    if not wait:
+        return started
+    ended = yield from wait_for_job(session, started.id, on_progress=on_progress)
+    return JobView.model_validate(ended.model_dump())
 
 
 def encode_corpus(
@@ -126,13 +126,9 @@ def encode_corpus(
     idempotency_key: str | None = None,
     **options: Unpack[EncodeCorpusOptions],
 ) -> Flow[EncodeJobView]:
-    """Start a job that encodes an uploaded corpus to token files, and return immediately.
-
-    `token_files_id` names the token files; the default is the id of the job. Raises what `train`
-    raises.
-    """
+    """Start a job that encodes an uploaded corpus to token files, and return immediately."""
     path = path_of("corpora", corpus_id, "encode")
-    if "tokenizer" in options:
+    if options.get("tokenizer") is not None:
         session = replace(session, tokenizer=None)
     response = yield from _start(session, path, options, idempotency_key)
     return response.parse(EncodeJobView)
@@ -170,16 +166,7 @@ def follow_job(
     deadline_seconds: float | None = None,
     patience_seconds: float = 300.0,
 ) -> Emitting[AnyJobView]:
-    """Yield a job each time it changes, the last time in its final state.
-
-    After a lost connection, or while the service restarts, the call reconnects until it has
-    received nothing for `patience_seconds`.
-
-    Raises:
-        DeadlineExceededError: `deadline_seconds` have passed (noticed up to 15 s late while the job
-            does not change); the job continues.
-        NotFoundError, ConnectionLostError, UnavailableError: see their classes.
-    """
+    """Yield a job each time it changes, the last time in its final state."""
     deadline = session.deadline(deadline_seconds)
     patience = _Patience(session, deadline, patience_seconds)
     seen: dict[str, str] = {}
@@ -206,14 +193,7 @@ def wait_for_job(
     deadline_seconds: float | None = None,
     patience_seconds: float = 300.0,
 ) -> Flow[AnyJobView]:
-    """Wait until a job is `live` or `succeeded`, and return it.
-
-    Calls `on_progress` with the job each time it changes.
-
-    Raises:
-        JobFailedError: the job failed or was cancelled.
-        DeadlineExceededError and others: see `follow_job`.
-    """
+    """Wait until a job is `live` or `succeeded`, and return it."""
     jobs: list[AnyJobView] = []
 
     def take(job: AnyJobView) -> None:

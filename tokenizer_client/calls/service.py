@@ -34,22 +34,12 @@ _MEDIA_TYPES: Final = {"json": JSON, "txt": "text/plain", "tiktoken": "text/plai
 
 
 def info(session: Session) -> Flow[InfoResponse]:
-    """The tokenizer that serves, its engine and the limits of the service.
-
-    Example:
-        >>> client.info().tokenizer.name
-        'starter'
-    """
+    """The tokenizer that serves, its engine and the limits of the service."""
     return get(session, "/info", InfoResponse)
 
 
 def is_ready(session: Session) -> Flow[bool]:
-    """Whether the service serves a tokenizer that passed its round trip; sends one request.
-
-    Example:
-        >>> client.is_ready()
-        True
-    """
+    """Whether the service serves a tokenizer that passed its round trip; sends one request."""
     deadline = session.deadline(session.deadline_seconds)
     try:
         yield from _require_ready(session, deadline)
@@ -59,11 +49,7 @@ def is_ready(session: Session) -> Flow[bool]:
 
 
 def wait_until_ready(session: Session, *, deadline_seconds: float = 60.0) -> Flow[None]:
-    """Wait until the service is ready, for example while it starts.
-
-    Raises:
-        DeadlineExceededError: it was not ready within `deadline_seconds`.
-    """
+    """Wait until the service is ready, for example while it starts."""
     deadline = session.deadline(deadline_seconds)
     while True:
         try:
@@ -81,22 +67,12 @@ def _require_ready(session: Session, deadline: Deadline) -> Flow[None]:
 
 
 def list_tokenizers(session: Session) -> Flow[TokenizersResponse]:
-    """Every published version, by name, newest first, and which is active.
-
-    Example:
-        >>> client.list_tokenizers().active.name
-        'starter'
-    """
+    """Every published version, by name, newest first, and which is active."""
     return get(session, "/tokenizers", TokenizersResponse)
 
 
 def describe_tokenizer(session: Session, name: str) -> Flow[list[TokenizerSummary]]:
-    """The versions of one tokenizer with their manifests, newest first.
-
-    Example:
-        >>> client.describe_tokenizer("starter")[0].active
-        True
-    """
+    """The versions of one tokenizer with their manifests, newest first."""
     found = (yield from get(session, path_of("tokenizers", name), TokenizersResponse)).tokenizers
     for one in found:
         require_same("name", one.name, name)
@@ -104,23 +80,12 @@ def describe_tokenizer(session: Session, name: str) -> Flow[list[TokenizerSummar
 
 
 def active_tokenizer(session: Session) -> Flow[TokenizerSummary]:
-    """The tokenizer for requests that name none; pin it by its `digest`.
-
-    Example:
-        >>> client.active_tokenizer().name
-        'starter'
-    """
+    """The tokenizer for requests that name none; pin it by its `digest`."""
     return get(session, "/tokenizers/active", TokenizerSummary)
 
 
 def tokenizer_file(session: Session, tokenizer: str, file: str) -> Flow[bytes]:
-    """A version (`name@version`) as a file for other programs: `tokenizer.json`, `vocab.pkl` ...
-
-    Example:
-        >>> active = client.active_tokenizer()
-        >>> client.tokenizer_file(f"{active.name}@{active.version}", "tokenizer.json")[:1]
-        b'{'
-    """
+    """A version (`name@version`) as a file for other programs: `tokenizer.json`, `vocab.pkl` ..."""
     name, _, version = tokenizer.partition("@")
     request = Request("GET", path_of("tokenizers", name, version, file))
     response = yield from exchange(session, request)
@@ -131,15 +96,7 @@ def tokenizer_file(session: Session, tokenizer: str, file: str) -> Flow[bytes]:
 def promote(
     session: Session, tokenizer: str, *, if_match: str | None = None
 ) -> Flow[PromoteResponse]:
-    """Make `name` (its newest version) or `name@version` the active tokenizer.
-
-    Returns once all processes of the service use it. `if_match` is the digest that must be active
-    now, so that the call does not overwrite a promotion by another client.
-
-    Raises:
-        DigestMismatchError: another digest is active.
-        ConflictError: another promotion is in progress.
-    """
+    """Make `name` (its newest version) or `name@version` the active tokenizer."""
     headers = {"Content-Type": JSON}
     repeat = Repeat.ALWAYS
     if if_match is not None:
@@ -155,12 +112,7 @@ def promote(
 
 
 def roll_back(session: Session, promotion: PromoteResponse) -> Flow[PromoteResponse]:
-    """Undo a promotion: make the previously active tokenizer active again.
-
-    Raises:
-        DigestMismatchError: a later promotion made another tokenizer active; it stays active.
-        ValueError: no tokenizer was active before.
-    """
+    """Undo a promotion: make the previously active tokenizer active again."""
     before = promotion.previous
     if before is None:
         raise ValueError(
@@ -171,10 +123,6 @@ def roll_back(session: Session, promotion: PromoteResponse) -> Flow[PromoteRespo
 
 
 def remove_version(session: Session, tokenizer: str) -> Flow[None]:
-    """Remove a version (`name@version`) for good.
-
-    Raises:
-        ConflictError: the version is in use.
-    """
+    """Remove a version (`name@version`) for good."""
     name, _, version = tokenizer.partition("@")
     return remove(session, path_of("tokenizers", name, version))

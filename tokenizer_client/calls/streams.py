@@ -61,20 +61,7 @@ class EncodedFile:
 def encode_stream(
     session: Session, source: Given[str | bytes], **options: Unpack[SpecialOptions]
 ) -> Emitting[IdArray]:
-    """The ids of a text of any length, in arrays (n,) uint32, as they arrive.
-
-    `source` is a Path, a file opened for reading bytes, bytes, or an iterable of str or bytes (for
-    AsyncClient also an async one), split anywhere. The arrays joined are the ids of the whole text.
-
-    Raises:
-        StreamCutOffError: the stream ended early; the arrays so far are not all ids.
-        ProblemError: the service refuses, possibly in the middle of the stream.
-
-    Example:
-        >>> import numpy as np
-        >>> client.decode(np.concatenate(list(client.encode_stream(["low, l", b"ower"]))))
-        'low, lower'
-    """
+    """The ids of a text of any length, in arrays (n,) uint32, as they arrive."""
     yield from _encode(session, Source(source, render_text), options)
 
 
@@ -85,15 +72,7 @@ def decode_stream(
     width: Width = "u32",
     **options: Unpack[DecodeOptions],
 ) -> Emitting[str]:
-    """The text of any number of ids, in parts that never end inside a character.
-
-    `source` is a Path or a file of raw little-endian ids of this `width`, bytes of the same, or an
-    iterable of lists or arrays of ids. Raises what `encode_stream` raises.
-
-    Example:
-        >>> "".join(client.decode_stream(client.encode_stream([b"low, lower"])))
-        'low, lower'
-    """
+    """The text of any number of ids, in parts that never end inside a character."""
     body = Source(source, partial(_render_item, width=width))
     request = Request(
         "POST",
@@ -115,15 +94,7 @@ def encode_file(
     width: Width = "u32",
     **options: Unpack[SpecialOptions],
 ) -> Flow[EncodedFile]:
-    """Write the ids of a text of any length to a file, raw and little-endian.
-
-    `np.fromfile(output, np.uint32)` reads them (`width="u16"`: uint16). The file appears once it is
-    complete.
-
-    Raises:
-        ValueError: `width="u16"`, and an id does not fit.
-        StreamCutOffError, ProblemError: see `encode_stream`.
-    """
+    """Write the ids of a text of any length to a file, raw and little-endian."""
     body = Source(source, render_text)  # first: a source that cannot be read leaves no file
     file: PartialFile = yield OnDisk(partial(PartialFile, Path(output)))
 

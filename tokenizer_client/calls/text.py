@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from typing import Any, Final, Literal, TypedDict, Unpack, cast
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,11 +50,21 @@ _NO_ROWS: Final = (str, bytes, bytearray, Mapping, Set)
 """Iterables whose items are not texts or ids in an order that the caller chose."""
 
 
-class SpecialOptions(TypedDict, total=False):
-    """Special tokens to recognise in a text (default: all), and to refuse (default: none)."""
+AllowedSpecial: TypeAlias = Literal["all", "none"] | Collection[str]
+"""Special tokens to recognise in a text."""
 
-    allowed_special: Literal["all", "none"] | Collection[str]
-    disallowed_special: Literal["all"] | Collection[str]
+DisallowedSpecial: TypeAlias = Literal["all"] | Collection[str]
+"""Special tokens that are an error in a text."""
+
+Errors: TypeAlias = Literal["replace", "strict"]
+"""Bytes that are not UTF-8 become U+FFFD, or are an error."""
+
+
+class SpecialOptions(TypedDict, total=False):
+    """Special tokens to recognise in a text, and to refuse."""
+
+    allowed_special: AllowedSpecial
+    disallowed_special: DisallowedSpecial
 
 
 class EncodeOptions(SpecialOptions, total=False):
@@ -68,39 +78,24 @@ class DecodeOptions(TypedDict, total=False):
     """Options of a decode request."""
 
     skip_special_tokens: bool
-    errors: Literal["replace", "strict"]
+    errors: Errors
 
 
 def encode(session: Session, text: str, **options: Unpack[EncodeOptions]) -> Flow[list[int]]:
-    """The token ids of a text.
-
-    Example:
-        >>> client.decode(client.encode("low, lower"))
-        'low, lower'
-    """
+    """The token ids of a text."""
     ids: list[int] = (yield from _encode_one(session, text, options, "encode")).tolist()
     return ids
 
 
 def encode_to_numpy(session: Session, text: str, **options: Unpack[EncodeOptions]) -> Flow[IdArray]:
-    """The token ids of a text as an array, shape (n_tokens,), uint32; makes no Python ints.
-
-    Example:
-        >>> client.encode_to_numpy("low, lower").dtype
-        dtype('uint32')
-    """
+    """The token ids of a text as an array, shape (n_tokens,), uint32; makes no Python ints."""
     return _encode_one(session, text, options, "encode_to_numpy")
 
 
 def encode_batch(
     session: Session, texts: Sequence[str], **options: Unpack[EncodeOptions]
 ) -> Flow[list[list[int]]]:
-    """The token ids of each of many texts, in one request.
-
-    Example:
-        >>> client.encode_batch(["low", ""]) == [client.encode("low"), []]
-        True
-    """
+    """The token ids of each of many texts, in one request."""
     ids, offsets = yield from _encode_many(session, texts, options, "encode_batch")
     listed: list[int] = ids.tolist()
     bounds = offsets.tolist()
@@ -110,15 +105,7 @@ def encode_batch(
 def encode_batch_to_numpy(
     session: Session, texts: Sequence[str], **options: Unpack[EncodeOptions]
 ) -> Flow[tuple[IdArray, NDArray[np.uint64]]]:
-    """The ids of many texts, (n_tokens,) uint32, and offsets, (n_texts + 1,) uint64.
-
-    The ids of text i are `ids[offsets[i]:offsets[i + 1]]`.
-
-    Example:
-        >>> ids, offsets = client.encode_batch_to_numpy(["low", "lower"])
-        >>> client.decode(ids[offsets[1] : offsets[2]])
-        'lower'
-    """
+    """The ids of many texts, (n_tokens,) uint32, and offsets, (n_texts + 1,) uint64."""
     return _encode_many(session, texts, options, "encode_batch_to_numpy")
 
 
@@ -129,12 +116,7 @@ def encode_with_pieces(
     offset_unit: Literal["byte", "char"] = "byte",
     **options: Unpack[EncodeOptions],
 ) -> Flow[EncodeResponse]:
-    """The ids of a text, the bytes and the offsets of each token, and the tokenizer.
-
-    Example:
-        >>> client.encode_with_pieces("low").offsets[0][0]
-        0
-    """
+    """The ids of a text, the bytes and the offsets of each token, and the tokenizer."""
     _require_text(text, "encode_with_pieces")
     wanted = {"return": ["ids", "pieces", "offsets"], "offset_unit": offset_unit}
     request = json_request(session, "/encode", {"text": text, **plain_options(options), **wanted})
@@ -149,35 +131,20 @@ def encode_with_pieces(
 
 
 def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[str]:
-    """The text of token ids, given as a list or a numpy array of integers.
-
-    Example:
-        >>> client.decode(client.encode_to_numpy("low, lower"))
-        'low, lower'
-    """
+    """The text of token ids, given as a list or a numpy array of integers."""
     body = yield from _decode_one(session, ids, options, "decode")
     return body.decode("utf-8", "replace")
 
 
 def decode_bytes(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[bytes]:
-    """The bytes of token ids, which may be invalid UTF-8.
-
-    Example:
-        >>> client.decode_bytes(client.encode("é"))
-        b'\\xc3\\xa9'
-    """
+    """The bytes of token ids, which may be invalid UTF-8."""
     return bytes((yield from _decode_one(session, ids, options, "decode_bytes")))
 
 
 def decode_batch(
     session: Session, rows: Sequence[Ids], **options: Unpack[DecodeOptions]
 ) -> Flow[list[str]]:
-    """The text of each of many lists of token ids, in one request.
-
-    Example:
-        >>> client.decode_batch(client.encode_batch(["low", "lower"]))
-        ['low', 'lower']
-    """
+    """The text of each of many lists of token ids, in one request."""
     rows = _require_rows(rows)
     body = yield from _decode(session, render_batch(rows), _BATCH, options)
     joined, offsets = parse_batch(body, 1, len(rows))
@@ -188,12 +155,7 @@ def decode_batch(
 
 
 def count(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flow[int]:
-    """The number of tokens of a text; the service computes no ids.
-
-    Example:
-        >>> client.count("low, lower") == len(client.encode("low, lower"))
-        True
-    """
+    """The number of tokens of a text; the service computes no ids."""
     _require_text(text, "count", "count_batch")
     counted = yield from _call(session, "/count", CountResponse, {"text": text}, options)
     if not isinstance(counted.count, int):
@@ -204,12 +166,7 @@ def count(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flo
 def count_batch(
     session: Session, texts: Sequence[str], **options: Unpack[SpecialOptions]
 ) -> Flow[list[int]]:
-    """The number of tokens of each of many texts.
-
-    Example:
-        >>> client.count_batch(["low", ""])[1]
-        0
-    """
+    """The number of tokens of each of many texts."""
     fields = {"text": _require_texts(texts, "count_batch", "count")}
     counted = yield from _call(session, "/count", CountResponse, fields, options)
     if not isinstance(counted.count, list) or len(counted.count) != len(fields["text"]):
@@ -220,12 +177,7 @@ def count_batch(
 def fits(
     session: Session, text: str, max_tokens: int, **options: Unpack[SpecialOptions]
 ) -> Flow[bool]:
-    """Whether a text has at most `max_tokens` tokens; the service stops counting there.
-
-    Example:
-        >>> client.fits("low, lower", 1)
-        False
-    """
+    """Whether a text has at most `max_tokens` tokens; the service stops counting there."""
     _require_text(text, "fits")
     fields = {"text": text, "limit": max_tokens}
     counted = yield from _call(session, "/count", CountResponse, fields, options)
@@ -243,14 +195,7 @@ def truncate(
     side: Literal["right", "left"] = "right",
     **options: Unpack[SpecialOptions],
 ) -> Flow[TruncateResponse]:
-    """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens.
-
-    Never cuts inside a character. `tokens` are the ids of the remaining text.
-
-    Example:
-        >>> client.truncate("low, lower", 1000).truncated
-        False
-    """
+    """The beginning of a text (`side="left"`: its end) of at most `max_tokens` tokens."""
     _require_text(text, "truncate")
     fields = {"text": text, "max_tokens": max_tokens, "side": side}
     found = yield from _call(session, "/truncate", TruncateResponse, fields, options)
@@ -268,12 +213,7 @@ def chunk(
     offset_unit: Literal["byte", "char"] = "byte",
     **options: Unpack[SpecialOptions],
 ) -> Flow[list[Chunk]]:
-    """A text in chunks of at most `max_tokens` tokens, each with its ids and its position.
-
-    Example:
-        >>> "".join(chunk.text for chunk in client.chunk("low, lower, lowest", 3))
-        'low, lower, lowest'
-    """
+    """A text in chunks of at most `max_tokens` tokens, each with its ids and its position."""
     _require_text(text, "chunk")
     fields = {
         "text": text,
@@ -291,35 +231,20 @@ def chunk(
 
 
 def verify(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flow[VerifyResponse]:
-    """Whether decoding the ids of a text gives the text, and where it first differs.
-
-    Example:
-        >>> client.verify("low, lower").ok
-        True
-    """
+    """Whether decoding the ids of a text gives the text, and where it first differs."""
     _require_text(text, "verify")
     return (yield from _verify(session, {"text": text}, options))
 
 
 def verify_ids(session: Session, ids: Ids) -> Flow[VerifyResponse]:
-    """Whether encoding the text of ids gives the ids, and where it first differs.
-
-    Example:
-        >>> client.verify_ids(client.encode("low, lower")).ok
-        True
-    """
+    """Whether encoding the text of ids gives the ids, and where it first differs."""
     _require_ids(ids, "verify_ids")
     fields = {"tokens": parse_id_bytes(bytearray(render_ids(ids))).tolist()}
     return (yield from _verify(session, fields, {}))
 
 
 def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[VocabResponse]:
-    """One token: its bytes, its rank, and the tree of its merges, down to `depth`.
-
-    Example:
-        >>> client.describe_token(client.encode("a")[0]).text
-        'a'
-    """
+    """One token: its bytes, its rank, and the tree of its merges, down to `depth`."""
     query = (("depth", str(depth)), *session.pin_fields.items())
     if isinstance(token_id, bool) or not isinstance(token_id, int | np.integer):
         kind = type(token_id).__name__
@@ -332,17 +257,23 @@ def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[V
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert options to JSON values: collections become lists; None values are dropped.
+    """Convert options to JSON values, without those that have the service's defaults.
 
     Example:
-        >>> plain_options({"allowed_special": ("a",), "max_tokens": None})
+        >>> plain_options({"allowed_special": ("a",), "max_tokens": None, "errors": "replace"})
         {'allowed_special': ['a']}
     """
     return {
         name: value if isinstance(value, str | int | float | dict) else list(value)
         for name, value in options.items()
-        if value is not None
+        if not (value is None or value is False or _is_default(name, value))
     }
+
+
+def _is_default(name: str, value: Any) -> bool:
+    if name == "disallowed_special":
+        return not value
+    return (name, value) in (("allowed_special", "all"), ("errors", "replace"))
 
 
 def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -1,5 +1,6 @@
 """Jobs: start, follow through lost connections, wait, cancel."""
 
+import inspect
 import json
 from typing import get_type_hints
 
@@ -9,6 +10,7 @@ import pytest
 from tests.tokenizer_client.both_clients import problem
 from tests.tokenizer_client.calls.test_exchange import JOB
 from tokenizer_client import (
+    Client,
     ConflictError,
     ConnectionLostError,
     DeadlineExceededError,
@@ -16,6 +18,7 @@ from tokenizer_client import (
     UnexpectedResponseError,
 )
 from tokenizer_client.calls.jobs import EncodeCorpusOptions, TrainOptions
+from tokenizer_client.client import CorpusResource
 from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 
@@ -38,7 +41,12 @@ def dump(fields):
 
 
 def test_options_are_those_of_the_requests():
-    """Written by hand, so that mypy checks each call; the list must be complete."""
+    """Written by hand, so that mypy checks each call; the lists must be complete."""
+    of_call = {"self", "idempotency_key", "wait", "on_progress"}
+    parameters = inspect.signature(Client.train).parameters.keys()
+    assert parameters - of_call == TrainRequest.model_fields.keys()
+    parameters = inspect.signature(CorpusResource.encode).parameters.keys()
+    assert parameters - of_call - {"corpus"} == EncodeCorpusRequest.model_fields.keys()
     assert get_type_hints(TrainOptions).keys() == TrainRequest.model_fields.keys()
     assert get_type_hints(EncodeCorpusOptions).keys() == EncodeCorpusRequest.model_fields.keys()
 
@@ -120,3 +128,18 @@ def test_a_full_queue_is_told_and_not_waited_for(play, clock):
         client.train(documents=["a"])
     assert told.value.retry_after_seconds == 30
     assert clock.slept == []
+
+
+def test_training_can_wait_for_its_end(play):
+    started = httpx.Response(202, json=job("queued"))
+    done = {"name": "n", "version": "v", "digest": "d"}
+    seen = []
+    client, service = play(started, events(job(progress=0.5), job("live", 1.0, result=done)))
+    ended = client.train(
+        documents=["a"], wait=True, on_progress=lambda view: seen.append(view.state)
+    )
+    assert (ended.state, ended.result.version, seen) == ("live", "v", ["running", "live"])
+    assert [request.url.path for request in service.requests] == ["/train", "/jobs/j/events"]
+    client, _ = play(started, events(job("failed", error={"code": "c", "detail": "d"})))
+    with pytest.raises(JobFailedError):
+        client.train(documents=["a"], wait=True)

@@ -16,9 +16,11 @@ def test_options_as_json_and_as_a_query():
     options = {"allowed_special": {"b"}, "disallowed_special": (), "errors": "strict", "x": None}
     assert plain_options(options) == {
         "allowed_special": ["b"],
-        "disallowed_special": [],
         "errors": "strict",
     }
+    defaults = {"allowed_special": "all", "disallowed_special": (), "errors": "replace"}
+    assert plain_options(defaults | {"shuffle": False, "seed": 0}) == {"seed": 0}
+    assert plain_options({"allowed_special": ()}) == {"allowed_special": []}
     pairs = query_of(Session(tokenizer="n"), options | {"skip_special_tokens": True})
     assert pairs == (
         ("tokenizer", "n"),
