@@ -52,6 +52,9 @@ ATHERIS := $(VENV)/atheris
 # So has Hugging Face's library: it needs a newer `regex`, and a test compares the two releases.
 TRANSFORMERS := $(VENV)/transformers
 
+# So has datatrove, which only an example needs.
+DATATROVE := $(VENV)/datatrove
+
 # So has torch: it takes 5 GB, and only the language model needs it.
 TORCH := $(VENV)/torch
 
@@ -74,10 +77,10 @@ serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this comm
 test: $(TOOLS) ## run the tests that need no other process: minutes
 	$(PYTEST) --ignore=tests/integration -m "not slow and not thorough" $(ARGS)
 
-test-all: $(TOOLS) $(TRANSFORMERS) test-native ## run these and the integration tests, with more examples
+test-all: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run these and the integration tests, with more examples
 	$(PYTEST) --hypothesis-profile=ci -m "not slow" $(ARGS)
 
-test-full: $(TOOLS) $(TRANSFORMERS) test-native ## run all tests, also those that take minutes each
+test-full: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run all tests, also those that take minutes each
 	$(PYTEST) --hypothesis-profile=full $(ARGS)
 
 reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k row_07" runs one
@@ -87,6 +90,7 @@ test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and test
 	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python -m pytest tests/tokenizer_core/evaluation/test_language_model.py \
 		tests/tokenizer_core/evaluation/test_judge.py \
 		tests/tokenizer_core/corpus/test_token_samples.py \
+		tests/integration/end_to_end/test_integrations.py \
 		tests/integration/end_to_end/test_language_model.py $(ARGS)
 
 test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
@@ -179,6 +183,11 @@ $(ATHERIS): $(CREATED) tests/fuzz/requirements.txt
 
 $(TRANSFORMERS): $(CREATED) tests/parity/requirements.txt
 	@$(PIP) install --no-deps --upgrade --target $@ --requirement tests/parity/requirements.txt
+	@touch $@
+
+$(DATATROVE): $(CREATED) tests/integration/end_to_end/requirements.txt
+	@$(PIP) install --no-deps --upgrade --target $@ \
+		--requirement tests/integration/end_to_end/requirements.txt
 	@touch $@
 
 $(TORCH): $(CREATED) tests/course/requirements.txt constraints.txt

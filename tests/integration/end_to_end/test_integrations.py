@@ -1,0 +1,195 @@
+"""The journeys of examples/integrations: each program runs as its reader would run it."""
+
+import ast
+import importlib.util
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiktoken
+
+from tests.conftest import REPOSITORY
+from tokenizer_core import Tokenizer
+from tokenizer_core.conversion import convert_spec
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+
+EXAMPLES = REPOSITORY / "examples" / "integrations"
+DATATROVE = Path(sys.prefix) / "datatrove"
+END = "<|endoftext|>"
+STORIES = [f"Once there was a {name} of {n} years.\n" for n in range(40) for name in ("cat", "dog")]
+
+
+def run(name: str, *arguments: object, **environment: str) -> str:
+    """Run an example in a process of its own; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def load(name: str):
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_lists_every_example():
+    listed = re.findall(r"^\| \[.*\]\((.*?)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted([*listed, "README.md"]) == sorted(path.name for path in EXAMPLES.glob("*.*"))
+
+
+def test_a_library_user_replaces_tiktoken(tmp_path):
+    text = "Hello, world! <|endoftext|> naïve"
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    printed = run("replace_tiktoken.py", "gpt2", 4, tmp_path / "a.txt")
+    ids = Tokenizer.from_preset("gpt2").encode(text, allowed_special="none")
+    assert printed.splitlines() == [
+        f"{tmp_path / 'a.txt'}: {len(ids)} tokens",
+        f"{tmp_path / 'a.txt'} begins: 'Hello, world!'",
+    ]
+    source = (EXAMPLES / "replace_tiktoken.py").read_text(encoding="utf-8")
+    assert "from tokenizer_core.compat import tiktoken  # was: import tiktoken" in source
+    assert set(re.findall(r"encoding\.(\w+)\(", source)) <= set(dir(tiktoken.Encoding))
+
+
+def test_a_notebook_user_sees_coloured_tokens():
+    """Run the cells as a notebook does: the last expression of a cell is shown."""
+    notebook = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, object] = {}
+    shown = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == []
+        tree = ast.parse("".join(cell["source"]))
+        *statements, last = tree.body
+        exec(compile(ast.Module(statements, []), "cell", "exec"), names)
+        shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
+    tokenizer, pieces, mine, listed = shown
+    for value in (tokenizer, pieces, mine):
+        markup = value._repr_html_()
+        assert markup.count("<span ") >= 3
+        assert "background:rgba(" in markup
+    assert "naïve café" in re.sub("<[^>]*>", "", pieces._repr_html_())
+    assert b"".join(listed).decode() == "the naïve café"
+
+
+def test_a_trainer_reads_batches_through_a_data_loader(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
+    tokenizer = Tokenizer.from_preset("gpt2")
+    with TokenFilesWriter(tmp_path / "tokens", plan_token_files(tokenizer)) as writer:
+        for story in STORIES:
+            writer.append(tokenizer.encode(story + END))
+        writer.finish()
+    packages = str(Path(torch.__file__).parent.parent)
+    printed = run(
+        "data_loader.py", tmp_path / "tokens", PYTHONPATH=f"{REPOSITORY}{os.pathsep}{packages}"
+    )
+    n_ids = sum(len(tokenizer.encode(story + END)) for story in STORIES)
+    n_samples = (n_ids - 1) // 16
+    assert printed.splitlines() == [
+        f"{n_ids} ids, {n_samples} samples, {n_samples // 8 * 8 * 16} targets in full batches",
+        f"taken 3, then {n_samples - 3} of epoch 0",
+    ]
+
+
+def test_nanochat_unpickles_its_tokenizer(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(STORIES), encoding="utf-8")
+    printed = run("nanochat_tokenizer.py", tmp_path / "texts.txt", 300, tmp_path / "out")
+    assert "300 tokens" in printed
+    encoding = pickle.loads((tmp_path / "out" / "tokenizer.pkl").read_bytes())
+    example = load("nanochat_tokenizer")
+    theirs = tiktoken.Encoding(
+        "nanochat",
+        pat_str=example.PATTERN,
+        mergeable_ranks=encoding._mergeable_ranks,
+        special_tokens=encoding._special_tokens,
+    )
+    # What nanochat's tokenizer calls.
+    assert encoding.n_vocab == theirs.n_vocab == 300
+    assert encoding.special_tokens_set == set(example.SPECIAL_TOKENS)
+    assert encoding.encode_single_token("<|bos|>") == 291
+    texts = [*STORIES, "12345 don't\n\n\n 東京 <|bos|>"]
+    batch = encoding.encode_ordinary_batch(texts, num_threads=2)
+    assert batch == theirs.encode_ordinary_batch(texts)
+    assert [encoding.decode(ids) for ids in batch] == texts
+
+
+def test_datatrove_writes_the_ids_of_this_library(tmp_path):
+    if not DATATROVE.is_dir():
+        pytest.skip("datatrove is not there; make test-all installs it")
+    lines = "".join(
+        json.dumps({"text": story, "id": str(i)}) + "\n" for i, story in enumerate(STORIES)
+    )
+    (tmp_path / "stories.jsonl").write_text(lines, encoding="utf-8")
+    tokenizer = Tokenizer.from_preset("gpt2")
+    tokenizer.save_tokenizer_json(tmp_path / "tokenizer.json")
+    run(
+        "datatrove_tokens.py", tmp_path / "stories.jsonl", tmp_path / "tokenizer.json",
+        tmp_path / "tokens", PYTHONPATH=os.pathsep.join(map(str, (REPOSITORY, DATATROVE))),
+    )  # fmt: skip
+    written = np.fromfile(next((tmp_path / "tokens").glob("*.ds")), np.uint16)
+    expected = [id_ for story in STORIES for id_ in tokenizer.encode(story + END)]
+    assert written.tolist() == expected
+
+
+LM_EVAL = """
+import sys
+import lm_eval_model
+import torch
+import transformers
+
+folder, texts = sys.argv[1:]
+torch.manual_seed(0)
+config = transformers.GPT2Config(vocab_size=50257, n_positions=64, n_embd=16, n_layer=1, n_head=2)
+model = transformers.GPT2LMHeadModel(config)
+task = {
+    "task": "stories", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": texts}},
+    "output_type": "loglikelihood_rolling", "test_split": "test", "doc_to_text": "",
+    "doc_to_target": "{{text}}", "metric_list": [{"metric": "bits_per_byte"}],
+}
+print("BITS", lm_eval_model.evaluate(model, folder, [task])["stories"]["bits_per_byte,none"])
+"""
+
+
+def test_lm_eval_takes_the_tokenizer(tmp_path):
+    pytest.importorskip("lm_eval", reason="lm-eval is not installed: it needs torch and 500 MB")
+    pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
+    folder = tmp_path / "model"
+    convert_spec(Tokenizer.from_preset("gpt2").spec, "transformers", folder)
+    lines = [json.dumps({"text": story}) + "\n" for story in STORIES]
+    (tmp_path / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", LM_EVAL, folder, tmp_path / "stories.jsonl"],
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(EXAMPLES), *sys.path]),
+            "HF_HUB_OFFLINE": "1",
+            "HF_DATASETS_OFFLINE": "1",
+            "HF_HOME": str(tmp_path / "home"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    bits = float(done.stdout.partition("BITS ")[2])
+    # A random model gives each id the same probability.
+    n_ids = sum(len(Tokenizer.from_preset("gpt2").encode(story)) for story in STORIES)
+    n_bytes = sum(len(story) for story in STORIES)
+    assert bits == pytest.approx(n_ids * np.log2(50257) / n_bytes, rel=0.02)
