@@ -108,8 +108,9 @@ class Tokenizer:
         """Load a file or a model folder of any supported format; the content determines the format.
 
         A file is a `tokenizer.json`, a `tekken.json` or the published `.tiktoken` file of a preset.
-        A folder is a model folder of Hugging Face: `tokenizer.json` and the files beside it
-        (`tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `config.json`).
+        A folder is a model folder of Hugging Face: `tokenizer.json` (or `vocab.json` and
+        `merges.txt`) and the files beside it (`tokenizer_config.json`, `special_tokens_map.json`,
+        `added_tokens.json`, `config.json`).
         For a folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer` of
         `transformers`. What gives other ids there is refused by name.
 

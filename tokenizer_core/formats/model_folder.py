@@ -1,6 +1,8 @@
 """A model folder of Hugging Face, read and written for the ids of `transformers.AutoTokenizer`.
 
-`tokenizer.json` defines the tokenizer. The files beside it can change ids in three ways:
+`tokenizer.json` defines the tokenizer; without it, the class of the folder builds one of
+`vocab.json` and `merges.txt`. The file is long because the rules of all classes stand side by side.
+The files beside it can change ids in three ways:
 
 - They declare tokens that `tokenizer.json` lacks. `transformers` adds those, and so does this
   module.
@@ -17,19 +19,23 @@ The rules come from the sources of `transformers` 5.24 (`tokenization_auto.py`,
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
     assign_added_ids,
     parse_tokenizer_table,
     render_tokenizer_json,
 )
+from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, render_pre_tokenizer
+from tokenizer_core.normalizer_steps import NormalizerStep
+from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern
 from tokenizer_core.special_tokens import end_of_text
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -44,6 +50,8 @@ CONFIG: Final = "tokenizer_config.json"
 SPECIAL_TOKENS: Final = "special_tokens_map.json"
 ADDED_TOKENS: Final = "added_tokens.json"
 MODEL_CONFIG: Final = "config.json"
+VOCAB: Final = "vocab.json"
+MERGES: Final = "merges.txt"
 FILE_NAMES: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG)
 """The files that decide ids."""
 
@@ -58,22 +66,69 @@ _END: Final = "<|endoftext|>"
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """What a class sets itself: pattern, normalizer, and the named tokens that have a default."""
+    """What a class sets itself: pattern, normalizer, the named tokens that have a default, the
+    suffix of words, and the named tokens that its post-processor puts around a text."""
 
-    pattern: str
+    pattern: SplitPattern
     normalizer: str
     named: Mapping[str, str]
     drops_post_processor: bool = False
     makes_named_special: bool = False
+    steps: tuple[NormalizerStep, ...] = ()
+    word_suffix: bytes = b""
+    ends: tuple[str, str] | None = None
+
+
+_GPT2: Final = PATTERNS["gpt2"]
+_ROBERTA: Final = _Rebuilt(
+    _GPT2,
+    "none",
+    {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "</s>",
+        "cls_token": "<s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    },
+    ends=("cls_token", "sep_token"),
+)
+_CLIP_WORDS: Final = SplitPattern(
+    CUSTOM,
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
+    "oniguruma",
+    "drop",
+)
+_CLIP: Final = _Rebuilt(
+    replace(_GPT2, name=CUSTOM, before=(_CLIP_WORDS,)),
+    "steps",
+    {
+        "unk_token": _END,
+        "bos_token": "<|startoftext|>",
+        "eos_token": _END,
+        "pad_token": _END,
+    },
+    steps=(
+        NormalizerStep("NFC"),
+        NormalizerStep("Replace", r"\s+", is_regex=True, content=" "),
+        NormalizerStep("Lowercase"),
+    ),
+    word_suffix=b"</w>",
+    ends=("bos_token", "eos_token"),
+)
 
 
 _REBUILT: Final = MappingProxyType(
     {
         "GPT2Tokenizer": _Rebuilt(
-            "gpt2", "none", {"unk_token": _END, "bos_token": _END, "eos_token": _END}
+            _GPT2, "none", {"unk_token": _END, "bos_token": _END, "eos_token": _END}
         ),
+        "RobertaTokenizer": _ROBERTA,
+        "BartTokenizer": _ROBERTA,
+        "CLIPTokenizer": _CLIP,
         "GPTNeoXTokenizer": _Rebuilt(
-            "gpt2",
+            _GPT2,
             "nfc",
             {
                 "unk_token": _END,
@@ -84,7 +139,7 @@ _REBUILT: Final = MappingProxyType(
             drops_post_processor=True,
         ),
         "Qwen2Tokenizer": _Rebuilt(
-            "qwen2",
+            PATTERNS["qwen2"],
             "nfc",
             {"unk_token": _END, "eos_token": _END, "pad_token": _END},
             makes_named_special=True,
@@ -124,6 +179,8 @@ _FORCED: Final = MappingProxyType(
 _MODELS: Final = MappingProxyType(
     {
         "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
+        "RobertaTokenizer": "bart roberta roberta-prelayernorm",
+        "CLIPTokenizer": "clip clipseg xclip",
         "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
         "Qwen2Tokenizer": (
             "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
@@ -134,21 +191,18 @@ _MODELS: Final = MappingProxyType(
 
 
 def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
-    """The spec of a folder with a `tokenizer.json` and the files that belong to it.
+    """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
+    that belong to it.
 
     Raises:
-        FormatError: no `tokenizer.json`; a file is malformed; a setting is not supported, or
+        FormatError: none of these; a file is malformed; a setting is not supported, or
             versions of `transformers` give different ids (the setting is named).
         InvalidSpecError: vocabulary, merges and tokens do not form a tokenizer.
         OSError: a file cannot be read.
     """
     folder = Path(folder)
-    if not (folder / TOKENIZER).is_file():
-        raise FormatError(
-            f"the folder {folder} has no {TOKENIZER}; load one of its files instead "
-            f"(tekken.json, a .tiktoken file, or vocab.json with merges.txt)"
-        )
-    table = _read_table(folder, TOKENIZER)
+    is_pair = not (folder / TOKENIZER).is_file()
+    table = _table_of_pair(folder) if is_pair else _read_table(folder, TOKENIZER)
     spec = parse_tokenizer_table(table)
     config = _read_table(folder, CONFIG)
     added_file: dict[str, Any] = {}
@@ -186,6 +240,8 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
                 )
         spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
     _check_added_ends(config, spec)
+    if rebuilt is not None and rebuilt.ends:
+        _check_ends(config, spec, kind, rebuilt.ends)
     return spec
 
 
@@ -268,6 +324,51 @@ def read_chat_template(folder: str | os.PathLike[str]) -> str | None:
     return template
 
 
+def _table_of_pair(folder: Path) -> dict[str, Any]:
+    """What the class of a folder without `tokenizer.json` builds of `vocab.json` and `merges.txt`,
+    as a `tokenizer.json`."""
+    if not all((folder / name).is_file() for name in (VOCAB, MERGES)):
+        raise FormatError(
+            f"the folder {folder} has no {TOKENIZER}, and no {VOCAB} with {MERGES}; load one of "
+            f"its files instead (tekken.json or a .tiktoken file)"
+        )
+    config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
+    kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
+    rebuilt = _REBUILT.get(kind)
+    if rebuilt is None:
+        raise FormatError(
+            f"the folder {folder} has no {TOKENIZER}, and its class, {kind}, is none that builds "
+            f"one of {VOCAB} and {MERGES} ({', '.join(_REBUILT)}); name such a class in {CONFIG}, "
+            f"or load the two files (Tokenizer.from_files)"
+        )
+    normalizers = [step.fields() for step in rebuilt.steps]
+    around = None
+    if rebuilt.ends:
+        named = {**rebuilt.named, **config}
+        first, last = (_token(named[name], name)["content"] for name in rebuilt.ends)
+        around = {
+            "type": "BertProcessing",
+            "cls": [first, vocab.get(first)],
+            "sep": [last, vocab.get(last)],
+        }
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "NFC"}
+        if rebuilt.normalizer == "nfc"
+        else {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": render_pre_tokenizer(rebuilt.pattern),
+        "post_processor": around,
+        "decoder": render_byte_level(),
+        "model": {
+            "type": "BPE",
+            "end_of_word_suffix": rebuilt.word_suffix.decode(),
+            "vocab": vocab,
+            "merges": [list(map(render_token, pair)) for pair in load_merges_txt(folder / MERGES)],
+        },
+    }
+
+
 def _read_table(folder: Path, name: str) -> dict[str, Any]:
     """The object in a file of the folder; empty if there is no such file."""
     path = folder / name
@@ -346,10 +447,11 @@ def _refuse_settings(config: Mapping[str, Any]) -> None:
 def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
     """Refuse a file from which the class would build another tokenizer."""
     found = {
-        "pre_tokenizer": spec.pattern.name == rebuilt.pattern,
-        "normalizer": spec.normalizer == rebuilt.normalizer,
+        "pre_tokenizer": spec.pattern == rebuilt.pattern,
+        "normalizer": (spec.normalizer, spec.normalizer_steps)
+        == (rebuilt.normalizer, rebuilt.steps),
         "ignore_merges": not spec.ignore_merges,
-        "model": spec.missing is None and not spec.word_suffix,
+        "model": spec.missing is None and spec.word_suffix == rebuilt.word_suffix,
         "post_processor": not (
             rebuilt.drops_post_processor and (spec.prefix_ids or spec.suffix_ids)
         ),
@@ -361,6 +463,19 @@ def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
                 f"transformers 4 does not, so their ids differ; load {TOKENIZER} for the ids of "
                 f"the file"
             )
+
+
+def _check_ends(
+    config: Mapping[str, Any], spec: TokenizerSpec, kind: str, ends: tuple[str, str]
+) -> None:
+    """Refuse a post-processor that does not put the named tokens around a text."""
+    ids = {token.content: token.id for token in spec.added_tokens}
+    first, last = ((ids.get(_token(config[name], name)["content"]),) for name in ends)
+    if (spec.prefix_ids, spec.suffix_ids) != (first, last):
+        raise FormatError(
+            f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
+            f"puts {ends[0]} and {ends[1]} around a text; load {TOKENIZER} for the ids of the file"
+        )
 
 
 def _check_rebuilt_tokens(

@@ -10,7 +10,11 @@ import pytest
 from tests.adversarial import adversarial_texts
 from tests.integration.parity.transformers_reader import TransformersReader
 from tests.tokenizer_core.formats.model_folders import ACCEPTED, TEXTS, make_folder
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
 from tokenizer_core import Tokenizer
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats import save_gpt2_files
 
 pytestmark = pytest.mark.skipif(
     not TransformersReader.is_there(), reason="transformers is not there; make test-all installs it"
@@ -38,10 +42,55 @@ def test_a_made_folder(name, tmp_path):
         ("qwen3", {"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": False}),
         ("llama3_1", {"tokenizer_class": "PreTrainedTokenizerFast"}),
         ("gpt2", {"tokenizer_class": "GPT2Tokenizer"}),
+        ("roberta", {"tokenizer_class": "RobertaTokenizer"}),
     ],
 )
 def test_a_published_file_with_its_class(file, config, tmp_path, shared_data):
-    shutil.copyfile(shared_data / "vocab" / f"{file}.tokenizer.json", tmp_path / "tokenizer.json")
+    folder = "vocab_open" if file == "roberta" else "vocab"
+    shutil.copyfile(shared_data / folder / f"{file}.tokenizer.json", tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text("{}")
     check(tmp_path, [*adversarial_texts(), *TEXTS])
+
+
+def test_a_folder_of_clip(tmp_path):
+    table = json.loads(clip())
+    start, end = (token["id"] for token in table["added_tokens"])
+    table["post_processor"] = {
+        "type": "RobertaProcessing",
+        "sep": ["<|endoftext|>", end],
+        "cls": ["<|startoftext|>", start],
+        "trim_offsets": False,
+        "add_prefix_space": False,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    check(tmp_path, [*adversarial_texts(), *TEXTS, "<|startoftext|>A <|ENDOFTEXT|> cat"])
+    table["normalizer"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    with pytest.raises(FormatError, match="replaces its normalizer by that of CLIPTokenizer"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer"])
+def test_a_folder_of_two_files(kind, tmp_path):
+    vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<|endoftext|>", "<mask>"]
+    save_gpt2_files(trained_spec(60, special_tokens=specials), vocab, merges)
+    config = {"tokenizer_class": kind, "pad_token": "<pad>", "mask_token": "<mask>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text("{}")
+    check(tmp_path, [*adversarial_texts(), *TEXTS])
+    if kind != "Qwen2Tokenizer":  # NFC may change the token
+        (tmp_path / "added_tokens.json").write_text(json.dumps({"<tool>": 322}))
+        check(tmp_path, TEXTS)
+
+
+def test_two_files_of_clip(tmp_path):
+    table = json.loads(clip())
+    (tmp_path / "vocab.json").write_text(json.dumps(table["model"]["vocab"]))
+    merges = "".join(" ".join(pair) + "\n" for pair in table["model"]["merges"])
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    check(tmp_path, [*adversarial_texts(), *TEXTS, "<|startoftext|>A <|ENDOFTEXT|> cat"])

@@ -18,6 +18,7 @@ TEXTS = [
     "low<bos>low<extra>er<tool>",
     "e\u0301 \u212b",
     "<pad> <|padding|>",
+    "<s>low <mask> lower</s>",
 ]
 
 Change = Callable[[dict[str, Any]], object]
@@ -76,6 +77,22 @@ def _fast(**config: Any) -> dict[str, Any]:
     return {"tokenizer_class": "PreTrainedTokenizerFast", **config}
 
 
+def _roberta(table: dict[str, Any]) -> None:
+    names = ["<s>", "</s>", "<unk>", "<pad>", "<mask>"]
+    table["added_tokens"] += [
+        {"id": 260 + index, **token(name, lstrip=name == "<mask>")}
+        for index, name in enumerate(names)
+    ]
+    table["post_processor"] = {
+        "type": "RobertaProcessing",
+        "sep": ["</s>", 261],
+        "cls": ["<s>", 260],
+        "trim_offsets": True,
+        "add_prefix_space": False,
+    }
+
+
+_MASK = {"__type": "AddedToken", **token("<mask>", lstrip=True)}
 _LISTED = {"258": token(END), "259": token("<bos>")}
 
 ACCEPTED: dict[str, dict[str, Any]] = {
@@ -134,6 +151,35 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "tokenizer_config": {},
         "config": {"model_type": "qwen3"},
     },
+    "roberta": {
+        "change": _roberta,
+        "tokenizer_config": {"tokenizer_class": "RobertaTokenizer", "mask_token": _MASK},
+    },
+    "roberta_without_a_configuration": {
+        "change": _roberta,
+        "config": {"model_type": "roberta"},
+    },
+    "bart_without_a_class": {
+        "change": _roberta,
+        "tokenizer_config": {"add_prefix_space": False, "mask_token": _MASK},
+        "config": {"model_type": "bart"},
+    },
+    "bart": {
+        "change": _roberta,
+        "tokenizer_config": {
+            "tokenizer_class": "BartTokenizerFast",
+            "mask_token": "<mask>",
+            "add_prefix_space": False,
+            "added_tokens_decoder": {
+                **_LISTED,
+                "260": token("<s>"),
+                "261": token("</s>"),
+                "262": token("<unk>"),
+                "263": token("<pad>"),
+                "264": token("<mask>", lstrip=True),
+            },
+        },
+    },
     "gpt2_class_of_olmo2": {
         "pattern": "cl100k",
         "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
@@ -172,6 +218,10 @@ REFUSED: dict[str, dict[str, Any]] = {
         "nfc": True,
         "change": _bos,
         "tokenizer_config": {"tokenizer_class": "GPTNeoXTokenizer"},
+    },
+    "puts cls_token and sep_token around": {
+        "change": lambda table: (_roberta(table), table.update(post_processor=None)),
+        "tokenizer_config": {"tokenizer_class": "RobertaTokenizer", "mask_token": _MASK},
     },
     "without its token '<bos>'": {
         "tokenizer_config": {

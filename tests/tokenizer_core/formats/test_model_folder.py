@@ -17,9 +17,10 @@ from tests.tokenizer_core.formats.model_folders import (
     TEXTS,
     make_folder,
 )
-from tests.tokenizer_core.formats.small_specs import character_spec
+from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats import save_gpt2_files
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 
 
@@ -90,7 +91,7 @@ def test_a_vocabulary_of_characters_is_read_unless_its_class_replaces_the_normal
 
 
 def test_a_folder_without_tokenizer_json_is_refused(tmp_path):
-    with pytest.raises(FormatError, match=r"has no tokenizer.json; load one of its files"):
+    with pytest.raises(FormatError, match=r"has no tokenizer.json, .*load one of its files"):
         Tokenizer.load(tmp_path)
 
 
@@ -123,3 +124,18 @@ def test_published_files_are_recognised(shared_data, tmp_path):
     shutil.copyfile(shared_data / "vocab" / "qwen3.tokenizer.json", tmp_path / "tokenizer.json")
     qwen = Tokenizer.load(tmp_path)
     assert qwen.encode("Hello world<|im_end|>") == [9707, 1879, 151645]
+
+
+def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
+    spec = trained_spec(60, special_tokens=["<s>", "</s>", "<unk>", "<pad>", "<mask>"])
+    save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    with pytest.raises(FormatError, match="its class, TokenizersBackend, is none that builds"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("low<mask>") == Tokenizer.from_spec(spec).encode("low<mask>")
+    ends = [spec.special_tokens["<s>"], spec.special_tokens["</s>"]]
+    assert tokenizer.encode("", add_special_tokens=True) == ends
+    (tmp_path / "vocab.json").write_text("[]")
+    with pytest.raises(FormatError, match=r"vocab.json: it is no object"):
+        Tokenizer.load(tmp_path)
