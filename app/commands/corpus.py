@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import ANSWER_IS_NO, CommandError, UsageError, parse_place
+from app.commands.corpus_options import END_OF_TEXT, add_corpus_format, corpus_format_of
 from app.commands.corpus_sample import add_sample
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
@@ -34,12 +35,11 @@ from tokenizer_core.corpus import (
     verify_token_files,
 )
 from tokenizer_core.corpus.token_manifest import render_plan
-from tokenizer_core.documents import FORMATS, find_corpus_files
+from tokenizer_core.documents import find_corpus_files
 from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 
-_END_OF_TEXT: Final = "<|endoftext|>"
 _MOST_USED: Final = 5
 
 
@@ -116,21 +116,14 @@ def _add_encode(subcommands: Any) -> None:
     parser.add_argument(
         "--tokens-per-shard", type=int, metavar="N", help="tokens of one file (default: all)"
     )
-    parser.add_argument("--format", choices=FORMATS, help="format (default: by file name)")
-    parser.add_argument("--field", default="text", help="JSON or Parquet field (default: text)")
-    parser.add_argument(
-        "--separator",
-        type=_parse_utf8,
-        metavar="TOKEN",
-        help=f"text that ends a document in plain text, '' for none (default: {_END_OF_TEXT})",
-    )
+    add_corpus_format(parser)
     parser.add_argument(
         "--begin-of-document", metavar="TOKEN", help="special token before each document"
     )
     parser.add_argument(
         "--end-of-document",
         metavar="TOKEN",
-        help=f"special token after each document, '' for none (default: {_END_OF_TEXT} if known)",
+        help=f"special token after each document, '' for none (default: {END_OF_TEXT} if known)",
     )
     parser.add_argument(
         "--allowed-special",
@@ -223,22 +216,13 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _parse_utf8(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("it is not UTF-8, as the texts are") from None
-    return text
-
-
 def run_encode(arguments: argparse.Namespace) -> None:
     """Encode, and print what was written."""
     check_run_options(arguments)
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
-    separator = _END_OF_TEXT if arguments.separator is None else arguments.separator
     files = find_corpus_files(arguments.inputs)
-    corpus_format = CorpusFormat(arguments.format, arguments.field, separator or None)
+    corpus_format = corpus_format_of(arguments)
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format)
     if isinstance(arguments.output, Path):
         manifest = encode(arguments.output)
@@ -301,8 +285,8 @@ def _plan(
     arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None
 ) -> TokenFilesPlan:
     end: str | None = arguments.end_of_document
-    if end is None and _END_OF_TEXT in tokenizer.spec.special_tokens:
-        end = _END_OF_TEXT
+    if end is None and END_OF_TEXT in tokenizer.spec.special_tokens:
+        end = END_OF_TEXT
     return plan_token_files(
         tokenizer,
         layout=arguments.layout,

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import CommandError, UsageError
+from app.commands.corpus_options import add_corpus_format
 from app.commands.outputs import print_json, require_folder_of, require_other_files, write_output
 from app.commands.progress import add_quiet, progress_bar
 from tokenizer_core.documents import (
-    FORMATS,
     DocumentSample,
     corpus_file_size,
     find_corpus_files,
 )
 
-_END_OF_TEXT: Final = "<|endoftext|>"
 _WRITTEN: Final = (".txt", ".jsonl")
 
 
@@ -60,14 +59,7 @@ def add_sample(subcommands: Any) -> None:
         metavar="FILE",
         help="name ending in .txt (a separator after each document) or .jsonl",
     )
-    parser.add_argument("--format", choices=FORMATS, help="format (default: by file name)")
-    parser.add_argument("--field", default="text", help="JSON or Parquet field (default: text)")
-    parser.add_argument(
-        "--separator",
-        default=_END_OF_TEXT,
-        metavar="TOKEN",
-        help=f"text that ends a document in plain text (default: {_END_OF_TEXT})",
-    )
+    add_corpus_format(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_quiet(parser)
     parser.set_defaults(run=run_sample)
@@ -76,10 +68,10 @@ def add_sample(subcommands: Any) -> None:
 def run_sample(arguments: argparse.Namespace) -> None:
     """Draw documents, write them, and print how many."""
     output: Path = arguments.output
-    if not 0 < arguments.fraction < 1:
+    if not 0 < arguments.fraction <= 1:
         raise UsageError(
-            f"--fraction must be above 0 and below 1 (0.01 is a hundredth), not "
-            f"{arguments.fraction:g}; to use all documents, use the files themselves"
+            f"--fraction must be above 0 and at most 1 (0.01 is a hundredth), not "
+            f"{arguments.fraction:g}"
         )
     if output.suffix not in _WRITTEN:
         raise UsageError(

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from app.commands.command_line import CommandError, CommandParser, UsageError
+from app.commands.corpus_options import add_corpus_format
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 
+INPUTS_HELP: Final = "text, JSONL or Parquet, also .gz and .zst; paths, or addresses as s3://"
 _DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 
 
@@ -27,6 +29,7 @@ def add_counting_options(parser: CommandParser) -> None:
         "--pattern",
         help=f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
     )
+    add_corpus_format(parser, separator=None)
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
     )
@@ -45,7 +48,7 @@ def add_memory_options(parser: CommandParser) -> None:
         "--temp-dir",
         type=Path,
         metavar="FOLDER",
-        help="folder for counts that exceed the memory limit (default: the system's)",
+        help="folder for unpacked text and for counts over the memory limit (default: system)",
     )
     parser.rename_option("--memory", "--memory-limit")
     parser.rename_option("--scratch", "--temp-dir")

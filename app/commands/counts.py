@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import UsageError, parse_place, require_files
+from app.commands.corpus_options import add_corpus_format, corpus_format_of
 from app.commands.counting_options import (
+    INPUTS_HELP,
     add_counting_options,
     add_memory_options,
     check_counting_options,
@@ -69,11 +71,12 @@ def add_parsers(subcommands: Any) -> None:
 def _add_make(subcommands: Any) -> None:
     make = subcommands.add_parser(
         "make",
-        help="count text files",
-        description="Count the pre-tokens of UTF-8 text files, as tokenizer train does.",
+        help="count corpus files",
+        description="Count the pre-tokens of text, JSONL or Parquet, as tokenizer train does.",
         epilog=(
             "examples:\n"
             "  tokenizer counts make news.txt --output news.counts\n"
+            "  tokenizer counts make data/*.jsonl.gz --field story --output stories.counts\n"
             "  tokenizer counts make *.txt --pattern cl100k --no-special-token --output x.counts\n"
             "  tokenizer counts make s3://corpora/1.txt s3://corpora/2.txt --executor ray \\\n"
             "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output news.counts"
@@ -84,7 +87,7 @@ def _add_make(subcommands: Any) -> None:
         nargs="+",
         type=parse_place,
         metavar="INPUT",
-        help="UTF-8 text files; with --checkpoint-dir also addresses, s3:// for instance",
+        help=f"{INPUTS_HELP}; with --checkpoint-dir plain text",
     )
     _add_output(make)
     add_counting_options(make)
@@ -105,7 +108,8 @@ def _add_extend(subcommands: Any) -> None:
         epilog="example:\n  tokenizer counts extend news.counts more-news.txt",
     )
     extend.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
-    extend.add_argument("inputs", nargs="+", type=Path, metavar="INPUT", help="UTF-8 text files")
+    extend.add_argument("inputs", nargs="+", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
+    add_corpus_format(extend, separator=None)
     extend.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
     )
@@ -276,6 +280,7 @@ def _count(
             num_workers=arguments.workers,
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
+            corpus_format=corpus_format_of(arguments),
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),

@@ -13,6 +13,7 @@ from app.commands.command_line import (
     add_artifacts_dir,
     require_files,
 )
+from app.commands.corpus_options import add_corpus_format
 from app.commands.outputs import (
     STANDARD_OUTPUT,
     print_json,
@@ -73,7 +74,7 @@ def _add_report(subcommands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="a UTF-8 text file and its name in the report; repeat for more",
+        help="text, JSONL or Parquet, also packed, and its name in the report; repeat for more",
     )
     _add_sampling(report)
     report.add_argument(
@@ -119,7 +120,10 @@ def _add_compare(subcommands: Any) -> None:
     compare.add_argument("a", metavar="A", help=TOKENIZER_HELP)
     compare.add_argument("b", metavar="B", help="the other one")
     compare.add_argument(
-        "--corpus", type=Path, metavar="FILE", help="a UTF-8 text file to compare on"
+        "--corpus",
+        type=Path,
+        metavar="FILE",
+        help="text, JSONL or Parquet to compare on",
     )
     _add_sampling(compare)
     compare.add_argument(
@@ -144,12 +148,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of the sample (default: 0)"
     )
-    parser.add_argument(
-        "--separator",
-        default="<|endoftext|>",
-        metavar="TEXT",
-        help="separator of documents, not measured as text (default: <|endoftext|>)",
-    )
+    add_corpus_format(parser)
     add_quiet(parser)
     add_artifacts_dir(parser)
 
@@ -166,10 +165,7 @@ def run_report(arguments: argparse.Namespace) -> None:
             print(f"wrote {arguments.token_bytes}: {tokenizer.spec.largest_id + 1} ids, int32")
             return
     corpora = _sources(arguments, paths)
-    total = sum(
-        path.stat().st_size if arguments.parallel else _n_sampled(arguments, path)
-        for path in paths.values()
-    )
+    total = sum(source.read_bytes() for source in corpora.values())
     with progress_bar(quiet=arguments.quiet, total=total * len(tokenizers)) as bar:
 
         def show(word: str, n_bytes: int) -> None:
@@ -210,8 +206,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     found, on_text = diff_specs(a.spec, b.spec), None
     if arguments.corpus:
         source = _text_file(arguments, arguments.corpus)
-        n_bytes = _n_sampled(arguments, arguments.corpus)
-        with progress_bar(quiet=arguments.quiet, total=n_bytes) as bar:
+        with progress_bar(quiet=arguments.quiet, total=source.read_bytes()) as bar:
             on_text = diff_on_text(
                 a, b, source.pieces(), n_examples=arguments.examples, progress=bar.update
             )
@@ -260,7 +255,13 @@ def _sources(
         return {name: _text_file(arguments, path) for name, path in paths.items()}
     if len(paths) < 2:
         raise UsageError("--parallel compares languages; give two corpora or more")
-    files = parallel_files(list(paths.values()), _sample_bytes(arguments), arguments.seed)
+    files = parallel_files(
+        list(paths.values()),
+        _sample_bytes(arguments),
+        arguments.seed,
+        format=arguments.format,
+        field=arguments.field,
+    )
     return dict(zip(paths, files, strict=True))
 
 
@@ -270,6 +271,8 @@ def _text_file(arguments: argparse.Namespace, path: Path) -> TextFile:
         sample_bytes=_sample_bytes(arguments),
         seed=arguments.seed,
         separator=arguments.separator,
+        format=arguments.format,
+        field=arguments.field,
     )
 
 
@@ -278,8 +281,3 @@ def _sample_bytes(arguments: argparse.Namespace) -> int | None:
     if n_bytes < 0:
         raise UsageError("--sample-bytes is a number of bytes; 0 reads all")
     return n_bytes or None
-
-
-def _n_sampled(arguments: argparse.Namespace, path: Path) -> int:
-    size = path.stat().st_size
-    return min(_sample_bytes(arguments) or size, size)

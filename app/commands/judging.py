@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.command_line import UsageError, add_artifacts_dir, require_files
+from app.commands.corpus_options import add_corpus_format
 from app.commands.outputs import (
     STANDARD_OUTPUT,
     require_folder_of,
@@ -61,12 +62,7 @@ def add_parsers(subcommands: Any) -> None:
         metavar="FILE",
         help="documents to train and validate on: text, JSONL or Parquet, also packed",
     )
-    parser.add_argument(
-        "--separator",
-        default=_DEFAULTS.separator,
-        metavar="TEXT",
-        help=f"text that ends a document in plain text (default: {_DEFAULTS.separator})",
-    )
+    add_corpus_format(parser)
     parser.add_argument(
         "--validation-bytes",
         type=int,
@@ -196,6 +192,8 @@ def _options(arguments: argparse.Namespace) -> JudgeOptions:
             seed=arguments.seed,
             validation_bytes=arguments.validation_bytes,
             separator=arguments.separator,
+            format=arguments.format,
+            field=arguments.field,
             device=arguments.device,
         )
     except JudgeError as error:

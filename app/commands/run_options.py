@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.command_line import CommandParser, UsageError
@@ -50,10 +49,14 @@ def check_run_options(arguments: argparse.Namespace) -> None:
 
 
 def check_run_inputs(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for addresses as inputs without --checkpoint-dir."""
-    are_paths = all(isinstance(each, Path) for each in arguments.inputs)
-    if arguments.checkpoint_dir is None and not are_paths:
-        raise UsageError("an address as INPUT needs --checkpoint-dir, or copy it to the disk first")
+    """Raise UsageError for a corpus that is not plain text with --checkpoint-dir."""
+    is_plain = arguments.format in (None, "txt") and arguments.separator is None
+    if arguments.checkpoint_dir is not None and not is_plain:
+        raise UsageError(
+            "--checkpoint-dir excludes --format and --separator, since the workers of a run count "
+            "plain text; write the documents to a .txt first (tokenizer corpus sample with "
+            "--fraction 1)"
+        )
 
 
 @contextlib.contextmanager

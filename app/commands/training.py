@@ -17,7 +17,9 @@ from app.commands.command_line import (
     parse_place,
     require_files,
 )
+from app.commands.corpus_options import corpus_format_of
 from app.commands.counting_options import (
+    INPUTS_HELP,
     add_counting_options,
     check_counting_options,
     describe_pruning,
@@ -53,14 +55,15 @@ def add_parsers(subcommands: Any) -> None:
     parser = subcommands.add_parser(
         "train",
         description=(
-            "Learn a byte-level BPE tokenizer from UTF-8 text files and publish it as an\n"
-            "artifact. The result is the same for any number of workers. Files are read as they\n"
-            "are; a special token in them ends a document."
+            "Learn a byte-level BPE tokenizer from text, JSONL or Parquet files and publish it as\n"
+            "an artifact. The result is the same for any number of workers. Text is read as it\n"
+            "is; a special token in it ends a document."
         ),
         epilog=(
             "examples:\n"
             "  tokenizer train news.txt --vocab-size 10000 --name news\n"
             "  tokenizer train corpora/*.txt --vocab-size 32000 --workers 8 --promote\n"
+            "  tokenizer train stories.jsonl.gz more.parquet --field story --vocab-size 32000\n"
             "  tokenizer train news.txt --vocab-size 10000 --save-counts news.counts\n"
             "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n"
             "  tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html\n"
@@ -69,7 +72,7 @@ def add_parsers(subcommands: Any) -> None:
             "most of the work: save the counts to train again without it."
         ),
     )
-    parser.add_argument("inputs", nargs="*", type=Path, metavar="INPUT", help="UTF-8 text files")
+    parser.add_argument("inputs", nargs="*", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
     parser.add_argument(
         "--vocab-size",
         type=_parse_sizes,
@@ -243,7 +246,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if arguments.save_counts:
             raise UsageError("--save-counts with --from-counts would only copy the file")
     elif not arguments.inputs:
-        raise UsageError("no input; name one or more text files")
+        raise UsageError("no input; name one or more files")
     check_counting_options(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can serve; omit --promote and promote one afterwards")
@@ -281,6 +284,7 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
             vocabulary=_options(arguments),
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
+            corpus_format=corpus_format_of(arguments),
         ),
         progress=bars.show,
     )

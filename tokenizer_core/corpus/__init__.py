@@ -11,7 +11,6 @@
 """
 
 from tokenizer_core.corpus.corpus_encoding import encode_corpus
-from tokenizer_core.corpus.document_batches import CorpusFormat
 from tokenizer_core.corpus.encoding_run import EncodingProgress
 from tokenizer_core.corpus.remote_token_files import upload_token_files
 from tokenizer_core.corpus.token_counts import RARE
@@ -28,6 +27,7 @@ from tokenizer_core.corpus.token_plan import (
 from tokenizer_core.corpus.token_samples import TokenSamples
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.corpus.verify_token_files import VerifiedTokenFiles, verify_token_files
+from tokenizer_core.documents import CorpusFormat
 
 __all__ = [
     "LAYOUTS",

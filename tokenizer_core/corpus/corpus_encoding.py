@@ -11,11 +11,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
-from tokenizer_core.corpus.document_batches import CorpusFormat, CorpusPosition, iterate_batches
+from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
-from tokenizer_core.documents import corpus_file_name, corpus_file_size, open_documents
+from tokenizer_core.documents import (
+    CorpusFormat,
+    corpus_file_name,
+    corpus_file_size,
+    open_documents,
+)
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.errors import CorpusChangedError, TokenFilesPlanError
 

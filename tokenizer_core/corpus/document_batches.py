@@ -20,18 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tokenizer_core.corpus.document_cuts import DocumentCuts
-    from tokenizer_core.documents import DocumentReader, Utf8Piece
+    from tokenizer_core.documents import CorpusFormat, DocumentReader, Utf8Piece
 
 _BATCH_DOCUMENTS: Final = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusFormat:
-    """How to read documents from the files; the arguments of `open_documents`."""
-
-    format: str | None = None
-    field: str = "text"
-    separator: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

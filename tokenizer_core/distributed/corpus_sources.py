@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.documents import CONTENT_BYTES, CorpusFormat, check_text_content
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import changed_error
 from tokenizer_core.documents.remote_files import RemoteFile, open_remote_file
@@ -62,6 +63,16 @@ class SourceFile:
     def version_of(modified_ns: int, inode: int) -> str:
         """The version of a local file: without its device number, which differs between hosts."""
         return f"{modified_ns}-{inode}"
+
+    def check_content(self, corpus_format: CorpusFormat) -> None:
+        """Check that a file that counts as plain text by its name is none of another format.
+
+        Raises:
+            CorpusError: it begins like another format; or as `reading`.
+        """
+        if corpus_format.format is None and corpus_format.is_plain_text(self.path):
+            with self.reading() as read:
+                check_text_content(self.shown, read(0, min(self.size_bytes, CONTENT_BYTES)))
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from tokenizer_core.distributed.merge_shards import (
     merge_partition,
 )
 from tokenizer_core.distributed.runs import Run, Stage
+from tokenizer_core.documents import BY_NAME
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import Executor
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
@@ -186,6 +187,14 @@ def _make_plan(
             if sources
             else "no corpus file was given"
         )
+    for source in sources:
+        if not BY_NAME.is_plain_text(source.shown):
+            raise CorpusError(
+                f"the workers of a run count plain text, and {source.shown!r} is not: write its "
+                f"documents to a .txt first (tokenizer corpus sample with --fraction 1), or count "
+                f"on one machine"
+            )
+        source.check_content(BY_NAME)
     # Only the size of the corpus decides: the workers may change between calls.
     some = min(max(n_bytes // _BYTES_PER_PARTITION, _FEWEST_PARTITIONS), _MOST_PARTITIONS)
     for name, given in (("shard_bytes", shard_bytes), ("n_partitions", n_partitions)):

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, DocumentIds
-from tokenizer_core.corpus.document_batches import CorpusFormat, iterate_open_file
+from tokenizer_core.corpus.document_batches import iterate_open_file
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.distributed.corpus_sources import check_tables
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
+    CorpusFormat,
     can_be_entered,
     open_documents,
     open_utf8_documents,

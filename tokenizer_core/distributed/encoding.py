@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, EncodedBatch, SplitDraw
 from tokenizer_core.corpus.corpus_encoding import check_settings, corpus_settings
-from tokenizer_core.corpus.document_batches import CorpusFormat
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.distributed.committed_shards import ShardManifest, scratch_folder
@@ -34,7 +33,7 @@ from tokenizer_core.distributed.encode_shards import (
     read_encoded_shard,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import corpus_file_name
+from tokenizer_core.documents import CorpusFormat, corpus_file_name
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -118,6 +117,8 @@ def encode_distributed(
         raise TokenFilesPlanError("shard_bytes must be at least 1")
     corpus_format = corpus_format or CorpusFormat()
     sources = [file if isinstance(file, SourceFile) else SourceFile.examine(file) for file in files]
+    for source in sources:
+        source.check_content(corpus_format)
     if shard_bytes is None:
         shard_bytes = max(SHARD_BYTES, sum(source.size_bytes for source in sources) // MOST_SHARDS)
     identity = {
@@ -129,7 +130,7 @@ def encode_distributed(
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }
-    # Cut before the run claims the storage: a file name without a known format is an error.
+    # Cut before the run claims the storage: an unknown format is an error.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
     run = Run(storage, identity, scratch=scratch_folder)
     encoding = ShardEncoding(BatchEncoder(tokenizer, plan), plan, corpus_format)

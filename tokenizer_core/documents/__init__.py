@@ -12,27 +12,45 @@ from tokenizer_core.documents.corpus_files import (
 )
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece, Utf8Piece
 from tokenizer_core.documents.document_reader import (
+    BY_NAME,
+    CONTENT_BYTES,
     FORMATS,
+    CorpusFormat,
     DocumentReader,
+    PlainTextCopy,
     can_be_entered,
+    check_text_content,
+    format_of_content,
+    format_of_name,
+    make_separator,
     open_documents,
     open_utf8_documents,
+    plain_text_copies,
     read_documents,
 )
 from tokenizer_core.documents.document_sample import DocumentSample
 
 __all__ = [
+    "BY_NAME",
+    "CONTENT_BYTES",
     "DEFAULT_PIECE_CHARS",
     "FORMATS",
+    "CorpusFormat",
     "DocumentPiece",
     "DocumentReader",
     "DocumentSample",
+    "PlainTextCopy",
     "Utf8Piece",
     "can_be_entered",
+    "check_text_content",
     "corpus_file_name",
     "corpus_file_size",
     "find_corpus_files",
+    "format_of_content",
+    "format_of_name",
+    "make_separator",
     "open_documents",
     "open_utf8_documents",
+    "plain_text_copies",
     "read_documents",
 ]

@@ -297,6 +297,8 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
         return remote_file_size(parse_address(name), redirects=True)
     try:
         return os.stat(name).st_size  # noqa: PTH116 - an address is no Path
+    except FileNotFoundError:
+        raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
     except OSError as error:
         raise CorpusError(
             f"the corpus file {name!r} cannot be read: {error.strerror}; check the path"

@@ -1,13 +1,20 @@
 """open_documents: the documents of a corpus file of any format, in bounded memory.
 
-This module chooses the format; each format has a module.
+This module chooses the format; each format has a module. `plain_text_copies` writes the documents
+of files as plain text, for work that needs to cut a file anywhere.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -31,7 +38,37 @@ from tokenizer_core.errors import CorpusError
 FORMATS: Final = ("txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 """The names of the formats; the extension of a file selects one."""
 
+CONTENT_BYTES: Final = 1 << 16
+"""How many of the first bytes of a file `format_of_content` looks at."""
+
 Piece = TypeVar("Piece", DocumentPiece, Utf8Piece)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFormat:
+    """How files hold documents: the arguments of `open_documents`."""
+
+    format: str | None = None
+    field: str = "text"
+    separator: str | None = None
+
+    def is_plain_text(self, path: str | os.PathLike[str]) -> bool:
+        """Whether the file is text that is not packed, by its name or by `format`.
+
+        Raises:
+            ValueError: the format is unknown.
+        """
+        return _choose_format(os.fspath(path), self.format)[0] == "txt"
+
+    def needs_copy(self, path: str | os.PathLike[str], special_tokens: Sequence[str] = ()) -> bool:
+        """Whether only a copy of the file is plain text on the disk whose documents these tokens
+        end."""
+        is_ended = self.separator is None or self.separator in special_tokens
+        return not (is_ended and self.is_plain_text(path)) or is_address(os.fspath(path))
+
+
+BY_NAME: Final = CorpusFormat()
+"""The format of each file is that of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +176,8 @@ def open_documents(
     MiB.
 
     Args:
-        format: one of `FORMATS`; by default, from the extension of the file.
+        format: one of `FORMATS`; by default, from the extension of the file. A file whose name ends
+            in none of them is text, but an error if its first bytes are those of another format.
         hash_source: also compute the sha256 of the file (a second pass over it for Parquet).
         allowed_roots: folders and addresses; any other file is refused.
         within: only the documents that begin in a range of bytes (end excluded), of a file that
@@ -147,9 +185,10 @@ def open_documents(
             the bytes that were read, and messages count from their start.
 
     Raises:
-        CorpusError: on the call, if the file cannot be opened or is not allowed, or its name shows
-            no format. While reading, if it is damaged, ends early, is not UTF-8, has a line or row
-            without text, expands too much or changes, or a required library is not installed.
+        CorpusError: on the call, if the file cannot be opened or is not allowed, or its content and
+            its name do not agree. While reading, if it is damaged, ends early, is not UTF-8, has a
+            line or row without text, expands too much or changes, or a required library is not
+            installed.
         ValueError: an argument is out of range.
 
     Example:
@@ -167,10 +206,12 @@ def open_documents(
     """
     _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
     name = os.fspath(path)
-    chosen = _choose_format(name, format)
+    chosen, is_told = _choose_format(name, format)
     _check_part(chosen, separator, within)
     options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion, within)
     source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
+    if not is_told and (within is None or within[0] == 0):
+        _check_content(source)
     return DocumentReader(source, chosen, _read(source, chosen, options))
 
 
@@ -199,10 +240,12 @@ def open_utf8_documents(
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
     _check_arguments(separator, *limits)
     name = os.fspath(path)
-    chosen = _choose_format(name, format)
+    chosen, is_told = _choose_format(name, format)
     _check_part(chosen, separator, within)
     options = _Options(field, separator, *limits, within)
     source = open_corpus_file(name, hash_source=True)
+    if not is_told and (within is None or within[0] == 0):
+        _check_content(source)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options))
 
 
@@ -232,6 +275,94 @@ def read_documents(
             if piece.is_last:
                 yield "".join(pieces)
                 pieces.clear()
+
+
+def make_separator(special_tokens: Sequence[str]) -> str:
+    """A text that nobody has, to separate texts in which these special tokens are found: none of
+    them can overlap it.
+
+    Example:
+        >>> make_separator(["<|endoftext|>"])[:2], make_separator([chr(0)])[:2]
+        ('\\x00<', '\\x01<')
+    """
+    used = set("".join(special_tokens))
+    first = next(character for character in map(chr, range(0xD800)) if character not in used)
+    return f"{first}<{secrets.token_hex(16)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTextCopy:
+    """A plain text file with the documents of the corpus file `source`: that file itself, or a copy
+    in which a separator ends each document.
+
+    `size_bytes` is the size of the source, `n_bytes` that of its text, `sha256` the hash of the
+    source; None: not a copy, and nothing was read.
+    """
+
+    path: str
+    source: str
+    size_bytes: int
+    n_bytes: int
+    sha256: str | None = None
+
+
+@contextlib.contextmanager
+def plain_text_copies(
+    files: Sequence[str | os.PathLike[str]],
+    corpus_format: CorpusFormat,
+    *,
+    keeps: Sequence[str] = (),
+    folder: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], object] = lambda n_bytes: None,
+) -> Iterator[tuple[list[PlainTextCopy], str]]:
+    """The files as plain text, and the separator that ends each document of a copy; no file has it.
+
+    A plain text file is copied only if `corpus_format` has a separator that is not one of `keeps`,
+    the special tokens that are cut out of the text later.
+    Copies are in `folder`, by default the system's, as long as the block runs; they take as much
+    disk as the text. `progress` gets the bytes read of the files that are copied.
+
+    Raises:
+        CorpusError: as `open_documents`.
+        OSError: the folder is full or unusable.
+
+    Example:
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "some.jsonl")
+        ...     _ = file.write_text('{"text": "one"}' + chr(10) + '{"text": "two"}')
+        ...     with plain_text_copies([file], CorpusFormat()) as ([copy], separator):
+        ...         Path(copy.path).read_text().split(separator)
+        ['one', 'two', '']
+    """
+    separator = make_separator(keeps)
+    copies = []
+    n_read = 0
+    with tempfile.TemporaryDirectory(dir=folder, prefix="documents-") as scratch:
+        for number, file in enumerate(files):
+            is_plain = not corpus_format.needs_copy(file, keeps)
+            with open_documents(file, **asdict(corpus_format), hash_source=not is_plain) as reader:
+                if is_plain:
+                    size = reader.size_bytes
+                    copies.append(PlainTextCopy(reader.path, reader.path, size, size))
+                    continue
+                copied = Path(scratch, f"{number}.txt")
+                n_documents = 0
+                with copied.open("w", encoding="utf-8", newline="") as target:
+                    for text, is_last in reader:
+                        target.write(text)
+                        if is_last:
+                            target.write(separator)
+                            n_documents += 1
+                        progress(n_read + reader.position_bytes)
+                n_read += reader.size_bytes
+                n_bytes = copied.stat().st_size - n_documents * len(separator)
+                copies.append(
+                    PlainTextCopy(
+                        str(copied), reader.path, reader.size_bytes, n_bytes, reader.sha256
+                    )
+                )
+        yield copies, separator
 
 
 def _read(
@@ -292,14 +423,13 @@ def can_be_entered(
     with a separator and for JSON lines, if they are not packed.
 
     Raises:
-        CorpusError: the name shows no format.
         ValueError: the format is unknown.
 
     Example:
         >>> can_be_entered("some.jsonl"), can_be_entered("some.jsonl.gz"), can_be_entered("a.txt")
         (True, False, False)
     """
-    return _ending(_choose_format(os.fspath(path), format), separator) is not None
+    return _ending(_choose_format(os.fspath(path), format)[0], separator) is not None
 
 
 def _ending(format_name: str, separator: str | None) -> bytes | None:
@@ -323,22 +453,96 @@ _UNPACKED: Final[dict[str, Callable[[Iterator[bytes], str, float], Iterator[byte
 }
 
 
-def _choose_format(path: str, format_name: str | None) -> str:
-    name = parse_address(path).shown if is_address(path) else path
+def format_of_name(name: str) -> str | None:
+    """The format that a file name ends in, or None.
+
+    Example:
+        >>> format_of_name("news/today.JSONL.gz"), format_of_name("bible.en")
+        ('jsonl.gz', None)
+    """
+    return next((known for known in FORMATS if name.lower().endswith(f".{known}")), None)
+
+
+def format_of_content(data: bytes) -> str | None:
+    """The format of a file that begins with these bytes, at least `CONTENT_BYTES` or all of it;
+    None for text. Of a packed file only the packing is known: `gz`, `zst`.
+
+    It is JSON lines if the first lines are JSON objects.
+
+    Example:
+        >>> format_of_content(b'{"text": "one"}'), format_of_content(b"{}, or text")
+        ('jsonl', None)
+    """
+    for packing, magic in _MAGIC.items():
+        if data.startswith(magic):
+            return packing
+    *lines, rest = data.split(b"\n", 2)
+    if not lines:
+        # A long line is not there whole.
+        is_whole = len(data) < CONTENT_BYTES
+        return "jsonl" if (_is_object(rest) if is_whole else _OPENS_OBJECT.match(rest)) else None
+    if len(lines) == 1 and rest:  # the second line may not be there whole
+        lines += [rest] if len(data) < CONTENT_BYTES else []
+    return "jsonl" if all(map(_is_object, lines)) else None
+
+
+_MAGIC: Final = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
+_OPENS_OBJECT: Final = re.compile(rb"\s*\{\s*\"[^\"\\]*\"\s*:")
+_LISTED: Final = ", ".join(FORMATS)
+
+
+def _is_object(line: bytes) -> bool:
+    if not line.lstrip().startswith(b"{"):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _choose_format(path: str, format_name: str | None) -> tuple[str, bool]:
+    """The format of a file, and whether its content need not be looked at."""
     if format_name is not None:
         if format_name not in FORMATS:
             raise ValueError(f"there is no format {format_name!r:.40}; give one of {_LISTED}")
-        return format_name
-    for known in FORMATS:
-        if name.lower().endswith(f".{known}"):
-            return known
-    raise CorpusError(
-        f"the name of the corpus file {name!r} does not say its format; end it in one of "
-        f"{_LISTED}, or name it (--format, in Python format=)"
-    )
+        return format_name, True
+    known = format_of_name(parse_address(path).shown if is_address(path) else path)
+    return known or "txt", known not in (None, "txt")
 
 
-_LISTED: Final = ", ".join(FORMATS)
+def check_text_content(name: str, data: bytes) -> None:
+    """Check that a file that its name makes text begins like text; see `format_of_content`.
+
+    Raises:
+        CorpusError: it begins like another format.
+    """
+    found = format_of_content(data)
+    if found is not None:
+        raise CorpusError(
+            f"the corpus file {name!r} is {_SHOWN[found]}, and its name does not say so; "
+            f"rename it, or name its format (--format, in Python format=): {_OPTIONS[found]}; "
+            f"txt reads it as text"
+        )
+
+
+def _check_content(source: CorpusFileBytes) -> None:
+    try:
+        check_text_content(source.name, source.read_at(0, CONTENT_BYTES))
+    except CorpusError:
+        source.file.close()
+        raise
+    source.enter(0, source.size_bytes)
+
+
+_SHOWN: Final = {
+    "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "Parquet",
+    "jsonl": "JSON lines",
+}  # fmt: skip
+_OPTIONS: Final = {
+    "gz": "txt.gz or jsonl.gz", "zst": "txt.zst or jsonl.zst", "parquet": "parquet",
+    "jsonl": "jsonl",
+}  # fmt: skip
 
 
 def _check_arguments(

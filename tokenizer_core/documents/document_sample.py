@@ -30,7 +30,7 @@ class DocumentSample:
     Memory holds one piece.
 
     Raises:
-        ValueError: the share is not between 0 and 1.
+        ValueError: the share is not above 0 and at most 1.
         CorpusError: while reading, as `open_documents`.
 
     Example:
@@ -54,9 +54,9 @@ class DocumentSample:
     n_drawn: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
+        if not 0 < self.share <= 1:
             raise ValueError(
-                f"the share must be above 0 and below 1, 0.01 for a hundredth, not {self.share}"
+                f"the share must be above 0 and at most 1, 0.01 for a hundredth, not {self.share}"
             )
 
     def __iter__(self) -> Iterator[DocumentPiece]:

@@ -100,7 +100,8 @@ class JudgeOptions:
     `amount` is the budget of one model, by default that of the size. `n_seeds` models are trained
     for each tokenizer, with the seeds `seed`, `seed + 1` and so on; `seed` also chooses the
     documents for validation, about `validation_bytes` of them. `separator` ends documents of plain
-    text. `device` is `cpu`, `cuda`, `cuda:N`, or `auto`: a GPU if there is one.
+    text; `format` and `field` are those of `open_documents`. `device` is `cpu`, `cuda`, `cuda:N`,
+    or `auto`: a GPU if there is one.
 
     Raises:
         JudgeError: an option is out of its range.
@@ -113,6 +114,8 @@ class JudgeOptions:
     seed: int = 0
     validation_bytes: int = 200_000
     separator: str = "<|endoftext|>"
+    format: str | None = None
+    field: str = "text"
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -260,10 +263,13 @@ class TokenStream:
         return 2 * len(self.ids) + context_length
 
 
-def _documents(corpus: str | os.PathLike[str], separator: str) -> Iterator[tuple[str, bytes]]:
+def _documents(
+    corpus: str | os.PathLike[str], options: JudgeOptions
+) -> Iterator[tuple[str, bytes]]:
     """The documents that are not empty, as text and as bytes."""
     parts: list[str] = []
-    with open_documents(corpus, separator=separator or None) as reader:
+    how: dict[str, Any] = {"format": options.format, "field": options.field}
+    with open_documents(corpus, separator=options.separator or None, **how) as reader:
         for text, is_last in reader:
             parts.append(text)
             if is_last:
@@ -285,7 +291,7 @@ def _divide(corpus: str | os.PathLike[str], options: JudgeOptions) -> _Division:
     """
     sizes: dict[bytes, int] = {}
     counts: dict[bytes, int] = {}
-    for _, encoded in _documents(corpus, options.separator):
+    for _, encoded in _documents(corpus, options):
         digest = _digest(encoded, options.seed)
         sizes[digest] = sizes.get(digest, 0) + len(encoded)
         counts[digest] = counts.get(digest, 0) + 1
@@ -333,7 +339,7 @@ def _encode(
     training = _StreamWriter(tokenizer, folder / "training")
     validation = _StreamWriter(tokenizer, folder / "validation")
     with training, validation:
-        for text, encoded in _documents(corpus, options.separator):
+        for text, encoded in _documents(corpus, options):
             is_chosen = _digest(encoded, options.seed) in division.validation
             (validation if is_chosen else training).add(text, len(encoded))
     described = division.corpus

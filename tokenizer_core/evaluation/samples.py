@@ -5,7 +5,7 @@ pre-token, so the tokens of the sample are tokens of the file. Such positions ar
 `find_safe_cut`, document separators, and beginnings of lines (`\n` between two characters that are
 neither white space nor `/` ends a pre-token in every named pattern). A custom pattern has no such
 position; with one, only the tokens next to a cut can differ. Separators are not part of the text.
-Only one piece is in memory at a time.
+Only one piece is in memory at a time. Of a file that is not plain text, whole documents are drawn.
 
 `parallel_files` selects the same lines of files that are translations of each other, for parity
 across languages.
@@ -19,10 +19,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import regex
 
+from tokenizer_core.documents import CorpusFormat, DocumentSample, open_documents
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import find_safe_cut
@@ -49,8 +50,9 @@ class SamplePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A UTF-8 file to sample: its `sample_bytes` (None for all), the `seed` that selects the
-    pieces, and the `separator` of its documents (empty: none).
+    """A file to sample: about `sample_bytes` of it (None for all), the `seed` that selects the
+    pieces, the `separator` of its documents if it is plain text (empty: none), and the `format` and
+    `field` of `open_documents`.
 
     Example:
         >>> import tempfile
@@ -66,6 +68,8 @@ class TextFile:
     seed: int = 0
     separator: str = "<|endoftext|>"
     piece_bytes: int = PIECE_BYTES
+    format: str | None = None
+    field: str = "text"
 
     def size_bytes(self) -> int:
         """The size of the file.
@@ -81,13 +85,28 @@ class TextFile:
             raise CorpusError(f"the corpus {path} is empty; nothing can be measured on it")
         return size
 
+    def read_bytes(self) -> int:
+        """How many bytes of the file `pieces` reads, about."""
+        size = self.size_bytes()
+        is_cut = self.sample_bytes is not None and self._is_plain_text
+        return min(self.sample_bytes or size, size) if is_cut else size
+
+    @property
+    def _is_plain_text(self) -> bool:
+        return CorpusFormat(self.format).is_plain_text(self.path)
+
     def pieces(self) -> Iterator[SamplePiece]:
         """The pieces in order, without overlap, read lazily.
 
         Raises:
-            CorpusError: the file is missing, empty, or not UTF-8 (names the byte).
+            CorpusError: the file is missing, empty, or not UTF-8 (names the byte); or as
+                `open_documents`.
         """
         size = self.size_bytes()
+        if not self._is_plain_text:
+            yield from self._drawn_documents(size)
+            return
+        open_documents(self.path, format=self.format).close()  # checks that it is text
         known = {0: (0, True), size: (size, True)}  # a piece usually begins where one ended
         with Path(self.path).open("rb") as file:
             for nominal, nominal_end in self._spans(size):
@@ -100,6 +119,36 @@ class TextFile:
                     parts = text.split(self.separator) if self.separator else [text]
                     is_safe = starts_safe and ends_safe
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
+
+    def _drawn_documents(self, size: int) -> Iterator[SamplePiece]:
+        how: dict[str, Any] = {"format": self.format, "field": self.field}
+        position = 0
+
+        def note(n_read: int) -> None:
+            nonlocal position
+            position = n_read
+
+        share = min(1.0, (self.sample_bytes or size) / size)
+        drawn = DocumentSample([self.path], share, self.seed, progress=note, **how)
+        texts: list[str] = []
+        n_chars = start = 0
+        is_safe = is_ended = True
+        for text, is_last in drawn:
+            is_safe, is_ended = is_safe and is_ended and is_last, is_last
+            texts += [text] if text else []
+            n_chars += len(text)
+            if n_chars >= self.piece_bytes:
+                yield SamplePiece(tuple(texts), start, position, is_safe)
+                texts, n_chars, start, is_safe = [], 0, position, True
+        if texts:
+            yield SamplePiece(tuple(texts), start, size, is_safe)
+        elif start == 0:
+            # Of a few documents none may be drawn.
+            with open_documents(self.path, **how) as reader:
+                first = next((piece for piece in reader if piece.text), None)
+            if first is None:
+                raise CorpusError(f"{self.path} has no text; nothing can be measured on it")
+            yield SamplePiece((first.text,), 0, size, first.is_last)
 
     def _spans(self, size: int) -> Iterator[tuple[int, int]]:
         """The intended starts and ends of pieces, before the search for cuts."""
@@ -195,10 +244,16 @@ class ParallelFile:
     stride: int
     offset: int
     piece_bytes: int = PIECE_BYTES
+    format: str | None = None
+    field: str = "text"
 
     def size_bytes(self) -> int:
         """The size of the file."""
         return TextFile(self.path).size_bytes()
+
+    def read_bytes(self) -> int:
+        """How many bytes of the file `pieces` reads."""
+        return self.size_bytes()
 
     def pieces(self) -> Iterator[SamplePiece]:
         """The selected lines in order, grouped into pieces.
@@ -207,38 +262,34 @@ class ParallelFile:
             CorpusError: the file is not UTF-8 (names the byte).
         """
         texts: list[str] = []
-        start = position = held = 0
-        with Path(self.path).open("rb") as file:
-            for number, line in enumerate(file):
-                if number % self.stride == self.offset:
-                    text = self._decode(line, position).rstrip("\r\n")
-                    texts += [text] if text else []
-                    held += len(line)
-                position += len(line)
-                if held >= self.piece_bytes:
-                    yield SamplePiece(tuple(texts), start, position, is_safe=True)
-                    texts, start, held = [], position, 0
+        start = held = 0
+        for number, (line, position) in enumerate(_lines(self.path, self.format, self.field)):
+            if number % self.stride == self.offset:
+                text = line.rstrip("\r\n")
+                texts += [text] if text else []
+                held += len(line)
+            if held >= self.piece_bytes:
+                yield SamplePiece(tuple(texts), start, position, is_safe=True)
+                texts, start, held = [], position, 0
         if texts:
-            yield SamplePiece(tuple(texts), start, position, is_safe=True)
-
-    def _decode(self, line: bytes, position: int) -> str:
-        try:
-            return line.decode()
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"{self.path} is not UTF-8 at byte {position + error.start}; convert it first, for "
-                f"instance with iconv"
-            ) from None
+            yield SamplePiece(tuple(texts), start, self.size_bytes(), is_safe=True)
 
 
 def parallel_files(
-    paths: Sequence[str | os.PathLike[str]], sample_bytes: int | None = None, seed: int = 0
+    paths: Sequence[str | os.PathLike[str]],
+    sample_bytes: int | None = None,
+    seed: int = 0,
+    *,
+    format: str | None = None,  # noqa: A002
+    field: str = "text",
 ) -> list[ParallelFile]:
     """Select the same lines of each file: enough for about `sample_bytes` of the largest file
-    (None: all). `seed` selects the lines.
+    (None: all). `seed` selects the lines. In a file that is not plain text, documents count as
+    lines; `format` and `field` are those of `open_documents`.
 
     Raises:
-        CorpusError: the numbers of lines differ, or a file is missing or empty.
+        CorpusError: the numbers of lines differ, or a file is missing or empty; or as
+            `open_documents`.
 
     Example:
         >>> import tempfile
@@ -249,7 +300,7 @@ def parallel_files(
         [('one', 'two')]
     """
     sizes = [TextFile(path).size_bytes() for path in paths]
-    lines = [_count_lines(Path(path)) for path in paths]
+    lines = [sum(1 for _ in _lines(path, format, field)) for path in paths]
     if len(set(lines)) > 1:
         counted = ", ".join(f"{path}: {n}" for path, n in zip(paths, lines, strict=True))
         raise CorpusError(
@@ -258,9 +309,35 @@ def parallel_files(
     stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
     stride = min(stride, lines[0])
     offset = random.Random(seed).randrange(stride)
-    return [ParallelFile(path, stride, offset) for path in paths]
+    return [ParallelFile(path, stride, offset, format=format, field=field) for path in paths]
 
 
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
+def _lines(
+    path: str | os.PathLike[str], format_name: str | None, field: str
+) -> Iterator[tuple[str, int]]:
+    """The lines of a plain text file, or the documents of another one; and how much is read."""
+    with open_documents(path, format=format_name, field=field) as reader:
+        if CorpusFormat(format_name).is_plain_text(path):
+            yield from _lines_of_text(path)
+            return
+        parts: list[str] = []
+        for text, is_last in reader:
+            parts.append(text)
+            if is_last:
+                yield "".join(parts), reader.position_bytes
+                parts.clear()
+
+
+def _lines_of_text(path: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
+    position = 0
+    with Path(path).open("rb") as file:
+        for line in file:
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{path} is not UTF-8 at byte {position + error.start}; convert it first, for "
+                    f"instance with iconv"
+                ) from None
+            position += len(line)
+            yield text, position

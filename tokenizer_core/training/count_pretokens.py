@@ -12,7 +12,6 @@ With the native engine, threads of this process count the chunks.
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tokenizer_core.documents import (
+    BY_NAME,
+    CorpusFormat,
+    PlainTextCopy,
+    corpus_file_size,
+    make_separator,
+    plain_text_copies,
+)
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
@@ -33,6 +40,7 @@ from tokenizer_core.training.counts import CountTable
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
 
 DecodeErrors = Literal["strict", "replace"]
+
 
 LARGEST_CHUNK_BYTES: Final = 4 << 20
 """Larger chunks use more memory and save no time: adding up the counts of this much text takes a
@@ -111,13 +119,18 @@ def count_pretokens(
     while_waiting: Callable[[], object] | None = None,
     max_memory_bytes: int | None = None,
     scratch_folder: str | os.PathLike[str] | None = None,
+    corpus_format: CorpusFormat = BY_NAME,
 ) -> PretokenCounts:
-    """Count how often each pre-token occurs in these files.
+    """Count how often each pre-token occurs in the documents of these files.
 
     Special tokens are cut out first: the leftmost match, the longest of equals. They are hard
-    boundaries, as are the ends of the files. Newlines stay unchanged. `progress` gets the bytes
-    counted and the total; `while_waiting` is called often, and an exception from it cancels the
+    boundaries, as are the ends of documents and files. Newlines stay unchanged. `progress` gets the
+    bytes done and the total; `while_waiting` is called often, and an exception from it cancels the
     run.
+
+    - `corpus_format`: how the files hold documents (`documents.open_documents`), by default as
+      their names say. Files that are not plain text are first unpacked to `scratch_folder`, which
+      takes as much disk as their text.
 
     - `num_workers`: processes or threads; by default one per processor, and one for a small corpus.
     - `chunk_bytes`: the approximate size of a chunk; it changes only memory and time.
@@ -129,7 +142,7 @@ def count_pretokens(
 
     Raises:
         CorpusError: a file is missing, not a regular file, or not UTF-8 (names file and byte
-            offset); or all files are empty.
+            offset), or as `documents.open_documents`; or all files are empty.
         CorpusChangedError: a file was changed, replaced or removed during the run.
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the requested engine is not installed.
@@ -142,26 +155,73 @@ def count_pretokens(
         raise ValueError(
             f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
         )
-    native = choose_counting_engine(engine, pattern, errors) == "native"
-    files = [CorpusFile.examine(path) for path in inputs]
-    n_bytes = sum(file.size_bytes for file in files)
-    if not n_bytes:
-        raise CorpusError(
-            "the corpus is empty: give at least one file with text in it"
-            if files
-            else "no corpus file was given"
+    copied = [corpus_format.needs_copy(path, special_tokens) for path in inputs]
+    sizes = [corpus_file_size(path) for path in inputs]
+    n_copied = sum(size for size, is_copied in zip(sizes, copied, strict=True) if is_copied)
+    total = n_copied + sum(sizes)
+
+    def unpack(n_read: int) -> None:
+        if while_waiting is not None:
+            while_waiting()
+        if progress is not None:
+            progress(n_read, total)
+
+    with plain_text_copies(
+        inputs, corpus_format, keeps=special_tokens, folder=scratch_folder, progress=unpack
+    ) as (copies, separator):
+        n_bytes = sum(copy.n_bytes for copy in copies)
+        if not n_bytes:
+            raise CorpusError(
+                "the corpus is empty: give at least one file with text in it"
+                if copies
+                else "no corpus file was given"
+            )
+
+        def count(n_done: int, n_counted: int) -> None:
+            if progress is not None:
+                progress(n_copied + n_done * sum(sizes) // n_counted, total)
+
+        counts = _count_plain_text(
+            copies,
+            CountingRules(
+                pattern, (*special_tokens, *([separator] if any(copied) else ())), errors
+            ),
+            engine=engine,
+            num_workers=num_workers,
+            chunk_bytes=chunk_bytes,
+            max_memory_bytes=max_memory_bytes,
+            scratch_folder=scratch_folder,
+            progress=count,
+            while_waiting=while_waiting,
         )
+    return replace(counts, special_tokens=tuple(special_tokens), n_bytes=n_bytes)
+
+
+def _count_plain_text(
+    copies: Sequence[PlainTextCopy],
+    rules: CountingRules,
+    *,
+    engine: str,
+    num_workers: int | None,
+    chunk_bytes: int | None,
+    max_memory_bytes: int | None,
+    scratch_folder: str | os.PathLike[str] | None,
+    progress: Callable[[int, int], object],
+    while_waiting: Callable[[], object] | None,
+) -> PretokenCounts:
+    native = choose_counting_engine(engine, rules.pattern, rules.errors) == "native"
+    files = [CorpusFile.examine(copy.path) for copy in copies]
+    n_bytes = sum(file.size_bytes for file in files)
     workers = choose_num_workers(n_bytes, num_workers)
     chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers, max_memory_bytes)
-    rules = CountingRules(pattern, tuple(special_tokens), errors)
     folder = Path(scratch_folder or tempfile.gettempdir())
     ceiling = None if max_memory_bytes is None else (max_memory_bytes, folder)
     planner = ChunkPlanner(
-        pattern,
-        special_tokens,
+        rules.pattern,
+        rules.special_tokens,
         chunk_bytes=chunk_bytes,
         window_bytes=min(chunk_bytes, WINDOW_BYTES),
-        stop_at_invalid=errors == "strict",
+        stop_at_invalid=rules.errors == "strict",
     )
     count = _count_in_threads if native else _count_in_processes
     with unchanged_files(file.path for file in files):
@@ -171,15 +231,16 @@ def count_pretokens(
             rules,
             workers,
             ceiling,
-            lambda n_done: progress(n_done, n_bytes) if progress is not None else None,
+            lambda n_done: progress(n_done, n_bytes),
             while_waiting,
         )
     return PretokenCounts(
         counts=counts,
-        pattern=pattern,
-        special_tokens=tuple(special_tokens),
-        sources=tuple(CorpusSource(f.path, f.size_bytes, planner.sha256[f]) for f in files),
-        n_bytes=n_bytes,
+        pattern=rules.pattern,
+        sources=tuple(
+            CorpusSource(copy.source, copy.size_bytes, copy.sha256 or planner.sha256[file])
+            for copy, file in zip(copies, files, strict=True)
+        ),
         n_documents=n_documents,
         n_spills=n_spills,
     )
@@ -202,8 +263,7 @@ def count_texts(
     """
     if isinstance(texts, str | bytes):
         raise TypeError("texts must be an iterable of strings, not one string; give a list")
-    # Random, so that no text contains it, and without a border, so that matches cannot overlap.
-    separator = f"\0<{secrets.token_hex(16)}>"
+    separator = make_separator(special_tokens)
     n_bytes = 0
     with tempfile.NamedTemporaryFile(dir=scratch_folder, suffix=".txt") as file:
         for index, text in enumerate(texts):
@@ -224,6 +284,7 @@ def count_texts(
             [file.name],
             special_tokens=[*special_tokens, separator],
             scratch_folder=scratch_folder,
+            corpus_format=CorpusFormat("txt"),
             **options,
         )
     return replace(counts, special_tokens=tuple(special_tokens), sources=(), n_bytes=n_bytes)

@@ -17,6 +17,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
+from tokenizer_core.documents import BY_NAME, CorpusFormat
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
@@ -66,6 +67,7 @@ class TrainingOptions:
     - `num_workers`: the number of counting processes, or threads of the native engine; by default
       one per processor. One worker counts a corpus of a few megabytes.
     - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD.
+    - `corpus_format`: how files hold documents, by default as their names say.
     - `chunk_bytes`, `max_memory_bytes`, `scratch_folder`: see `count_pretokens`. Learning needs all
       distinct pre-tokens in memory.
     """
@@ -79,6 +81,7 @@ class TrainingOptions:
     engine: str = "auto"
     num_workers: int | None = None
     errors: DecodeErrors = "strict"
+    corpus_format: CorpusFormat = BY_NAME
     chunk_bytes: int | None = None
     max_memory_bytes: int | None = None
     scratch_folder: Path | None = None
@@ -278,7 +281,8 @@ def train(
         EngineUnavailableError: the requested engine is not installed.
     """
     files = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
-    return _count_and_learn(partial(count_pretokens, files), options, progress, should_cancel)
+    count = partial(count_pretokens, files, corpus_format=options.corpus_format)
+    return _count_and_learn(count, options, progress, should_cancel)
 
 
 def train_from_iterator(

@@ -56,8 +56,8 @@ def test_long_documents_are_written_piece_by_piece(cli: Cli) -> None:
     ("arguments", "code", "words"),
     [
         (("a.txt", "-o", "s.txt"), 2, "--fraction"),
-        (("a.txt", "--fraction=0", "-o", "s.txt"), 2, "0.01 is a hundredth), not 0; to use all"),
-        (("a.txt", "--fraction=1", "-o", "s.txt"), 2, "use the files themselves"),
+        (("a.txt", "--fraction=0", "-o", "s.txt"), 2, "0.01 is a hundredth), not 0"),
+        (("a.txt", "--fraction=1.5", "-o", "s.txt"), 2, "0.01 is a hundredth), not 1.5"),
         (("a.txt", "--fraction=50", "-o", "s.txt"), 2, "not 50"),
         (("a.txt", "--fraction=nan", "-o", "s.txt"), 2, "above 0"),
         (("a.txt", "--fraction=0.5", "-o", "s.csv"), 2, "s.csv must end in .txt or .jsonl"),

@@ -174,7 +174,10 @@ def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
             ["corpus.txt", "--executor=ray", "--checkpoint-dir=x", "--workers=2"],
             "--workers counts local processes",
         ),
-        (["s3://bucket/a.txt"], "an address as INPUT needs --checkpoint-dir"),
+        (
+            ["corpus.txt", "--checkpoint-dir=x", "--format=jsonl"],
+            "--checkpoint-dir excludes --format and --separator",
+        ),
         (["corpus.txt", "--executor=slurm"], "invalid choice: 'slurm'"),
     ],
 )

@@ -206,6 +206,7 @@ def test_a_file_that_changes_between_two_batches_is_an_error(
             [file],
             tmp_path / "tokens",
             plan_token_files(tokenizer),
+            corpus_format=CorpusFormat(format=name.removeprefix("corpus.")),
             progress=change_once,
         )
     assert not changes

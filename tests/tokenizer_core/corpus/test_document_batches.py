@@ -9,12 +9,12 @@ import pytest
 from tests.tokenizer_core.corpus.small_corpora import NARROW
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.document_batches import (
-    CorpusFormat,
     CorpusPosition,
     DocumentBatch,
     iterate_batches,
 )
 from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.errors import TokenFilesPlanError
 
 DOCUMENTS = ["one", "", "two wörds", "many wörds 中 " * 30, "x", "", "last ones é " * 20]

@@ -291,10 +291,10 @@ def test_a_fault_of_a_file_ends_the_run_at_once(tmp_path, corpus):
         distribute(tmp_path, files, plan)
 
 
-def test_a_name_without_a_format_claims_no_storage(tmp_path):
-    (tmp_path / "readme.md").write_text("some text")
+def test_a_name_that_hides_a_format_claims_no_storage(tmp_path):
+    (tmp_path / "readme.md").write_text('{"text": "some text"}')
     plan, run = plan_token_files(NARROW), {"storage": tmp_path / "run", "executor": HERE}
-    with pytest.raises(CorpusError, match="format"):
+    with pytest.raises(CorpusError, match="is JSON lines, and its name does not say so"):
         encode_distributed(NARROW, [tmp_path / "readme.md"], tmp_path / "tokens", plan, **run)
     form = CorpusFormat(format="txt")
     encode_distributed(

@@ -1,5 +1,6 @@
 """open_documents: every format is read back as written, in little memory."""
 
+import gzip
 import hashlib
 
 import pytest
@@ -76,12 +77,55 @@ def test_the_format_comes_from_the_name_or_the_argument(tmp_path):
         assert list(read_documents(tmp_path / name)) == DOCUMENTS
     (tmp_path / "blob").write_bytes(data)
     assert list(read_documents(tmp_path / "blob", format="jsonl.gz")) == DOCUMENTS
-    for name in ("blob", "corpus.csv", "corpus.gz", "txt", "corpus.txt.bz2"):
-        with pytest.raises(
-            CorpusError,
-            match=rf"'.*{name}' does not say its format; end it in one .* \(--format, in Python",
-        ):
-            open_documents(tmp_path / name)
+    (tmp_path / "bible.en").write_text("In the beginning")
+    assert list(read_documents(tmp_path / "bible.en")) == ["In the beginning"]
+
+
+LINES = b'{"text": "one"}\n{"text": "two"}\n'
+
+
+@pytest.mark.parametrize("opened", [open_documents, open_utf8_documents])
+@pytest.mark.parametrize("name", ["corpus.txt", "corpus.csv", "corpus"])
+@pytest.mark.parametrize(
+    ("data", "shown", "remedy"),
+    [
+        (gzip.compress(b"text"), "packed with gzip", "txt.gz or jsonl.gz"),
+        (b"\x28\xb5\x2f\xfd and more", "packed with Zstandard", "txt.zst or jsonl.zst"),
+        (b"PAR1 and more", "Parquet", "parquet"),
+        (LINES, "JSON lines", "jsonl"),
+        (LINES[:15], "JSON lines", "jsonl"),
+        (b'{"a": NaN, "a": "\\ud800"}\n' * 3, "JSON lines", "jsonl"),
+        (b'{"text": "' + b"a" * 70_000 + b'"}\n', "JSON lines", "jsonl"),
+        (LINES[:16] + b'{"text": "' + b"a" * 70_000 + b'"}\n', "JSON lines", "jsonl"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_refused(
+    tmp_path, opened, name, data, shown, remedy
+):
+    (tmp_path / name).write_bytes(data)
+    message = (
+        rf"'.*{name}' is {shown}, and its name does not say so; rename it, or name its "
+        rf"format \(--format, in Python format=\): {remedy}; txt reads it as text"
+    )
+    with pytest.raises(CorpusError, match=message):
+        opened(tmp_path / name)
+    if data.isascii():
+        with open_documents(tmp_path / name, format="txt") as pieces:
+            assert "".join(piece.text for piece in pieces) == data.decode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\n", b"{", b"{}x", b"{} {}\n", b"[1]\n[2]\n", b'{\n  "pretty": 1\n}\n',
+        LINES[:16] + b"prose\n", b"{name} said:" + b"a" * 70_000, b"PAR",
+        b'{"text": "one"}\nprose without end',
+    ],
+)  # fmt: skip
+def test_text_that_resembles_another_format_is_text(tmp_path, data):
+    (tmp_path / "corpus.txt").write_bytes(data)
+    with open_documents(tmp_path / "corpus.txt") as pieces:
+        assert "".join(piece.text for piece in pieces) == data.decode()
 
 
 @pytest.mark.parametrize(

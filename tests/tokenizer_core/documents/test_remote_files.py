@@ -108,9 +108,12 @@ def test_a_file_of_memory_that_is_written_anew_is_an_error(memory, monkeypatch):
         list(reader)
 
 
-def test_what_needs_the_disk_says_so(memory):
-    with pytest.raises(CorpusError, match=r"'memory://corpora/a.txt' is not on the disk"):
-        train_bpe("memory://corpora/a.txt", 300, [])
+def test_training_copies_what_is_not_on_the_disk(memory, tmp_path):
+    memory.pipe("/corpora/words.txt", b"low lower lowest " * 50)
+    (tmp_path / "words.txt").write_bytes(b"low lower lowest " * 50)
+    assert train_bpe("memory://corpora/words.txt", 262, []) == train_bpe(
+        tmp_path / "words.txt", 262, []
+    )
 
 
 def test_without_fsspec_only_addresses_fail(monkeypatch, tmp_path):
