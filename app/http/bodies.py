@@ -238,6 +238,24 @@ def require_text(request: Request, remedy: str) -> None:
     require_utf8(charset)
 
 
+def require_file(request: Request) -> None:
+    """Raise 415 for a body with a Content-Encoding, whose file would be another one, and for forms.
+
+    `curl -T` declares no type, and programs declare many for the same file.
+    """
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    if kind.startswith(("multipart/", "application/x-www-form-urlencoded")):
+        raise Problem(
+            415,
+            "text_required",
+            "This route takes the file itself as the body, not a form. With curl, use `curl -T "
+            "FILE`.",
+            headers={"Accept": "text/plain"},
+        )
+    require_utf8(charset)
+
+
 def require_utf8(charset: str) -> None:
     """Raise 415 for a declared charset other than UTF-8 or ASCII."""
     if charset not in ("", "utf-8", "utf8", "us-ascii", "ascii"):
@@ -307,6 +325,18 @@ TEXT_REQUEST: Final[dict[str, Any]] = {
     }
 }
 """`openapi_extra=` of a route whose body is a text."""
+
+FILE_REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "A file of text (UTF-8), JSON lines or Parquet, also packed, of any length.",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}, "example": "one two three"},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+"""`openapi_extra=` of a route whose body is a corpus file."""
 
 
 def binary_content(*media_types: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Uploaded corpora: complete UTF-8 texts by id, all together within a quota.
+"""Uploaded corpora: complete files by id, all together within a quota.
 
-    <artifacts>/corpora/<id>.json          which file, its size and sha256
-    <artifacts>/corpora/files/<name>.txt   the text; never changed once a record names it
+    <artifacts>/corpora/<id>.json               which file, its format, its size and sha256
+    <artifacts>/corpora/files/<name>.<format>   the file; never changed once a record names it
 
 Several processes write here at once. An upload writes and syncs its text under a random name; the
 corpus exists once its record is written. The writer of a file holds a lock on it, which the system
@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.jobs.errors import (
-    CompressedCorpusError,
     CorporaQuotaError,
     CorpusExistsError,
+    CorpusFormatError,
     CorpusNotFoundError,
 )
 from app.jobs.input_files import InputFile, find_input_file
@@ -40,7 +40,9 @@ from tokenizer_core.blobs.atomic_files import (
     sync_folder,
 )
 from tokenizer_core.blobs.locks import try_lock, wait_for_lock
+from tokenizer_core.documents import CONTENT_BYTES, FORMATS, format_of_content, format_of_name
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
+from tokenizer_core.errors import InvalidUtf8Error
 from tokenizer_core.registry.versions import NAME
 
 log = logging.getLogger("app.jobs")
@@ -48,10 +50,7 @@ log = logging.getLogger("app.jobs")
 _LOOK_BYTES: Final = 64 * 1024 * 1024
 """An upload checks the quota again after this many bytes."""
 
-_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ")
-"""First bytes of gzip, zstd and xz files; no UTF-8 text begins with them."""
-
-_FILE: Final = re.compile(r"[0-9a-f]{32}\.txt")
+_FILE: Final = re.compile(rf"[0-9a-f]{{32}}\.({'|'.join(map(re.escape, FORMATS))})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,8 @@ class StoredCorpus:
     sha256: str
     uploaded_at: str
     file: str
+    format: str = "txt"
+    field: str | None = None
 
 
 class CorpusStore:
@@ -117,12 +118,20 @@ class CorpusStore:
         corpus = self.find(corpus_id)
         if corpus is None:
             return None
-        return replace(find_input_file([self._files], corpus.file), label=corpus.id)
+        found = find_input_file([self._files], corpus.file)
+        return replace(found, label=corpus.id, format=corpus.format, text_field=corpus.field)
 
     def begin(
-        self, corpus_id: str, *, n_declared: int = 0, may_replace: bool = True
+        self,
+        corpus_id: str,
+        *,
+        n_declared: int = 0,
+        may_replace: bool = True,
+        format: str | None = None,  # noqa: A002
+        field: str | None = None,
     ) -> CorpusUpload:
-        """Begin an upload; the caller must close it.
+        """Begin an upload of a file of this format, by default the one that its id ends in; the
+        caller must close it.
 
         Raises:
             CorpusExistsError: a corpus has this id and may not be replaced.
@@ -133,7 +142,9 @@ class CorpusStore:
             raise CorpusExistsError
         self.require_room(self.used_bytes() + n_declared)
         make_folder(self._files)
-        return CorpusUpload(self, self._files, corpus_id, may_replace=may_replace)
+        return CorpusUpload(
+            self, self._files, corpus_id, may_replace=may_replace, format_name=format, field=field
+        )
 
     def publish(self, corpus: StoredCorpus, *, may_replace: bool) -> bool:
         """Make a synced file the corpus of its id; returns whether it replaced another.
@@ -222,26 +233,46 @@ class CorpusUpload:
     """
 
     def __init__(
-        self, store: CorpusStore, files: Path, corpus_id: str, *, may_replace: bool
+        self,
+        store: CorpusStore,
+        files: Path,
+        corpus_id: str,
+        *,
+        may_replace: bool,
+        format_name: str | None,
+        field: str | None,
     ) -> None:
         self._store, self._id, self._may_replace = store, corpus_id, may_replace
-        self._path, self._file = _open_locked(files)
+        self._is_told, self._field = format_name is not None, field
+        self._format = format_name or format_of_name(corpus_id) or "txt"
+        self._path, self._file = _open_locked(files, self._format)
         self._lock = threading.Lock()
-        self._text, self._digest = Utf8Decoder(), hashlib.sha256()
+        self._digest, self._n_bytes = hashlib.sha256(), 0
+        # Only text can be checked while it arrives.
+        self._text = Utf8Decoder() if self._format in ("txt", "jsonl") else None
+        self._beginning = b""
         self._n_others, self._look_at = 0, 0
 
     def write(self, data: bytes) -> None:
         """Write the next piece.
 
         Raises:
-            InvalidUtf8Error, CorporaQuotaError, CompressedCorpusError
+            InvalidUtf8Error, CorporaQuotaError, CorpusFormatError
             OSError: the disk refuses.
         """
         with self._lock:
-            if self._text.n_bytes == 0 and data.startswith(_COMPRESSED):
-                raise CompressedCorpusError
-            self._text.decode(data)
-            n_bytes = self._text.n_bytes
+            if len(self._beginning) < CONTENT_BYTES:
+                self._beginning += data[: CONTENT_BYTES - len(self._beginning)]
+                if len(self._beginning) == CONTENT_BYTES:
+                    self._check_content()
+            if self._text is not None:
+                try:
+                    self._text.decode(data)
+                except InvalidUtf8Error:
+                    self._check_content()  # it may name the format
+                    raise
+            self._n_bytes += len(data)
+            n_bytes = self._n_bytes
             if n_bytes >= self._look_at:
                 self._n_others = self._store.used_bytes() - os.fstat(self._file.fileno()).st_size
                 self._look_at = n_bytes + _LOOK_BYTES
@@ -256,21 +287,39 @@ class CorpusUpload:
 
         Raises:
             InvalidUtf8Error: the text ends inside a character.
+            CorpusFormatError: the content is not of the format.
             CorpusExistsError: another upload was faster, and its corpus may not be replaced.
             OSError: the disk refuses; the previous corpus stays.
         """
         with self._lock:
-            self._text.decode(b"", final=True)
+            if len(self._beginning) < CONTENT_BYTES:
+                self._check_content()
+            if self._text is not None:
+                self._text.decode(b"", final=True)
             os.fsync(self._file.fileno())
             sync_folder(self._path.parent)
             corpus = StoredCorpus(
                 id=self._id,
-                bytes=self._text.n_bytes,
+                bytes=self._n_bytes,
                 sha256=self._digest.hexdigest(),
                 uploaded_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 file=self._path.name,
+                format=self._format,
+                field=self._field,
             )
             return corpus, self._store.publish(corpus, may_replace=self._may_replace)
+
+    def _check_content(self) -> None:
+        """Raise CorpusFormatError if the beginning is that of another format."""
+        found = format_of_content(self._beginning)
+        kind, _, packed = self._format.partition(".")
+        expected = packed or ("parquet" if kind == "parquet" else None)
+        if self._beginning and expected is not None and found != expected:
+            raise CorpusFormatError(f"not {_SHOWN[expected]}")
+        if expected is None and found in _SHOWN:
+            raise CorpusFormatError(_SHOWN[found])
+        if kind == "txt" and found == "jsonl" and not self._is_told:
+            raise CorpusFormatError("JSON lines")
 
     def close(self) -> None:
         """Release the file; removes it if it was not published."""
@@ -284,10 +333,15 @@ class CorpusUpload:
                 self._file.close()
 
 
-def _open_locked(folder: Path) -> tuple[Path, io.FileIO]:
+_SHOWN: Final = {
+    "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "a Parquet file",
+}  # fmt: skip
+
+
+def _open_locked(folder: Path, format_name: str) -> tuple[Path, io.FileIO]:
     """A new, locked file. Tries again if `sweep` removed it before the lock was taken."""
     while True:
-        path = folder / f"{secrets.token_hex(16)}.txt"
+        path = folder / f"{secrets.token_hex(16)}.{format_name}"
         file = io.FileIO(path, "x")
         wait_for_lock(file)
         if path.exists():

@@ -23,6 +23,7 @@ import httpx
 from app.access.deadlines import Pace
 from app.egress import Address, CorpusUrl
 from app.jobs.input_files import InputFile, find_input_file
+from tokenizer_core.documents import format_of_name
 from tokenizer_core.errors import TokenizerCoreError
 
 HEAD_SECONDS: Final = 30.0
@@ -88,7 +89,7 @@ async def download_corpora(
     n_bytes = 0
     for index, url in enumerate(urls):
         fetch = _Fetch(f"input_urls[{index}]", url, max_bytes, n_bytes, report)
-        path = folder / f"{index:05d}.txt"
+        path = folder / f"{index:05d}.{format_of_name(url.name) or 'txt'}"
         with path.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
             n_bytes = await fetch.into(file, resolve, head_seconds)

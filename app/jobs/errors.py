@@ -110,10 +110,15 @@ class CorpusReplacedError(JobsError):
     code = "corpus_changed"
 
 
-class CompressedCorpusError(JobsError):
-    """The upload is a compressed file, not text."""
+class CorpusFormatError(JobsError):
+    """The content of an upload is not of the format that its id or the request says."""
 
-    code = "compressed_corpus"
+    code = "corpus_format"
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+        """What the content is, for people."""
 
 
 class CorporaQuotaError(LimitError):

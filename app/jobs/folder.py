@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -108,7 +108,7 @@ class JobFolder:
             for name, document in zip(names, documents, strict=True):
                 _write_private(folder / name, document.encode())
         sync_folder(folder)
-        return [find_input_file([folder], name) for name in names]
+        return [replace(find_input_file([folder], name), format="txt") for name in names]
 
     def write_request(self, request: Mapping[str, Any]) -> None:
         """Write the request for the child process."""

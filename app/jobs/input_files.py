@@ -51,6 +51,12 @@ class InputFile:
 
     n_links: int = field(default=1, compare=False)
 
+    format: str | None = field(default=None, compare=False)
+    """How it holds documents; None: as its name says."""
+
+    text_field: str | None = field(default=None, compare=False)
+    """The field or column of the documents that its uploader named."""
+
     @property
     def name(self) -> str:
         """The caller's name for it."""

@@ -24,6 +24,7 @@ from app.jobs.input_files import (
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_client.schemas.token_files import END_OF_TEXT
 from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.errors import TokenFilesPlanError
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _CODES: Final = {
 _SAMPLE_BYTES: Final = 1 << 16
 _SAMPLED_CORPORA: Final = 8
 _DEFAULT_FIELD: Final = "text"
+_PACKED_IDS_PER_BYTE: Final = 1.0
+"""Text has some four bytes an id and packs to a third or quarter."""
+
 _UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
 
 # Training
@@ -66,7 +70,8 @@ def find_training_inputs(
         return folder.write_documents(asked.documents, separator)
     if asked.input_urls is not None:
         hosts = [ListedHost.parse(entry) for entry in settings.corpus_url_hosts]
-        _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
+        urls = _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
+        _require_countable(asked, settings, [url.name for url in urls])
         return []
     if asked.corpus_ids is not None:
         field, names, find = "corpus_ids", asked.corpus_ids, _corpus_finder(corpora)
@@ -81,7 +86,19 @@ def find_training_inputs(
             "The corpus files are empty; there is nothing to learn from.",
             [(f"/{field}", "every file is empty")],
         )
+    _require_countable(asked, settings, [f"x.{f.format}" if f.format else f.path for f in files])
     return files
+
+
+def _require_countable(asked: TrainRequest, settings: Settings, names: Sequence[str]) -> None:
+    """Raise InvalidInputsError if the workers of a cluster cannot count files with these names."""
+    how = CorpusFormat(**corpus_format(asked, []))
+    if settings.executor == "ray" and any(how.needs_copy(name) for name in names):
+        raise InvalidInputsError(
+            "corpus_format",
+            "The workers of this cluster count plain text without a separator; upload the "
+            "documents as text, each ended by a special token.",
+        )
 
 
 def _corpus_finder(corpora: CorpusStore) -> Callable[[str], InputFile]:
@@ -182,12 +199,30 @@ def plan_encoding(
         raise InvalidInputsError(error.code, f"{error}.") from None
 
 
-def corpus_format(asked: EncodeCorpusRequest) -> dict[str, str | None]:
-    """The arguments of the library's `CorpusFormat`, which describes how files hold documents."""
-    if asked.format == "jsonl":
-        return {"format": "jsonl", "field": asked.field or _DEFAULT_FIELD, "separator": None}
-    separator = END_OF_TEXT if asked.separator is None else asked.separator
-    return {"format": "txt", "field": _DEFAULT_FIELD, "separator": separator or None}
+def corpus_format(
+    asked: EncodeCorpusRequest | TrainRequest, files: Sequence[InputFile], separator: str = ""
+) -> dict[str, Any]:
+    """The arguments of the library's `CorpusFormat`, which describes how files hold documents.
+    `separator` is the default.
+
+    Raises:
+        InvalidInputsError: the files were uploaded with different fields, and none is asked for.
+    """
+    formats = {file.format for file in files}
+    # Files of several formats have names that end in theirs; see `name_inputs`.
+    known = next(iter(formats)) if len(formats) == 1 else None
+    fields = {file.text_field or _DEFAULT_FIELD for file in files if file.format != "txt"}
+    if asked.field is None and len(fields) > 1:
+        raise InvalidInputsError(
+            "corpus_field",
+            "The corpora were uploaded with different fields; name one that all have in field.",
+            [("/field", "the corpora have different ones")],
+        )
+    return {
+        "format": "txt" if asked.format == "text" else asked.format or known,
+        "field": asked.field or next(iter(fields), _DEFAULT_FIELD),
+        "separator": (separator if asked.separator is None else asked.separator) or None,
+    }
 
 
 def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: TokenFilesPlan) -> int:
@@ -208,6 +243,9 @@ def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: Token
 
 
 def _ids_per_byte(file: InputFile, tokenizer: Tokenizer) -> float:
+    """The ids of the beginning per byte of the stored file; of a packed file, a guess."""
+    if file.format not in (None, "txt", "jsonl"):
+        return _PACKED_IDS_PER_BYTE
     try:
         descriptor = reopen_input_file(file)
     except InputChangedError:

@@ -234,10 +234,11 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     jobs.CorpusReplacedError: Row(
         409, "Another request has just replaced the corpus; send the request again."
     ),
-    jobs.CompressedCorpusError: Row(
+    jobs.CorpusFormatError: Row(
         415,
-        "This is a compressed file; a corpus is plain text. Unpack it on the way: `zcat "
-        "corpus.txt.gz | curl -T - URL`.",
+        "The body is {error.found}, and neither the id nor the request says so. End the id in the "
+        "format, as in `/corpora/news.jsonl.gz`, or add `?format=`: txt, txt.gz, txt.zst, jsonl, "
+        "jsonl.gz, jsonl.zst or parquet.",
     ),
     jobs.CorporaQuotaError: Row(
         413,

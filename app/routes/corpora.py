@@ -1,6 +1,6 @@
-"""PUT, GET and DELETE /corpora: training text, uploaded as a stream. Admin keys only.
+"""PUT, GET and DELETE /corpora: files of documents, uploaded as a stream. Admin keys only.
 
-Disk access runs in a thread; memory never holds a whole text.
+Disk access runs in a thread; memory never holds a whole file.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from app.access.auth import require_admin
-from app.http.bodies import TEXT_REQUEST, body_windows, declared_length, require_text
+from app.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from app.http.problem import Problem
 from app.jobs.corpora import CorpusUpload
+from app.rendering.preconditions import require_known_query
 from app.rendering.problems import problem_of_disk, problem_responses
 from app.services import Services, services_of
-from tokenizer_client.schemas.jobs import Corpus, CorpusList
+from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFormat
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
 
 router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
@@ -30,7 +31,7 @@ _WINDOW_BYTES: Final = 1024 * 1024
 @router.put(
     "/corpora/{corpus_id}",
     summary="Upload a corpus",
-    openapi_extra=TEXT_REQUEST,
+    openapi_extra=FILE_REQUEST,
     response_model=Corpus,
     responses={
         201: {"description": "A new corpus was stored", "model": Corpus},
@@ -44,18 +45,36 @@ async def upload_corpus(
     if_none_match: Annotated[
         str | None, Header(description="`*`: do not replace an existing corpus.")
     ] = None,
+    format: Annotated[  # noqa: A002 - the usual name
+        FileFormat | None,
+        Query(description="How the body holds documents; by default as the id ends, else text."),
+    ] = None,
+    field: Annotated[
+        FieldName | None,
+        Query(description="Field of JSON lines or column of Parquet with the documents."),
+    ] = None,
 ) -> Corpus:
     """Store the body as the corpus with this id, either completely or not at all.
+
+    The body is text, JSON lines or Parquet, also packed with gzip or Zstandard. A body that is not
+    what the id or `format` says is a 415.
 
     Responds 200 when the upload replaces an existing corpus. A waiting job that names the old
     corpus then fails; a running job continues to read the old one.
     """
     services = services_of(request)
-    require_text(request, "With curl, use `curl -T FILE`.")
+    require_known_query(request, "format", "field")
+    require_file(request)
     may_replace = (if_none_match or "").strip() != "*"
     n_declared = declared_length(request) or 0
     upload = await _off_the_loop(
-        lambda: services.corpora.begin(corpus_id, n_declared=n_declared, may_replace=may_replace)
+        lambda: services.corpora.begin(
+            corpus_id,
+            n_declared=n_declared,
+            may_replace=may_replace,
+            format="txt" if format == "text" else format,
+            field=field,
+        )
     )
     try:
         await _receive(request, services, upload)
@@ -92,7 +111,7 @@ async def list_corpora(request: Request) -> CorpusList:
 async def show_corpus(
     request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 ) -> Corpus:
-    """Show the size, sha256 and upload time of a corpus, but not its text."""
+    """Show the format, size, sha256 and upload time of a corpus, but not its text."""
     corpora = services_of(request).corpora
     return Corpus.model_validate(await _off_the_loop(lambda: corpora.get(corpus_id)))
 

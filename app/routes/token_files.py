@@ -37,6 +37,7 @@ from app.services import Services, services_of
 from app.serving.live_tokenizer import identity_headers, identity_of
 from tokenizer_client.schemas.jobs import EncodeJobView
 from tokenizer_client.schemas.token_files import (
+    END_OF_TEXT,
     EncodeCorpusRequest,
     TokenFilesList,
     TokenFilesView,
@@ -212,7 +213,7 @@ def _take(
                 "fingerprint": live.tokenizer.spec.fingerprint,
             },
             "plan": arguments,
-            "corpus_format": corpus_format(asked),
+            "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
             "validation_share": asked.validation_share,
             "shuffle": asked.shuffle,
             "workers": asked.workers,

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.access.auth import require_admin
 from app.http.bodies import json_request, require_json, validate
 from app.http.json import parse_strict_json
-from app.jobs.inputs import find_training_inputs
+from app.jobs.inputs import corpus_format, find_training_inputs
 from app.jobs.train_request import CheckedTrainRequest
 from app.jobs.views import summary_of, view_of
 from app.rendering.jobs import (
@@ -127,6 +127,10 @@ def _take_training(services: Services, body: bytes, idempotency_key: str | None)
     def prepare(folder: JobFolder) -> dict[str, Any]:
         files = find_training_inputs(asked, services.settings, services.corpora, folder)
         request = asked.model_dump(mode="json", exclude={"input_paths", "documents"})
-        return {**request, "inputs": [file.to_json() for file in files]}
+        return {
+            **request,
+            "corpus_format": corpus_format(asked, files),
+            "inputs": [file.to_json() for file in files],
+        }
 
     return take_job(services, "train", asked.digest(), idempotency_key, prepare)

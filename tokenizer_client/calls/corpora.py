@@ -32,7 +32,7 @@ from tokenizer_client.calls.exchange import (
 from tokenizer_client.calls.local_files import Given, PartialFile, Source, render_text, sha256_of
 from tokenizer_client.calls.retries import Attempts, Repeat, Session
 from tokenizer_client.errors import ClientError, ConnectionLostError, UnexpectedResponseError
-from tokenizer_client.schemas.jobs import Corpus, CorpusList
+from tokenizer_client.schemas.jobs import FILE_FORMATS, Corpus, CorpusList, FileFormat
 from tokenizer_client.schemas.token_files import TokenFile, TokenFilesList, TokenFilesView
 
 Progress: TypeAlias = Callable[[int, int | None], object]
@@ -48,11 +48,13 @@ def upload_corpus(
     source: Given[str | bytes],
     *,
     replace: bool = True,
+    format: FileFormat | None = None,  # noqa: A002
+    field: str | None = None,
     on_progress: Progress | None = None,
 ) -> Flow[Corpus]:
-    """Upload a UTF-8 text of any size; the service stores the whole text or nothing."""
+    """Upload text, JSON lines or Parquet of any size; the service stores all of it or nothing."""
     body = Source(source, render_text, on_progress=on_progress)
-    headers = {"Content-Type": "text/plain; charset=utf-8"}
+    headers = {"Content-Type": "application/octet-stream"}
     if body.size_bytes is not None:
         headers["Content-Length"] = str(
             body.size_bytes
@@ -60,7 +62,12 @@ def upload_corpus(
     if not replace:
         headers["If-None-Match"] = "*"
     path = path_of("corpora", corpus_id)
-    request = Request("PUT", path, headers=headers, body=body, is_duplex=True)
+    if format is None and isinstance(source, os.PathLike):
+        name = os.fsdecode(source).lower()
+        format = next((known for known in FILE_FORMATS if name.endswith(f".{known}")), None)  # noqa: A001
+    given = {"format": format, "field": field}
+    query = tuple((key, value) for key, value in given.items() if value is not None)
+    request = Request("PUT", path, query, headers, body, is_duplex=True)
     deadline = session.deadline(None)  # an upload may take any time
     attempts = session.attempts(deadline, Repeat.ALWAYS if replace else Repeat.UNLESS_DONE)
     while True:

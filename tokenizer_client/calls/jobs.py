@@ -46,6 +46,7 @@ from tokenizer_client.schemas.jobs import (
     AnyJobSummary,
     AnyJobView,
     EncodeJobView,
+    FileFormat,
     JobView,
 )
 
@@ -67,6 +68,9 @@ class TrainOptions(TypedDict, total=False):
     input_paths: Sequence[str] | None
     input_urls: Sequence[str] | None
     documents: Sequence[str] | None
+    format: FileFormat | None
+    field: str | None
+    separator: str | None
     vocab_size: int | None
     special_tokens: Sequence[str] | None
     name: str | None
@@ -86,7 +90,7 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
     further_corpora: Sequence[str] | None
     token_files_id: str | None
     tokenizer: str | None
-    format: Literal["text", "jsonl"] | None
+    format: FileFormat | None
     field: str | None
     separator: str | None
     begin_of_document: str | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -35,9 +35,19 @@ MAX_SEPARATE_DOCUMENTS: Final = 10_000
 MAX_SEED_TOKENS: Final = 500
 MAX_SEED_TOKEN_CHARS: Final = 32
 _OPTIONS: Final = (
-    "min_frequency", "max_token_length", "seed_tokens", "reserved", "pad_to_multiple"
+    "min_frequency", "max_token_length", "seed_tokens", "reserved", "pad_to_multiple",
+    "format", "field", "separator",
 )  # fmt: skip
 
+FileFormat = Literal[
+    "text", "txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet"
+]
+"""How a corpus file holds documents. `text` is `txt`."""
+
+FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)[1:]
+"""The formats that a name may end in; a test compares them with those of the library."""
+
+FieldName = Annotated[str, Field(min_length=1, max_length=256)]
 CorpusId = Annotated[str, Field(pattern=PLAIN_NAME_PATTERN)]
 SeedToken = Annotated[str, Field(min_length=1, max_length=MAX_SEED_TOKEN_CHARS)]
 SpecialToken = Annotated[str, Field(min_length=1, max_length=MAX_SPECIAL_TOKEN_CHARS)]
@@ -99,13 +109,13 @@ class TrainRequest(BaseModel):
         None,
         min_length=1,
         max_length=MAX_INPUT_PATHS,
-        description="Files of UTF-8 text, relative to the corpus roots.",
+        description="Files relative to the corpus roots: text, JSON lines or Parquet.",
     )
     input_urls: list[str] | None = Field(
         None,
         min_length=1,
         max_length=MAX_INPUT_URLS,
-        description="Files of UTF-8 text at http or https URLs, on hosts that the server lists.",
+        description="Files at http or https URLs, on hosts that the server lists.",
     )
     corpus_ids: list[CorpusId] | None = Field(
         None,
@@ -115,6 +125,26 @@ class TrainRequest(BaseModel):
     )
     documents: list[str] | None = Field(
         None, min_length=1, description="The corpus itself: one text per document."
+    )
+    format: FileFormat | None = Field(
+        None,
+        description=(
+            "Format of all files; by default the one a corpus was uploaded with, or that the name "
+            "of a path or URL ends in."
+        ),
+    )
+    field: FieldName | None = Field(
+        None,
+        description=(
+            "Field of JSON lines or column of Parquet with the documents; by default the one a "
+            "corpus was uploaded with, or `text`."
+        ),
+    )
+    separator: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SPECIAL_TOKEN_CHARS,
+        description="Text that also ends a document in plain text, besides special tokens.",
     )
     vocab_size: int = Field(
         10_000,
@@ -201,6 +231,10 @@ class TrainRequest(BaseModel):
                 "invalid", "give exactly one of input_paths, input_urls, corpus_ids and documents"
             )
         if self.documents is not None:
+            if (self.format or self.field or self.separator) is not None:
+                raise PydanticCustomError(
+                    "invalid", "format, field and separator describe files; documents are texts"
+                )
             if not any(self.documents):
                 raise PydanticCustomError(
                     "invalid", "every document is empty; there is nothing to learn from"
@@ -217,7 +251,7 @@ class TrainRequest(BaseModel):
     def digest(self) -> str:
         """sha256 (hex) of the request with its defaults: equal for equal requests.
 
-        Leaves out vocabulary options with their default values. So a request that an older server
+        Leaves out newer options with their default values. So a request that an older server
         stored with its idempotency key, before these options existed, keeps its digest.
         """
         fields = self.model_dump(mode="json")
@@ -321,7 +355,11 @@ class Corpus(BaseModel):
 
     id: str
     bytes: int
-    sha256: str = Field(description="Hash of the text, in hexadecimal")
+    sha256: str = Field(description="Hash of the file, in hexadecimal")
+    format: str = Field("txt", description="How the file holds documents: `txt`, `jsonl.gz`, ...")
+    field: str | None = Field(
+        None, description="The field or column of the documents that was given at the upload"
+    )
     uploaded_at: str = Field(description="UTC, ISO 8601")
 
 

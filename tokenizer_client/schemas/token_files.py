@@ -13,7 +13,13 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from tokenizer_client.schemas.jobs import MAX_SPECIAL_TOKEN_CHARS, CorpusId, TrainLimits
+from tokenizer_client.schemas.jobs import (
+    MAX_SPECIAL_TOKEN_CHARS,
+    CorpusId,
+    FieldName,
+    FileFormat,
+    TrainLimits,
+)
 from tokenizer_client.schemas.tokens import (
     PLAIN_NAME_PATTERN,
     AllowedSpecial,
@@ -24,7 +30,6 @@ from tokenizer_client.schemas.tokens import (
 
 END_OF_TEXT: Final = "<|endoftext|>"
 MAX_FURTHER_CORPORA: Final = 999
-_MAX_FIELD_CHARS: Final = 256
 _MAX_SEED: Final = (1 << 63) - 1
 
 _Token = Annotated[str, Field(max_length=MAX_SPECIAL_TOKEN_CHARS)]
@@ -50,14 +55,16 @@ class EncodeCorpusRequest(RequestModel):
             "is fixed when the job is created."
         ),
     )
-    format: Literal["text", "jsonl"] = Field(
-        default="text", description="`jsonl`: one JSON object per line."
-    )
-    field: str | None = Field(
+    format: FileFormat | None = Field(
         default=None,
-        min_length=1,
-        max_length=_MAX_FIELD_CHARS,
-        description="Field of a `jsonl` line that holds the document; by default `text`.",
+        description="Format of all corpora; by default the one each was uploaded with.",
+    )
+    field: FieldName | None = Field(
+        default=None,
+        description=(
+            "Field of JSON lines or column of Parquet with the documents; by default the one the "
+            "corpora were uploaded with, or `text`."
+        ),
     )
     separator: _Token | None = Field(
         default=None,
@@ -119,19 +126,21 @@ class EncodeCorpusRequest(RequestModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> EncodeCorpusRequest:
-        if self.format == "text" and self.field is not None:
+        is_text = self.format is not None and self.format.startswith("t")
+        if is_text and self.field is not None:
             raise PydanticCustomError(
-                "invalid", "field needs format jsonl; omit it, or set format to jsonl"
+                "invalid", "field needs format jsonl or parquet; omit it, or set another format"
             )
-        if self.format == "jsonl" and self.separator:
+        if self.format is not None and not is_text and self.separator:
             raise PydanticCustomError(
-                "invalid", "a line of jsonl is a document; omit separator, or set format to text"
+                "invalid", "a line or row is a document; omit separator, or set format to text"
             )
         return self
 
     def digest(self, corpus_id: str) -> str:
         """sha256 (hex) of the request with its defaults: equal for equal requests."""
         fields = self.model_dump()
+        fields["format"] = self.format or "text"  # the default of earlier releases
         for name in ("allowed_special", "disallowed_special"):
             if not isinstance(fields[name], str):
                 fields[name] = sorted(fields[name])

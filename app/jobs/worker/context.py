@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import threading
 import time
@@ -14,12 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.jobs.folder import JobFolder
-from app.jobs.input_files import InputFile, check_unchanged, reopen_input_file
+from app.jobs.input_files import (
+    InputFile,
+    check_unchanged,
+    readable_path,
+    reopen_input_file,
+)
+from tokenizer_core.documents import format_of_name
 
 if TYPE_CHECKING:
     from tokenizer_core.training import VocabularyOptions
 
 _EVENT_INTERVAL_SECONDS: Final = 0.2
+_MAX_NAME_CHARS: Final = 60  # of the name of a link, in any script, with the ending of a format
 
 
 class EventPipe:
@@ -111,6 +119,26 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
         except ValueError:  # CorpusError and UnicodeDecodeError are such
             check_inputs(files, descriptors)
             raise
+
+
+def name_inputs(
+    job: WorkerJob, files: Sequence[InputFile], descriptors: Sequence[int]
+) -> list[Path]:
+    """Links to the open files, under the caller's names, which manifests record, and with the
+    ending of their formats, by which the library reads them."""
+    folder = job.folder.scratch_path / "inputs"
+    shutil.rmtree(folder, ignore_errors=True)  # a killed attempt may have left it
+    paths = []
+    for index, (file, descriptor) in enumerate(zip(files, descriptors, strict=True)):
+        name = file.name.rpartition("/")[2][-_MAX_NAME_CHARS:] or "corpus"
+        if file.format not in (None, format_of_name(name) or "txt"):
+            name = f"{name}.{file.format}"
+        path = folder / str(index) / name
+        path.parent.mkdir(parents=True, mode=0o700)
+        path.symlink_to(readable_path(descriptor))
+        job.names[str(path)] = file.name
+        paths.append(path)
+    return paths
 
 
 def check_inputs(files: Sequence[InputFile], descriptors: Sequence[int]) -> None:

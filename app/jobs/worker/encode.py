@@ -8,17 +8,16 @@ report.
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from app.jobs.input_files import InputFile, readable_path
+from app.jobs.input_files import InputFile
 from app.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from app.jobs.worker.cluster import cluster_encoder
-from app.jobs.worker.context import WorkerJob, open_inputs, say
+from app.jobs.worker.context import WorkerJob, name_inputs, open_inputs, say
 from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -136,23 +135,9 @@ def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., T
         with cluster_encoder(job, files) as encode:
             yield encode
         return
-    with open_inputs(files) as descriptors, _named(job, files, descriptors) as paths:
+    with open_inputs(files) as descriptors:
+        paths = name_inputs(job, files, descriptors)
         yield partial(encode_corpus, files=paths, workers=job.request["num_workers"])
-
-
-@contextlib.contextmanager
-def _named(job: WorkerJob, files: list[InputFile], descriptors: list[int]) -> Iterator[list[Path]]:
-    """Links to the open files under the caller's names, which the manifest records."""
-    folder = job.folder.scratch_path / "inputs"
-    shutil.rmtree(folder, ignore_errors=True)  # a killed attempt may have left it
-    folder.mkdir(parents=True, mode=0o700)
-    paths = []
-    for file, descriptor in zip(files, descriptors, strict=True):
-        path = folder / file.name
-        path.symlink_to(readable_path(descriptor))
-        job.names[str(path)] = file.name
-        paths.append(path)
-    yield paths
 
 
 def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:

@@ -6,9 +6,17 @@ import asyncio
 from functools import partial
 
 from app.egress import CorpusUrl, CorpusUrlError, ListedHost
-from app.jobs.input_files import InputFile, readable_path
+from app.jobs.input_files import InputFile
 from app.jobs.worker.cluster import train_on_cluster
-from app.jobs.worker.context import WorkerJob, check_inputs, open_inputs, say, vocabulary_options
+from app.jobs.worker.context import (
+    WorkerJob,
+    check_inputs,
+    name_inputs,
+    open_inputs,
+    say,
+    vocabulary_options,
+)
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
@@ -25,8 +33,7 @@ def train_and_publish(job: WorkerJob) -> None:
     with open_inputs(files) as descriptors:
         say(f"training {request['name']} on {len(files)} files")
         say(f"the {engine.name} engine trains: {engine.reason}")
-        paths = [readable_path(descriptor) for descriptor in descriptors]
-        job.names.update((str(path), file.name) for path, file in zip(paths, files, strict=True))
+        paths = name_inputs(job, files, descriptors)
         is_read = False
 
         def report(progress: TrainingProgress) -> None:
@@ -48,6 +55,9 @@ def train_and_publish(job: WorkerJob) -> None:
                     vocabulary=vocabulary_options(request),
                     engine=engine.name,
                     num_workers=request["num_workers"],
+                    # An earlier release made the job: it knew text only.
+                    corpus_format=CorpusFormat(**request.get("corpus_format", {"format": "txt"})),
+                    scratch_folder=job.folder.scratch_path,
                 ),
                 progress=report,
             )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import io
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from starlette.testclient import TestClient
 from app.jobs import corpora
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
+from tokenizer_client.schemas.jobs import FILE_FORMATS
+from tokenizer_core.documents import FORMATS
 
 KEY = {"X-API-Key": ADMIN_KEY}
 TEXT = "low lower lowest, 中文 café\n".encode() * 100
@@ -56,7 +60,7 @@ def test_an_upload_is_there_and_can_be_replaced(
     corpus = answer.json()
     assert corpus["id"] == "news"
     assert (corpus["bytes"], corpus["sha256"]) == (len(TEXT), hashlib.sha256(TEXT).hexdigest())
-    assert set(corpus) == {"id", "bytes", "sha256", "uploaded_at"}
+    assert set(corpus) == {"id", "bytes", "format", "field", "sha256", "uploaded_at"}
     assert admin.get("/corpora/news").json() == corpus
     assert admin.head("/corpora/news").status_code == 200
     listed = admin.get("/corpora").json()
@@ -101,20 +105,19 @@ def test_an_id_is_a_plain_word(admin: TestClient, folder: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("headers", "body", "code"),
     [
-        ({"Content-Type": "application/json"}, b"{}", "text_required"),
+        ({"Content-Type": "application/json"}, b"{}", "corpus_format"),
         ({"Content-Type": "multipart/form-data"}, b"x", "text_required"),
-        ({"Content-Type": "application/gzip"}, b"x", "text_required"),
         ({"Content-Type": "text/plain; charset=latin-1"}, b"x", "charset_unsupported"),
         ({"Content-Encoding": "gzip"}, b"x", "content_encoding_unsupported"),
-        ({}, b"\x1f\x8b\x08\x00rest", "compressed_corpus"),
-        ({}, b"\x28\xb5\x2f\xfdrest", "compressed_corpus"),
+        ({}, b"\x1f\x8b\x08\x00rest", "corpus_format"),
+        ({}, b"\x28\xb5\x2f\xfdrest", "corpus_format"),
     ],
 )
-def test_only_plain_text_is_taken(
+def test_only_files_that_say_what_they_are_are_taken(
     admin: TestClient, folder: Path, headers: dict[str, str], body: bytes, code: str
 ) -> None:
     found = problem(admin.put("/corpora/news", content=body, headers=headers), 415, code)
-    assert "curl" in found["detail"] or code.endswith("unsupported")
+    assert "curl" in found["detail"] or code != "text_required"
     assert not folder.exists() or texts(folder) == []
 
 
@@ -200,3 +203,83 @@ def test_removing(admin: TestClient, folder: Path) -> None:
 def test_before_the_first_upload_there_is_nothing(admin: TestClient, folder: Path) -> None:
     assert admin.get("/corpora").json()["corpora"] == []
     problem(admin.delete("/corpora/news"), 404, "corpus_not_found")
+
+
+LINES = b'{"text": "low lower"}\n{"text": "lowest"}\n'
+PACKED = gzip.compress(LINES, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "format_name", "field"),
+    [
+        ("news", TEXT, "txt", None),
+        ("news.txt", b"x", "txt", None),
+        ("news.jsonl", LINES, "jsonl", None),
+        ("news.jsonl.gz?field=story", PACKED, "jsonl.gz", "story"),
+        ("news?format=jsonl.gz", PACKED, "jsonl.gz", None),
+        ("news?format=text", LINES, "txt", None),
+        ("news.jsonl?format=txt", LINES, "txt", None),
+        ("news.parquet", b"PAR1...", "parquet", None),
+        ("news.txt.zst", b"\x28\xb5\x2f\xfd...", "txt.zst", None),
+        ("news.jsonl", b"", "jsonl", None),
+        ("news.jsonl.gz", b"", "jsonl.gz", None),
+        ("prose", b"{} and more", "txt", None),
+    ],
+)
+def test_a_corpus_keeps_its_format(
+    admin: TestClient, folder: Path, path: str, body: bytes, format_name: str, field: str | None
+) -> None:
+    answer = admin.put(f"/corpora/{path}", content=body)
+    assert answer.status_code == 201, answer.text
+    corpus = answer.json()
+    assert (corpus["format"], corpus["field"]) == (format_name, field)
+    assert (corpus["bytes"], corpus["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
+    assert admin.get(f"/corpora/{corpus['id']}").json() == corpus
+    (file,) = (folder / "files").iterdir()
+    assert file.name.endswith(f".{format_name}")
+    assert file.read_bytes() == body
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("news", PACKED, "is packed with gzip"),
+        ("news.txt", PACKED, "is packed with gzip"),
+        ("news.jsonl", PACKED, "is packed with gzip"),
+        ("news?format=txt", PACKED, "is packed with gzip"),
+        ("news", b"PAR1" + bytes(9), "is a Parquet file"),
+        ("news", LINES, "is JSON lines"),
+        ("news.txt", LINES * 9_000, "is JSON lines"),
+        ("news.jsonl.gz", LINES, "is not packed with gzip"),
+        ("news.txt.zst", PACKED, "is not packed with Zstandard"),
+        ("news.parquet", LINES, "is not a Parquet file"),
+    ],
+    ids=map(str, range(10)),
+)
+def test_a_body_that_is_not_what_it_is_called_is_refused(
+    admin: TestClient, folder: Path, path: str, body: bytes, words: str
+) -> None:
+    refused = problem(admin.put(f"/corpora/{path}", content=body), 415, "corpus_format")
+    assert f"The body {words}, and neither" in refused["detail"]
+    assert "?format=" in refused["detail"]
+    assert texts(folder) == []
+    assert admin.get("/corpora").json()["corpora"] == []
+
+
+def test_a_query_that_nobody_knows_is_refused(admin: TestClient) -> None:
+    problem(admin.put("/corpora/news?formt=jsonl", content=TEXT), 422, "invalid_request")
+    problem(admin.put("/corpora/news?format=csv", content=TEXT), 422, "invalid_request")
+    problem(admin.put("/corpora/news?field=", content=TEXT), 422, "invalid_request")
+
+
+def test_a_record_of_an_earlier_release_is_text(admin: TestClient, folder: Path) -> None:
+    admin.put("/corpora/news", content=TEXT)
+    record = folder / "news.json"
+    fields = json.loads(record.read_bytes())
+    del fields["format"], fields["field"]
+    record.write_text(json.dumps(fields))
+    assert admin.get("/corpora/news").json()["format"] == "txt"
+
+
+def test_the_client_knows_the_formats_of_the_library() -> None:
+    assert sorted(FILE_FORMATS) == sorted(FORMATS)

@@ -125,8 +125,9 @@ def test_it_is_no_training_job(admin: TestClient) -> None:
 
 WRONG: list[tuple[Fields, str]] = [
     ({"separator": 1}, "/separator"),
-    ({"format": "parquet"}, "/format"),
-    ({"field": "text"}, ""),
+    ({"format": "csv"}, "/format"),
+    ({"format": "text", "field": "text"}, ""),
+    ({"format": "parquet", "separator": "<|endoftext|>"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
     ({"format": "jsonl", "field": ""}, "/field"),
     ({"layout": "tfrecord"}, "/layout"),

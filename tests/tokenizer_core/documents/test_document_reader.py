@@ -98,6 +98,7 @@ LINES = b'{"text": "one"}\n{"text": "two"}\n'
         (b'{"text": "' + b"a" * 70_000 + b'"}\n', "JSON lines", "jsonl"),
         (LINES[:16] + b'{"text": "' + b"a" * 70_000 + b'"}\n', "JSON lines", "jsonl"),
     ],
+    ids=["gzip", "zstd", "parquet", "lines", "one", "lenient", "long", "long second"],
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(
     tmp_path, opened, name, data, shown, remedy
@@ -121,6 +122,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
         LINES[:16] + b"prose\n", b"{name} said:" + b"a" * 70_000, b"PAR",
         b'{"text": "one"}\nprose without end',
     ],
+    ids=lambda data: str(len(data)),
 )  # fmt: skip
 def test_text_that_resembles_another_format_is_text(tmp_path, data):
     (tmp_path / "corpus.txt").write_bytes(data)
