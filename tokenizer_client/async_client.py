@@ -42,6 +42,7 @@ from tokenizer_client.schemas.jobs import (
     Corpus,
     CorpusList,
     EncodeJobView,
+    FileFormat,
     JobView,
 )
 from tokenizer_client.schemas.text import Chunk, TruncateResponse, VerifyResponse, VocabResponse
@@ -620,6 +621,9 @@ class AsyncClient(BaseClient):
         input_paths: Sequence[str] | None = None,
         input_urls: Sequence[str] | None = None,
         documents: Sequence[str] | None = None,
+        format: FileFormat | None = None,  # noqa: A002 - the name of the field
+        field: str | None = None,
+        separator: str | None = None,
         vocab_size: int | None = None,
         special_tokens: Sequence[str] | None = None,
         name: str | None = None,
@@ -659,6 +663,9 @@ class AsyncClient(BaseClient):
                 input_paths=input_paths,
                 input_urls=input_urls,
                 documents=documents,
+                format=format,
+                field=field,
+                separator=separator,
                 vocab_size=vocab_size,
                 special_tokens=special_tokens,
                 name=name,
@@ -762,21 +769,32 @@ class AsyncCorpusResource:
         source: Given[str | bytes],
         *,
         replace: bool = True,
+        format: FileFormat | None = None,  # noqa: A002 - the name of the field
+        field: str | None = None,
         on_progress: Progress | None = None,
     ) -> Corpus:
-        """Upload a UTF-8 text of any size; the service stores the whole text or nothing.
+        """Upload text, JSON lines or Parquet of any size; the service stores all of it or nothing.
 
-        `source` may be all that `encode_stream` accepts. The client retries after a lost connection
-        if it can read the source again. With `replace=False` it never replaces an existing corpus.
+        `source` may be all that `encode_stream` accepts. `format` is by default what the name of a
+        file, else `corpus_id`, ends in, else text; `field` names the field or column of the
+        documents. The client retries after a lost connection if it can read the source again. With
+        `replace=False` it never replaces an existing corpus.
 
         Raises:
             PreconditionFailedError: `replace=False`, and the corpus exists.
-            TooLargeError: the text exceeds the quota.
-            InvalidRequestError: the text is not UTF-8; `byte_offset` says where.
+            TooLargeError: the file exceeds the quota.
+            InvalidRequestError: the text is not UTF-8 (`byte_offset` says where), or the file is
+                not of the format.
         """
         return await self._client._run(
             corpora.upload_corpus(
-                self._client._session, corpus_id, source, replace=replace, on_progress=on_progress
+                self._client._session,
+                corpus_id,
+                source,
+                replace=replace,
+                format=format,
+                field=field,
+                on_progress=on_progress,
             )
         )
 
@@ -807,7 +825,7 @@ class AsyncCorpusResource:
         further_corpora: Sequence[str] | None = None,
         token_files_id: str | None = None,
         tokenizer: TokenizerOrName | None = None,
-        format: Literal["text", "jsonl"] | None = None,  # noqa: A002 - the name of the field
+        format: FileFormat | None = None,  # noqa: A002 - the name of the field
         field: str | None = None,
         separator: str | None = None,
         begin_of_document: str | None = None,

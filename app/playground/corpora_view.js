@@ -41,7 +41,7 @@ export class CorporaView {
     if (this.known.length === 1) chosen.add(this.known[0].id);
     this.list.replaceChildren(...this.known.map((corpus) => this.#row(corpus, chosen.has(corpus.id))));
     if (this.known.length) return;
-    const advice = "None yet. Upload a text file, or train on the text of the Encode tab.";
+    const advice = "None yet. Upload a file, or train on the text of the Encode tab.";
     this.list.append(make("li", { class: "hint", textContent: advice }));
   }
 
