@@ -18,6 +18,7 @@ from tokenizer_core import reference
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
     LearningRules,
+    TrainingOptions,
     count_pretokens,
     learn_merges,
     train,
@@ -136,10 +137,12 @@ def test_trainer_equals_oracle_for_any_chunking(engine, text, specials, chunk_by
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             [write_corpus(folder, text)],
-            vocab_size=vocab_size,
-            special_tokens=specials,
-            chunk_bytes=chunk_bytes,
-            engine=engine,
+            TrainingOptions(
+                vocab_size=vocab_size,
+                special_tokens=specials,
+                chunk_bytes=chunk_bytes,
+                engine=engine,
+            ),
         )
     vocab, merges = reference.train(text, vocab_size, specials)
     assert result.merges == merges
@@ -240,11 +243,13 @@ def test_trainer_equals_oracle_for_any_workers(
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             [write_corpus(folder, text)],
-            vocab_size=vocab_size,
-            special_tokens=specials,
-            chunk_bytes=chunk_bytes,
-            num_workers=num_workers,
-            engine=engine,
+            TrainingOptions(
+                vocab_size=vocab_size,
+                special_tokens=specials,
+                chunk_bytes=chunk_bytes,
+                num_workers=num_workers,
+                engine=engine,
+            ),
         )
     assert (result.vocab, result.merges) == reference.train(text, vocab_size, specials)
     assert result.report.num_workers == num_workers
@@ -269,11 +274,13 @@ def test_native_trainer_equals_oracle_for_any_threads(
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             [write_corpus(folder, text)],
-            vocab_size=vocab_size,
-            special_tokens=specials,
-            chunk_bytes=chunk_bytes,
-            num_workers=num_threads,
-            engine="native",
+            TrainingOptions(
+                vocab_size=vocab_size,
+                special_tokens=specials,
+                chunk_bytes=chunk_bytes,
+                num_workers=num_threads,
+                engine="native",
+            ),
         )
     assert (result.vocab, result.merges) == reference.train(text, vocab_size, specials)
     assert (result.report.engine, result.report.num_workers) == ("native", num_threads)
