@@ -301,6 +301,12 @@ def _parse_steps(steps: list[object], where: str) -> SplitPattern:
 
 def _parse_step(value: object, where: str) -> SplitPattern:
     kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "ByteLevel":
+        raise FormatError(
+            f"tokenizer.json: {where} is a ByteLevel before other steps (Falcon). Those would "
+            f"split between the bytes of a character (the last byte of U+00F2 counts as a digit), "
+            f"which this service does not do; encode with Hugging Face's tokenizers"
+        )
     if kind == "Digits":
         return _DIGITS[_are_individual(value, where)]
     if kind == "Punctuation":

@@ -150,12 +150,21 @@ def test_class_borders_after_two_steps():
         ({"pattern": {"String": 5}}, "pattern.String is no text"),
         ({"pattern": {"Regex": "a", "String": "b"}}, "a Regex or a String"),
         ({"type": "Metaspace"}, "is 'Metaspace'"),
+        ({"type": "ByteLevel"}, r"\[0\] is a ByteLevel before other steps \(Falcon\)"),
     ],
 )
 def test_what_no_step_is_is_refused_by_name(step, message):
     split = {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": False}
     with pytest.raises(FormatError, match=message):
         parse_tokenizer_json(table_of([split | step, split], use_regex=False))
+
+
+def test_steps_after_a_byte_level_split_within_characters_in_tokenizers():
+    """The reason why they are refused."""
+    byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    digits = tokenizers.pre_tokenizers.Digits(individual_digits=False)
+    falcon = tokenizers.pre_tokenizers.Sequence([byte_level, digits])
+    assert falcon.pre_tokenize_str("\u00f2") == [("\u00c3", (0, 1)), ("\u00b2", (0, 1))]
 
 
 def test_a_behavior_needs_the_text_without_a_match():
