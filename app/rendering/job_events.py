@@ -57,7 +57,7 @@ class JobEventStream(Response):
         """
         with self._watch.listening(self._job_id):
             sending = asyncio.create_task(self._send_events(scope, send))
-            gone = asyncio.create_task(_wait_until_gone(receive))
+            gone = asyncio.create_task(wait_until_gone(receive))
             try:
                 await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
                 if not sending.done():
@@ -93,7 +93,15 @@ class JobEventStream(Response):
         await send_within(self._send_seconds, scope, send, message)
 
 
-async def _wait_until_gone(receive: Receive) -> None:
+async def wait_for_end(watch: JobWatch, job_id: str, first: JobEvent) -> None:
+    """Return once the job has ended or is deleted, or when the server shuts down."""
+    event: JobEvent | None = first
+    while event is not None and not event.is_final and not _server_ends():
+        event = await watch.next_look(job_id, event)
+
+
+async def wait_until_gone(receive: Receive) -> None:
+    """Return when the client has left; the body of the request must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass  # a body of the request
 

@@ -7,6 +7,7 @@ sent once its job is on the disk. Disk access runs in a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import re
 import secrets
@@ -15,15 +16,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from fastapi import Header
+from fastapi import Header, Query
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from app.http.problem import Problem
 from app.jobs import kinds
+from app.jobs.errors import TooManyListenersError
 from app.jobs.events import JobEvent
 from app.jobs.folder import JobFolder, is_job_id
 from app.jobs.queue import Job, Kind
-from app.rendering.job_events import JobEventStream
+from app.jobs.views import view_of
+from app.rendering.job_events import JobEventStream, wait_for_end, wait_until_gone
 from app.rendering.problems import job_storage_problem, problem_responses
 from app.services import services_of
 
@@ -31,10 +35,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from app.services import Services
+    from tokenizer_client.schemas.jobs import EncodeJobView, JobView
 
 Answer = TypeVar("Answer")
 
 _IDEMPOTENCY_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
+MAX_WAIT_SECONDS: Final = 300
 _FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 IdempotencyKey = Annotated[
@@ -45,8 +51,20 @@ LastEventId = Annotated[
     str | None, Header(description="The last event that was seen; it is not sent again.")
 ]
 
+WaitSeconds = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        allow_inf_nan=False,
+        description="Respond once the job has ended (200), or after this many seconds (202).",
+    ),
+]
+
+_LOCATION: Final = {"Location": {"required": True, "schema": {"type": "string"}}}
 ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
-    202: {"headers": {"Location": {"required": True, "schema": {"type": "string"}}}}
+    200: {"description": "The job has ended; its state says how", "headers": _LOCATION},
+    202: {"description": "The job is accepted", "headers": _LOCATION},
 }
 EVENTS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"text/event-stream": {}}},  # OpenAPI can describe only a single event
@@ -120,6 +138,46 @@ async def cancel_job(request: Request, job_id: str, kind: Kind | None = None) ->
     folder = services.settings.artifacts_dir
     job = await off_the_loop(lambda: kinds.cancel_job(services.jobs, folder, job_id))
     return _require_job(job, kind)
+
+
+async def wait_for_job(request: Request, job: Job, seconds: float) -> Job:
+    """The job once it has ended, or as it is after `seconds`.
+
+    Returns earlier when the server shuts down or has too many listeners: the job is accepted, so
+    the response must name it.
+
+    Raises:
+        ClientDisconnect: the client has left; the job continues.
+    """
+    if seconds <= 0 or job.is_final:
+        return job
+    services = services_of(request)
+    first = await asyncio.to_thread(JobEvent.of, job, services.settings.artifacts_dir)
+    with contextlib.suppress(TooManyListenersError), services.job_watch.listening(job.id):
+        waiting = asyncio.create_task(wait_for_end(services.job_watch, job.id, first))
+        gone = asyncio.create_task(wait_until_gone(request.receive))
+        tasks = {waiting, gone}
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise ClientDisconnect
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    now = await off_the_loop(lambda: services.jobs.get(job.id))
+    return job if now is None else replace(now, kind=job.kind)
+
+
+async def view_after(
+    request: Request, response: Response, job: Job, seconds: float
+) -> JobView | EncodeJobView:
+    """The document of a job just accepted, after `wait_for_job`; 200 if it ended."""
+    folder = services_of(request).settings.artifacts_dir
+    job = await wait_for_job(request, job, seconds)
+    if seconds > 0 and job.is_final:
+        response.status_code = 200
+    return await asyncio.to_thread(view_of, job, folder)
 
 
 async def follow_job(

@@ -22,13 +22,14 @@ from app.jobs.inputs import (
     find_encoding_inputs,
     plan_encoding,
 )
-from app.jobs.views import view_of
 from app.rendering.jobs import (
     ACCEPTED,
     IdempotencyKey,
+    WaitSeconds,
     off_the_loop,
     require_idempotency_key,
     take_job,
+    view_after,
 )
 from app.rendering.preconditions import choose_tokenizer_on_thread, not_modified
 from app.rendering.problems import problem_responses
@@ -77,10 +78,12 @@ async def encode_corpus(
     response: Response,
     corpus_id: PlainId,
     idempotency_key: IdempotencyKey = None,
+    wait: WaitSeconds = 0,
 ) -> Any:
     """Encode one corpus or several to token files for training a model.
 
-    Responds at once with the job; follow the job at its `Location`. Jobs run one at a time. After
+    Responds at once with the job, or waits for its end (`?wait=60`); follow the job at its
+    `Location`. Jobs run one at a time. After
     its process or server is killed, a job resumes from its checkpoint and writes the same bytes.
     """
     services = services_of(request)
@@ -100,7 +103,7 @@ async def encode_corpus(
     if not job.is_damaged:  # an earlier job with this key may be, and names no tokenizer then
         named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
         response.headers.update(identity_headers(ArtifactRef(**named)))
-    return view_of(job, services.settings.artifacts_dir)
+    return await view_after(request, response, job, wait)
 
 
 @router.get(

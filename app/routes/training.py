@@ -22,12 +22,14 @@ from app.rendering.jobs import (
     EVENTS,
     IdempotencyKey,
     LastEventId,
+    WaitSeconds,
     cancel_job,
     find_job,
     follow_job,
     off_the_loop,
     require_idempotency_key,
     take_job,
+    view_after,
 )
 from app.rendering.problems import problem_responses
 from app.rendering.respond import read_within_limits
@@ -51,11 +53,15 @@ _MAX_LISTED: Final = 200
     openapi_extra=json_request(TrainRequest),
 )
 async def start_training(
-    request: Request, response: Response, idempotency_key: IdempotencyKey = None
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+    wait: WaitSeconds = 0,
 ) -> Any:
     """Train a tokenizer on corpora, files or documents and, by default, serve the result.
 
-    Responds at once with the job; follow the job at its `Location`. Only one job runs at a time
+    Responds at once with the job, or waits for its end (`?wait=60`); follow the job at its
+    `Location`. Only one job runs at a time
     (with PostgreSQL, one on each host); the others wait.
     """
     services = services_of(request)
@@ -70,7 +76,7 @@ async def start_training(
     services.runner.wake()
     # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
     response.headers["Location"] = f"{request.url.path.rstrip('/')}/{job.id}"
-    return view_of(job, services.settings.artifacts_dir)
+    return await view_after(request, response, job, wait)
 
 
 @router.get("/train", response_model=JobList, responses=problem_responses(403, 422, 503))

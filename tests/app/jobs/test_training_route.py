@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,55 @@ def test_a_key_from_before_there_were_options_stays_good() -> None:
     assert TrainRequest.model_validate(request).digest() == before
     for option in ({"reserved": 1}, {"min_frequency": 2}, {"seed_tokens": ["ab"]}):
         assert TrainRequest.model_validate(request | option).digest() != before
+
+
+@pytest.fixture
+def held(service: Service, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """A service whose jobs stay queued."""
+    monkeypatch.setattr(service.services.jobs, "claim_next", lambda owner: None)
+    return service
+
+
+ROUTES = ("/train", "/corpora/c/encode")
+
+
+def body_for(service: Service, route: str) -> Fields:
+    if route == "/train":
+        return {"documents": ["low lower"], "vocab_size": 300}
+    service.client.put(
+        "/corpora/c", content=b"low lower", headers={"Content-Type": "text/plain"}
+    ).raise_for_status()
+    return {}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_request_can_wait_for_the_end_of_its_job(held: Service, route: str) -> None:
+    body, key = body_for(held, route), {"Idempotency-Key": "k"}
+    early = held.client.post(f"{route}?wait=0.01", json=body, headers=key)
+    assert (early.status_code, early.json()["state"]) == (202, "queued")
+    job_id = early.json()["id"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(held.client.post, f"{route}?wait=60", json=body, headers=key)
+        while held.services.job_watch.n_listeners == 0:
+            assert not waiting.done(), waiting.result().text
+        held.jobs.request_cancel(job_id)
+        late = waiting.result()
+    assert (late.status_code, late.json()["state"]) == (200, "cancelled")
+    assert late.json()["id"] == job_id
+    assert late.headers["Location"] == early.headers["Location"]
+    assert held.services.job_watch.n_listeners == 0
+    again = held.client.post(route, json=body, headers=key)
+    assert (again.status_code, again.json()["state"]) == (202, "cancelled")
+
+
+def test_a_job_is_named_at_once_where_too_many_wait(held: Service) -> None:
+    held.services.job_watch._max_listeners = 0
+    answer = held.client.post("/train?wait=60", json={"documents": ["x y"], "vocab_size": 300})
+    assert (answer.status_code, answer.json()["state"]) == (202, "queued")
+
+
+@pytest.mark.parametrize("wait", ["-1", "301", "nan", "inf", "long"])
+def test_nobody_waits_longer_than_five_minutes(service: Service, wait: str) -> None:
+    answer = service.client.post(f"/train?wait={wait}", json={"documents": ["x y"]})
+    problem(answer, 422, "invalid_request")
+    assert service.jobs.latest() == []
