@@ -28,38 +28,51 @@ from app.commands.command_line import (
 )
 from tokenizer_core.errors import TokenizerCoreError
 
-_COMMANDS: Final = {
-    "encode": ("text", "turn text into token ids"),
-    "decode": ("text", "turn token ids into text"),
-    "count": ("text", "count the tokens of a text"),
-    "train": ("training", "learn a tokenizer from text files"),
-    "counts": ("counts", "make, extend and merge files of counts to train from"),
-    "list": ("artifacts", "list the published tokenizers and their versions"),
-    "inspect": ("artifacts", "show a tokenizer: manifest, special tokens, longest tokens"),
-    "import": ("artifacts", "publish a tokenizer from another program's file"),
-    "pull": ("vocabulary_download", "download a published vocabulary by name, such as cl100k_base"),
-    "convert": ("conversion", "write a tokenizer in another format"),
-    "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
-    "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, and on text"),
-    "judge": ("judging", "train small models on tokenizers: bits per byte for equal budgets"),
-    "corpus": (
-        "corpus",
-        "turn corpora into token files for model training; check, show and sample them",
-    ),
-    "serve": ("serving", "run the HTTP service"),
-    "promote": ("artifacts", "choose the tokenizer that serves"),
-    "rollback": ("artifacts", "go back to the tokenizer that served before"),
-    "jobs": ("jobs", "list, show, watch and cancel the jobs of a service"),
-    "completion": ("completion", "print completion of commands, options and names for your shell"),
+_GROUPS: Final = {
+    "text": {
+        "encode": ("text", "turn text into token ids, or show its pieces"),
+        "decode": ("text", "turn token ids into text"),
+        "count": ("text", "count the tokens of a text"),
+    },
+    "corpora and training": {
+        "train": ("training", "learn a tokenizer from text files"),
+        "counts": ("counts", "make, extend and merge files of counts to train from"),
+        "corpus": ("corpus", "make token files for model training; check and sample them"),
+        "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
+        "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, text"),
+        "judge": ("judging", "train small models on tokenizers: bits per byte"),
+    },
+    "published tokenizers": {
+        "list": ("artifacts", "list them and their versions"),
+        "inspect": ("artifacts", "show one: manifest, special tokens, longest tokens"),
+        "import": ("artifacts", "publish a tokenizer from another program's file"),
+        "pull": ("vocabulary_download", "download a preset, such as cl100k_base, or a model's"),
+        "convert": ("conversion", "write a tokenizer in another format"),
+        "promote": ("artifacts", "choose the tokenizer that serves"),
+        "rollback": ("artifacts", "go back to the tokenizer that served before"),
+    },
+    "service": {
+        "serve": ("serving", "run the HTTP service"),
+        "jobs": ("jobs", "list, show, watch and cancel the jobs of a service"),
+        "completion": ("completion", "print completion for your shell"),
+    },
 }
-"""Command -> its module in `app.commands`, and its line in `tokenizer --help`."""
+"""Group in `tokenizer --help` -> command -> its module in `app.commands`, and its line."""
 
-_DESCRIPTION: Final = "Exact byte-level BPE tokenizers: train, serve, encode."
+_COMMANDS: Final = {name: entry for group in _GROUPS.values() for name, entry in group.items()}
+
+_DESCRIPTION: Final = "Exact byte-level BPE tokenizers: train, serve, encode.\n\n" + "\n\n".join(
+    f"{title}:\n" + "\n".join(f"  {name:<11} {line}" for name, (_, line) in group.items())
+    for title, group in _GROUPS.items()
+)
 _EPILOG: Final = """\
 start here:
   tokenizer encode 'Hello, world!'     encode on the command line
   tokenizer train corpus.txt --name my-first --vocab-size 5000
   tokenizer serve                      run the HTTP service
+
+A tokenizer is named in the same way everywhere: NAME or NAME@VERSION of a published one, a
+preset (gpt2, cl100k_base, ...), or a path.
 
 Every command has its own --help with examples. Files are UTF-8; - is standard input or
 output. Progress bars appear on a terminal only; --json prints output for programs.
@@ -142,7 +155,8 @@ def build_whole_parser() -> argparse.ArgumentParser:
 
 
 def _build_top() -> tuple[argparse.ArgumentParser, _Subcommands]:
-    parser = CommandParser(prog="tokenizer", description=_DESCRIPTION, epilog=_EPILOG)
+    usage = "tokenizer [-h] [--version] COMMAND ..."
+    parser = CommandParser(prog="tokenizer", usage=usage, description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
         "--version",
         nargs=0,
@@ -152,7 +166,12 @@ def _build_top() -> tuple[argparse.ArgumentParser, _Subcommands]:
     parser.set_defaults(build_whole_parser=build_whole_parser)  # for completion
     return parser, _Subcommands(
         parser.add_subparsers(
-            dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
+            dest="command",
+            prog="tokenizer",
+            metavar="COMMAND",
+            help=argparse.SUPPRESS,  # the description lists them in groups
+            required=True,
+            parser_class=CommandParser,
         )
     )
 

@@ -45,7 +45,7 @@ class Pieces:
         return ((id_, self._vocab[id_]) for id_ in self.ids)
 
     def __repr__(self) -> str:
-        shown = [_readable(token)[0] for _, token in self]
+        shown = [readable_token(token)[0] for _, token in self]
         listed = ", ".join(map(repr, shown[:20])) + (", ..." if len(shown) > 20 else "")
         return f"<Pieces: {len(self)} tokens{': ' if shown else ''}{listed}>"
 
@@ -55,7 +55,7 @@ class Pieces:
             if index == MAX_SHOWN:
                 spans.append(f" … and {len(self) - MAX_SHOWN:,} more")
                 break
-            text, is_text = _readable(token)
+            text, is_text = readable_token(token)
             shown = escape(text.translate(_SIGNS) if is_text else text)
             font = "" if is_text else ";font-family:monospace;font-size:.85em"
             hue = _HUES[index % len(_HUES)]
@@ -72,7 +72,7 @@ class Pieces:
         )
 
 
-def _readable(token: bytes) -> tuple[str, bool]:
+def readable_token(token: bytes) -> tuple[str, bool]:
     """A token as text, or as hexadecimal bytes if it is a part of a character."""
     try:
         return token.decode(), True

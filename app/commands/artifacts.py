@@ -15,6 +15,7 @@ from app.commands.command_line import (
     default_tokenizer,
     open_store,
     require_files,
+    resolve_published,
     resolve_tokenizer,
 )
 from app.commands.outputs import (
@@ -364,7 +365,7 @@ def run_import(arguments: argparse.Namespace) -> None:
 def run_promote(arguments: argparse.Namespace) -> None:
     """Verify the version, then make it the active one."""
     store = open_store(arguments)
-    _promote(store, store.resolve(arguments.tokenizer), as_json=arguments.json)
+    _promote(store, resolve_published(store, arguments.tokenizer), as_json=arguments.json)
 
 
 def run_rollback(arguments: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ WRONG_USAGE: Final = 2
 ANSWER_IS_NO: Final = 3
 INTERRUPTED: Final = 130
 
+_MOST_NAMED: Final = 20
 DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
 DEFAULT_TOKENIZER: Final = "starter"
 
@@ -134,7 +135,7 @@ def resolve_tokenizer(
     lacks it, and `name` is the starter's, or the folder has no tokenizer at all.
 
     Raises:
-        ArtifactNotFoundError: no such tokenizer or version.
+        CommandError: no such tokenizer or version; names those there are.
     """
     from tokenizer_core.errors import ArtifactNotFoundError
 
@@ -144,15 +145,53 @@ def resolve_tokenizer(
     wanted = name or default_tokenizer()
     try:
         return store, store.resolve(wanted)
-    except ArtifactNotFoundError:
-        if wanted.partition("@")[0] != DEFAULT_TOKENIZER or _is_store_named(arguments):
-            raise
-        if name is None and store.names():
-            raise
-        packaged = _open_packaged_store()
+    except ArtifactNotFoundError as error:
+        packaged = None
+        is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
+        if is_starter and not _is_store_named(arguments) and (name or not store.names()):
+            packaged = _open_packaged_store()
         if packaged is None:
-            raise
+            also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
+            raise unknown_tokenizer(store, wanted, also) from error
         return packaged, packaged.resolve(wanted)
+
+
+def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
+    """The version that `NAME[@VERSION]` names; raises CommandError as `resolve_tokenizer`."""
+    from tokenizer_core.errors import ArtifactNotFoundError
+
+    try:
+        return store.resolve(name)
+    except ArtifactNotFoundError as error:
+        raise unknown_tokenizer(store, name) from error
+
+
+def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -> CommandError:
+    """The error for a tokenizer that is not published: what there is, and what is similar to it.
+
+    `also` are names that are found though they are not in the store.
+    """
+    from tokenizer_core.presets import PRESETS
+
+    name, _, version = wanted.partition("@")
+    names = store.names()
+    if version and name in names:
+        versions = [ref.version for ref in store.versions(name)]
+        near = did_you_mean(version, versions)
+        there = ", ".join(versions[:_MOST_NAMED])
+        return CommandError(f"{name!r} has no version {version!r:.80}{near}; it has {there}")
+    if wanted in PRESETS:
+        return CommandError(
+            f"{wanted!r} is a preset that is not published here; publish it: tokenizer import "
+            f"--preset {wanted} --name {wanted}"
+        )
+    near = did_you_mean(name, [*names, *PRESETS, *also])
+    there = ", ".join(sorted(names)[:_MOST_NAMED]) or "none (see tokenizer train, tokenizer import)"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return CommandError(
+        f"there is no tokenizer {name!r:.80}{near}; published: {there}{more}; presets: "
+        f"{', '.join(PRESETS)}"
+    )
 
 
 def _is_store_named(arguments: argparse.Namespace) -> bool:

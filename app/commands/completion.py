@@ -105,6 +105,7 @@ def render_completion(parser: argparse.ArgumentParser, shell: str) -> str:
 def _set_completions(parser: argparse.ArgumentParser, by_metavar: dict[str, Any]) -> None:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
+            action.help = None  # shtab omits what `--help` does not list here
             for choice in action._choices_actions:  # zsh shows only one line of the help
                 action.choices[choice.dest].description = choice.help
             for below in action.choices.values():

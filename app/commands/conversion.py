@@ -24,6 +24,7 @@ from tokenizer_core.conversion import (
 )
 from tokenizer_core.errors import ArtifactError, ConversionError, FormatError
 from tokenizer_core.formats.model_folder import read_chat_template
+from tokenizer_core.presets import PRESETS, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 
 _DESCRIPTION: Final = """\
@@ -197,6 +198,8 @@ def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:
         )
     try:
         store, ref = resolve_tokenizer(arguments, arguments.source[0])
-    except ArtifactError as error:
+    except (ArtifactError, CommandError) as error:
+        if arguments.source[0] in PRESETS:
+            return load_preset_spec(arguments.source[0])
         raise CommandError(f"there is no file {files[0]}, and {error}") from error
     return store.open(ref)

@@ -166,7 +166,9 @@ def run_report(arguments: argparse.Namespace) -> None:
             return
     corpora = _sources(arguments, paths)
     total = sum(source.read_bytes() for source in corpora.values())
-    with progress_bar(quiet=arguments.quiet, total=total * len(tokenizers)) as bar:
+    with progress_bar(
+        quiet=arguments.quiet, total=total * len(tokenizers), desc="measuring"
+    ) as bar:
 
         def show(word: str, n_bytes: int) -> None:
             bar.set_description(word, refresh=False)
@@ -206,7 +208,9 @@ def run_compare(arguments: argparse.Namespace) -> int:
     found, on_text = diff_specs(a.spec, b.spec), None
     if arguments.corpus:
         source = _text_file(arguments, arguments.corpus)
-        with progress_bar(quiet=arguments.quiet, total=source.read_bytes()) as bar:
+        with progress_bar(
+            quiet=arguments.quiet, total=source.read_bytes(), desc="comparing"
+        ) as bar:
             on_text = diff_on_text(
                 a, b, source.pieces(), n_examples=arguments.examples, progress=bar.update
             )

@@ -21,6 +21,7 @@ from app.commands.command_line import (
     UsageError,
     add_artifacts_dir,
     artifacts_dir_of,
+    did_you_mean,
 )
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
@@ -219,7 +220,9 @@ def _find(store: JobStore | None, job_id: str | None) -> Job:
     else:
         job = None
     if job is None:
-        named = f"there is no job {job_id!r}" if job_id else "there are no jobs"
+        ids = [each.id for each in store.latest(limit=_MOST_LISTED)] if store and job_id else []
+        near = did_you_mean(job_id or "", ids)
+        named = f"there is no job {job_id!r}{near}" if job_id else "there are no jobs"
         raise CommandError(f"{named}; tokenizer jobs list shows what there is")
     return job
 

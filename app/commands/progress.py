@@ -5,8 +5,9 @@ Importing tqdm takes longer than most commands, so commands in a pipe do not imp
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     from tokenizer_core.training import TrainingProgress
@@ -35,6 +36,12 @@ class HiddenBar:
         """Do nothing."""
 
     set_description = set_postfix_str = clear = close = refresh = ignore
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether to write colours: on a terminal that is not dumb, and without NO_COLOR."""
+    is_dumb = os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb
 
 
 def is_shown(*, quiet: bool) -> bool:

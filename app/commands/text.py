@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
@@ -22,19 +23,24 @@ from app.commands.outputs import (
     require_other_files,
     write_output,
 )
-from app.commands.progress import add_quiet, progress_bar
+from app.commands.progress import add_quiet, has_colours, progress_bar
 from app.commands.tokenizer_arguments import (
     add_tokenizer_arguments,
     allowed_special,
     find_tokenizer,
     load_tokenizer,
+    tokenizer_files,
 )
 from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.pieces import readable_token
 from tokenizer_core.streaming import BytesDecoder, StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
 
 _READ_BYTES: Final = 1 << 18
 _WIDTHS: Final[dict[str, np.dtype[Any]]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+_BACKGROUNDS: Final = (153, 222, 157, 218, 183, 159)
+"""Light colours of the palette of 256."""
+_SIGNS: Final = {"\n": "⏎\n", "\t": "⇥"}
 _NOT_IDS: Final = re.compile(rb"[^0-9\s,\[\]]")
 STANDARD_INPUT: Final = Path("-")
 
@@ -47,6 +53,7 @@ def add_parsers(subcommands: Any) -> None:
         epilog=(
             "examples:\n"
             "  tokenizer encode 'Hello, world!'\n"
+            "  tokenizer encode --pieces --tokenizer gpt2 'Hello, world!'\n"
             "  tokenizer encode --file book.txt --format u16 --output book.bin\n"
             "  cat book.txt | tokenizer encode --tokenizer starter --json\n"
             "  tokenizer encode --files vocab.json merges.txt 'Hello'\n\n"
@@ -57,9 +64,18 @@ def add_parsers(subcommands: Any) -> None:
     _add_text_arguments(encode)
     encode.add_argument(
         "--format",
-        choices=("ids", "json", *_WIDTHS),
+        choices=("ids", "json", "pieces", *_WIDTHS),
         default="ids",
-        help="ids: numbers and spaces (default); u16, u32: raw little-endian numbers",
+        help="ids: numbers and spaces (default); pieces: see --pieces; u16, u32: raw "
+        "little-endian numbers",
+    )
+    encode.add_argument(
+        "--pieces",
+        action="store_const",
+        const="pieces",
+        dest="format",
+        help="show the text cut into tokens, in colour; in a pipe or with NO_COLOR a line each: "
+        "the id, a tab, the piece as a JSON string, or its bytes as <e2 84>",
     )
     encode.add_argument(
         "--json", action="store_const", const="json", dest="format", help="as --format json"
@@ -129,7 +145,7 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
 def run_encode(arguments: argparse.Namespace) -> None:
     """Print each id once it is final."""
     _check_text(arguments)
-    require_other_files([arguments.output], [*arguments.file, *(arguments.files or ())])
+    require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
     tokenizer = load_tokenizer(arguments)
     largest = tokenizer.spec.largest_id
     if arguments.format == "u16" and largest > np.iinfo(np.uint16).max:
@@ -138,7 +154,41 @@ def run_encode(arguments: argparse.Namespace) -> None:
         )
     allowed = allowed_special(tokenizer, arguments.allowed_special)
     blocks = _blocks_of_all(tokenizer, allowed, arguments)
-    write_output(arguments.output, _render_ids(blocks, arguments.format))
+    if arguments.format == "pieces":
+        is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
+        rendered = _render_pieces(blocks, tokenizer.spec.vocab, is_coloured=is_coloured)
+    else:
+        rendered = _render_ids(blocks, arguments.format)
+    write_output(arguments.output, rendered)
+
+
+def _render_pieces(
+    blocks: Iterable[list[int]], vocab: Mapping[int, bytes], *, is_coloured: bool
+) -> Iterator[bytes]:
+    index = 0
+    for block in blocks:
+        lines = []
+        for id_ in block:
+            text, is_text = readable_token(vocab[id_])
+            if is_coloured:
+                lines.append(_colour(text if is_text else f"<{text}>", index))
+            else:
+                piece = json.dumps(text, ensure_ascii=False) if is_text else f"<{text}>"
+                lines.append(f"{id_}\t{piece}\n")
+            index += 1
+        yield "".join(lines).encode()
+    if is_coloured and index:
+        yield b"\n"
+
+
+def _colour(text: str, index: int) -> str:
+    """A piece on one of the backgrounds, black on each; a control character shows as its escape."""
+    start = f"\x1b[30;48;5;{_BACKGROUNDS[index % len(_BACKGROUNDS)]}m"
+    shown = "".join(
+        char if char.isprintable() else _SIGNS.get(char) or repr(char)[1:-1] for char in text
+    )
+    lines = shown.split("\n")
+    return "\n".join(f"{start}{line}\x1b[0m" if line else "" for line in lines)
 
 
 def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
@@ -183,7 +233,7 @@ def run_decode(arguments: argparse.Namespace) -> None:
     """Write the bytes of the ids, with nothing added."""
     if arguments.ids and arguments.file:
         raise UsageError("give ids as arguments or with --file, not both")
-    inputs = [*filter(None, [arguments.file]), *(arguments.files or ())]
+    inputs = [*filter(None, [arguments.file]), *tokenizer_files(arguments)]
     require_other_files([arguments.output], inputs)
     tokenizer = load_tokenizer(arguments)
     skipped = (
@@ -222,7 +272,8 @@ def _bar_over(arguments: argparse.Namespace) -> Any:
     # Ids printed on the terminal already show the progress.
     output = getattr(arguments, "output", None)
     quiet = arguments.quiet or (output == STANDARD_OUTPUT and sys.stdout.isatty())
-    return progress_bar(quiet=quiet, total=sum(sizes) or None)
+    names = {"encode": "encoding", "decode": "decoding", "count": "counting"}
+    return progress_bar(quiet=quiet, total=sum(sizes) or None, desc=names[arguments.command])
 
 
 def _blocks_of_all(

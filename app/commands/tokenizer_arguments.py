@@ -11,20 +11,25 @@ from app.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
+    open_store,
     parse_special_token,
     require_files,
     resolve_tokenizer,
 )
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_spec
+from tokenizer_core.presets import PRESETS, load_path_spec
 from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.tokenizer import Tokenizer
 
-TOKENIZER_HELP: Final = (
-    "a published NAME[@VERSION], or a file: tokenizer.json, tekken.json, VOCAB,MERGES, or "
-    "FILE.tiktoken:PATTERN; LABEL= before it names it in the output"
+_WHAT: Final = (
+    "NAME or NAME@VERSION of a published one, a preset (gpt2, cl100k_base, ...), or a path: a "
+    "model folder, tokenizer.json, tekken.json, VOCAB,MERGES or FILE.tiktoken:PATTERN"
 )
+TOKENIZER_HELP: Final = f"{_WHAT}; LABEL= before it names it in the output"
 
+_NO_PATTERN: Final = re.compile("give the pattern|does not say how text is split")
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
 _SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab))+$")
 
@@ -34,15 +39,15 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which tokenizer")
     group.add_argument(
         "--tokenizer",
-        metavar="NAME[@VERSION]",
-        help="a published tokenizer (default: the active one)",
+        metavar="TOKENIZER",
+        help=f"{_WHAT} (default: the active one)",
     )
     group.add_argument(
         "--files",
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="use these files instead; see tokenizer import",
+        help="as --tokenizer, for files that need --pattern or --special",
     )
     group.add_argument("--pattern", help="split pattern, if the files do not name it")
     group.add_argument(
@@ -78,8 +83,14 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
         return Tokenizer.from_spec(spec), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
-    store, ref = resolve_tokenizer(arguments, arguments.tokenizer)
-    return Tokenizer.from_spec(store.open(ref)), ref
+    tokenizer, ref, _ = _load(arguments, arguments.tokenizer)
+    return tokenizer, ref
+
+
+def tokenizer_files(arguments: argparse.Namespace) -> list[Path]:
+    """The files that `--tokenizer` or `--files` name, which no output may replace."""
+    named = named_files([arguments.tokenizer]) if arguments.tokenizer else []
+    return [*named, *(arguments.files or ())]
 
 
 def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
@@ -104,7 +115,7 @@ def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> di
     found: dict[str, Tokenizer] = {}
     for word in words:
         label, what = split_label(word)
-        tokenizer, name = _load(arguments, what)
+        tokenizer, _, name = _load(arguments, what)
         if (label or name) in found:
             raise UsageError(
                 f"two tokenizers are called {label or name}; tell them apart: LABEL={what}"
@@ -138,20 +149,41 @@ def split_label(word: str) -> tuple[str | None, str]:
     return match[1], match[2]
 
 
-def _load(arguments: argparse.Namespace, what: str) -> tuple[Tokenizer, str]:
-    files, pattern = _files_of(what)
+def _load(
+    arguments: argparse.Namespace, what: str | None
+) -> tuple[Tokenizer, ArtifactRef | None, str]:
+    """The tokenizer, its version if it is published, and its name in the output.
+
+    Raises:
+        CommandError: there is none; names those there are.
+    """
+    files, pattern = _files_of(what) if what else ([], None)
+    if what and not files:
+        store = open_store(arguments)
+        name = what.partition("@")[0]
+        if name not in store.names() and what in PRESETS:
+            return Tokenizer.from_preset(what), None, what
+        if name not in store.names() and Path(what).is_dir():
+            files = [Path(what)]
     if not files:
         store, ref = resolve_tokenizer(arguments, what)
-        return Tokenizer.from_spec(store.open(ref)), what
-    require_files(files)
+        return Tokenizer.from_spec(store.open(ref)), ref, what or str(ref)
     try:
-        spec = load_spec(files, pattern=pattern)
+        spec = _load_files(files, pattern)
     except FormatError as error:
         hint = f" (the pattern follows a colon: {what}:cl100k)"
         raise CommandError(
-            f"{what}: {error}{hint if 'give the pattern' in str(error) else ''}"
+            f"{what}: {error}{hint if _NO_PATTERN.search(str(error)) else ''}"
         ) from error
-    return Tokenizer.from_spec(spec), _SUFFIXES.sub("", files[0].name) or files[0].name
+    return Tokenizer.from_spec(spec), None, _SUFFIXES.sub("", files[0].name) or files[0].name
+
+
+def _load_files(files: list[Path], pattern: str | None) -> TokenizerSpec:
+    if len(files) > 1 or not files[0].is_dir():
+        require_files(files)
+    if len(files) == 1 and pattern is None:
+        return load_path_spec(files[0])  # knows the files of presets
+    return load_spec(files, pattern=pattern)
 
 
 def _files_of(what: str) -> tuple[list[Path], str | None]:

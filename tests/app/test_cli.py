@@ -3,6 +3,7 @@
 import argparse
 import base64
 import json
+import re
 import shlex
 import signal
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ import pytest
 
 from app import cli as cli_module
 from app.cli import _COMMANDS, build_whole_parser, main
+from app.commands import text as text_commands
 from app.commands.command_line import parse_special_token
+from app.commands.progress import has_colours
 from tests.app.run_cli import Cli
 from tests.tokenizer_core.formats.model_folders import make_folder
 from tests.tokenizer_core.formats.small_specs import small_tekken
@@ -416,3 +419,126 @@ def test_a_warning_of_the_library_is_one_line(cli: Cli) -> None:
     assert error.count("\n") == 1
     special = ("--special", "<|endoftext|>=256")
     assert cli.run("encode", "<|endoftext|>", *special, "--files", "v.json", "m.txt")[1] == ""
+
+
+def test_the_help_lists_every_command_once_in_its_group() -> None:
+    shown = cli_module.build_parser().format_help()
+    assert shown == build_whole_parser().format_help()
+    assert "COMMAND" in shown.splitlines()[0]
+    titles = [line for line in shown.splitlines() if line in {f"{t}:" for t in cli_module._GROUPS}]
+    assert titles == ["text:", "corpora and training:", "published tokenizers:", "service:"]
+    for name, (_, line) in _COMMANDS.items():
+        assert shown.count(f"\n  {name} ") == 1
+        assert line in shown
+    assert max(map(len, shown.splitlines())) <= 95
+
+
+@pytest.fixture
+def published(cli: Cli) -> str:
+    """The name and version of the only published tokenizer, `worked`."""
+    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
+    row = json.loads(cli.run("list", "--json")[0])[0]
+    return f"{row['name']}@{row['version']}"
+
+
+def test_a_tokenizer_is_named_in_one_way_by_every_command(cli: Cli, published: str) -> None:
+    cli.run("convert", published, "--to", "tokenizer.json", "--output", "t.json")
+    (cli.folder / "model").mkdir()
+    (cli.folder / "t.json").rename(cli.folder / "model" / "tokenizer.json")
+    ids = cli.run("encode", "lowest", "--tokenizer", "worked")[0]
+    of_gpt2 = cli.run("encode", "lowest", "--tokenizer", "gpt2")[0]
+    assert ids != of_gpt2
+    names = ("worked", published, "model", "./model", "model/tokenizer.json")
+    for name in names:
+        assert cli.run("encode", "lowest", "--tokenizer", name)[0] == ids
+        assert cli.run("count", "lowest", "--tokenizer", name)[0].strip() == b"%d" % len(
+            ids.split()
+        )
+        assert cli.run("decode", *ids.decode().split(), "--tokenizer", name)[0] == b"lowest"
+        assert b"gpt2" in cli.run("report", name, "gpt2", "--corpus", "corpus.txt")[0]
+        cli.run("compare", name, published)
+    with pytest.raises(AssertionError, match="gpt2"):  # they differ: exit code 3
+        cli.run("compare", "gpt2", published)
+
+
+def test_a_published_name_comes_before_a_preset_and_a_folder(cli: Cli) -> None:
+    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "gpt2")
+    (cli.folder / "gpt2").mkdir()
+    listed = cli.run("inspect", "gpt2")[0]
+    assert b"265" in listed
+    assert json.loads(cli.run("count", "a", "--tokenizer", "gpt2", "--json")[0])["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("encode", "a", "--tokenizer", "wroked"),
+        ("count", "a", "--tokenizer", "wroked"),
+        ("decode", "1", "--tokenizer", "wroked"),
+        ("inspect", "wroked"),
+        ("promote", "wroked"),
+        ("report", "wroked", "--corpus", "corpus.txt"),
+        ("compare", "wroked", "worked"),
+        ("convert", "wroked", "--to", "tokenizer.json", "--output", "x.json"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_those_there_are(
+    cli: Cli, published: str, command: tuple[str, ...]
+) -> None:
+    told = cli.fail(*command)
+    assert "'wroked'; did you mean worked?; published: worked; presets: gpt2" in told
+
+
+def test_an_unknown_version_is_answered_with_those_there_are(cli: Cli, published: str) -> None:
+    wrong = published[:-1] + ("0" if published[-1] != "0" else "1")
+    told = cli.fail("encode", "a", "--tokenizer", wrong)
+    version_ = published.partition("@")[2]
+    assert f"did you mean {version_}?; it has {version_}" in told
+    assert "did you mean gpt2?" in cli.fail("encode", "a", "--tokenizer", "gtp2")
+    for command in ("promote", "inspect"):
+        assert "tokenizer import --preset gpt2 --name gpt2" in cli.fail(command, "gpt2")
+    cli.run("import", "--preset", "gpt2", "--name", "gpt2")
+    cli.run("promote", "gpt2")
+
+
+PIECES_TEXT = "low \u2122\t\x1b[31m\nlow"
+
+
+def test_pieces_are_a_line_each_in_a_pipe(cli: Cli, published: str) -> None:
+    out = cli.run("encode", "--tokenizer", "worked", "--pieces", PIECES_TEXT)[0].decode()
+    rows = [line.split("\t", 1) for line in out.splitlines()]
+    ids = cli.run("encode", "--tokenizer", "worked", PIECES_TEXT)[0].decode().split()
+    assert [row[0] for row in rows] == ids
+    assert rows[0][1] == '"low"'
+    assert [shown for _, shown in rows if shown.startswith("<")] == ["<e2>", "<84>", "<a2>"]
+    assert "\x1b" not in out
+
+
+def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters() -> None:
+    vocab = {1: b"lo\nw", 2: b"\xe2\x84", 3: b"\x1b[31m", 4: b"\t"}
+    [shown, end] = text_commands._render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
+    plain = re.sub(r"\x1b\[(30;48;5;\d+|0)m", "", shown.decode())
+    assert plain == "lo⏎\nw<e2 84>\\x1b[31m⇥"
+    assert "\x1b[31m" not in shown.decode()
+    assert end == b"\n"
+    assert len(set(re.findall(r"48;5;(\d+)m", shown.decode()))) == 4
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environment", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_need_a_terminal_and_no_objection(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], expected: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert has_colours(Mock(isatty=lambda: is_terminal)) is expected

@@ -52,6 +52,7 @@ def test_the_list_and_one_of_it(cli: Cli, store: JobStore) -> None:
     for limit in ("-1", "0", str(10**30)):  # neither "no jobs" nor a traceback of SQLite
         assert "from 1 to" in cli.fail("jobs", "list", f"--limit={limit}", code=2)
     assert "jobs list" in cli.fail("jobs", "show", "../x")
+    assert f"did you mean {FIRST}?" in cli.fail("jobs", "watch", FIRST[:-1])
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 3)])

@@ -31,7 +31,7 @@ def test_a_version_of_it_is_found_and_another_is_not(cli: Cli) -> None:
 
 def test_a_folder_with_tokenizers_and_none_active_does_not_fall_back(cli: Cli) -> None:
     cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
-    assert f"{MISSING}; there are: worked" in cli.fail("encode", "x")
+    assert f"{MISSING}; published: worked; presets: gpt2" in cli.fail("encode", "x")
     assert cli.run("encode", "--tokenizer", "starter", "Hello, world!")[0] == IDS  # it is named
 
 
