@@ -68,11 +68,12 @@ class NativeAutomaton:
         numbers: list[int] | bytes,
         steps: list[tuple[list[int], str, bool, bool]],
         cuts: list[bool],
+        rules: str | None = None,
     ) -> NativeAutomaton:
         """`steps`: moves by rows, behavior, invert, whether unmatched text is dropped. `cuts`: by
-        rows.
+        rows. `rules`: the name of a published pattern of which blocks are split by rules.
 
-        Raises ValueError for tables that do not fit each other.
+        Raises ValueError for tables that do not fit each other, and for unknown rules.
         """
 
 @final

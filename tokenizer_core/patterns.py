@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import regex
@@ -292,6 +293,67 @@ PUBLISHED: Final[Mapping[str, SplitPattern]] = {
 }
 """Custom patterns of published models, by a name that stands for the expression; a tokenizer keeps
 the expression."""
+# Digits splits by Rust's `char::is_numeric`: 13 characters of Unicode 17 more than `\p{N}` here,
+# which ByteLevel does not count among the digits.
+_NEW_NUMERIC: Final = r"\U00011DE0-\U00011DE9\U00016FF4-\U00016FF6"
+NUMERIC: Final = rf"\p{{N}}{_NEW_NUMERIC}"
+
+
+def _after_digits(digits: str) -> SplitPattern:
+    """GPT-2's pattern on the text between `digits`, which Digits has cut out before.
+
+    There a run of white space ends with the text before a digit, so that none of it is kept for the
+    next word; and a digit never takes a space.
+    """
+    return SplitPattern(
+        CUSTOM,
+        rf"'(?:[sdmt]|ll|ve|re)| ?\p{{L}}++|{digits}| ?[^\s\p{{L}}{NUMERIC}]++"
+        rf"|\s++(?=[{NUMERIC}]|\Z)|\s+(?!\S)|\s",
+    )
+
+
+DIGITS_THEN_GPT2: Final = MappingProxyType(
+    {True: _after_digits(f"[{NUMERIC}]"), False: _after_digits(rf"\p{{N}}++|[{_NEW_NUMERIC}]++")}
+)
+"""Whether Digits isolates each digit -> the pattern of Digits followed by ByteLevel (StarCoder,
+SmolLM, Granite, Command R)."""
+
+# DeepSeek's second Split isolates runs of kana and ideographs. The third splits each run, and each
+# text between runs, by itself. A run has letters and marks, punctuation and symbols, and three
+# unassigned code points; one of these may begin a word.
+_KANA: Final = r"ぁ-ゖ\u3099\u309Aゝ-ゟァ-ヺー-ヿ一-龥"
+_HOLES: Final = r"\u3040\u3097\u3098"
+_CUT_OUT: Final = r"一-龥\u3040-ヿ"
+
+DEEPSEEK: Final = SplitPattern(
+    CUSTOM,
+    "|".join(
+        (
+            r"\p{N}{1,3}+",
+            rf"[{_HOLES}]?[{_KANA}]++",
+            r"[゛゜゠・]++",
+            rf"[{_HOLES}]++(?![{_KANA}])|[{_HOLES}]+(?=[{_HOLES}])",
+            r"[!-/:-@\[-`{-~][A-Za-z]++",
+            rf"[^\r\n\p{{L}}\p{{P}}\p{{S}}\p{{N}}{_CUT_OUT}]?"
+            rf"[^\p{{N}}\p{{P}}\p{{S}}\p{{Z}}\p{{C}}{_CUT_OUT}]+",
+            rf" ?[^\p{{L}}\p{{M}}\p{{N}}\p{{Z}}\p{{C}}{_CUT_OUT}]++[\r\n]*+",
+            r"\s*[\r\n]+",
+            rf"\s++(?=[\p{{N}}{_CUT_OUT}]|\Z)|\s+(?!\S)|\s+",
+        )
+    ),
+)
+"""The Splits of DeepSeek V3 and R1 in one expression. A run of white space before a digit or an
+ideograph ends its piece, so that none of it is kept for the next word."""
+
+RULES: Final[Mapping[SplitPattern, str]] = {
+    METASPACE: "metaspace",
+    DIGITS_THEN_GPT2[True]: "digits",
+    DIGITS_THEN_GPT2[False]: "digit_runs",
+    DEEPSEEK: "deepseek_v3",
+    **{pattern: name for name, pattern in PUBLISHED.items()},
+}
+"""Custom patterns for whose blocks the native engine has rules, with the names of these."""
+
 MAX_JOINED_CHARACTERS: Final = 1000
 """After more characters than these, a text is not cut at all."""
 

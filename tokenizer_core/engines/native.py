@@ -29,7 +29,7 @@ from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalization import replacements_of
 from tokenizer_core.normalize import changes_by_nfc, form_tables
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.patterns import PATTERNS, RULES
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.stopping import StopFlag
 
@@ -371,6 +371,7 @@ def compiled_pattern(pattern: SplitPattern) -> str | _native.NativeAutomaton | N
         automaton.numbers.tobytes(),
         [(moves.ravel().tolist(), *settings) for moves, settings in steps],
         automaton.cuts.ravel().tolist(),
+        RULES.get(pattern),
     )
 
 

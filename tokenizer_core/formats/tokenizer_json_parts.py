@@ -25,7 +25,10 @@ from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
 from tokenizer_core.patterns import (
     CUSTOM,
+    DEEPSEEK,
+    DIGITS_THEN_GPT2,
     MAX_STEPS,
+    NUMERIC,
     PATTERNS,
     Behavior,
     SplitPattern,
@@ -131,35 +134,10 @@ SPELLINGS: Final = MappingProxyType(
 
 _NAMES: Final = {expression: name for name, expression in SPELLINGS.items()}
 
-# Digits splits by Rust's `char::is_numeric`: 13 characters of Unicode 17 more than `\p{N}` here,
-# which ByteLevel does not count among the digits.
-_NEW_NUMERIC: Final = r"\U00011DE0-\U00011DE9\U00016FF4-\U00016FF6"
-_NUMERIC: Final = rf"\p{{N}}{_NEW_NUMERIC}"
-
-
-def _after_digits(digits: str) -> SplitPattern:
-    """GPT-2's pattern on the text between `digits`, which Digits has cut out before.
-
-    There a run of white space ends with the text before a digit, so that none of it is kept for the
-    next word; and a digit never takes a space.
-    """
-    return SplitPattern(
-        "custom",
-        rf"'(?:[sdmt]|ll|ve|re)| ?\p{{L}}++|{digits}| ?[^\s\p{{L}}{_NUMERIC}]++"
-        rf"|\s++(?=[{_NUMERIC}]|\Z)|\s+(?!\S)|\s",
-    )
-
-
-_DIGITS_THEN_GPT2: Final = MappingProxyType(
-    {True: _after_digits(f"[{_NUMERIC}]"), False: _after_digits(rf"\p{{N}}++|[{_NEW_NUMERIC}]++")}
-)
-"""Whether Digits isolates each digit -> the pattern of Digits followed by ByteLevel (StarCoder,
-SmolLM, Granite, Command R)."""
-
 _DIGITS: Final = MappingProxyType(
     {
-        True: SplitPattern(CUSTOM, f"[{_NUMERIC}]"),
-        False: SplitPattern(CUSTOM, f"[{_NUMERIC}]++"),
+        True: SplitPattern(CUSTOM, f"[{NUMERIC}]"),
+        False: SplitPattern(CUSTOM, f"[{NUMERIC}]++"),
     }
 )
 """Whether Digits isolates each digit -> Digits as a step among others."""
@@ -171,33 +149,6 @@ _DEEPSEEK_SPLITS: Final = (
     r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
 )
 """The three Splits of DeepSeek V3 and R1, each of which sees one piece of the one before it."""
-
-# The second Split isolates runs of kana and ideographs. The third splits each run, and each text
-# between runs, by itself. A run has letters and marks, punctuation and symbols, and three
-# unassigned code points; one of these may begin a word.
-_KANA: Final = r"ぁ-ゖ\u3099\u309Aゝ-ゟァ-ヺー-ヿ一-龥"
-_HOLES: Final = r"\u3040\u3097\u3098"
-_CUT_OUT: Final = r"一-龥\u3040-ヿ"
-
-_DEEPSEEK: Final = SplitPattern(
-    "custom",
-    "|".join(
-        (
-            r"\p{N}{1,3}+",
-            rf"[{_HOLES}]?[{_KANA}]++",
-            r"[゛゜゠・]++",
-            rf"[{_HOLES}]++(?![{_KANA}])|[{_HOLES}]+(?=[{_HOLES}])",
-            r"[!-/:-@\[-`{-~][A-Za-z]++",
-            rf"[^\r\n\p{{L}}\p{{P}}\p{{S}}\p{{N}}{_CUT_OUT}]?"
-            rf"[^\p{{N}}\p{{P}}\p{{S}}\p{{Z}}\p{{C}}{_CUT_OUT}]+",
-            rf" ?[^\p{{L}}\p{{M}}\p{{N}}\p{{Z}}\p{{C}}{_CUT_OUT}]++[\r\n]*+",
-            r"\s*[\r\n]+",
-            rf"\s++(?=[\p{{N}}{_CUT_OUT}]|\Z)|\s+(?!\S)|\s+",
-        )
-    ),
-)
-"""The same in one expression. A run of white space before a digit or an ideograph ends its piece,
-so that none of it is kept for the next word."""
 
 # Of Hugging Face's two sources of Unicode, both older than this one.
 _NOT_YET_PUNCTUATION: Final = (
@@ -289,10 +240,10 @@ def _parse_steps(steps: list[object], where: str) -> SplitPattern:
     if last.get("use_regex", True) is True:
         for individually, digits in _DIGITS.items():
             if parsed == [digits]:
-                return _DIGITS_THEN_GPT2[individually]
+                return DIGITS_THEN_GPT2[individually]
         parsed.append(PATTERNS["gpt2"])
     elif _are_splits_of_deepseek(steps[:-1]):
-        return _DEEPSEEK
+        return DEEPSEEK
     if len(parsed) == 1:
         return parsed[0]
     *before, end = map(_as_step, parsed)
@@ -423,14 +374,14 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
     """
     if pattern.has_steps or pattern in (_PUNCTUATION, *_STEP_OF.values(), *_DIGITS.values()):
         return _render_steps(pattern)
-    for individually, digits in _DIGITS_THEN_GPT2.items():
+    for individually, digits in DIGITS_THEN_GPT2.items():
         if pattern == digits:
             step = {"type": "Digits", "individual_digits": individually}
             return {"type": "Sequence", "pretokenizers": [step, render_byte_level()]}
     byte_level = render_byte_level(use_regex=pattern.name == "gpt2")
     if pattern == PATTERNS["gpt2"]:
         return byte_level
-    if pattern == _DEEPSEEK:
+    if pattern == DEEPSEEK:
         splits = [_render_split(expression) for expression in _DEEPSEEK_SPLITS]
         return {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
     if pattern == PATTERNS.get(pattern.name):

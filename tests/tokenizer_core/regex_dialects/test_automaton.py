@@ -12,8 +12,10 @@ from tests.native_module import native_module
 from tests.tokenizer_core.regex_dialects.foreign_expressions import Grammar, random_text
 from tokenizer_core.engines.native import compiled_pattern
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
-from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS, parse_pre_tokenizer
+from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS
 from tokenizer_core.patterns import (
+    DEEPSEEK,
+    DIGITS_THEN_GPT2,
     METASPACE,
     PATTERNS,
     PUBLISHED,
@@ -53,15 +55,9 @@ ALL = {
     "metaspace": METASPACE,
     "o200k in Hugging Face": SplitPattern("custom", SPELLINGS["o200k"], "oniguruma"),
     "two steps": _digits_then(r"\p{L}+|\s+(?!\S)"),
-    "digits": parse_pre_tokenizer(
-        {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Digits", "individual_digits": True},
-                {"type": "ByteLevel", "add_prefix_space": False},
-            ],
-        }
-    ),
+    "digits": DIGITS_THEN_GPT2[True],
+    "runs of digits": DIGITS_THEN_GPT2[False],
+    "deepseek_v3": DEEPSEEK,
     "words alone": SplitPattern("custom", r"\w+", "fancy-regex", "drop"),
     "spaces removed": SplitPattern("custom", r"\s+", "oniguruma", behavior="removed"),
 }
@@ -89,11 +85,18 @@ def split_by(automaton: SplitAutomaton, text: str) -> list[str]:
     return pieces + ([text[gap:]] if gap < len(text) and not drops else [])
 
 
+def compiled_automaton(pattern: SplitPattern):
+    """The compiled automaton, also of a pattern that has a scanner."""
+    return compiled_pattern(
+        replace(pattern, name="custom") if pattern.name in PATTERNS else pattern
+    )
+
+
 def check(pattern: SplitPattern, texts: list[str], module=None) -> int:
     """Compare with `regex` and on both sides of each cut; returns the number of cuts."""
     automaton = pattern.automaton
     assert automaton is not None
-    compiled = compiled_pattern(replace(pattern, name="custom")) if module else None
+    compiled = compiled_automaton(pattern) if module else None
     n_cuts = 0
     for text in texts:
         expected = split(text, pattern)
@@ -128,7 +131,7 @@ def test_the_compiled_automaton_splits_alike(native, name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ALL)
 def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
-    compiled = compiled_pattern(replace(ALL[name], name="custom"))
+    compiled = compiled_automaton(ALL[name])
     for text in every_code_point_in_context():
         assert native.split(text, compiled) == split(text, ALL[name])
 

@@ -4,11 +4,8 @@
 //! look-ups, whose waits for memory overlap. A piece is a pre-token, or a part of one where
 //! `merge/boundaries.rs` shows that its parts merge separately.
 
-use std::marker::PhantomData;
-
 use crate::merge::boundaries::{Boundaries, Meeting, length_from};
 use crate::simd::{Instructions, Work};
-use crate::split::Grammar;
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::starts::BlockGrammar;
 
@@ -39,29 +36,30 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 /// Writes to `ends` where the pieces from the boundary `start` on end, counted from there: up to a
 /// batch of them, and perhaps some more. Returns how many; 0 if the first is too long for a batch.
 pub struct FindEnds<'a, G> {
-    pub grammar: PhantomData<G>,
+    pub grammar: G,
     pub boundaries: &'a Boundaries,
     pub text: &'a [u8],
     pub start: usize,
     pub ends: &'a mut Ends,
 }
 
-impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
+impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
     type Output = usize;
 
     #[inline(always)]
     fn run(self, kernel: K) -> usize {
         let FindEnds {
+            grammar,
             boundaries,
             text,
             start,
             ends,
-            ..
         } = self;
         let (mut at, mut n, mut inside) = (start, 0, 0);
         while n < BATCH && at < text.len() && at - start < MAX_BATCH_BYTES {
-            let classes = classes(kernel, text, at);
-            let starts = G::starts(classes, text, at);
+            let mut classes = classes(kernel, text, at);
+            grammar.adjust(&mut classes, text, at);
+            let starts = grammar.starts(classes, text, at);
             let after_first = starts & (starts - 1);
             let base = (at - start) as u32;
             let positions = ends[n..].first_chunk_mut::<BLOCK>();
@@ -87,7 +85,7 @@ impl<G: Grammar + BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
                 at += 63 - after_first.leading_zeros() as usize;
                 continue;
             }
-            let end = G::advance(text, at);
+            let end = grammar.advance(text, at);
             if end - start > MAX_BATCH_BYTES {
                 break;
             }

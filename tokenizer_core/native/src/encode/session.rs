@@ -1,6 +1,5 @@
 //! The loop over the pieces of a text: find where they end, look them up, merge those that are missed.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,8 +17,9 @@ use crate::merge::{MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
 use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::BLOCK;
+use crate::split::blocks::ruled::with_rules;
 use crate::split::blocks::starts::BlockGrammar;
-use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2, Scanner};
+use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2, Scanner};
 use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
@@ -118,14 +118,17 @@ impl<'s> Session<'s> {
     ) -> Result<(), Stopped> {
         let (whole, text) = (text, text.as_bytes());
         match scanner {
-            Scanner::Gpt2 => self.take_as::<Gpt2>(text, sink),
-            Scanner::Cl100k => self.take_as::<Cl100k>(text, sink),
-            Scanner::Llama3 => self.take_as::<Llama3>(text, sink),
-            Scanner::Qwen2 => self.take_as::<Qwen2>(text, sink),
-            Scanner::O200k => self.take_as::<O200k>(text, sink),
-            Scanner::Automaton(automaton) if automaton.is_plain() => {
-                self.take_plain(automaton, text, sink)
-            }
+            Scanner::Gpt2 => self.take_as(Gpt2, text, sink),
+            Scanner::Cl100k => self.take_as(Cl100k, text, sink),
+            Scanner::Llama3 => self.take_as(Llama3, text, sink),
+            Scanner::Qwen2 => self.take_as(Qwen2, text, sink),
+            Scanner::O200k => self.take_as(O200k, text, sink),
+            Scanner::Automaton(automaton) if automaton.is_plain() => match automaton.rules() {
+                Some(rules) => with_rules!(rules, automaton, grammar => {
+                    self.take_as(grammar, text, sink)
+                }),
+                None => self.take_plain(automaton, text, sink),
+            },
             Scanner::Automaton(automaton) => self.take_steps(automaton, whole, sink),
         }
     }
@@ -262,8 +265,9 @@ impl<'s> Session<'s> {
         }
     }
 
-    fn take_as<G: Grammar + BlockGrammar>(
+    fn take_as(
         &mut self,
+        grammar: impl BlockGrammar,
         text: &[u8],
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
@@ -272,15 +276,15 @@ impl<'s> Session<'s> {
             stop::check(&self.stop)?;
             self.renew_if_full();
             let ends = &mut self.buffers.ends;
-            let n = self.tables.kernel.run(FindEnds::<G> {
-                grammar: PhantomData,
+            let n = self.tables.kernel.run(FindEnds {
+                grammar,
                 boundaries: &self.tables.boundaries,
                 text,
                 start: at,
                 ends,
             });
             if n == 0 {
-                let end = G::advance(text, at);
+                let end = grammar.advance(text, at);
                 self.take_long(text, at..end, sink)?;
                 (at, self.n_pieces) = (end, self.n_pieces + 1);
             } else {

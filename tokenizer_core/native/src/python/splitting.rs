@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::stopped_error;
-use crate::split::automaton::{Automaton, Behavior, StepTables};
+use crate::split::automaton::{Automaton, Behavior, Rules, StepTables};
+use crate::split::blocks::ruled::{self, with_rules};
 use crate::split::{Pattern, Scanner};
 
 /// Adds all of this file to the module.
@@ -25,11 +26,13 @@ pub struct NativeAutomaton {
 #[pymethods]
 impl NativeAutomaton {
     #[new]
+    #[pyo3(signature = (firsts, numbers, steps, cuts, rules=None))]
     fn new(
         firsts: Vec<u32>,
         numbers: Vec<u8>,
         steps: Vec<(Vec<u32>, String, bool, bool)>,
         cuts: Vec<bool>,
+        rules: Option<&str>,
     ) -> PyResult<NativeAutomaton> {
         let step = |(moves, behavior, invert, drops_unmatched): (_, String, _, _)| {
             let behavior = Behavior::from_name(&behavior)
@@ -43,7 +46,13 @@ impl NativeAutomaton {
         };
         let build = || {
             let steps = steps.into_iter().map(step).collect::<Result<_, String>>()?;
-            Automaton::build(&firsts, &numbers, steps, cuts)
+            let rules = match rules {
+                Some(name) => {
+                    Some(Rules::from_name(name).ok_or_else(|| format!("no rules {name:?}"))?)
+                }
+                None => None,
+            };
+            Automaton::build(&firsts, &numbers, steps, cuts, rules)
         };
         let automaton = build().map_err(PyValueError::new_err)?;
         let pattern = Arc::new(Pattern::Automaton(Box::new(automaton)));
@@ -70,11 +79,19 @@ fn split<'t>(py: Python<'_>, text: &'t str, pattern: &Bound<'_, PyAny>) -> PyRes
     let pattern = pattern_of(pattern)?;
     let mut pieces = Vec::new();
     let start = text.as_ptr().addr();
+    let visit = |piece: &[u8]| {
+        let at = piece.as_ptr().addr() - start;
+        pieces.push(&text[at..at + piece.len()]);
+    };
     releasing_gil_if_long(py, text.len(), || {
-        pattern.scanner().for_each(text, |piece| {
-            let at = piece.as_ptr().addr() - start;
-            pieces.push(&text[at..at + piece.len()]);
-        })
+        if let Scanner::Automaton(automaton) = pattern.scanner()
+            && let Some(rules) = automaton.rules()
+        {
+            let text = text.as_bytes();
+            with_rules!(rules, automaton, grammar => ruled::for_each(grammar, text, visit));
+            return Ok(());
+        }
+        pattern.scanner().for_each(text, visit)
     })
     .map_err(stopped_error)?;
     Ok(pieces)

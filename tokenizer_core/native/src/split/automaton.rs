@@ -55,6 +55,40 @@ impl Behavior {
     }
 }
 
+/// A character outside ASCII of each class, in the order of their bits; one of no class; an
+/// ideograph; a kana.
+pub const SAMPLES: [char; 11] = [
+    'É', 'é', 'ǅ', 'ʰ', 'א', '\u{301}', '²', '\u{2003}', '“', '中', 'か',
+];
+
+/// The rules by name.
+#[derive(Clone, Copy)]
+pub enum Rules {
+    Metaspace,
+    Digits,
+    DigitRuns,
+    Qwen35,
+    Tekken,
+    KimiK2,
+    DeepSeekV3,
+}
+
+impl Rules {
+    /// The rules of a published pattern; None for any other name.
+    pub fn from_name(name: &str) -> Option<Rules> {
+        Some(match name {
+            "metaspace" => Rules::Metaspace,
+            "digits" => Rules::Digits,
+            "digit_runs" => Rules::DigitRuns,
+            "qwen3_5" => Rules::Qwen35,
+            "tekken" => Rules::Tekken,
+            "kimi_k2" => Rules::KimiK2,
+            "deepseek_v3" => Rules::DeepSeekV3,
+            _ => return None,
+        })
+    }
+}
+
 /// A step of a pattern as Python gives it.
 pub struct StepTables {
     /// State and flag after a state and a class, row by row; the last column is the end of the text.
@@ -85,6 +119,9 @@ pub struct Automaton {
     cuts: Vec<bool>,
     /// Whether pre-tokens may leave out text.
     drops: bool,
+    rules: Option<Rules>,
+    /// The classes of `SAMPLES`.
+    samples: [usize; SAMPLES.len()],
 }
 
 /// Up to a batch of pre-tokens.
@@ -105,6 +142,7 @@ impl Automaton {
         numbers: &[u8],
         steps: Vec<StepTables>,
         cuts: Vec<bool>,
+        rules: Option<Rules>,
     ) -> Result<Automaton, String> {
         let n_classes = numbers
             .iter()
@@ -144,6 +182,7 @@ impl Automaton {
         let mut ascii = [0; 128];
         ascii.copy_from_slice(&classes[..128]);
         let drops = steps.iter().any(Step::drops);
+        let samples = SAMPLES.map(|sample| usize::from(classes[sample as usize]));
         Ok(Automaton {
             ascii,
             index,
@@ -152,7 +191,20 @@ impl Automaton {
             steps,
             cuts,
             drops,
+            rules,
+            samples,
         })
+    }
+
+    /// The rules by which blocks are split, if the pattern has some.
+    pub fn rules(&self) -> Option<Rules> {
+        self.rules.filter(|_| self.is_plain())
+    }
+
+    /// The classes of `SAMPLES`.
+    #[inline(always)]
+    pub fn samples(&self) -> &[usize; SAMPLES.len()] {
+        &self.samples
     }
 
     /// Whether pre-tokens may leave out text, so that joined they are not the text.
@@ -314,6 +366,14 @@ impl Automaton {
         start: usize,
         reads_left: &mut u64,
     ) -> Result<Option<usize>, Stopped> {
+        let (end, n_again) = self.match_at(step, text, start);
+        spend(reads_left, n_again)?;
+        Ok(end)
+    }
+
+    /// Where the match that begins at `start` ends, and how many bytes were read in vain.
+    #[inline(always)]
+    fn match_at(&self, step: &Step, text: &[u8], start: usize) -> (Option<usize>, usize) {
         let (mut row, mut at, mut last) = (self.width, start, None);
         loop {
             let (class, length) = match at < text.len() {
@@ -326,10 +386,26 @@ impl Automaton {
             }
             row = (entry & ROW) as usize;
             if row == DEAD as usize {
-                spend(reads_left, at - last.unwrap_or(start))?;
-                return Ok(last);
+                return (last, at - last.unwrap_or(start));
             }
             at += length;
+        }
+    }
+
+    /// Where the pre-token that begins at the boundary `start` ends, for a plain pattern with rules:
+    /// these read no text often.
+    #[inline]
+    pub fn advance(&self, text: &[u8], start: usize) -> usize {
+        let step = &self.steps[0];
+        if let (Some(end), _) = self.match_at(step, text, start) {
+            return end;
+        }
+        let mut at = start;
+        loop {
+            at += self.class_at(text, at).1;
+            if at == text.len() || self.match_at(step, text, at).0.is_some() {
+                return at;
+            }
         }
     }
 
@@ -342,7 +418,7 @@ impl Automaton {
 
     /// The class and the length in bytes of the character that starts at `at < text.len()`.
     #[inline(always)]
-    fn class_at(&self, text: &[u8], at: usize) -> (usize, usize) {
+    pub fn class_at(&self, text: &[u8], at: usize) -> (usize, usize) {
         let first = text[at];
         if first < 0x80 {
             return (usize::from(self.ascii[usize::from(first)]), 1);

@@ -85,11 +85,11 @@ impl Scanner<'_> {
     ) -> Result<(), Stopped> {
         let bytes = text.as_bytes();
         match self {
-            Scanner::Gpt2 => visit_all::<Gpt2>(bytes, visit),
-            Scanner::Cl100k => visit_all::<Cl100k>(bytes, visit),
-            Scanner::Llama3 => visit_all::<Llama3>(bytes, visit),
-            Scanner::Qwen2 => visit_all::<Qwen2>(bytes, visit),
-            Scanner::O200k => visit_all::<O200k>(bytes, visit),
+            Scanner::Gpt2 => visit_all(Gpt2, bytes, visit),
+            Scanner::Cl100k => visit_all(Cl100k, bytes, visit),
+            Scanner::Llama3 => visit_all(Llama3, bytes, visit),
+            Scanner::Qwen2 => visit_all(Qwen2, bytes, visit),
+            Scanner::O200k => visit_all(O200k, bytes, visit),
             Scanner::Automaton(automaton) => {
                 let mut pieces = automaton.pieces(text);
                 while let Some(piece) = pieces.next_piece()? {
@@ -110,31 +110,36 @@ impl Scanner<'_> {
 }
 
 #[inline(always)]
-fn visit_all<'t, G: Grammar>(text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
+fn visit_all<'t>(grammar: impl Grammar, text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
     let mut pos = 0;
     while pos < text.len() {
-        let end = G::advance(text, pos);
+        let end = grammar.advance(text, pos);
         visit(&text[pos..end]);
         pos = end;
     }
 }
 
 /// A split pattern as a type, so that loops over it are compiled for it.
-pub trait Grammar {
+pub trait Grammar: Copy {
     /// See [`Scanner::advance`]. The result is greater than `pos`.
-    fn advance(text: &[u8], pos: usize) -> usize;
+    fn advance(self, text: &[u8], pos: usize) -> usize;
 }
 
+#[derive(Clone, Copy)]
 pub struct Gpt2;
+#[derive(Clone, Copy)]
 pub struct Cl100k;
+#[derive(Clone, Copy)]
 pub struct Llama3;
+#[derive(Clone, Copy)]
 pub struct Qwen2;
+#[derive(Clone, Copy)]
 pub struct O200k;
 
 impl Grammar for Gpt2 {
     /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++\Z|\s+(?!\S)|\s`
     #[inline(always)]
-    fn advance(text: &[u8], pos: usize) -> usize {
+    fn advance(self, text: &[u8], pos: usize) -> usize {
         let first = text[pos];
         if first == b'\''
             && let Some(end) = contraction(text, pos)
@@ -168,7 +173,7 @@ impl Grammar for Cl100k {
     /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+`
     /// `| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++\Z|\s*[\r\n]|\s+(?!\S)|\s`
     #[inline(always)]
-    fn advance(text: &[u8], pos: usize) -> usize {
+    fn advance(self, text: &[u8], pos: usize) -> usize {
         advance_like_cl100k::<3>(text, pos, |space, text_end| {
             if space.end == text_end {
                 space.end
@@ -182,7 +187,7 @@ impl Grammar for Cl100k {
 impl Grammar for Llama3 {
     /// As `Cl100k` but `\s*[\r\n]+|\s+(?!\S)|\s+`: newlines come before the end of the text.
     #[inline(always)]
-    fn advance(text: &[u8], pos: usize) -> usize {
+    fn advance(self, text: &[u8], pos: usize) -> usize {
         advance_like_cl100k::<3>(text, pos, SpaceRun::newline_first)
     }
 }
@@ -190,7 +195,7 @@ impl Grammar for Llama3 {
 impl Grammar for Qwen2 {
     /// As `Llama3` with `\p{N}` for `\p{N}{1,3}`.
     #[inline(always)]
-    fn advance(text: &[u8], pos: usize) -> usize {
+    fn advance(self, text: &[u8], pos: usize) -> usize {
         advance_like_cl100k::<1>(text, pos, SpaceRun::newline_first)
     }
 }
@@ -200,7 +205,7 @@ impl Grammar for O200k {
     /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, W for `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`, C for contractions:
     /// `P?U*W+C?|P?U+W*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
     #[inline(always)]
-    fn advance(text: &[u8], pos: usize) -> usize {
+    fn advance(self, text: &[u8], pos: usize) -> usize {
         let first = text[pos];
         if let Some(end) = cased_word(text, pos + usize::from(first == b' ')) {
             return contraction_after(text, end);

@@ -31,11 +31,13 @@ impl Blocks for Avx2 {
             let upper = within(halves, b'A', b'Z');
             let blank = within(halves, b' ', b' ');
             let newline = within(halves, b'\n', b'\n') | within(halves, b'\r', b'\r');
+            let control = within(halves, 0, 0x1F) & !within(halves, b'\t', b'\r')
+                | within(halves, 0x7F, 0x7F);
             let words = [
                 upper | within(halves, b'a', b'z'),
                 within(halves, b'0', b'9'),
                 blank | within(halves, b'\t', b'\r'),
-                newline,
+                newline | control,
                 blank,
                 within(halves, b'\'', b'\''),
                 upper,

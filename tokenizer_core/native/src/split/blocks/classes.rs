@@ -33,6 +33,8 @@ pub static ASCII: [u8; 128] = {
             b'\r' | b'\n' => SPACE | NEWLINE,
             b' ' => SPACE | BLANK,
             b'\t' | 0x0B | 0x0C => SPACE,
+            // With SPACE, a line break; alone, another control character.
+            0..0x20 | 0x7F => NEWLINE,
             b'\'' => APOSTROPHE,
             b'/' => SLASH,
             _ => 0,
@@ -68,6 +70,18 @@ pub struct Classes {
     /// Whether there is a letter of U+3000 or above, or another character there that the vectors do
     /// not know: perhaps of a script without blanks.
     pub is_wide: bool,
+    /// First bytes of characters outside ASCII that the vectors do not know.
+    pub looked_up: u64,
+    /// U+4E00 to U+9FA5.
+    pub han: u64,
+    /// U+3041 to U+3096 and U+30A1 to U+30FF without U+30FB.
+    pub kana: u64,
+    /// `\p{Cc}` of ASCII, without white space.
+    pub control: u64,
+    /// Set by grammars that take out characters: they are nothing but that.
+    pub cut_out: u64,
+    /// Set by grammars: characters whose classes they do not have.
+    pub unclear: u64,
 }
 
 /// Bytes above 0x7F, and the first bytes of characters outside ASCII that vectors recognise.
@@ -77,6 +91,9 @@ pub struct High {
     pub all: u64,
     /// Of three bytes and `\p{Lo}` or `\p{Lm}`: ideographs, kana, Hangul.
     pub ideographs: u64,
+    /// Those of them from U+4E00 to U+9FA5, and kana.
+    pub han: u64,
+    pub kana: u64,
     /// Of two bytes and `\p{Lu}` or `\p{Ll}`: Cyrillic, Latin.
     pub cased: u64,
     /// Those of them that are `\p{Lu}`.
@@ -189,6 +206,9 @@ impl Classes {
         let upper = high.upper_cased & cased;
         self.upper |= upper | upper << 1;
         self.is_wide = ideographs != 0;
+        let all = |first: u64| first | first << 1 | first << 2;
+        self.han = all(high.han & ideographs);
+        self.kana = all(high.kana & ideographs);
     }
 
     #[inline(always)]
@@ -206,6 +226,7 @@ impl Classes {
                 self.valid = position;
                 break;
             }
+            self.looked_up |= 1 << position;
             let bits = (u64::MAX >> (BLOCK - length)) << position;
             left &= !bits;
             self.inner |= bits & (bits << 1);
@@ -234,6 +255,8 @@ pub fn from_words(words: [u64; 8], valid: usize) -> Classes {
         upper,
         slash,
     ] = words;
+    let control = newline & !space;
+    let newline = newline & space;
     Classes {
         valid,
         letter,
@@ -244,6 +267,7 @@ pub fn from_words(words: [u64; 8], valid: usize) -> Classes {
         apostrophe,
         upper,
         slash,
+        control,
         ..Classes::default()
     }
 }

@@ -35,6 +35,7 @@ pub fn known_characters(bytes: impl Bytes, all: u64) -> High {
     let from_b0 = bytes.at_least(0xB0) >> 1;
     let from_b1 = bytes.at_least(0xB1) >> 1;
     let is_bb = bytes.equal(0xBB) >> 1;
+    let (is_be, is_bf) = (bytes.equal(0xBE) >> 1, bytes.equal(0xBF) >> 1);
     let (is_80, is_81) = (bytes.equal(0x80), bytes.equal(0x81));
     let (is_82, is_83) = (bytes.equal(0x82), bytes.equal(0x83));
 
@@ -42,9 +43,11 @@ pub fn known_characters(bytes: impl Bytes, all: u64) -> High {
     let kana = is_81 & from_81 | is_82 & (!from_97 | from_a1) | is_83 & !is_bb;
     let jamo = bytes.equal(0x84) & from_b1 | bytes.equal(0x85) | bytes.equal(0x86) & !from_8f;
     let e3 = bytes.equal(0xE3);
-    // U+4E00 to U+9FFF; U+AC00 to U+D7A3.
+    // U+4E00 to U+9FA5; U+AC00 to U+D7A3.
     let e4 = bytes.equal(0xE4) & bytes.at_least(0xB8) >> 1;
-    let e5_to_e9 = bytes.at_least(0xE5) & !bytes.at_least(0xEA);
+    // Without U+9FA6 to U+9FFF, which DeepSeek does not have among the ideographs.
+    let after_a5 = (is_be & bytes.at_least(0xA6) >> 2 | is_bf) & bytes.equal(0xE9);
+    let e5_to_e9 = bytes.at_least(0xE5) & !bytes.at_least(0xEA) & !after_a5;
     let ea = bytes.equal(0xEA) & from_b0;
     let eb_ec = bytes.at_least(0xEB) & !bytes.at_least(0xED);
     let last_hangul = bytes.equal(0x9E) & !bytes.at_least(0xA4) >> 1;
@@ -63,6 +66,8 @@ pub fn known_characters(bytes: impl Bytes, all: u64) -> High {
     let latin = c3 & !signs;
     High {
         all,
+        han: e4 | e5_to_e9,
+        kana: e3 & kana >> 1,
         ideographs: e3 & (kana | jamo) >> 1 | e4 | e5_to_e9 | ea | eb_ec | ed,
         cased: d0 | d1 | latin,
         upper_cased: d0 & !from_b0 | latin & !from_9f,

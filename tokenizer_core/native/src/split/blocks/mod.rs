@@ -7,4 +7,5 @@ mod avx512;
 pub mod classes;
 #[cfg(target_arch = "x86_64")]
 mod known_characters;
+pub mod ruled;
 pub mod starts;

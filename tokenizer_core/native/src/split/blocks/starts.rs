@@ -10,22 +10,26 @@
 
 use crate::split::blocks::classes::{BLOCK, Classes};
 use crate::split::rules::{contraction, contraction_of_any_case};
-use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2};
+use crate::split::{Cl100k, Gpt2, Grammar, Llama3, O200k, Qwen2};
 
 /// With at least this many bytes after the last start, continuing among them is faster than reading
 /// them again.
 const WORTH_GOING_ON: u32 = 20;
 
 /// A split pattern that can be followed block by block.
-pub trait BlockGrammar {
+pub trait BlockGrammar: Grammar {
+    /// Changes classes that the grammar has otherwise, before `starts`.
+    #[inline(always)]
+    fn adjust(self, _classes: &mut Classes, _text: &[u8], _at: usize) {}
+
     /// The bits of the certain starts in the block of `text` at `at`, which is a boundary. Bit 0 is
     /// always set.
-    fn starts(classes: Classes, text: &[u8], at: usize) -> u64;
+    fn starts(self, classes: Classes, text: &[u8], at: usize) -> u64;
 }
 
 impl BlockGrammar for Gpt2 {
     #[inline(always)]
-    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+    fn starts(self, classes: Classes, text: &[u8], at: usize) -> u64 {
         let Classes {
             letter,
             number,
@@ -52,62 +56,76 @@ impl BlockGrammar for Gpt2 {
 
 impl BlockGrammar for Cl100k {
     #[inline(always)]
-    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+    fn starts(self, classes: Classes, text: &[u8], at: usize) -> u64 {
         starts_like_cl100k::<3>(classes, text, at)
     }
 }
 
 impl BlockGrammar for Llama3 {
     #[inline(always)]
-    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+    fn starts(self, classes: Classes, text: &[u8], at: usize) -> u64 {
         starts_like_cl100k::<3>(classes, text, at)
     }
 }
 
 impl BlockGrammar for Qwen2 {
     #[inline(always)]
-    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
+    fn starts(self, classes: Classes, text: &[u8], at: usize) -> u64 {
         starts_like_cl100k::<1>(classes, text, at)
     }
 }
 
 impl BlockGrammar for O200k {
     #[inline(always)]
-    fn starts(classes: Classes, text: &[u8], at: usize) -> u64 {
-        let Shared {
-            mut starts,
-            certain,
-            taken,
-        } = shared_starts::<3>(&classes);
-        let Classes {
-            letter,
-            upper,
-            inner,
-            ..
-        } = classes;
-        let of_lower = letter & !upper;
-        starts |= upper & !inner & (of_lower << 1);
-        // Left to the scanner: a mark, which may be part of a word or of symbols; an upper-case
-        // letter after one without case; `/` after a newline that belongs to symbols.
-        let upper_after_both = upper & !inner & (classes.both << 1);
-        let unclear = classes.mark | upper_after_both | classes.slash & (taken << 1);
-        let mut apostrophes = classes.apostrophe & (letter << 1);
-        while apostrophes != 0 {
-            let position = apostrophes.trailing_zeros() as usize;
-            apostrophes &= apostrophes - 1;
-            if let Some(end) = contraction_of_any_case(text, at + position) {
-                starts = restart(starts, position, end - at);
-                // An apostrophe right after one belongs to no word.
-                apostrophes &= !bit(end - at);
-            }
-        }
-        starts & certain & below_first(unclear) | 1
+    fn starts(self, classes: Classes, text: &[u8], at: usize) -> u64 {
+        starts_like_o200k::<3, true>(classes, text, at)
     }
+}
+
+/// The relatives of o200k differ in how many digits go together and in whether words end with
+/// contractions.
+#[inline(always)]
+pub fn starts_like_o200k<const DIGITS: usize, const CONTRACTIONS: bool>(
+    classes: Classes,
+    text: &[u8],
+    at: usize,
+) -> u64 {
+    let Shared {
+        mut starts,
+        certain,
+        taken,
+    } = shared_starts::<DIGITS>(&classes);
+    let Classes {
+        letter,
+        upper,
+        inner,
+        ..
+    } = classes;
+    let of_lower = letter & !upper;
+    starts |= upper & !inner & (of_lower << 1);
+    // Left to the scanner: a mark, which may be part of a word or of symbols; an upper-case
+    // letter after one without case; `/` after a newline that belongs to symbols.
+    let upper_after_both = upper & !inner & (classes.both << 1);
+    let unclear = classes.mark | upper_after_both | classes.slash & (taken << 1);
+    let mut apostrophes = match CONTRACTIONS {
+        true => classes.apostrophe & (letter << 1),
+        false => 0,
+    };
+    while apostrophes != 0 {
+        let position = apostrophes.trailing_zeros() as usize;
+        apostrophes &= apostrophes - 1;
+        if let Some(end) = contraction_of_any_case(text, at + position) {
+            starts = restart(starts, position, end - at);
+            // An apostrophe right after one belongs to no word.
+            apostrophes &= !bit(end - at);
+        }
+    }
+    starts & certain & below_first(unclear) | 1
 }
 
 /// These patterns differ in how they end white space at the end of a text, which no block decides.
 #[inline(always)]
-fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: usize) -> u64 {
+pub fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: usize) -> u64 {
     let Shared {
         mut starts,
         certain,
@@ -125,15 +143,15 @@ fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at: us
 }
 
 /// What cl100k, llama3, qwen2 and o200k have in common: all but contractions and cases.
-struct Shared {
-    starts: u64,
-    certain: u64,
+pub struct Shared {
+    pub starts: u64,
+    pub certain: u64,
     /// The newlines that belong to the symbols before them.
-    taken: u64,
+    pub taken: u64,
 }
 
 #[inline(always)]
-fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
+pub fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
     let Classes {
         letter,
         number,
@@ -142,7 +160,7 @@ fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
         inner,
         ..
     } = *classes;
-    let other = !(letter | number | classes.space);
+    let other = !(letter | number | classes.space | classes.cut_out);
     // ` ?[^\s\p{L}\p{N}]+[\r\n]*`: the sum carries from the first newline of a run that follows a
     // symbol through the run.
     let taken = newline & !newline.wrapping_add(other << 1 & newline);
@@ -153,6 +171,7 @@ fn shared_starts<const DIGITS: usize>(classes: &Classes) -> Shared {
     // `\s*[\r\n]+|\s+(?!\S)|\s`: through the last newline, then all but the last character.
     let after_newline = level & newline << 1;
     let mut starts = space & !(space << 1) | classes.last_of(space, level) | after_newline;
+    starts |= classes.cut_out & !(classes.cut_out << 1);
     if level.wrapping_add(after_newline) & newline != 0 {
         starts = join_blank_lines(starts, after_newline, level, newline);
     }
@@ -202,7 +221,7 @@ impl Classes {
     /// The bits that the end of the block leaves certain: of white space that reaches the end, only
     /// the first character surely starts something.
     #[inline(always)]
-    fn certain_of_space(&self, space: u64) -> u64 {
+    pub fn certain_of_space(&self, space: u64) -> u64 {
         let unused = (BLOCK - self.valid) as u32;
         // `valid` is at least 1: a block is not empty, and its first character fits.
         let run = (!(space << unused)).leading_zeros().min(self.valid as u32);
@@ -235,7 +254,7 @@ impl Classes {
     /// The starts of the last characters of those runs of `space` that something visible follows,
     /// restricted to `of`.
     #[inline(always)]
-    fn last_of(&self, space: u64, of: u64) -> u64 {
+    pub fn last_of(&self, space: u64, of: u64) -> u64 {
         let mut last = space & !(space >> 1) & of;
         let mut wide = last & self.inner;
         if wide != 0 {
@@ -253,7 +272,7 @@ impl Classes {
 
 /// Removes the starts from `position` on until `end`, and adds `end`.
 #[inline(always)]
-fn restart(starts: u64, position: usize, end: usize) -> u64 {
+pub fn restart(starts: u64, position: usize, end: usize) -> u64 {
     starts & (below(position) | !below(end)) | bit(end)
 }
 
@@ -274,7 +293,7 @@ fn below(position: usize) -> u64 {
 
 /// The bits below the lowest of `bits`; all bits if `bits` is empty.
 #[inline(always)]
-fn below_first(bits: u64) -> u64 {
+pub fn below_first(bits: u64) -> u64 {
     bits.wrapping_sub(1) & !bits
 }
 
@@ -282,27 +301,27 @@ fn below_first(bits: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::simd::Portable;
-    use crate::split::Grammar;
     use crate::split::blocks::classes::classes;
 
     /// Follows `text` block by block and compares with the scanner; returns how many pre-tokens the
     /// blocks found.
-    fn compare<G: Grammar + BlockGrammar>(text: &str) -> usize {
+    fn compare(grammar: impl BlockGrammar, text: &str) -> usize {
         let bytes = text.as_bytes();
         let (mut pos, mut n_told) = (0, 0);
         while pos < bytes.len() {
             let classes = classes(Portable, bytes, pos);
-            let mut starts = G::starts(classes, bytes, pos);
+            let mut starts = grammar.starts(classes, bytes, pos);
             assert_eq!(starts & 1, 1);
             let block = pos;
             let last = 63 - starts.leading_zeros() as usize;
             let inside = classes.may_go_on_inside(starts) & !classes.inner;
             for position in (last + 1..BLOCK).filter(|position| inside >> position & 1 != 0) {
-                let ends = [last, position].map(|position| G::advance(bytes, block + position));
+                let ends =
+                    [last, position].map(|position| grammar.advance(bytes, block + position));
                 assert_eq!(ends[0], ends[1], "from {block} + {position} in {text:?}");
             }
             loop {
-                let end = G::advance(bytes, pos);
+                let end = grammar.advance(bytes, pos);
                 starts &= starts - 1;
                 if starts == 0 {
                     // The scanner decides, and the next pre-token begins at a boundary.
@@ -321,11 +340,11 @@ mod tests {
     }
 
     fn compare_all(text: &str) {
-        compare::<Gpt2>(text);
-        compare::<Cl100k>(text);
-        compare::<Llama3>(text);
-        compare::<Qwen2>(text);
-        compare::<O200k>(text);
+        compare(Gpt2, text);
+        compare(Cl100k, text);
+        compare(Llama3, text);
+        compare(Qwen2, text);
+        compare(O200k, text);
     }
 
     const PARTS: [&str; 64] = [
@@ -381,10 +400,10 @@ mod tests {
 
     #[test]
     fn what_goes_on_through_a_block_may_be_gone_on_from_where_no_case_matters() {
-        fn last_positions<G: BlockGrammar>(text: &str) -> Vec<usize> {
+        fn last_positions(grammar: impl BlockGrammar, text: &str) -> Vec<usize> {
             let text = text.as_bytes();
             let block = classes(Portable, text, 0);
-            let starts = G::starts(block, text, 0);
+            let starts = grammar.starts(block, text, 0);
             let inside = block.may_go_on_inside(starts) & !block.inner;
             vec![
                 63 - starts.leading_zeros() as usize,
@@ -401,7 +420,7 @@ mod tests {
             ("a1A", 2),
         ] {
             let text = format!("{before}{run}");
-            let positions = last_positions::<O200k>(&text);
+            let positions = last_positions(O200k, &text);
             // The last character that is whole begins at most five bytes before the end.
             assert!(
                 positions[0] == last && positions[1] >= 59,
@@ -409,13 +428,13 @@ mod tests {
             );
         }
         for before in ["a", "é", "\u{301}", "𝟏"] {
-            let positions = last_positions::<O200k>(&format!("{before}{run}"));
+            let positions = last_positions(O200k, &format!("{before}{run}"));
             assert_eq!(positions, [0, 0], "{before}");
         }
-        assert_eq!(last_positions::<Cl100k>(&format!("𝟏{run}")), [0, 0]);
+        assert_eq!(last_positions(Cl100k, &format!("𝟏{run}")), [0, 0]);
         for within in ["a", "A", "é", "\u{301}", "Ж"] {
             let text = format!("x {}{within}{run}", "日本語".repeat(4));
-            let [last, inside] = last_positions::<O200k>(&text)[..] else {
+            let [last, inside] = last_positions(O200k, &text)[..] else {
                 panic!("two positions");
             };
             assert_eq!(last, inside, "{within}");
@@ -427,9 +446,9 @@ mod tests {
         let text = "It's a plain text, with 1234 words and \"marks\".\n\n  He'll say: nothing!\n"
             .repeat(50);
         for n_told in [
-            compare::<Gpt2>(&text),
-            compare::<Cl100k>(&text),
-            compare::<O200k>(&text),
+            compare(Gpt2, &text),
+            compare(Cl100k, &text),
+            compare(O200k, &text),
         ] {
             assert!(n_told > 800, "{n_told}");
         }
