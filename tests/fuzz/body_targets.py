@@ -187,7 +187,7 @@ def order_body(data: bytes) -> None:
             assert again.digest() == wanted.digest()
     elif data[:1] == b"2":
         asked = validate(body, EncodeCorpusRequest)
-        corpus_format(asked)
+        corpus_format(asked, [])
         plan, arguments = plan_encoding(asked, live())
         with taken():  # as the child process creates it again
             arguments = json.loads(json.dumps(arguments))
