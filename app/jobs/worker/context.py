@@ -124,14 +124,15 @@ def open_inputs(files: Sequence[InputFile]) -> Iterator[list[int]]:
 def name_inputs(
     job: WorkerJob, files: Sequence[InputFile], descriptors: Sequence[int]
 ) -> list[Path]:
-    """Links to the open files, under the caller's names, which manifests record, and with the
-    ending of their formats, by which the library reads them."""
+    """Links to the open files, under the caller's names, which manifests record. If the job has no
+    format for all of them, each name ends in its own, by which the library reads the file."""
+    by_name = job.request.get("corpus_format", {}).get("format") is None
     folder = job.folder.scratch_path / "inputs"
     shutil.rmtree(folder, ignore_errors=True)  # a killed attempt may have left it
     paths = []
     for index, (file, descriptor) in enumerate(zip(files, descriptors, strict=True)):
         name = file.name.rpartition("/")[2][-_MAX_NAME_CHARS:] or "corpus"
-        if file.format not in (None, format_of_name(name) or "txt"):
+        if by_name and file.format not in (None, format_of_name(name) or "txt"):
             name = f"{name}.{file.format}"
         path = folder / str(index) / name
         path.parent.mkdir(parents=True, mode=0o700)

@@ -68,7 +68,7 @@ def test_a_database_that_goes_away_costs_nothing_but_time(
         metrics = service.client.get("/metrics")
         assert metrics.status_code == 200
         assert "tokenizer_info{" in metrics.text
-        assert "tokenizer_train_jobs_total" not in metrics.text
+        assert "tokenizer_jobs{" not in metrics.text
     finally:
         own_server.start()
     wait_for_readiness(service, "ok")

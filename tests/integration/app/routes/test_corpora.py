@@ -47,7 +47,12 @@ def test_who_may_not_is_told_before_the_upload(server: RunningServer) -> None:
         assert request.status == 401
     key = f"X-API-Key: {ADMIN_KEY}"
     with RawRequest(
-        server.host, server.port, "/corpora/x", key, "Content-Type: text/csv", method="PUT"
+        server.host,
+        server.port,
+        "/corpora/x",
+        key,
+        "Content-Type: multipart/form-data",
+        method="PUT",
     ) as request:
         request.read_head()
         assert request.status == 415

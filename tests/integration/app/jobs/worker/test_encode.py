@@ -172,8 +172,8 @@ def test_the_files_are_those_of_the_library_and_train_a_model(
 
 
 def test_all_options_reach_the_files(service: Service) -> None:
-    upload(service, "first", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
-    upload(service, "second", '{"story": "three"}\n' * 40)
+    upload(service, "first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
+    upload(service, "second?format=jsonl", '{"story": "three"}\n' * 40)
     body: Fields = {
         "further_corpora": ["second"],
         "format": "jsonl",
@@ -235,7 +235,7 @@ def test_a_shuffle_is_that_of_the_library_and_says_what_it_does(
 
 
 def test_a_text_that_cannot_be_encoded_fails_the_job_and_leaves_nothing(service: Service) -> None:
-    upload(service, "broken", '{"text": "one"}\n{"story": "two"}\n')
+    upload(service, "broken?format=jsonl", '{"text": "one"}\n{"story": "two"}\n')
     upload(service, "special", f"one{END}two")
     job = wait(service, start(service, "broken", format="jsonl"))
     assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job

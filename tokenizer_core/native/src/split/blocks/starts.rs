@@ -241,8 +241,9 @@ impl Classes {
         let rest_of_first = self.inner & after & below_first(!self.inner & after);
         let after = after & !rest_of_first;
         let of_lower = self.letter & !self.both & !self.upper;
-        // After a mark or a digit as the first, starts may be hidden; a lower-case letter is one case.
-        let unclear = self.mark | self.number | of_lower;
+        // After a mark, a digit or an unclear character as the first, starts may be hidden; a
+        // lower-case letter is one case.
+        let unclear = self.mark | self.number | of_lower | self.unclear;
         let is_worth_it = after.count_ones() >= WORTH_GOING_ON;
         if is_worth_it && after & !self.both == 0 && last & unclear == 0 {
             below(self.valid)
