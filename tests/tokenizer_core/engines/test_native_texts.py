@@ -1,5 +1,6 @@
 """The native engine reads a str in every PEP 393 width: one, two and four bytes a character."""
 
+import functools
 import random
 import subprocess
 import sys
@@ -7,11 +8,15 @@ import unicodedata
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.native_module import native_module
+from tests.profiles import examples
 from tests.tokenizer_core.engines.random_specs import random_character_merges, spec_of
 from tokenizer_core.engines import create_engine
 from tokenizer_core.normalize import changed
+from tokenizer_core.patterns import RULES
 
 WIDTHS = {  # one string of each PEP 393 width
     "ascii": "plain words, 12 of them\n",
@@ -26,6 +31,32 @@ def both(request):
     native_module()
     merges = random_character_merges(random.Random(3), "Größe中文Жук“🙂 ", 60)
     spec = spec_of(merges, pattern=request.param)
+    return create_engine(spec, "native"), create_engine(spec, "python")
+
+
+# Characters that the rules of published patterns know, and some that they do not.
+_MET = st.sampled_from(
+    [*"\u0378\U0001adbc\x01שםלו中字かカ가éß\u0301٣½ 　\n“'a1.", "斡", "  ", "'s"]
+)
+
+
+@pytest.mark.parametrize("name", RULES.values())
+@given(parts=st.lists(st.tuples(_MET, st.integers(1, 12)), max_size=14), seed=st.integers(0, 30))
+@examples(40)
+def test_published_patterns_with_rules_give_the_ids_of_python(name, parts, seed):
+    """Merges join characters of every kind, so that a start that is missed changes ids."""
+    native_module()
+    (pattern,) = (pattern for pattern, known in RULES.items() if known == name)
+    native, python = _with_rules(pattern, seed)
+    text = "".join(character * n for character, n in parts)
+    for whole in (text, text * 5):
+        assert native.encode(whole) == python.encode(whole)
+
+
+@functools.cache
+def _with_rules(pattern, seed):
+    merges = random_character_merges(random.Random(seed), "שםלו中斡字か가é\u0378\u0301 “'a1.", 150)
+    spec = spec_of(merges, pattern=pattern)
     return create_engine(spec, "native"), create_engine(spec, "python")
 
 
