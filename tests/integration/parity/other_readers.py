@@ -40,9 +40,12 @@ def readers_of(
         if library in _LIBRARIES:
             found[library] = _encode_with(eval(line, dict(_LIBRARIES)))
     added = [token.content for token in spec.added_tokens]
-    if target == "tokenizer.json" and TransformersReader.is_there():
-        reader = TransformersReader("PreTrainedTokenizerFast", str(paths[0]))
-        found["transformers"] = stack.enter_context(reader).encode
+    if target in ("tokenizer.json", "transformers"):
+        (path,) = (path for path in paths if path.name == "tokenizer.json")
+        found["tokenizers"] = _encode_with(tokenizers.Tokenizer.from_file(str(path)))
+        if TransformersReader.is_there():
+            reader = TransformersReader("PreTrainedTokenizerFast", str(path))
+            found["transformers"] = stack.enter_context(reader).encode
     elif target == "gpt2":
         model = models.BPE.from_file(*map(str, paths))
         found["tokenizers"] = _encode_with(_in_tokenizers(model, spec, added))
