@@ -48,7 +48,7 @@ _SAMPLE_BYTES: Final = 1 << 16
 _SAMPLED_CORPORA: Final = 8
 _DEFAULT_FIELD: Final = "text"
 _PACKED_IDS_PER_BYTE: Final = 1.0
-"""Text has some four bytes an id and packs to a third or quarter."""
+"""A guess: an id stands for about four bytes of text, which packs to a third or a quarter."""
 
 _UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
 

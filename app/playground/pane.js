@@ -57,7 +57,7 @@ class VocabularySize {
     return Math.round(least + Math.expm1(Math.log1p(most - least) * fraction));
   }
 
-  /** Show the slider for these merges, where it stood; hide it for null. */
+  /** Show the slider for these merges at its last position; hide it for null. */
   show(merges) {
     this.label.hidden = merges === null;
     if (merges === null) return;

@@ -278,8 +278,8 @@ def read_documents(
 
 
 def make_separator(special_tokens: Sequence[str]) -> str:
-    """A text that nobody has, to separate texts in which these special tokens are found: none of
-    them can overlap it.
+    """A random text to separate texts in which these special tokens are found: none of them can
+    overlap it.
 
     Example:
         >>> make_separator(["<|endoftext|>"])[:2], make_separator([chr(0)])[:2]
