@@ -15,6 +15,11 @@
     ├── RunError                    (RuntimeError) a run over many workers cannot continue
     │   ├── RunConflictError        (ValueError)   the storage contains another run
     │   └── ShardFailedError                       a shard failed each time it was tried
+    ├── ChatError
+    │   ├── ChatInputError          (ValueError)   messages do not fit the template or the options
+    │   ├── ChatTemplateMissingError (LookupError) the tokenizer has no chat template of that name
+    │   ├── ChatTemplateError       (ValueError)   a chat template is invalid or raised an error
+    │   └── ChatLimitError          (ValueError)   a chat template needs too much time or memory
     ├── FormatError                 (ValueError)   a tokenizer file is malformed
     │   └── UnsafePickleError                      a pickle contains more than plain data
     ├── PresetError                 (LookupError)  no preset of that name, or its file is missing
@@ -185,6 +190,36 @@ class ShardFailedError(RunError):
     """A shard failed each time it was tried; the message names it and the last reason."""
 
     code = "shard_failed"
+
+
+class ChatError(TokenizerCoreError):
+    """A conversation could not be rendered with a chat template."""
+
+    code = "chat_failed"
+
+
+class ChatInputError(ChatError, ValueError):
+    """The messages do not have the form of a conversation, or do not fit the options."""
+
+    code = "invalid_chat"
+
+
+class ChatTemplateMissingError(ChatError, LookupError):
+    """The tokenizer has no chat template, or none of that name."""
+
+    code = "chat_template_missing"
+
+
+class ChatTemplateError(ChatError, ValueError):
+    """The chat template is no valid template, or raised an error for this conversation."""
+
+    code = "chat_template_failed"
+
+
+class ChatLimitError(ChatError, ValueError):
+    """The chat template needs more time, memory or output than it may."""
+
+    code = "chat_limit_exceeded"
 
 
 class FormatError(TokenizerCoreError, ValueError):

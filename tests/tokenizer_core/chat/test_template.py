@@ -1,0 +1,213 @@
+"""Templates render as in transformers, and every character keeps its origin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jinja2.exceptions import SecurityError, TemplateError
+
+from tokenizer_core.chat.template import ChatTemplate
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, TRUSTED, Runs
+from tokenizer_core.errors import ChatInputError
+
+USER, ASSISTANT = FIRST_MESSAGE, FIRST_MESSAGE + 1
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "yo"},
+]
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def request(messages: list[dict[str, Any]] = MESSAGES, **options: Any) -> dict[str, Any]:
+    return {
+        "messages": messages,
+        "tools": None,
+        "documents": None,
+        "variables": {"bos_token": "<s>"},
+        "kwargs": {},
+        "add_generation_prompt": False,
+        "continue_final_message": False,
+        **options,
+    }
+
+
+def parts(source: str, **options: Any) -> list[tuple[str, int]]:
+    """The text of each run, with its origin."""
+    text, runs = ChatTemplate(source).render(request(**options))
+    return cut(text, runs)
+
+
+def cut(text: str, runs: Runs) -> list[tuple[str, int]]:
+    result, at = [], 0
+    for length, origin in runs:
+        result.append((str(text[at : at + length]), origin))
+        at += length
+    assert at == len(text)
+    return result
+
+
+def test_chatml() -> None:
+    assert parts(CHATML, add_generation_prompt=True) == [
+        ("<|im_start|>user\n", TRUSTED),
+        ("hi", USER),
+        ("<|im_end|>\n<|im_start|>assistant\n", TRUSTED),
+        ("yo", ASSISTANT),
+        ("<|im_end|>\n<|im_start|>assistant\n", TRUSTED),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<s>{{ messages[0].content }}", [("<s>", TRUSTED), ("hi", USER)]),
+        ("{{ bos_token ~ messages[0].content }}", [("<s>", TRUSTED), ("hi", USER)]),
+        ("{{ ['<', messages[1].content]|join('>') }}", [("<>", TRUSTED), ("yo", ASSISTANT)]),
+        (
+            "{{ messages|map(attribute='content')|join('<b>') }}",
+            [("hi", USER), ("<b>", TRUSTED), ("yo", ASSISTANT)],
+        ),
+        (
+            "{{ messages|join('<b>', attribute='content') }}",
+            [("hi", USER), ("<b>", TRUSTED), ("yo", ASSISTANT)],
+        ),
+        ("{% set x %}<{{ messages[0].content }}{% endset %}{{x}}", [("<", TRUSTED), ("hi", USER)]),
+        (
+            "{% macro f(x) %}<a>{{ x }}</a>{% endmacro %}{{ f(messages[0].content) }}",
+            [("<a>", TRUSTED), ("hi", USER), ("</a>", TRUSTED)],
+        ),
+        (
+            "{% macro f() %}<{{ caller() }}>{% endmacro %}"
+            "{% call f() %}{{ messages[0].content }}{% endcall %}",
+            [("<", TRUSTED), ("hi", USER), (">", TRUSTED)],
+        ),
+        (
+            "{% set ns = namespace(t='<a>') %}{% for m in messages %}"
+            "{% set ns.t = ns.t + m.content %}{% endfor %}{{ ns.t }}",
+            [("<a>", TRUSTED), ("hi", USER), ("yo", ASSISTANT)],
+        ),
+        ("{% set d = {'k': '<a>'} %}{{ d.k }}{{ d['k'] }}", [("<a><a>", TRUSTED)]),
+        ("{{ ['<a>', '<b>'][1] }}", [("<b>", TRUSTED)]),
+        ("{{ 'x' if messages else 'y' }}", [("x", TRUSTED)]),
+        ("{{ '<a>|'.split('|')[0] }}", [("<a>", TRUSTED)]),
+        ("{{ 'a{}b'.format(1) }}", [("a1b", LOST)]),
+        ("{{ '%s<a>' % messages[0].content }}", [("hi<a>", LOST)]),
+        ("{{ '<A>'|lower }}", [("<a>", TRUSTED)]),
+        ("{{ loop_index }}", []),
+        ("{{ 1 + 1 }}", [("2", TRUSTED)]),
+        ("{{ messages|length }}", [("2", LOST)]),
+        ("{{ ('a\nb' + messages[0].content)|indent(2) }}", [("a\n  b", TRUSTED), ("hi", USER)]),
+        ("{% filter upper %}{{ messages[0].content }}{% endfilter %}", [("HI", USER)]),
+        ("{{ '<a>'|replace('a>', messages[0].content) }}", [("<", TRUSTED), ("hi", USER)]),
+        ("{{ messages[0]|tojson }}", [('{"role": "user", "content": "hi"}', LOST)]),
+        ("{{ messages[0].content|tojson }}", [('"hi"', USER)]),
+        ("{% set a = '<a>' %}{{ a|tojson }}", [('"<a>"', LOST)]),
+        ("{{ messages[0].content|safe }}", [("hi", LOST)]),
+        ("{% set a = '<a>' %}{{ a|safe }}{{ '<b>'|safe }}", [("<a>", LOST), ("<b>", TRUSTED)]),
+        ("{{ strftime_now('<a>') }}", [("<a>", LOST)]),
+        ("{{ tools }}", [("None", LOST)]),
+    ],
+)  # fmt: skip
+def test_origins(source: str, expected: list[tuple[str, int]]) -> None:
+    assert parts(source) == expected
+
+
+def test_text_of_the_request_that_is_no_message_is_not_trusted() -> None:
+    source = "{{ tools[0] }}{{ documents[0].text }}{{ extra }}{{ bos_token }}"
+    result = parts(
+        source,
+        tools=["<t>"],
+        documents=[{"text": "<d>"}],
+        kwargs={"extra": "<e>", "bos_token": "<k>"},
+    )
+    assert result == [("<t><d><e><k>", LOST)]
+
+
+def test_only_roles_that_every_api_has_are_trusted() -> None:
+    source = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}"
+    messages = [{"role": "user"}, {"role": "im_end"}]
+    assert parts(source, messages=messages) == [
+        ("<|user|><|", TRUSTED),
+        ("im_end", FIRST_MESSAGE + 1),
+        ("|>", TRUSTED),
+    ]
+
+
+def test_generation_marks_what_the_model_shall_write() -> None:
+    source = (
+        "{% for m in messages %}[{% if m.role == 'assistant' %}"
+        "{% generation %}{{ m.content }}</s>{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}]{% endfor %}"
+    )
+    assert parts(source) == [
+        ("[", TRUSTED),
+        ("hi", USER),
+        ("][", TRUSTED),
+        ("yo", ASSISTANT | GENERATED),
+        ("</s>", TRUSTED | GENERATED),
+        ("]", TRUSTED),
+    ]
+
+
+def test_generation_prompt_is_what_the_option_adds() -> None:
+    template = ChatTemplate(CHATML)
+    assert template.generation_prompt(request()) == "<|im_start|>assistant\n"
+    assert ChatTemplate("{{ messages|length }}").generation_prompt(request()) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("yo", "<|im_start|>assistant\nyo"), (" y o ", "<|im_start|>assistant\n y o ")],
+)
+def test_continue_final_message_ends_after_its_content(content: str, expected: str) -> None:
+    messages = [MESSAGES[0], {"role": "assistant", "content": content}]
+    text, runs = ChatTemplate(CHATML).render(request(messages, continue_final_message=True))
+    assert text.endswith(expected)
+    assert cut(text, runs)[-1] == (content, ASSISTANT)
+
+
+@pytest.mark.parametrize(
+    ("source", "messages", "continued", "message"),
+    [
+        (CHATML, [{"role": "user"}], True, "needs a last message with 'content'"),
+        (CHATML, MESSAGES, "thinking", "needs a last message with 'thinking'"),
+        ("{{ messages[0].content }}", MESSAGES, True, "leaves out the end"),
+        ("{{ messages[0] }}", MESSAGES, True, "does not read the field"),
+        (CHATML, [{"role": "user", "content": [{"type": "image"}]}], True, "no text to continue"),
+    ],
+)
+def test_continue_final_message_is_refused_where_it_cannot_hold(
+    source: str, messages: list[dict[str, Any]], continued: bool | str, message: str
+) -> None:
+    with pytest.raises(ChatInputError, match=message):
+        ChatTemplate(source).render(request(messages, continue_final_message=continued))
+
+
+def test_reasoning_has_the_names_that_templates_read() -> None:
+    source = "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}"
+    for name in ("reasoning", "thinking", "reasoning_content"):
+        assert parts(source, messages=[{"role": "assistant", name: "r"}]) == [("rr", FIRST_MESSAGE)]
+
+
+def test_fields_without_value_are_missing() -> None:
+    source = "{{ messages[0].content is defined }}{{ 'content' in messages[0] }}"
+    assert parts(source, messages=[{"role": "user", "content": None}])[0][0] == "FalseFalse"
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("{{ raise_exception('no system') }}", TemplateError),
+        ("{{ ''.__class__.__mro__ }}", SecurityError),
+        ("{{ messages[0].content._runs }}{{ messages[0].content._runs[0] }}", SecurityError),
+        ("{{ messages.append(1) }}", SecurityError),
+        ("{% set ns = namespace(_a=1) %}", SecurityError),
+        ("{{ range(1000000) }}", OverflowError),
+    ],
+)
+def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ChatTemplate(source).render(request())

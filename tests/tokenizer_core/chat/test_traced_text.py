@@ -1,0 +1,159 @@
+"""Every operation gives what `str` gives, and each character keeps the origin that it had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenizer_core.chat.traced_text import (
+    LOST,
+    TRUSTED,
+    TracedText,
+    join_traced,
+    runs_of,
+    traced,
+)
+
+FIRST = 10
+TEXTS = st.text("ab \n,ßİ", max_size=12)
+PIECES = st.text("ab \n,", max_size=2)
+COUNTS = st.integers(-1, 4)
+
+
+def one_origin_each(text: str, first: int = FIRST) -> str:
+    """Character `i` has the origin `first + i`."""
+    return join_traced("", [traced(char, first + i) for i, char in enumerate(text)])
+
+
+def origins(text: str) -> list[int]:
+    return [origin for length, origin in runs_of(text) for _ in range(length)]
+
+
+def check(parts: Sequence[str], plain: Sequence[str], text: str, given_new: str = "") -> None:
+    """Characters with an origin are those that stood there, and none has lost it."""
+    assert list(parts) == list(plain)
+    for part in parts:
+        for char, origin in zip(part, origins(part), strict=True):
+            source = given_new if origin >= 1000 else text
+            assert char == source[origin - (1000 if origin >= 1000 else FIRST)]
+
+
+PARTS: dict[str, Callable[[str, str, int], Sequence[str]]] = {
+    "strip": lambda text, piece, _: [text.strip(), text.strip(piece)],
+    "lstrip": lambda text, piece, _: [text.lstrip(), text.lstrip(piece)],
+    "rstrip": lambda text, piece, _: [text.rstrip(), text.rstrip(piece)],
+    "removeprefix": lambda text, piece, _: [text.removeprefix(piece)],
+    "removesuffix": lambda text, piece, _: [text.removesuffix(piece)],
+    "split": lambda text, piece, count: [
+        *text.split(),
+        *text.split(None, count),
+        *text.split(piece or "a", count),
+    ],
+    "rsplit": lambda text, piece, count: [
+        *text.rsplit(),
+        *text.rsplit(None, count),
+        *text.rsplit(piece or "a", count),
+    ],
+    "splitlines": lambda text, _, __: [*text.splitlines(), *text.splitlines(True)],
+    "partition": lambda text, piece, _: text.partition(piece or "a"),
+    "rpartition": lambda text, piece, _: text.rpartition(piece or "a"),
+    "slice": lambda text, _, count: [text[count:], text[:count], text[1:count], text[:]],
+    "index": lambda text, _, count: [text[count % len(text)], text[-1]] if text else [],
+    "str": lambda text, _, __: [str(text)],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@given(text=TEXTS, piece=PIECES, count=COUNTS)
+def test_parts_keep_the_origin_of_each_character(
+    name: str, text: str, piece: str, count: int
+) -> None:
+    operation = PARTS[name]
+    check(operation(one_origin_each(text), piece, count), operation(text, piece, count), text)
+
+
+@given(text=TEXTS, old=PIECES, new=PIECES, count=COUNTS)
+def test_replaced_text_has_the_origin_of_the_new_text(
+    text: str, old: str, new: str, count: int
+) -> None:
+    old = old or "a"
+    result = one_origin_each(text).replace(old, one_origin_each(new, 1000), count)
+    check([result], [text.replace(old, new, count)], text, new)
+
+
+@given(texts=st.lists(TEXTS, max_size=4), between=PIECES)
+def test_joined_and_added_texts_keep_their_origins(texts: list[str], between: str) -> None:
+    whole = "".join(texts)
+    parts, at = [], 0
+    for text in texts:
+        parts.append(one_origin_each(text, FIRST + at))
+        at += len(text)
+    check([join_traced("", parts)], [whole], whole)
+    added: str = ""
+    for part in parts:
+        added = added + part
+    check([added], [whole], whole)
+    joined = one_origin_each(between, 1000).join(parts)
+    check([joined], [between.join(texts)], whole, between)
+    plain = traced(between, TRUSTED).join(texts)
+    assert [o for c, o in zip(plain, origins(plain), strict=True) if o == TRUSTED] == [
+        TRUSTED
+    ] * max(0, (len(texts) - 1) * len(between))
+
+
+@pytest.mark.parametrize("name", ["upper", "lower", "title", "capitalize"])
+@given(text=TEXTS)
+def test_case_keeps_origins_only_one_for_one(name: str, text: str) -> None:
+    result: str = getattr(one_origin_each(text), name)()
+    assert result == getattr(text, name)()
+    if len(result) == len(text):
+        assert origins(result) == origins(one_origin_each(text))
+    elif len(text) > 1:
+        assert set(origins(result)) == {LOST}
+    else:  # one character: whatever it becomes has its origin
+        assert set(origins(result)) == set(origins(one_origin_each(text)))
+
+
+@given(text=TEXTS, count=COUNTS)
+def test_repeated_text_keeps_its_origins(text: str, count: int) -> None:
+    result = one_origin_each(text) * count
+    assert result == text * count
+    assert origins(result) == origins(one_origin_each(text)) * max(count, 0)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda text: (text + traced("%s", TRUSTED)) % 1,
+        lambda text: (text + traced("{}", TRUSTED)).format(1),
+        lambda text: f"{text}x",
+        lambda text: text.center(40, "<"),
+        lambda text: text.translate({}),
+        lambda text: "".join(text),
+        lambda text: "<" + text.swapcase(),
+        lambda text: type(text)("".join(text)),
+    ],
+)
+def test_other_operations_lose_trust(operation: Callable[[str], str]) -> None:
+    assert TRUSTED not in origins(operation(traced("<|end|>", TRUSTED)))
+
+
+def test_a_plain_string_is_not_trusted() -> None:
+    text = "user" + traced("<|end|>", TRUSTED) + "user"
+    assert runs_of(text) == ((4, LOST), (7, TRUSTED), (4, LOST))
+    assert runs_of(TracedText("abc")) == ((3, LOST),)
+
+
+def test_every_method_that_returns_text_is_known() -> None:
+    # A new Python may add a method; one that is not listed loses origins, which is safe.
+    kept = {name for name in vars(TracedText) if not name.startswith("_")}
+    lost = {
+        "casefold", "center", "encode", "expandtabs", "format", "format_map", "ljust", "maketrans",
+        "rjust", "swapcase", "translate", "zfill",
+    }  # fmt: skip
+    questions = {"count", "endswith", "find", "index", "rfind", "rindex", "startswith"}
+    names = {name for name in dir(str) if not name.startswith("_")}
+    assert {n for n in names if not n.startswith("is")} - kept - lost - questions == set()

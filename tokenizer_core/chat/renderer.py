@@ -1,0 +1,341 @@
+"""Render chat templates in child processes that a template can neither leave nor exhaust.
+
+A template is a program of whoever published the model. Jinja's sandbox keeps it from Python's
+internals, not from `'a' * 10**9` or a loop without end, so every rendering runs in a process with
+limits (`render_worker.py`). All templates share the processes, which start on first use and stay. A
+rendering costs some 0.2 ms more than in the own process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tokenizer_core.chat.render_worker import FRAME_HEADER, RESULT_HEADER, Status
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
+from tokenizer_core.errors import (
+    ChatInputError,
+    ChatLimitError,
+    ChatTemplateError,
+    WorkerProcessError,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BOOTSTRAP: Final = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "sys.path[:] = sys.argv[2:]; "
+    "from tokenizer_core.chat.render_worker import serve; serve()"
+)
+# Nothing else of the environment reaches a template's process: no keys, no addresses.
+_ENVIRONMENT_KEPT: Final = (
+    "LANG",
+    "LC_ALL",
+    "LC_TIME",
+    "LD_LIBRARY_PATH",
+    "PATH",
+    "SYSTEMROOT",
+    "TZ",
+)
+_MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
+
+
+@dataclass(frozen=True)
+class RenderLimits:
+    """What one rendering may use, the compilation of its template included."""
+
+    memory_bytes: int = 256 << 20
+    """Beyond what the process needs itself (Linux; other systems do not limit it)."""
+    seconds: float = 5.0
+    chars: int = 16 << 20
+    """The length of the rendered text."""
+
+
+@dataclass(frozen=True)
+class RenderedChat:
+    """The text of a conversation, with the origin of every character.
+
+    `lengths` and `origins` (int32, one entry a run, in order) are the runs of characters with one
+    origin; see `traced_text` for the values.
+    """
+
+    text: str
+    lengths: NDArray[np.int32]
+    origins: NDArray[np.int32]
+    generation_prompt: str = ""
+    """What `add_generation_prompt` would add, if it was asked for."""
+
+    @property
+    def segments(self) -> list[tuple[str, bool]]:
+        """The text in pieces, each with whether special tokens may stand in it."""
+        pieces: list[tuple[str, bool]] = []
+        for start, end in self._spans((self.origins & ~GENERATED) == TRUSTED, both=True):
+            trusted = bool(self._origin_at(start) & ~GENERATED == TRUSTED)
+            pieces.append((self.text[start:end], trusted))
+        return pieces
+
+    @property
+    def generated_spans(self) -> list[tuple[int, int]]:
+        """Start and end (characters) of what stands between the template's `generation` tags."""
+        return self._spans((self.origins & GENERATED) != 0)
+
+    def message_span(self, index: int) -> tuple[int, int] | None:
+        """From the first character that came from a message to the end of the last, or None if the
+        template uses no text of it."""
+        spans = self._spans((self.origins & ~GENERATED) == FIRST_MESSAGE + index)
+        return (spans[0][0], spans[-1][1]) if spans else None
+
+    def _spans(self, wanted: NDArray[np.bool_], *, both: bool = False) -> list[tuple[int, int]]:
+        if not len(wanted):
+            return []
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        last = np.append(wanted[1:] != wanted[:-1], True)  # the last run of each span
+        span_ends = ends[last]
+        span_starts = np.append(0, span_ends[:-1])
+        keep = np.ones(len(span_ends), bool) if both else wanted[last]
+        return list(zip(span_starts[keep].tolist(), span_ends[keep].tolist(), strict=True))
+
+    def _origin_at(self, char: int) -> int:
+        run = np.searchsorted(np.cumsum(self.lengths, dtype=np.int64), char, side="right")
+        return int(self.origins[run])
+
+
+def render_chat(
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    variables: Mapping[str, Any],
+    tools: Sequence[Any] | None = None,
+    documents: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    add_generation_prompt: bool = False,
+    continue_final_message: bool | str = False,
+    with_generation_prompt: bool = False,
+    limits: RenderLimits | None = None,
+) -> RenderedChat:
+    """Render `messages` with a chat template, as `apply_chat_template` of transformers does.
+
+    `variables` are those of the tokenizer (`bos_token`), whose text is trusted; `kwargs` come from
+    the request, are not trusted and win over variables. `continue_final_message` ends the text
+    after the last message's content, or after the named field of it. `with_generation_prompt` also
+    finds what `add_generation_prompt` adds.
+
+    Raises:
+        ChatInputError: the messages are no list of objects, or do not fit the options.
+        ChatTemplateError: the template is not valid, or raised an error, as many do for messages
+            that they do not allow.
+        ChatLimitError: memory, time or output over `limits`.
+    """
+    _check(messages, tools, documents)
+    if continue_final_message and add_generation_prompt:
+        raise ChatInputError(
+            "continue_final_message and add_generation_prompt exclude each other: the first ends "
+            "the text inside the last message, the second begins a new one"
+        )
+    limits = limits or RenderLimits()
+    digest = hashlib.sha256(template.encode()).hexdigest()
+    request = {
+        "template": digest,
+        "source": None,
+        "messages": messages,
+        "tools": tools,
+        "documents": documents,
+        "variables": variables,
+        "kwargs": kwargs or {},
+        "add_generation_prompt": add_generation_prompt,
+        "continue_final_message": continue_final_message,
+        "with_prompt": with_generation_prompt,
+        "max_chars": limits.chars,
+        "time_limit_seconds": limits.seconds,
+    }
+    with _workers.one(limits.memory_bytes) as worker:
+        response = worker.ask(_dump(request), limits)
+        if response[:1] == Status.SOURCE_NEEDED:
+            response = worker.ask(_dump({**request, "source": template}), limits)
+        return _read_response(response, limits)
+
+
+def _check(messages: object, *lists: object) -> None:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise ChatInputError("messages must be a list of objects with role and content")
+    if not messages:
+        raise ChatInputError("messages is empty: give at least one message")
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise ChatInputError(
+                f"messages[{index}] is {type(message).__name__}: it must be an object with role "
+                f"and content"
+            )
+    for value in lists:
+        if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+            raise ChatInputError("tools and documents must be lists")
+
+
+def _dump(request: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(request, ensure_ascii=False, default=_plain).encode()
+    except UnicodeEncodeError as error:
+        raise ChatInputError(
+            "the messages contain a lone surrogate, which is no character: remove it"
+        ) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ChatInputError(f"the messages must be plain data, as JSON has it: {error}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON type")
+
+
+def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
+    status, body = response[:1], memoryview(response)[1:]
+    if status == Status.RESULT:
+        n_runs, n_prompt = RESULT_HEADER.unpack_from(body)
+        body = body[RESULT_HEADER.size :]
+        text = str(body[8 * n_runs :], "utf-8")
+        return RenderedChat(
+            text[n_prompt:],
+            np.frombuffer(body, np.int32, n_runs),
+            np.frombuffer(body, np.int32, n_runs, 4 * n_runs),
+            text[:n_prompt],
+        )
+    if status == Status.BAD_INPUT:
+        raise ChatInputError(json.loads(bytes(body)))
+    if status == Status.TEMPLATE_FAILED:
+        raise ChatTemplateError(f"the chat template failed: {json.loads(bytes(body))}")
+    if status == Status.TOO_LARGE:
+        raise ChatLimitError(f"the rendered chat has more than {limits.chars:,} characters")
+    raise ChatLimitError(
+        f"rendering the chat needs more than {limits.memory_bytes >> 20} MiB of memory"
+    )
+
+
+class _Worker:
+    """One child process and its pipes."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.memory_bytes = memory_bytes
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - '' means this
+        environment = {name: os.environ[name] for name in _ENVIRONMENT_KEPT if name in os.environ}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-P", "-c", _BOOTSTRAP, str(memory_bytes), *path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+        except OSError as error:
+            raise WorkerProcessError(
+                f"the process that renders chat templates could not be started: {error}"
+            ) from error
+
+    def ask(self, request: bytes, limits: RenderLimits) -> bytes:
+        """The response to a request.
+
+        Raises:
+            ChatLimitError: the process ended because the request took too long.
+            WorkerProcessError: it ended for another reason.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None  # noqa: S101, PT018 - PIPE above
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(FRAME_HEADER.pack(len(request)) + request)
+            stdin.flush()
+        # The process ends itself after its limit of time.
+        header = stdout.read(FRAME_HEADER.size)
+        if len(header) == FRAME_HEADER.size:
+            (size,) = FRAME_HEADER.unpack(header)
+            response = stdout.read(size)
+            if len(response) == size:
+                return response
+        code = self._process.wait()
+        if os.name == "posix" and code == -signal.SIGALRM:
+            raise ChatLimitError(f"rendering the chat took longer than {limits.seconds:g} s")
+        raise WorkerProcessError(
+            f"the process that renders chat templates ended with code {code}; its message is in "
+            f"the log"
+        )
+
+    def end(self) -> None:
+        """End the process and close its pipes."""
+        self._process.kill()
+        with contextlib.suppress(OSError):
+            self._process.communicate()
+
+    def forget(self) -> None:
+        """In a forked child: close the pipes of the parent's process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                os.close(pipe.fileno()) if pipe is not None else None
+        self._process.returncode = 0  # not a child of this process
+
+
+class _Workers:
+    """Idle processes, at most `_MAX_IDLE`; a call that finds none starts one."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+        self._lock = threading.Lock()
+        atexit.register(self.end_idle)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    @contextlib.contextmanager
+    def one(self, memory_bytes: int) -> Iterator[_Worker]:
+        """A process for one rendering; it is kept if the rendering ends well."""
+        worker = self._take(memory_bytes) or _Worker(memory_bytes)
+        try:
+            yield worker
+        except (ChatInputError, ChatTemplateError):
+            self._keep(worker)
+            raise
+        except BaseException:
+            worker.end()
+            raise
+        self._keep(worker)
+
+    def end_idle(self) -> None:
+        """End all idle processes."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
+    def _take(self, memory_bytes: int) -> _Worker | None:
+        with self._lock:
+            for index in reversed(range(len(self._idle))):
+                if self._idle[index].memory_bytes == memory_bytes:
+                    return self._idle.pop(index)
+        return None
+
+    def _keep(self, worker: _Worker) -> None:
+        with self._lock:
+            if len(self._idle) < _MAX_IDLE:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        for worker in self._idle:
+            worker.forget()
+        self._idle = []
+
+
+_workers = _Workers()

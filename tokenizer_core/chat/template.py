@@ -1,0 +1,332 @@
+"""Compile and render a chat template as `transformers` does, and keep the origin of each character.
+
+Jinja compiles a template to Python. `_TracingCodeGenerator` changes three things in that code:
+literals are `TracedText` of origin `TRUSTED`, `~` and the joining of output keep origins, and names
+of fields stay plain strings. Everything else is Jinja's sandbox with what `transformers` adds.
+
+This module runs in the child processes of `renderer.py`: it imports jinja2 and light parts of the
+standard library only. A sandbox does not bound memory or time; the child process does.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+import jinja2
+from jinja2 import ext, nodes
+from jinja2.compiler import CodeGenerator, Frame, optimizeconst
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from tokenizer_core.chat.traced_text import (
+    FIRST_MESSAGE,
+    GENERATED,
+    LOST,
+    TRUSTED,
+    Runs,
+    join_traced,
+    mark_generated,
+    origins_in,
+    runs_of,
+    trace_value,
+    traced,
+)
+from tokenizer_core.errors import ChatInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from jinja2.parser import Parser
+
+# A template may build a control token from the role (Phi-4-mini writes `<|` role `|>`). These names
+# mean the same in every API, so they are trusted; any other role is text of the request.
+_ROLES: Final = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
+# Names under which clients send the reasoning of a message; templates read the first.
+_REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+_CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
+
+
+class ChatTemplate:
+    """A compiled template.
+
+    Raises:
+        TemplateError: the source is not a template.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        environment = _Environment(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_GenerationTag, ext.loopcontrols],
+        )
+        self._compiled = environment.from_string(source)
+
+    def render(self, request: dict[str, Any]) -> tuple[str, Runs]:
+        """The text for a request and the origins of its characters.
+
+        `request` has `messages`, `tools` and `documents` (or None), `variables` (of the tokenizer),
+        `kwargs` (of the request; they win over variables), `add_generation_prompt` and
+        `continue_final_message` (a bool, or the name of the field to continue).
+
+        Raises:
+            ChatInputError: `continue_final_message` does not fit the messages or the template.
+            TemplateError, Exception: the template failed.
+        """
+        messages = [
+            _trace_message(index, message) for index, message in enumerate(request["messages"])
+        ]
+        final = _mark_final_message(messages, request["continue_final_message"], self._source)
+        text = self._render(
+            {
+                **trace_value(request["variables"], TRUSTED),
+                **request["kwargs"],
+                "messages": messages,
+                "tools": request["tools"],
+                "documents": request["documents"],
+                "add_generation_prompt": request["add_generation_prompt"],
+            }
+        )
+        if final is not None:
+            text = _cut_after_final_message(text, final)
+        return text, runs_of(text)
+
+    def generation_prompt(self, request: dict[str, Any]) -> str:
+        """What `add_generation_prompt` adds after the messages before the first of the assistant;
+        empty if the template does not simply add text."""
+        before: list[Any] = []
+        for message in request["messages"]:
+            if message.get("role") == "assistant":
+                break
+            before.append(message)
+        request = {**request, "messages": before, "continue_final_message": False}
+        try:
+            without, _ = self.render({**request, "add_generation_prompt": False})
+            prompted, _ = self.render({**request, "add_generation_prompt": True})
+        except TemplateError:
+            return ""  # the template refuses the messages before the first of the assistant
+        return prompted[len(without) :] if prompted.startswith(without) else ""
+
+    def _render(self, variables: dict[str, Any]) -> str:
+        context = self._compiled.new_context(variables)
+        try:
+            return join_traced("", self._compiled.root_render_func(context))
+        except Exception:
+            # Rewrites the traceback to lines of the template, and raises the exception again.
+            self._compiled.environment.handle_exception()
+
+
+def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
+    # As `transformers`: a field without value counts as missing, and reasoning has two names.
+    message = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((message[name] for name in _REASONING_FIELDS if name in message), None)
+    if reasoning is not None:
+        message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    result = cast("dict[str, Any]", trace_value(message, FIRST_MESSAGE + index))
+    if isinstance(role := message.get("role"), str) and role in _ROLES:
+        result["role"] = traced(role, TRUSTED)
+    return result
+
+
+def _mark_final_message(
+    messages: list[dict[str, Any]], continued: bool | str, source: str
+) -> str | None:
+    """Append a mark to the text that the model shall continue; returns that text."""
+    if continued is False:
+        return None
+    field = "content" if continued is True else continued
+    final = messages[-1].get(field) if messages else None
+    if final is None:
+        raise ChatInputError(
+            f"continue_final_message needs a last message with {field!r}: add it, or leave "
+            f"continue_final_message out"
+        )
+    fields = [field]
+    if field in _REASONING_FIELDS:
+        fields = [name for name in _REASONING_FIELDS if messages[-1].get(name) == final]
+    if not any(name in source for name in fields):
+        raise ChatInputError(f"this chat template does not read the field {field!r}")
+    if isinstance(final, list):
+        for part in reversed(final):
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                final = part["text"]
+                part["text"] = final + _CONTINUE_MARK
+                return cast("str", final)
+        raise ChatInputError("continue_final_message: the last message has no text to continue")
+    if not isinstance(final, str):
+        raise ChatInputError(f"continue_final_message: {field!r} of the last message is no text")
+    for name in fields:
+        messages[-1][name] = final + _CONTINUE_MARK
+    return final
+
+
+def _cut_after_final_message(text: str, final: str) -> str:
+    mark = _CONTINUE_MARK.strip()
+    if final.strip() not in text or mark not in text:
+        raise ChatInputError(
+            "continue_final_message: the template changes or leaves out the end of the last "
+            "message, so there is no place to continue at"
+        )
+    at = text.rindex(mark)
+    kept_spaces = text[at : at + len(_CONTINUE_MARK)] == _CONTINUE_MARK
+    return text[:at] if kept_spaces else text[:at].rstrip()
+
+
+class _TracingCodeGenerator(CodeGenerator):
+    """Writes literals as `environment.literals[i]`, which are `TracedText`."""
+
+    def _literal(self, value: Any) -> str:
+        literals = cast("_Environment", self.environment).literals
+        literals.append(trace_value(value, TRUSTED))
+        return f"environment.literals[{len(literals) - 1}]"
+
+    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802 - Jinja's name
+        if origins_in(node.value):
+            self.write(self._literal(node.value))
+        else:
+            super().visit_Const(node, frame)
+
+    def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:  # noqa: N802
+        self.write(self._literal(node.data))
+
+    def _output_const_repr(self, group: Iterable[Any]) -> str:
+        return self._literal("".join(group))
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        if isinstance(node.arg, nodes.Const) and type(node.arg.value) is str:
+            # A plain key finds its field faster, and is no text of the output.
+            self.write("environment.getitem(")
+            self.visit(node.node, frame)
+            self.write(f", {node.arg.value!r})")
+        else:
+            super().visit_Getitem(node, frame)
+
+    @optimizeconst
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.concat(map(str, (")
+        for child in node.nodes:
+            self.visit(child, frame)
+            self.write(", ")
+        self.write(")))")
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """The environment of one template, which owns its literals."""
+
+    code_generator_class = _TracingCodeGenerator
+    concat = staticmethod(partial(join_traced, ""))
+
+    def __init__(self, **options: Any) -> None:
+        self.literals: list[Any] = []
+        super().__init__(**options)
+        self.filters.update(join=_join, indent=_indent, tojson=_to_json)
+        self.globals.update(
+            raise_exception=_raise_exception,
+            strftime_now=_strftime_now,
+            dict=_Dict(),
+            namespace=_Namespace,
+        )
+
+
+class _GenerationTag(ext.Extension):
+    """`{% generation %}` ... `{% endgeneration %}`: what the model shall learn to write."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja's interface
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Read the tag and its body."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_mark")
+        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _mark(self, caller: Callable[[], str]) -> str:
+        return mark_generated(caller())
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(str(message))
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+class _Dict:
+    """The global `dict`, without the attributes of the type."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """As `dict.fromkeys`."""
+        return dict.fromkeys(*args, **kwargs)
+
+
+class _Namespace(Namespace):
+    """`namespace()` without names that begin with an underscore."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # `self` may be a name of the template
+        self, given = args[0], dict(*args[1:], **kwargs)
+        for name in given:
+            _check_name(name)
+        Namespace.__init__(self, given)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace has no name {name!r}: names begin with a letter")
+
+
+@jinja2.pass_environment
+def _join(
+    environment: jinja2.Environment,
+    value: Iterable[Any],
+    d: str = "",
+    attribute: str | int | None = None,
+) -> str:
+    """Jinja's `join`, with origins."""
+    if attribute is not None:
+        get = jinja2.filters.make_attrgetter(environment, attribute)
+        value = map(get, value)
+    return join_traced(str(d), map(str, value))
+
+
+def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    """Jinja's `indent`, with origins."""
+    margin = width if isinstance(width, str) else traced(" " * width, TRUSTED)
+    newline = traced("\n", TRUSTED)
+    s = s + newline  # so that a last line break has a line after it
+    if blank:
+        result = join_traced(newline + margin, s.splitlines())
+    else:
+        head, *lines = s.splitlines()
+        result = head
+        if lines:
+            result += newline + join_traced(newline, [line and margin + line for line in lines])
+    return margin + result if first else result
+
+
+def _to_json(
+    x: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as `transformers` writes it. If all strings are of one message, so is the result; it is
+    never trusted, because quotes and keys around a value are not the template's own text."""
+    text = json.dumps(
+        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    origins = {origin & ~GENERATED for origin in origins_in(x)}
+    origin = origins.pop() if len(origins) == 1 else LOST
+    return traced(text, LOST if origin == TRUSTED else origin)

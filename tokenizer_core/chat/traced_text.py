@@ -1,0 +1,282 @@
+"""Text that remembers, for every character, where it came from.
+
+A chat template joins its own literal text with strings of the request. Special tokens may come from
+the template only, so the renderer must know the origin of each character of the result.
+
+`TracedText` is a `str` with runs of origins. Operations that move or copy characters keep their
+origins. All others (formatting, `translate`, a filter that builds a new string) return a plain
+`str`, as for every subclass of `str`. A plain `str` has the origin `LOST`, which is not trusted, so
+a method that is missing here loses trust and never gives any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Runs: TypeAlias = tuple[tuple[int, int], ...]
+"""(number of characters, origin) from the first character to the last; neighbours differ."""
+
+LOST: Final = 0
+"""From the request, or from an operation that does not keep origins."""
+TRUSTED: Final = 1
+"""Literal text of the template, or a variable of the tokenizer."""
+FIRST_MESSAGE: Final = 2
+"""Message `i` of the request has the origin `FIRST_MESSAGE + i`."""
+GENERATED: Final = 1 << 30
+"""This bit is set between `{% generation %}` and `{% endgeneration %}`."""
+
+
+class TracedText(str):
+    """A string with an origin for each character; `TracedText(text)` has the origin `LOST`."""
+
+    __slots__ = ("_runs",)
+    _runs: Runs
+
+    def __new__(cls, text: object = "") -> TracedText:  # noqa: D102 - described by the class
+        return traced(str(text), LOST)
+
+    def __str__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> str:
+        if not isinstance(other, str):
+            return NotImplemented
+        return _with_runs(str.__add__(self, other), _join_runs((self._runs, runs_of(other))))
+
+    def __radd__(self, other: str) -> str:
+        if not isinstance(other, str):
+            return NotImplemented
+        return _with_runs(str.__add__(other, self), _join_runs((runs_of(other), self._runs)))
+
+    def __mul__(self, count: SupportsIndex) -> str:
+        text = str.__mul__(self, count)
+        if len(self._runs) == 1:
+            return traced(text, self._runs[0][1])
+        return _with_runs(text, _join_runs([self._runs] * (len(text) // (len(self) or 1))))
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        text = str.__getitem__(self, key)
+        if len(self._runs) == 1:
+            return traced(text, self._runs[0][1])
+        if not isinstance(key, slice):
+            key = slice(key.__index__() % (len(self) or 1), None)
+            return _with_runs(text, _cut_runs(self._runs, key.start, key.start + 1))
+        start, _, step = key.indices(len(self))
+        return self._part(start, start + len(text)) if step == 1 else text
+
+    def _part(self, start: int, end: int) -> str:
+        if start == 0 and end == len(self):
+            return self
+        return _with_runs(
+            str.__getitem__(self, slice(start, end)), _cut_runs(self._runs, start, end)
+        )
+
+    def _stripped(self, text: str, start: int) -> str:
+        return self._part(start, start + len(text))
+
+    def strip(self, chars: str | None = None, /) -> str:
+        """As `str.strip`; characters keep their origin."""
+        text = str.lstrip(self, chars)
+        return self._stripped(text.rstrip(chars), len(self) - len(text))
+
+    def lstrip(self, chars: str | None = None, /) -> str:
+        """As `str.lstrip`; characters keep their origin."""
+        text = str.lstrip(self, chars)
+        return self._stripped(text, len(self) - len(text))
+
+    def rstrip(self, chars: str | None = None, /) -> str:
+        """As `str.rstrip`; characters keep their origin."""
+        return self._stripped(str.rstrip(self, chars), 0)
+
+    def removeprefix(self, prefix: str, /) -> str:
+        """As `str.removeprefix`; characters keep their origin."""
+        text = str.removeprefix(self, prefix)
+        return self._stripped(text, len(self) - len(text))
+
+    def removesuffix(self, suffix: str, /) -> str:
+        """As `str.removesuffix`; characters keep their origin."""
+        return self._stripped(str.removesuffix(self, suffix), 0)
+
+    def _parts(self, texts: Iterable[str], *, from_end: bool = False) -> list[str]:
+        """The texts as parts of this one, given in the order in which they stand here."""
+        texts = list(texts)
+        parts: list[str] = []
+        if from_end:
+            end = len(self)
+            for text in reversed(texts):
+                start = str.rindex(self, text, 0, end)
+                parts.append(self._part(start, start + len(text)))
+                end = start
+            return parts[::-1]
+        start = 0
+        for text in texts:
+            start = str.index(self, text, start)
+            parts.append(self._part(start, start + len(text)))
+            start += len(text)
+        return parts
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        """As `str.split`; characters keep their origin."""
+        texts = str.split(self, sep, maxsplit)
+        if sep is None:
+            # Each text begins where the white space after the one before ends.
+            return self._parts(texts)
+        return self._separated(texts, len(sep))
+
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        """As `str.rsplit`; characters keep their origin."""
+        texts = str.rsplit(self, sep, maxsplit)
+        if sep is None:
+            return self._parts(texts, from_end=True)
+        return self._separated(texts, len(sep))
+
+    def _separated(self, texts: Iterable[str], separator_length: int) -> list[str]:
+        parts: list[str] = []
+        start = 0
+        for text in texts:
+            parts.append(self._part(start, start + len(text)))
+            start += len(text) + separator_length
+        return parts
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        """As `str.splitlines`; characters keep their origin."""
+        start = 0
+        lines: list[str] = []
+        for whole, line in zip(
+            str.splitlines(self, True), str.splitlines(self, keepends), strict=True
+        ):
+            lines.append(self._part(start, start + len(line)))
+            start += len(whole)
+        return lines
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        """As `str.partition`; characters keep their origin."""
+        before, found, after = str.partition(self, sep)
+        a, b, c = self._separated((before, found, after), 0)
+        return a, b, c
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        """As `str.rpartition`; characters keep their origin."""
+        before, found, after = str.rpartition(self, sep)
+        a, b, c = self._separated((before, found, after), 0)
+        return a, b, c
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
+        """As `str.replace`; new text has the origins of `new`."""
+        if old:
+            return join_traced(new, self.split(old, count))
+        return str.replace(self, old, new, count)  # between all characters: origins are lost
+
+    def join(self, iterable: Iterable[str], /) -> str:
+        """As `str.join`; every text keeps its origins."""
+        return join_traced(self, iterable)
+
+    def _same_length(self, text: str) -> str:
+        # Changing case turns a character into one or more, so equal lengths mean one for one.
+        if len(self._runs) == 1:
+            return traced(text, self._runs[0][1])
+        return _with_runs(text, self._runs) if len(text) == len(self) else text
+
+    def upper(self) -> str:
+        """As `str.upper`; characters keep their origin unless the length changes."""
+        return self._same_length(str.upper(self))
+
+    def lower(self) -> str:
+        """As `str.lower`; characters keep their origin unless the length changes."""
+        return self._same_length(str.lower(self))
+
+    def title(self) -> str:
+        """As `str.title`; characters keep their origin unless the length changes."""
+        return self._same_length(str.title(self))
+
+    def capitalize(self) -> str:
+        """As `str.capitalize`; characters keep their origin unless the length changes."""
+        return self._same_length(str.capitalize(self))
+
+
+def traced(text: str, origin: int) -> TracedText:
+    """`text` with one origin."""
+    return _with_runs(text, ((len(text), origin),) if text else ())
+
+
+def runs_of(text: str) -> Runs:
+    """The runs of a text; those of any other `str` are `LOST`."""
+    if type(text) is TracedText:
+        return text._runs
+    return ((len(text), LOST),) if text else ()
+
+
+def join_traced(separator: str, texts: Iterable[str]) -> str:
+    """`separator.join(texts)` with the origins of all."""
+    texts = list(texts)
+    joined = str.join(separator, texts)
+    between = runs_of(separator)
+    all_runs: list[Runs] = []
+    for text in texts:
+        all_runs.append(runs_of(text))
+        all_runs.append(between)
+    return _with_runs(joined, _join_runs(all_runs[:-1]))
+
+
+def mark_generated(text: str) -> str:
+    """`text` with the bit `GENERATED` on every character."""
+    return _with_runs(text, tuple((length, origin | GENERATED) for length, origin in runs_of(text)))
+
+
+def trace_value(value: Any, origin: int) -> Any:
+    """A copy of plain data (as from JSON) whose strings, also keys of objects, have `origin`."""
+    if isinstance(value, str):
+        return traced(value, origin)
+    if isinstance(value, dict):
+        return {trace_value(key, origin): trace_value(item, origin) for key, item in value.items()}
+    if isinstance(value, list):
+        return [trace_value(item, origin) for item in value]
+    if isinstance(value, tuple):
+        return tuple(trace_value(item, origin) for item in value)
+    return value
+
+
+def origins_in(value: Any) -> set[int]:
+    """The origins of all strings in plain data."""
+    if isinstance(value, str):
+        return {origin for _, origin in runs_of(value)}
+    if isinstance(value, dict):
+        return origins_in(list(value.items()))
+    if isinstance(value, list | tuple):
+        return set().union(*map(origins_in, value))
+    return set()
+
+
+def _with_runs(text: str, runs: Runs) -> TracedText:
+    result = str.__new__(TracedText, text)
+    result._runs = runs
+    return result
+
+
+def _join_runs(all_runs: Iterable[Runs]) -> Runs:
+    joined: list[tuple[int, int]] = []
+    last = -1
+    for runs in all_runs:
+        for run in runs:
+            if run[1] == last:
+                joined[-1] = (joined[-1][0] + run[0], last)
+            else:
+                joined.append(run)
+                last = run[1]
+    return tuple(joined)
+
+
+def _cut_runs(runs: Runs, start: int, end: int) -> Runs:
+    cut: list[tuple[int, int]] = []
+    at = 0
+    for length, origin in runs:
+        begin, stop = max(at, start), min(at + length, end)
+        if begin < stop:
+            cut.append((stop - begin, origin))
+        at += length
+    return tuple(cut)
