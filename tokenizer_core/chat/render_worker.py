@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.template import ChatTemplate
 
 FRAME_HEADER: Final = struct.Struct("<Q")
-RESULT_HEADER: Final = struct.Struct("<QQ")
-"""Number of runs, length of the generation prompt in characters."""
+RESULT_HEADER: Final = struct.Struct("<QQQ")
+"""Number of runs, lengths in characters of the two borders of a turn, which precede the text."""
 _TEMPLATES_KEPT: Final = 16
 
 
@@ -104,16 +104,16 @@ def _respond(
             if len(templates) > _TEMPLATES_KEPT:
                 templates.popitem(last=False)
         templates.move_to_end(request["template"])
-        prompt = template.generation_prompt(request) if request["with_prompt"] else ""
+        before, after = template.turn_borders(request) if request["with_borders"] else ("", "")
         text, runs = template.render(request)
         if len(text) > request["max_chars"]:
             return [Status.TOO_LARGE]
         return [
             Status.RESULT,
-            RESULT_HEADER.pack(len(runs), len(prompt)),
+            RESULT_HEADER.pack(len(runs), len(before), len(after)),
             array("i", [length for length, _ in runs]).tobytes(),
             array("i", [origin for _, origin in runs]).tobytes(),
-            (prompt + text).encode(),
+            (before + after + text).encode(),
         ]
     except ChatInputError as error:
         return [Status.BAD_INPUT, json.dumps(str(error)).encode()]

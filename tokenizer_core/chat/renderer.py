@@ -75,8 +75,10 @@ class RenderedChat:
     text: str
     lengths: NDArray[np.int32]
     origins: NDArray[np.int32]
-    generation_prompt: str = ""
-    """What `add_generation_prompt` would add, if it was asked for."""
+    before_turn: str = ""
+    """What `add_generation_prompt` adds before a turn of the assistant, if it was asked for."""
+    after_turn: str = ""
+    """What follows the assistant's first message, if it was asked for."""
 
     @property
     def segments(self) -> list[tuple[str, bool]]:
@@ -123,15 +125,15 @@ def render_chat(
     kwargs: Mapping[str, Any] | None = None,
     add_generation_prompt: bool = False,
     continue_final_message: bool | str = False,
-    with_generation_prompt: bool = False,
+    with_turn_borders: bool = False,
     limits: RenderLimits | None = None,
 ) -> RenderedChat:
     """Render `messages` with a chat template, as `apply_chat_template` of transformers does.
 
     `variables` are those of the tokenizer (`bos_token`), whose text is trusted; `kwargs` come from
     the request, are not trusted and win over variables. `continue_final_message` ends the text
-    after the last message's content, or after the named field of it. `with_generation_prompt` also
-    finds what `add_generation_prompt` adds.
+    after the last message's content, or after the named field of it. `with_turn_borders` also finds
+    the text around what the assistant writes.
 
     Raises:
         ChatInputError: the messages are no list of objects, or do not fit the options.
@@ -157,7 +159,7 @@ def render_chat(
         "kwargs": kwargs or {},
         "add_generation_prompt": add_generation_prompt,
         "continue_final_message": continue_final_message,
-        "with_prompt": with_generation_prompt,
+        "with_borders": with_turn_borders,
         "max_chars": limits.chars,
         "time_limit_seconds": limits.seconds,
     }
@@ -206,14 +208,15 @@ def _plain(value: object) -> object:
 def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
     status, body = response[:1], memoryview(response)[1:]
     if status == Status.RESULT:
-        n_runs, n_prompt = RESULT_HEADER.unpack_from(body)
+        n_runs, n_before, n_after = RESULT_HEADER.unpack_from(body)
         body = body[RESULT_HEADER.size :]
         text = str(body[8 * n_runs :], "utf-8")
         return RenderedChat(
-            text[n_prompt:],
+            text[n_before + n_after :],
             np.frombuffer(body, np.int32, n_runs),
             np.frombuffer(body, np.int32, n_runs, 4 * n_runs),
-            text[:n_prompt],
+            text[:n_before],
+            text[n_before : n_before + n_after],
         )
     if status == Status.BAD_INPUT:
         raise ChatInputError(json.loads(bytes(body)))

@@ -10,10 +10,11 @@ standard library only. A sandbox does not bound memory or time; the child proces
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
 import jinja2
 from jinja2 import ext, nodes
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     from jinja2.parser import Parser
 
+Rendered: TypeAlias = "tuple[str, Runs]"
+
 # A template may build a control token from the role (Phi-4-mini writes `<|` role `|>`). These names
 # mean the same in every API, so they are trusted; any other role is text of the request.
 _ROLES: Final = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
@@ -66,7 +69,7 @@ class ChatTemplate:
         )
         self._compiled = environment.from_string(source)
 
-    def render(self, request: dict[str, Any]) -> tuple[str, Runs]:
+    def render(self, request: dict[str, Any]) -> Rendered:
         """The text for a request and the origins of its characters.
 
         `request` has `messages`, `tools` and `documents` (or None), `variables` (of the tokenizer),
@@ -95,21 +98,35 @@ class ChatTemplate:
             text = _cut_after_final_message(text, final)
         return text, runs_of(text)
 
-    def generation_prompt(self, request: dict[str, Any]) -> str:
-        """What `add_generation_prompt` adds after the messages before the first of the assistant;
-        empty if the template does not simply add text."""
-        before: list[Any] = []
-        for message in request["messages"]:
-            if message.get("role") == "assistant":
-                break
-            before.append(message)
-        request = {**request, "messages": before, "continue_final_message": False}
+    def turn_borders(self, request: dict[str, Any]) -> tuple[str, str]:
+        """The text before and after what the assistant writes in its first message.
+
+        Before: what `add_generation_prompt` adds to the messages in front of it. After: what
+        follows the last character of its message. Empty where the template refuses that part of
+        the conversation.
+        """
+        roles = [message.get("role") for message in request["messages"]]
+        first = roles.index("assistant") if "assistant" in roles else len(roles)
         try:
-            without, _ = self.render({**request, "add_generation_prompt": False})
-            prompted, _ = self.render({**request, "add_generation_prompt": True})
+            without, _ = self._render_first(first, request, add_generation_prompt=False)
+            prompted, _ = self._render_first(first, request, add_generation_prompt=True)
         except TemplateError:
-            return ""  # the template refuses the messages before the first of the assistant
-        return prompted[len(without) :] if prompted.startswith(without) else ""
+            without = prompted = ""
+        before = prompted[len(without) :] if prompted.startswith(without) else ""
+        after = ""
+        with contextlib.suppress(TemplateError):
+            text, runs = self._render_first(first + 1, request, add_generation_prompt=False)
+            for length, origin in reversed(runs):
+                if origin & ~GENERATED == FIRST_MESSAGE + first:
+                    return before, after
+                after = text[len(text) - len(after) - length :]
+        return before, ""
+
+    def _render_first(self, n_messages: int, request: dict[str, Any], **option: bool) -> Rendered:
+        messages = request["messages"][:n_messages]
+        return self.render(
+            {**request, "messages": messages, "continue_final_message": False, **option}
+        )
 
     def _render(self, variables: dict[str, Any]) -> str:
         context = self._compiled.new_context(variables)
