@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tokenizer_core.errors import ChatInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -21,19 +22,21 @@ LossRule = Literal["auto", "template", "role"]
 
 @dataclass(frozen=True)
 class ChatEncoding:
-    """The ids of a conversation.
-
-    `ids` has shape (n_tokens,), uint32. `offsets`, shape (n_tokens, 2), uint64, are the start and
-    end of each token in UTF-8 bytes of the rendered text. `roles` are those of the messages, and
-    `special_tokens` maps the special tokens of the tokenizer to their ids.
-    """
+    """The ids of a conversation: `ids` has shape (n_tokens,), uint32."""
 
     ids: NDArray[np.uint32]
-    offsets: NDArray[np.uint64]
     rendered: RenderedChat
     roles: Sequence[str]
-    special_tokens: Mapping[str, int]
-    has_generation_tags: bool
+    """The role of each message."""
+    special_tokens: Collection[str] = field(repr=False)
+    """The special tokens of the tokenizer."""
+    has_generation_tags: bool = field(repr=False)
+    find_offsets: Callable[[], NDArray[np.uint64]] = field(repr=False)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.uint64]:
+        """Start and end of each token in UTF-8 bytes of the text, shape (n_tokens, 2), uint64."""
+        return self.find_offsets()
 
     @property
     def text(self) -> str:
@@ -55,8 +58,8 @@ class ChatEncoding:
         message of the assistant, the tokens after the text that asks for it (what
         `add_generation_prompt` adds, or the last special token in front of the message), up to and
         including the special token that ends the turn. A message whose text the template leaves out
-        has none. `auto`: `template` if the template has such tags, else `role`. Rendered with
-        `with_turn_borders`.
+        has none. `auto`: `template` if the template has such tags, else `role`. Needs
+        `encode_chat(..., with_loss=True)`.
 
         Raises:
             ChatInputError: `template`, and the template has no `generation` tags.
@@ -113,7 +116,7 @@ def roles_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _end_of_prompt(
-    text: str, rendered: RenderedChat, special_tokens: Mapping[str, int]
+    text: str, rendered: RenderedChat, special_tokens: Collection[str]
 ) -> int | None:
     """Where the text between two messages stops asking for a turn, as an index into it."""
     if rendered.before_turn and (at := text.rfind(rendered.before_turn)) >= 0:
@@ -122,6 +125,6 @@ def _end_of_prompt(
     return text.rindex(last) + len(last) if last else None
 
 
-def _last_special(text: str, special_tokens: Mapping[str, int]) -> str:
+def _last_special(text: str, special_tokens: Collection[str]) -> str:
     found = [(text.rfind(token) + len(token), token) for token in special_tokens if token in text]
     return max(found, default=(0, ""))[1]

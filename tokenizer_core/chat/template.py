@@ -22,6 +22,7 @@ from jinja2.compiler import CodeGenerator, Frame, optimizeconst
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from markupsafe import Markup
 
 from tokenizer_core.chat.traced_text import (
     FIRST_MESSAGE,
@@ -202,7 +203,7 @@ class _TracingCodeGenerator(CodeGenerator):
         return f"environment.literals[{len(literals) - 1}]"
 
     def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802 - Jinja's name
-        if origins_in(node.value):
+        if origins_in(node.value) and not isinstance(node.value, Markup):
             self.write(self._literal(node.value))
         else:
             super().visit_Const(node, frame)

@@ -42,12 +42,12 @@ class TracedText(str):
         return self
 
     def __add__(self, other: str) -> str:
-        if not isinstance(other, str):
-            return NotImplemented
+        if not isinstance(other, str) or hasattr(other, "__html__"):
+            return NotImplemented  # Jinja's Markup escapes what it is added to
         return _with_runs(str.__add__(self, other), _join_runs((self._runs, runs_of(other))))
 
     def __radd__(self, other: str) -> str:
-        if not isinstance(other, str):
+        if not isinstance(other, str) or hasattr(other, "__html__"):
             return NotImplemented
         return _with_runs(str.__add__(other, self), _join_runs((runs_of(other), self._runs)))
 
