@@ -50,6 +50,7 @@ _ENVIRONMENT_KEPT: Final = (
     "SYSTEMROOT",
     "TZ",
 )
+_OWN_VARIABLES: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
 
 
@@ -146,6 +147,12 @@ def render_chat(
         raise ChatInputError(
             "continue_final_message and add_generation_prompt exclude each other: the first ends "
             "the text inside the last message, the second begins a new one"
+        )
+    taken = _OWN_VARIABLES & set(kwargs or {})
+    if taken:
+        raise ChatInputError(
+            f"{', '.join(sorted(taken))} cannot be given among the variables of the template: each "
+            f"is an argument of its own"
         )
     limits = limits or RenderLimits()
     digest = hashlib.sha256(template.encode()).hexdigest()
@@ -275,6 +282,11 @@ class _Worker:
             f"the log"
         )
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended, for example by the kernel for its memory."""
+        return self._process.poll() is None
+
     def end(self) -> None:
         """End the process and close its pipes."""
         self._process.kill()
@@ -323,7 +335,9 @@ class _Workers:
     def _take(self, memory_bytes: int) -> _Worker | None:
         with self._lock:
             for index in reversed(range(len(self._idle))):
-                if self._idle[index].memory_bytes == memory_bytes:
+                if not self._idle[index].is_alive:
+                    self._idle.pop(index).end()
+                elif self._idle[index].memory_bytes == memory_bytes:
                     return self._idle.pop(index)
         return None
 
