@@ -73,7 +73,7 @@ def test_a_failing_template_says_where(template: str, message: str) -> None:
         ("{{ 'a'|center(10**9) }}", RenderLimits(memory_bytes=64 << 20)),
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
          RenderLimits(seconds=0.2)),
-        ("{{ 7**10**8 }}", RenderLimits(seconds=0.2)),
+        ("{{ 7 ** (10**8) }}", RenderLimits(seconds=0.2)),
         ("{{ 'a' * 1001 }}", RenderLimits(chars=1000)),
     ],
     ids=["literal", "content", "filter", "loops", "power", "output"],
