@@ -29,6 +29,7 @@ from tokenizer_core.formats import (
     save_tiktoken,
     save_tokenizer_json,
 )
+from tokenizer_core.formats.chat_template_files import existing_template_file
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.model_folder import WRITTEN
 from tokenizer_core.patterns import CUSTOM
@@ -63,7 +64,7 @@ _WRITERS: Final[Mapping[str, Callable[..., None]]] = MappingProxyType(
 )
 
 _WHOLE: Final = ("tokenizer.json", "transformers")
-"""The formats that say everything themselves."""
+"""The formats that hold everything that decides ids."""
 
 # Used with the golden text: inputs that distinguished tokenizers whose tables were equal.
 _TRAPS: Final = (
@@ -83,12 +84,11 @@ def convert_spec(
     output: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    chat_template: str | None = None,
 ) -> tuple[list[Path], bool]:
     """Write `spec` in the format `target`; return the files, and whether they hold all of `spec`.
 
     For formats of one file, `output` is the file or an existing folder; for the others it is a
-    folder, created if missing. `chat_template` is for `transformers` alone.
+    folder, created if missing. `transformers` alone stores the chat templates of `spec`.
 
     The files are read back before they get their names. If the result has the fingerprint of
     `spec`, the function returns True. Otherwise the result may differ only in properties that the
@@ -99,8 +99,7 @@ def convert_spec(
     Raises:
         FormatError: the format cannot store `spec`; names the property.
         ConversionError: the output exists and `overwrite` is false, or it is not a regular file or
-            folder; or the files do not give `spec` when read back; or the format has no place for
-            a chat template.
+            folder; or the files do not give `spec` when read back.
         OSError: a file cannot be written.
 
     Example:
@@ -113,9 +112,6 @@ def convert_spec(
     """
     if target == "tiktoken":
         _check_special_tokens_for_tiktoken(spec)
-    options = {} if chat_template is None else {"chat_template": chat_template}
-    if options and target != "transformers":
-        raise ConversionError(f"{target} has no chat template; convert to transformers")
     paths = output_paths(target, output)
     _check_free(target, paths, overwrite=overwrite)
     folder = paths[0].parent
@@ -125,7 +121,7 @@ def convert_spec(
     try:
         with tempfile.TemporaryDirectory(prefix=".convert.", dir=folder) as aside:
             staged = [Path(aside) / path.name for path in paths]
-            _WRITERS[target](spec, *staged, **options)
+            _WRITERS[target](spec, *staged)
             is_same = _check_read_back(spec, target, staged)
             _check_free(target, paths, overwrite=overwrite)
             _put_in_place(staged, paths, Path(aside))
@@ -175,6 +171,12 @@ def _check_free(target: Target, paths: list[Path], *, overwrite: bool) -> None:
         raise ConversionError(
             f"the {MANIFEST_NAME} in {folder} says what the pickles there are; give another folder"
         )
+    found = existing_template_file(folder) if target == "transformers" else None
+    if found is not None:
+        raise ConversionError(
+            f"{found} would replace the chat templates that are written; remove it, or give "
+            f"another folder"
+        )
     for path in paths:
         if not os.path.lexists(path):
             continue
@@ -197,6 +199,8 @@ def _check_read_back(spec: TokenizerSpec, target: Target, paths: list[Path]) -> 
         )
     except (FormatError, InvalidSpecError) as error:
         raise ConversionError(f"what was written cannot be read back: {error}") from error
+    if target == "transformers" and again.chat.sources != spec.chat.sources:
+        raise ConversionError("what was written has other chat templates when it is read back")
     if again.fingerprint == spec.fingerprint:
         return True
     if _filled_up(again, spec, target).fingerprint != spec.fingerprint:
@@ -292,8 +296,9 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         >>> not_carried(spec, "tokenizer.json")
         []
     """
+    chat = [f"the chat templates ({', '.join(spec.chat.sources)})"] if spec.chat.sources else []
     if target in _WHOLE:
-        return []
+        return chat if target == "tokenizer.json" else []
     left_out = [] if target == "pickle" else [f"the split pattern ({spec.pattern.name})"]
     if spec.added_tokens:
         which = "the special tokens" if target == "tiktoken" else "which tokens are special"
@@ -307,7 +312,7 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         left_out.append(f"the saved {' and '.join(spec.batch_settings)}")
     if spec.prefix_ids or spec.suffix_ids:
         left_out.append("the ids put around a text on request (add_special_tokens)")
-    return left_out
+    return left_out + chat
 
 
 def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> list[str]:

@@ -17,6 +17,7 @@ from operator import add
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
 from tokenizer_core.normalizer_steps import NormalizerStep, check_steps
 from tokenizer_core.patterns import (
@@ -147,8 +148,8 @@ class TokenizerSpec:
       with byte fallback); empty where merging starts from bytes. A character that is a token
       starts as that token, any other as the tokens of its bytes, which never merge.
     - `missing`: the bytes of UTF-8 without a token. With None, there are none.
-    - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`. They change no
-      id, and neither equality nor the fingerprint covers them.
+    - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`; `chat`: the
+      chat templates. Both change no id, and neither equality nor the fingerprint covers them.
     """
 
     kind: Kind
@@ -166,6 +167,7 @@ class TokenizerSpec:
     batch_settings: Mapping[str, Any] = field(default_factory=dict)
     normalizer_steps: tuple[NormalizerStep, ...] = ()
     word_suffix: bytes = b""
+    chat: ChatTemplates = field(default=ChatTemplates())
 
     @classmethod
     def from_merges(
@@ -281,6 +283,13 @@ class TokenizerSpec:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         vars(self)["vocab"] = MappingProxyType(state["vocab"])
+
+    def with_chat(self, chat: ChatTemplates) -> TokenizerSpec:
+        """The same spec with these chat templates."""
+        made = object.__new__(TokenizerSpec)
+        vars(made).update(vars(self))  # derived values stay: none depends on the templates
+        vars(made)["chat"] = chat
+        return made
 
     @cached_property
     def token_to_id(self) -> Mapping[bytes, int]:

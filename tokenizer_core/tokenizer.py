@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from functools import partial
 from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -20,8 +21,10 @@ from tokenizer_core.batches import (
     encode_block,
     plain_policy,
 )
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
+from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.hub import download_model_folder
 from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_segments
 from tokenizer_core.normalize import strips_space, touch_any
@@ -256,6 +259,22 @@ class Tokenizer:
         return dict(self._spec.special_tokens)
 
     @property
+    def chat_templates(self) -> Mapping[str, str]:
+        """The chat templates: name -> Jinja source, `default` first; read-only. They come with a
+        model folder or a published version, or from `with_chat_templates`."""
+        return MappingProxyType(self._spec.chat.sources)
+
+    @property
+    def template_variables(self) -> Mapping[str, str]:
+        """What a chat template reads of the tokenizer: `bos_token`, `eos_token` and the other named
+        tokens, as `transformers` 5 passes them; read-only. If no file names them, they are
+        `bos_token`, `eos_token` and `unk_token` as far as the special tokens tell."""
+        variables = self._spec.chat.variables
+        return MappingProxyType(
+            named_special_tokens(self._spec) if variables is None else variables
+        )
+
+    @property
     def eot_token(self) -> int:
         """The id of the token that ends a text: the first of `<|endoftext|>`, `<|end_of_text|>`,
         `<｜end▁of▁sentence｜>` and `</s>` that is a special token.
@@ -272,6 +291,27 @@ class Tokenizer:
             f"this tokenizer has none of {', '.join(ENDS_OF_TEXT)}; choose one of its special "
             f"tokens with token_to_id: {listed}"
         )
+
+    def with_chat_templates(
+        self, templates: Mapping[str, str], *, variables: Mapping[str, str] | None = None
+    ) -> Tokenizer:
+        """A copy with these chat templates, name -> Jinja source; the one called `default` is used
+        where no name is given. `variables` replace `template_variables`. Ids and fingerprint stay.
+
+        Raises:
+            InvalidSpecError: a malformed name, more than 16 templates, or more than 1 MiB in one.
+
+        Example:
+            >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+            >>> copy = tokenizer.with_chat_templates({"default": "{{ messages }}"})
+            >>> copy.chat_templates["default"], copy == tokenizer
+            ('{{ messages }}', True)
+        """
+        kept = self._spec.chat.variables if variables is None else variables
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))  # `copy` would build the engine again
+        made._spec = self._spec.with_chat(ChatTemplates(templates, kept))
+        return made
 
     def token_to_id(self, token: str | bytes) -> int | None:
         """The id of a token, or None if there is none. A string that is an added token gives its

@@ -25,7 +25,7 @@ from app.commands.outputs import (
     require_other_files,
     write_output,
 )
-from app.commands.vocabulary_files import add_reading_options, read_files
+from app.commands.vocabulary_files import add_reading_options, read_files, with_chat_option
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -114,6 +114,7 @@ def _add_import(subcommands: Any) -> None:
             "  tokenizer import cl100k_base.tiktoken --name cl100k\n"
             "  tokenizer import --preset o200k_harmony --name harmony\n"
             "  tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'\n"
+            "  tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja\n"
             "\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
         ),
     )
@@ -286,6 +287,9 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
     gaps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spec.gaps())
     if gaps:
         rows.append(("no token at", gaps))
+    for name, record in (manifest.get("chat_templates") or {}).get("templates", {}).items():
+        shown = f"{name}  {record['size_bytes']} bytes  sha256 {record['sha256'][:16]}"
+        rows.append(("chat", shown))
     if manifest.get("command"):
         rows.append(("made by", manifest["command"]))
     training = manifest.get("training") or {}
@@ -347,7 +351,7 @@ def run_import(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "name the files to import, or --preset for one that tokenizer pull fetched"
         )
-    spec = read_files(arguments.files, arguments, name=arguments.name)
+    spec = with_chat_option(read_files(arguments.files, arguments, name=arguments.name), arguments)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
     if arguments.promote:

@@ -15,7 +15,7 @@ from app.commands.command_line import (
     resolve_tokenizer,
 )
 from app.commands.outputs import STANDARD_OUTPUT, print_json, write_output
-from app.commands.vocabulary_files import add_reading_options, read_files
+from app.commands.vocabulary_files import add_reading_options, read_files, with_chat_option
 from tokenizer_core.conversion import (
     FILE_NAMES,
     convert_spec,
@@ -23,7 +23,6 @@ from tokenizer_core.conversion import (
     not_carried,
 )
 from tokenizer_core.errors import ArtifactError, ConversionError, FormatError
-from tokenizer_core.formats.model_folder import read_chat_template
 from tokenizer_core.presets import PRESETS, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 
@@ -33,7 +32,7 @@ the formats, as `tokenizer import` takes them.
 
   tokenizer.json  Hugging Face tokenizers and transformers; holds everything
   transformers    a folder for AutoTokenizer of transformers: tokenizer.json,
-                  tokenizer_config.json, special_tokens_map.json, with the chat template
+                  tokenizer_config.json, special_tokens_map.json, with the chat templates
   tiktoken        tiktoken; holds neither split pattern nor special tokens
   gpt2            vocab.json and merges.txt, into a folder; hold neither split pattern nor
                   which tokens are special
@@ -80,12 +79,6 @@ def add_parsers(subcommands: Any) -> None:
         help="the file to write, - for standard output; for transformers, gpt2 and pickle the "
         "folder, made where it is missing",
     )
-    parser.add_argument(
-        "--chat-template",
-        type=Path,
-        metavar="FILE",
-        help="the chat template (Jinja) for transformers; default: that of a model folder",
-    )
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     add_reading_options(parser)
@@ -95,10 +88,12 @@ def add_parsers(subcommands: Any) -> None:
 
 def run_convert(arguments: argparse.Namespace) -> None:
     """Read a tokenizer, write it in another format, read that back, and print the result."""
+    if arguments.chat_template and arguments.to != "transformers":
+        raise UsageError(f"{arguments.to} has no chat template; convert to transformers")
     if arguments.output == STANDARD_OUTPUT:
         _convert_to_standard_output(arguments)
         return
-    spec = _read_source(arguments)
+    spec = with_chat_option(_read_source(arguments), arguments)
     paths, is_same = _convert(arguments, spec, arguments.output)
     if arguments.json:
         files = [{"path": str(path), "size_bytes": path.stat().st_size} for path in paths]
@@ -141,7 +136,6 @@ def _convert(
             arguments.to,
             output,
             overwrite=arguments.force,
-            chat_template=_chat_template(arguments),
         )
     except FormatError as error:
         raise CommandError(f"{arguments.to} cannot hold this tokenizer: {error}") from error
@@ -152,21 +146,6 @@ def _convert(
             f"{output} could not be written ({error.strerror or error}); what was there "
             f"still is; make room, or choose another folder"
         ) from error
-
-
-def _chat_template(arguments: argparse.Namespace) -> str | None:
-    """The template of `--chat-template`, else for transformers that of a model folder."""
-    if arguments.chat_template is not None:
-        try:
-            text: str = arguments.chat_template.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise CommandError(
-                f"{arguments.chat_template} is not UTF-8 at byte {error.start}; convert it first"
-            ) from None
-        return text
-    source = Path(arguments.source[0])
-    is_folder = arguments.to == "transformers" and source.is_dir()
-    return read_chat_template(source) if is_folder else None
 
 
 def _left_out(arguments: argparse.Namespace, spec: TokenizerSpec) -> str:

@@ -13,15 +13,17 @@ from app.commands.command_line import (
     parse_special_token,
     require_files,
 )
-from tokenizer_core.errors import FormatError
+from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
+from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats import detect_format, load_spec
+from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file
 from tokenizer_core.spec import TokenizerSpec
 
 
 def add_reading_options(parser: Any) -> None:
-    """Add `--preset`, `--pattern`, `--special` and `--no-special`."""
+    """Add `--preset`, `--pattern`, `--special`, `--no-special` and `--chat-template`."""
     parser.add_argument(
         "--preset",
         choices=tuple(PRESETS),
@@ -44,6 +46,14 @@ def add_reading_options(parser: Any) -> None:
         "--no-special",
         action="store_true",
         help="the .tiktoken vocabulary has no special tokens",
+    )
+    parser.add_argument(
+        "--chat-template",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="add or replace a chat template (Jinja; NAME: default); repeat for more. Those of a "
+        "model folder are kept",
     )
 
 
@@ -72,6 +82,40 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
         return load_spec(files, pattern=arguments.pattern, special_tokens=special or None)
     except FormatError as error:
         raise CommandError(f"{files[0]}: {error}") from error
+
+
+def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
+    """`spec` with the chat templates of `--chat-template` added.
+
+    Raises:
+        UsageError: two have the same name.
+        CommandError: a file is missing, not UTF-8 or too large, or there are too many.
+    """
+    if not arguments.chat_template:
+        return spec
+    given: dict[str, str] = {}
+    for word in arguments.chat_template:
+        name, path = _split_template(word)
+        if name in given:
+            raise UsageError(f"--chat-template gives {name} twice")
+        require_files([path])
+        try:
+            given[name] = read_template_file(path)
+        except FormatError as error:
+            raise CommandError(str(error)) from error
+    try:
+        chat = ChatTemplates({**spec.chat.sources, **given}, spec.chat.variables)
+    except InvalidSpecError as error:
+        raise CommandError(str(error)) from error
+    return spec.with_chat(chat)
+
+
+def _split_template(word: str) -> tuple[str, Path]:
+    """The name and the file of `[NAME=]FILE`."""
+    name, equals, path = word.partition("=")
+    if not equals or Path(word).exists():
+        return DEFAULT, Path(word)
+    return name, Path(path)
 
 
 def _read_preset(files: list[Path], arguments: argparse.Namespace) -> TokenizerSpec:

@@ -1,8 +1,8 @@
 """The files of a published version for download, in every format that can hold the tokenizer.
 
-The stored files (pickles and manifest) are read from the disk and checked against their hashes.
-Other formats are rendered, which takes two seconds for 200,000 tokens, and cached within a limit.
-Calls block: use a thread.
+The stored files (pickles, chat templates, manifest) are read from the disk and checked against
+their hashes. Other formats are rendered, which takes two seconds for 200,000 tokens, and cached
+within a limit. Calls block: use a thread.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from app.serving.errors import FormatCannotHoldError
+from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
@@ -28,7 +29,12 @@ _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BYTES: Final = "application/octet-stream"
 
-STORED: Final = {"manifest.json": _JSON, "vocab.pkl": _BYTES, "merges.pkl": _BYTES}
+STORED: Final = {
+    "manifest.json": _JSON,
+    "vocab.pkl": _BYTES,
+    "merges.pkl": _BYTES,
+    CHAT_FILE: _JSON,
+}
 RENDERED: Final = {
     "tokenizer.json": _JSON,
     "vocab.json": _JSON,

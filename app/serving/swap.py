@@ -130,7 +130,8 @@ class Swap:
         deadline = time.monotonic() + self._timeout_seconds
         while self._live.active is loaded:  # until another host promotes
             states = await asyncio.to_thread(self._states.read_alive)
-            waiting = [state for state in states if state.digest != ref.digest]
+            # Not by digest: versions that differ in their chat templates alone have the same one.
+            waiting = [s for s in states if (s.name, s.version) != (ref.name, ref.version)]
             if not waiting:
                 return
             failed = next((s for s in waiting if s.failed == str(ref)), None)

@@ -27,6 +27,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
 from tokenizer_core import Tokenizer, conversion
 from tokenizer_core.blobs import atomic_files as whole_files
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.conversion import (
     FILE_NAMES,
     convert_spec,
@@ -35,12 +36,12 @@ from tokenizer_core.conversion import (
     output_paths,
 )
 from tokenizer_core.errors import ConversionError, FormatError
-from tokenizer_core.formats import save_tokenizer_json
-from tokenizer_core.formats.model_folder import read_chat_template
+from tokenizer_core.formats import load_spec, save_tokenizer_json
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec
 
+END = "<|endoftext|>"
 SPEC = trained_spec()
 OTHER = trained_spec(60)
 RANKS = TokenizerSpec.from_ranks(dict(SPEC.token_to_id), {"<|endoftext|>": 356}, pattern="gpt2")
@@ -400,7 +401,8 @@ def test_the_course_s_pickles_are_plain(tmp_path):
 
 def test_a_folder_for_transformers_names_the_tokens_it_knows(tmp_path):
     spec = trained_spec(special_tokens=["<|endoftext|>", AddedToken("<m>", 400, lstrip=True)])
-    paths, is_same = convert_spec(spec, "transformers", tmp_path / "m", chat_template="{{ 'é' }}")
+    spec = spec.with_chat(ChatTemplates({"default": "{{ 'é' }}"}))
+    paths, is_same = convert_spec(spec, "transformers", tmp_path / "m")
     assert is_same
     config, special = (json.loads(path.read_text("utf-8")) for path in paths[1:])
     assert special == {"eos_token": "<|endoftext|>"}
@@ -408,7 +410,8 @@ def test_a_folder_for_transformers_names_the_tokens_it_knows(tmp_path):
     assert config["eos_token"] == "<|endoftext|>"
     assert config["added_tokens_decoder"]["400"]["lstrip"] is True
     assert list(config["added_tokens_decoder"]) == ["356", "400"]
-    assert read_chat_template(tmp_path / "m") == config["chat_template"] == "{{ 'é' }}"
+    assert config["chat_template"] == "{{ 'é' }}"
+    assert load_spec([tmp_path / "m"]).chat.sources == spec.chat.sources
     around = replace(AROUND, suffix_ids=())
     paths, _ = convert_spec(around, "transformers", tmp_path / "b")
     assert json.loads(paths[2].read_text()) == {
@@ -416,16 +419,37 @@ def test_a_folder_for_transformers_names_the_tokens_it_knows(tmp_path):
     }  # fmt: skip
     paths, _ = convert_spec(FLAGGED, "transformers", tmp_path / "f")
     assert json.loads(paths[2].read_text()) == {}
-    assert read_chat_template(tmp_path / "f") is None
 
 
-def test_a_chat_template_is_for_transformers_alone(tmp_path):
-    with pytest.raises(ConversionError, match="gpt2 has no chat template; convert to transformers"):
-        convert_spec(SPEC, "gpt2", tmp_path / "x", chat_template="a")
-    assert contents(tmp_path) == {}
-    (tmp_path / "chat_template.jinja").write_text("from a file", encoding="utf-8")
-    assert read_chat_template(tmp_path) == "from a file"
-    (tmp_path / "chat_template.jinja").unlink()
-    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "a"}]}')
-    with pytest.raises(FormatError, match="several chat templates; name the file of one"):
-        read_chat_template(tmp_path)
+def test_chat_templates_and_their_variables_are_written_for_transformers(tmp_path):
+    spec = trained_spec(special_tokens=[END, AddedToken("<m>", 400, lstrip=True)])
+    variables = {"eos_token": END, "pad_token": END, "mask_token": "<m>", "x_token": "none"}
+    spec = spec.with_chat(ChatTemplates({"rag": "r", "default": "d"}, variables))
+    paths, is_same = convert_spec(spec, "transformers", tmp_path / "m")
+    assert is_same
+    config = json.loads(paths[1].read_text("utf-8"))
+    assert config["chat_template"] == [
+        {"name": "default", "template": "d"}, {"name": "rag", "template": "r"},
+    ]  # fmt: skip
+    # transformers would add `<m>` again without its flag, and "none" as a new token.
+    kept = {"eos_token": END, "pad_token": END}
+    assert json.loads(paths[2].read_text()) == kept
+    again = load_spec([tmp_path / "m"])
+    assert (again, again.chat) == (spec, ChatTemplates(spec.chat.sources, kept))
+
+
+def test_a_file_that_would_replace_the_templates_is_refused(tmp_path):
+    for name in ("chat_template.jinja", "additional_chat_templates/rag.jinja"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("old")
+        with pytest.raises(ConversionError, match=f"{name} would replace the chat templates"):
+            convert_spec(SPEC, "transformers", tmp_path, overwrite=True)
+        (tmp_path / name).unlink()
+    convert_spec(SPEC, "transformers", tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize("target", FILE_NAMES)
+def test_other_formats_leave_chat_templates_out(target):
+    spec = SPEC.with_chat(ChatTemplates({"default": "d", "rag": "r"}))
+    words = "the chat templates (default, rag)"
+    assert (words in not_carried(spec, target)) == (target != "transformers")

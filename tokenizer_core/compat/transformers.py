@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
+from tokenizer_core.formats.chat_template_files import template_field
 from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.tokenizer import Tokenizer
@@ -58,14 +59,17 @@ class PreTrainedTokenizerFast(_Inherited):
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer, **options: Any) -> PreTrainedTokenizerFast:
         """The class for a `Tokenizer`; `options` are those of the constructor (`pad_token` ...).
-        `bos_token`, `eos_token` and `unk_token` are set where the tokenizer has them.
+        The named tokens (`bos_token` ...) and the chat templates are set where the tokenizer has
+        them.
 
         Raises:
             FormatError: no `tokenizer.json` can hold the tokenizer.
         """
         backend = tokenizers.Tokenizer.from_buffer(render_tokenizer_json(tokenizer.spec))
         named = named_special_tokens(tokenizer.spec)
-        made = cls(tokenizer_object=backend, **named | options)
+        sources = tokenizer.chat_templates
+        templates = {"chat_template": template_field(sources)} if sources else {}
+        made = cls(tokenizer_object=backend, **named | templates | options)
         _ = made.exact
         return made
 

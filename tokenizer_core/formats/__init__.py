@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
@@ -29,6 +30,7 @@ from tokenizer_core.formats.manifest_fields import (
     MAX_MANIFEST_BYTES,
     build_spec,
     declared_gaps,
+    parse_chat_file,
     parse_manifest_json,
 )
 from tokenizer_core.formats.model_folder import load_model_folder, save_model_folder
@@ -171,6 +173,10 @@ def load_files_spec(
         return spec
     vocab, merges = load_pickles(vocab_path, merges_path, declared_gaps=declared_gaps(fields))
     spec = build_spec(fields, vocab, merges)
+    chat_path = Path(vocab_path).parent / CHAT_FILE
+    if fields.get("chat_templates") and chat_path.is_file():  # the two pickles alone are enough
+        data = read_whole_file(chat_path, max_bytes=MAX_CHAT_FILE_BYTES)
+        spec = spec.with_chat(parse_chat_file(fields, data))
     if pattern is not None and resolve_pattern(pattern) != spec.pattern:
         raise FormatError(
             f"the manifest beside the pickles says split pattern {spec.pattern.name}, the argument "

@@ -11,7 +11,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tokenizer_core.errors import FormatError
+from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
+from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.pickle_files import check_gaps
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
@@ -77,6 +78,7 @@ def render_spec_fields(spec: TokenizerSpec) -> dict[str, object]:
         "missing_bytes": spec.missing_bytes(),
         "extensions": spec.extensions(),
         "batch_settings": dict(spec.batch_settings),
+        "chat_templates": spec.chat.record(),
     }
     pattern = replace(spec.pattern, before=(), behavior="isolated", invert=False)
     return {
@@ -176,6 +178,21 @@ def declared_gaps(fields: Mapping[str, Any]) -> list[tuple[int, int]]:
         return [(typed(first, int), typed(last, int)) for first, last in fields["gaps"]]
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"the manifest's gaps are malformed: {error!r:.120}") from None
+
+
+def parse_chat_file(fields: Mapping[str, Any], data: bytes) -> ChatTemplates:
+    """The chat templates in `data`, which must be what the manifest's `chat_templates` records.
+
+    Raises:
+        FormatError: they are others, or malformed.
+    """
+    try:
+        chat = ChatTemplates.from_json(data)
+    except InvalidSpecError as error:
+        raise FormatError(f"{CHAT_FILE}: {error}") from None
+    if chat.to_json() != data or chat.record() != fields["chat_templates"]:
+        raise FormatError(f"{CHAT_FILE} does not hold the chat templates that the manifest lists")
+    return chat
 
 
 def check_unicode_tables(spec: TokenizerSpec) -> None:

@@ -13,7 +13,8 @@ The files beside it can change ids in three ways:
   follow and others ignore. They are refused by name if they disagree with `tokenizer.json`.
 
 The rules come from the sources of `transformers` 5.24 (`tokenization_auto.py`,
-`tokenization_utils_base.py`, `tokenization_utils_tokenizers.py`). A chat template changes no ids.
+`tokenization_utils_base.py`, `tokenization_utils_tokenizers.py`). Chat templates change no ids;
+`chat_template_files` reads them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.chat_template_files import (
+    CHAT_FILE_NAMES,
+    CONFIG_FIELD,
+    read_chat_templates,
+    template_field,
+)
 from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
@@ -52,13 +59,21 @@ ADDED_TOKENS: Final = "added_tokens.json"
 MODEL_CONFIG: Final = "config.json"
 VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
-FILE_NAMES: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG)
-"""The files that decide ids."""
+FILE_NAMES: Final = (
+    TOKENIZER,
+    CONFIG,
+    SPECIAL_TOKENS,
+    ADDED_TOKENS,
+    MODEL_CONFIG,
+    VOCAB,
+    MERGES,
+    *CHAT_FILE_NAMES,
+)
+"""The files that are read, as patterns."""
 
 WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
 """The files that `save_model_folder` writes."""
 
-_TEMPLATE: Final = "chat_template"
 _NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _END: Final = "<|endoftext|>"
@@ -242,7 +257,7 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
     _check_added_ends(config, spec)
     if rebuilt is not None and rebuilt.ends:
         _check_ends(config, spec, kind, rebuilt.ends)
-    return spec
+    return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
 
 
 def save_model_folder(
@@ -250,10 +265,9 @@ def save_model_folder(
     tokenizer_json: str | os.PathLike[str],
     config_json: str | os.PathLike[str],
     special_tokens_json: str | os.PathLike[str],
-    *,
-    chat_template: str | None = None,
 ) -> None:
     """Write the files of WRITTEN, which `AutoTokenizer` of transformers 4 and 5 reads as they are.
+    The chat templates are in the second.
 
     Raises:
         FormatError: as `save_tokenizer_json`.
@@ -270,8 +284,8 @@ def save_model_folder(
         "tokenizer_class": "PreTrainedTokenizerFast",
         **named,
     }
-    if chat_template is not None:
-        config[_TEMPLATE] = chat_template
+    if spec.chat.sources:
+        config[CONFIG_FIELD] = template_field(spec.chat.sources)
     write_whole_file(tokenizer_json, rendered)
     write_whole_file(config_json, _render(config))
     write_whole_file(special_tokens_json, _render(named))
@@ -282,8 +296,9 @@ def _render(table: Mapping[str, Any]) -> bytes:
 
 
 def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
-    """The tokens that transformers names: `bos_token`, `eos_token` and `unk_token`, if known. Only
-    tokens without flags: transformers adds a named token again, without flags.
+    """The tokens that transformers names (`bos_token` ...): those that the chat templates read, or
+    else `bos_token`, `eos_token` and `unk_token`, if known. Only special tokens without flags:
+    transformers adds a named token again, without flags.
 
     Example:
         >>> from tokenizer_core import TokenizerSpec
@@ -296,6 +311,9 @@ def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
         for token in reversed(spec.added_tokens)
         if token.special and not token.flags
     }
+    if spec.chat.variables is not None:
+        contents = set(plain.values())
+        return {name: value for name, value in spec.chat.variables.items() if value in contents}
     found = {
         "bos_token": plain.get(spec.prefix_ids[0]) if spec.prefix_ids else None,
         "eos_token": (
@@ -306,22 +324,6 @@ def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
         else None,
     }
     return {name: content for name, content in found.items() if content is not None}
-
-
-def read_chat_template(folder: str | os.PathLike[str]) -> str | None:
-    """The chat template of a model folder, or None.
-
-    Raises:
-        FormatError: there are several, or a file is malformed.
-        OSError: a file cannot be read.
-    """
-    folder = Path(folder)
-    if (folder / f"{_TEMPLATE}.jinja").is_file():
-        return read_whole_file(folder / f"{_TEMPLATE}.jinja", max_bytes=MAX_FILE_BYTES).decode()
-    template = _read_table(folder, CONFIG).get(_TEMPLATE)
-    if template is not None and not isinstance(template, str):
-        raise FormatError(f"{CONFIG}: it has several chat templates; name the file of one")
-    return template
 
 
 def _table_of_pair(folder: Path) -> dict[str, Any]:
@@ -512,8 +514,24 @@ def _special_tokens_of(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield _token(value, "extra_special_tokens") | {"special": True}
 
 
+def _template_variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> content of the tokens that transformers 5 passes to a chat template."""
+    extra = _extra_special_tokens(config)
+    named = {name: value for name, value in config.items() if name.endswith("_token")}
+    named |= extra if isinstance(extra, dict) else {}
+    return {
+        name: _token(value, name)["content"]
+        for name, value in named.items()
+        if isinstance(value, str) or (isinstance(value, dict) and "content" in value)
+    }
+
+
+def _extra_special_tokens(config: Mapping[str, Any]) -> Any:
+    return config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+
+
 def _extra_values(config: Mapping[str, Any]) -> list[Any]:
-    values = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    values = _extra_special_tokens(config)
     if isinstance(values, dict):
         return list(values.values())
     if not isinstance(values, list):

@@ -1,6 +1,6 @@
 """BucketArtifactStore: versions of tokenizers in a storage that several hosts share.
 
-    tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, manifest.json}
+    tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, chat_templates.json, manifest.json}
     active.json                                the pointer, moved by compare-and-set
 
 A publisher creates the manifest last, and `remove` removes it first: a version exists while its
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.atomic_files import open_folder, remove_folder
+from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -68,7 +69,7 @@ CACHED_VERSIONS: Final = 32
 _LISTING_SECONDS: Final = 1.0
 _LEFT_OVER_AFTER: Final = timedelta(days=1)
 _FILE_OF_VERSION: Final = re.compile(r"tokenizers/([^/]+)/([^/]+)/([^/]+)")
-_STORED: Final = (*FILE_NAMES, MANIFEST_NAME)
+_BESIDE_MANIFEST: Final = (*FILE_NAMES, CHAT_FILE)
 
 Result = TypeVar("Result")
 
@@ -128,7 +129,7 @@ class BucketArtifactStore(Artifacts):
                 lambda storage: storage.create(f"{prefix}/{MANIFEST_NAME}", manifest.data)
             )
             raise
-        for file in FILE_NAMES:
+        for file in _BESIDE_MANIFEST:
             self._remove(f"{prefix}/{file}")
         self._listed = None
         self._cache.drop(name, version)
@@ -293,24 +294,19 @@ class BucketArtifactStore(Artifacts):
         """A folder with a verified copy of a version in the storage."""
         prefix = _prefix(name, version)
         with self._cache.staged({}) as staged:
-            for file in reversed(_STORED):
-                self._copy(f"{prefix}/{file}", staged / file)
+            self._copy(f"{prefix}/{MANIFEST_NAME}", staged / MANIFEST_NAME)
+            manifest = Manifest.from_json((staged / MANIFEST_NAME).read_bytes())
+            for file in _BESIDE_MANIFEST:
+                if manifest.record_of(file) is not None:
+                    self._copy(f"{prefix}/{file}", staged / file)
             with open_folder(staged) as folder:
-                digest = Manifest.from_json((staged / MANIFEST_NAME).read_bytes()).fingerprint
-                check_version_folder(folder, ArtifactRef(name, version, digest))
+                check_version_folder(folder, ArtifactRef(name, version, manifest.fingerprint))
             yield staged
 
-    def _find(self, name: str, digest: str) -> ArtifactRef | None:
+    def _check_sound(self, ref: ArtifactRef) -> None:
         """See `Artifacts`; looks in the storage, not in the cache."""
-        for ref in self.versions(name):
-            if ref.digest == digest:
-                with (
-                    contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError),
-                    reading(str(ref)),
-                    self._fetched(ref.name, ref.version),
-                ):
-                    return ref
-        return None
+        with reading(str(ref)), self._fetched(ref.name, ref.version):
+            pass
 
     def _served(self) -> str | None:
         pointer = self.pointer_state().pointer()
@@ -348,7 +344,7 @@ class BucketArtifactStore(Artifacts):
             whole = {entry[:2] for entry in entries if entry[2] == MANIFEST_NAME}
             for name, version, file in entries:
                 made = datetime.strptime(version[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-                if (name, version) not in whole and made < limit and file in FILE_NAMES:
+                if (name, version) not in whole and made < limit and file in _BESIDE_MANIFEST:
                     prefix = _prefix(name, version)
                     self._request(functools.partial(_remove_left_over, prefix=prefix, file=file))
 
@@ -444,7 +440,8 @@ def _write(storage: Storage, ref: ArtifactRef, files: Mapping[str, bytes]) -> bo
             existing = storage.read(f"{prefix}/{name}", max_bytes=max(len(data), 1))
             if hashlib.sha256(existing).digest() != hashlib.sha256(data).digest():
                 return False
-    if any(storage.size(f"{prefix}/{name}") is None for name in FILE_NAMES):
+    beside = [name for name in files if name != MANIFEST_NAME]
+    if any(storage.size(f"{prefix}/{name}") is None for name in beside):
         # This publisher took over a day, so another one removed its files.
         storage.remove(f"{prefix}/{MANIFEST_NAME}")
         return False

@@ -1,6 +1,6 @@
 """ArtifactStore: versions of tokenizers in a folder, each whole or absent, never changed.
 
-    root/tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, manifest.json}
+    root/tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, chat_templates.json, manifest.json}
     root/tokenizers/.staging/         versions being written; renamed when they are whole
     root/active.json                  the pointer to the active version
     root/.publish.lock, .active.lock  held while writing; the kernel frees them with the process

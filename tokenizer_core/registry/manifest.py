@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
@@ -115,16 +116,34 @@ class Manifest:
     def _check(self) -> None:
         if set(self.files) != set(FILE_NAMES):
             raise FormatError(f"the manifest must list {FILE_NAMES}, it lists {list(self.files)}")
-        hashes = [self.fingerprint, *(record.sha256 for record in self.files.values())]
+        records = [*self.files.values()]
+        if self.chat_record is not None:
+            chat = dict(self.chat_record) if isinstance(self.chat_record, Mapping) else {}
+            if chat.keys() != {"sha256", "size_bytes", "templates"}:
+                raise FormatError("the manifest's chat_templates is malformed")
+            records.append(FileRecord(chat["sha256"], chat["size_bytes"]))
+        hashes = [self.fingerprint, *(record.sha256 for record in records)]
         if not all(isinstance(value, str) and _SHA256.fullmatch(value) for value in hashes):
             raise FormatError("the manifest holds a hash that is no sha256 in hexadecimal")
-        if not all(type(record.size_bytes) is int for record in self.files.values()):
+        if not all(type(record.size_bytes) is int for record in records):
             raise FormatError("the manifest holds a file size that is no integer")
         if not isinstance(self.name, str) or not isinstance(self.version, str):
             raise FormatError("the manifest's name or version is no text")
         kinds = ((self.provenance, list), (self.libraries, dict), (self.training or {}, dict))
         if not all(isinstance(value, kind) for value, kind in kinds):
             raise FormatError("the manifest's provenance, libraries or training is malformed")
+
+    @property
+    def chat_record(self) -> Mapping[str, Any] | None:
+        """The digests of the chat templates (`ChatTemplates.record`); None without any."""
+        found: Mapping[str, Any] | None = self.spec_fields.get("chat_templates")
+        return found
+
+    def record_of(self, filename: str) -> FileRecord | None:
+        """The expected sha256 and size of a stored file; None if the version has no such file."""
+        if filename == CHAT_FILE and self.chat_record is not None:
+            return FileRecord(self.chat_record["sha256"], self.chat_record["size_bytes"])
+        return self.files.get(filename)
 
     def build_spec(
         self, vocab: Mapping[int, bytes], merges: Sequence[tuple[bytes, bytes]]

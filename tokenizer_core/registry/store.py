@@ -12,6 +12,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
+from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -157,10 +158,10 @@ class Artifacts(ABC):
             ArtifactNotFoundError: the version does not exist, or has no such file.
             ArtifactCorruptError: the file does not match the manifest.
         """
-        if filename not in (*FILE_NAMES, MANIFEST_NAME):
+        if filename not in (*FILE_NAMES, CHAT_FILE, MANIFEST_NAME):
             raise ArtifactNotFoundError(
                 f"an artifact has no file {filename!r:.60}; it has {MANIFEST_NAME}, "
-                f"{', '.join(FILE_NAMES)}"
+                f"{', '.join(FILE_NAMES)}, and {CHAT_FILE} with chat templates"
             )
         with self._version_folder(ref.name, ref.version) as folder:
             data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)
@@ -181,9 +182,9 @@ class Artifacts(ABC):
     ) -> ArtifactRef:
         """Write `spec` as the newest version of `name`: whole and verified, or not at all.
 
-        If `name` has a sound version with the same digest, return that one and write nothing:
-        training again on the same corpus gives the same tokenizer. A version is a UTC time,
-        later than that of every existing version even if the clock was set back.
+        If `name` has a sound version with the same digest and the same chat templates, return that
+        one and write nothing: training again on the same corpus gives the same tokenizer. A version
+        is a UTC time, later than that of every existing version even if the clock was set back.
 
         Raises:
             ArtifactError: a report is not JSON, the spec fails verification, or another process has
@@ -192,7 +193,7 @@ class Artifacts(ABC):
         """
         checked_name(name)
         with writing("publish"), self._publishing():
-            existing = self._find(name, spec.fingerprint)
+            existing = self._find(name, spec)
             if existing is not None:
                 return existing
             taken = self._version_names(name)
@@ -207,7 +208,7 @@ class Artifacts(ABC):
                 # Another host has published under this name and version meanwhile.
                 with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                     other = self._ref(name, version)
-                    if other.digest == spec.fingerprint:
+                    if self._holds(other, spec):
                         return other
                 taken = [*taken, version]
 
@@ -312,13 +313,23 @@ class Artifacts(ABC):
         with self._version_folder(name, version) as folder:
             return read_manifest(folder, name, version)
 
-    def _find(self, name: str, digest: str) -> ArtifactRef | None:
+    def _find(self, name: str, spec: TokenizerSpec) -> ArtifactRef | None:
+        """A sound version with this spec and its chat templates."""
         for ref in self.versions(name):
-            if ref.digest == digest:
-                with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                    self.open(ref)
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                if self._holds(ref, spec):
+                    self._check_sound(ref)
                     return ref
         return None
+
+    def _holds(self, ref: ArtifactRef, spec: TokenizerSpec) -> bool:
+        if ref.digest != spec.fingerprint:
+            return False
+        return (self.read_manifest(ref).chat_record or {}) == spec.chat.record()
+
+    def _check_sound(self, ref: ArtifactRef) -> None:
+        """Raise ArtifactCorruptError or ArtifactNotFoundError unless the version is whole."""
+        self.open(ref)
 
     def _refuse_active(self, name: str, version: str) -> None:
         with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
@@ -379,6 +390,7 @@ def _render_version(
         ArtifactError: a report is not JSON.
     """
     files = {VOCAB_NAME: render_pickle(spec.vocab), MERGES_NAME: render_pickle(spec.merges)}
+    chat = {CHAT_FILE: spec.chat.to_json()} if spec.chat.sources else {}
     records = {
         file: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
         for file, data in files.items()
@@ -393,6 +405,6 @@ def _render_version(
         command=command,
     )
     try:
-        return {**files, MANIFEST_NAME: manifest.to_json()}
+        return {**files, **chat, MANIFEST_NAME: manifest.to_json()}
     except FormatError as error:
         raise ArtifactError(str(error)) from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizer_core.blobs.atomic_files import read_file_in
+from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -23,7 +24,11 @@ from tokenizer_core.errors import (
     InvalidSpecError,
     UnknownPatternError,
 )
-from tokenizer_core.formats.manifest_fields import MANIFEST_NAME, MAX_MANIFEST_BYTES
+from tokenizer_core.formats.manifest_fields import (
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    parse_chat_file,
+)
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES, parse_plain_pickle
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
@@ -66,7 +71,12 @@ def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
     )
     if not isinstance(vocab, dict) or not isinstance(merges, list):
         raise ArtifactCorruptError("vocab.pkl is no dict, or merges.pkl no list")
-    return manifest.build_spec(vocab, merges)
+    spec = manifest.build_spec(vocab, merges)
+    chat_record = manifest.record_of(CHAT_FILE)
+    if chat_record is None:
+        return spec
+    data = _read_verified(folder, CHAT_FILE, chat_record)
+    return spec.with_chat(parse_chat_file(manifest.spec_fields, data))
 
 
 def check_version_folder(folder: int, ref: ArtifactRef) -> None:
@@ -91,13 +101,22 @@ def read_artifact_file(folder: int, name: str, version: str, filename: str) -> t
     if filename == MANIFEST_NAME:
         data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     else:
-        data = _read_verified(folder, filename, manifest.files[filename])
+        record = manifest.record_of(filename)
+        # The only optional file: a version without chat templates has an empty list of them.
+        empty = ChatTemplates().to_json()
+        data = empty if record is None else _read_verified(folder, filename, record)
     return data, manifest.fingerprint
 
 
 def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
     """A file's bytes, after checking size and hash: nothing may parse unchecked bytes."""
-    data = read_file_in(folder, name, max_bytes=MAX_PICKLE_BYTES)
+    try:
+        data = read_file_in(folder, name, max_bytes=MAX_PICKLE_BYTES)
+    except FileNotFoundError:
+        if name != CHAT_FILE:
+            raise
+        # A release without chat templates copied the version into the cache of a bucket.
+        raise ArtifactCorruptError(f"{name} is missing") from None
     if len(data) != record.size_bytes:
         raise ArtifactCorruptError(
             f"{name} has {len(data)} bytes, the manifest says {record.size_bytes}"

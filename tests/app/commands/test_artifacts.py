@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.app.run_cli import Cli
+from tests.tokenizer_core.formats.model_folders import make_folder
+from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactStore
 
 
@@ -67,3 +69,37 @@ def test_with_one_tokenizer_there_is_no_way_back(cli: Cli) -> None:
     assert "all that was ever served" in cli.fail("rollback")
     cli.run("train", "corpus.txt", "--vocab-size=259", "--name=other")
     assert "there is no tokenizer 'none'" in cli.fail("rollback", TOKENIZER_DEFAULT="none")
+
+
+def test_chat_templates_of_a_folder_and_of_files(cli: Cli) -> None:
+    config = {"chat_template": [{"name": "rag", "template": "r"}], "eos_token": "<|endoftext|>"}
+    make_folder(cli.folder / "model", tokenizer_config=config)
+    (cli.folder / "a=b.jinja").write_text("d\n")
+    options = ("--chat-template", "a=b.jinja", "--chat-template", "rag=a=b.jinja")
+
+    def shown(*arguments: str) -> dict[str, str]:
+        cli.run("import", "model", "--name=m", *arguments)
+        store = ArtifactStore(cli.folder / "artifacts")
+        chat = store.open(store.versions("m")[-1]).chat
+        assert chat.variables == {"eos_token": "<|endoftext|>"}
+        assert cli.run("convert", "m", "--to=transformers", f"--output=m{len(arguments)}")
+        written = Tokenizer.load(cli.folder / f"m{len(arguments)}")
+        assert (written.spec.chat.sources, written.spec.chat.variables) == (
+            chat.sources, chat.variables,
+        )  # fmt: skip
+        return dict(chat.sources)
+
+    assert shown() == {"rag": "r"}
+    assert shown(*options[:2]) == {"default": "d\n", "rag": "r"}
+    assert shown(*options) == {"default": "d\n", "rag": "d\n"}
+    out = cli.run("inspect", "m")[0].decode()
+    assert "chat         default  2 bytes  sha256 " in out
+    assert "chat         rag  2 bytes  sha256 " in out
+    twice = ("import", "model", "--name=m", *options[:2], *options[:2])
+    assert "--chat-template gives default twice" in cli.fail(*twice, code=2)
+    assert "x.jinja" in cli.fail("import", "model", "--name=m", "--chat-template=x.jinja")
+    wrong = "--chat-template=../x=a=b.jinja"
+    assert "of a chat template must have" in cli.fail("import", "model", "--name=m", wrong)
+    (cli.folder / "latin.jinja").write_bytes(b"\xff")
+    wrong = "--chat-template=latin.jinja"
+    assert "not UTF-8 at byte 0" in cli.fail("import", "model", "--name=m", wrong)

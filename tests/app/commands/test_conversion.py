@@ -183,8 +183,11 @@ def test_the_chat_template_of_a_folder_goes_along(trained: Cli) -> None:
     assert first == second
     assert json.loads(first)["chat_template"] == "{{ messages }}"
     trained.run("convert", "model", "--to=tokenizer.json", "--output=t.json")
+    out, _ = trained.run("convert", "model", "--to=gpt2", "--output=g")
+    assert b"the chat templates (default)" in out
     words = "gpt2 has no chat template"
-    assert words in trained.fail("convert", "worked", "--to=gpt2", "--output=g", *template)
+    arguments = ("convert", "worked", "--to=gpt2", "--output=h", *template)
+    assert words in trained.fail(*arguments, code=2)
     (trained.folder / "chat.jinja").write_bytes(b"\xff")
     words = "chat.jinja is not UTF-8 at byte 0"
     assert words in trained.fail("convert", "worked", "--to=transformers", "--output=m", *template)

@@ -41,9 +41,11 @@ class Mirror:
                 if path in (f"{api}/revision/main", f"{api}/revision/v1", api):
                     self.answer({"id": "owner/name", "sha": COMMIT, "siblings": []})
                 elif path == f"{api}/tree/{COMMIT}":
-                    self.answer([mirror.describe(file) for file in sorted(folder.iterdir())])
+                    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+                    self.answer([mirror.describe(file, folder) for file in files])
                 elif path.startswith(f"owner/name/resolve/{COMMIT}/"):
-                    self.send(200, (folder / path.rpartition("/")[2]).read_bytes())
+                    file = path.removeprefix(f"owner/name/resolve/{COMMIT}/")
+                    self.send(200, (folder / file).read_bytes())
                 else:
                     self.send(404, b"{}", **{"X-Error-Code": "RepoNotFound"})
 
@@ -74,10 +76,15 @@ class Mirror:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     @staticmethod
-    def describe(file: Path) -> dict[str, Any]:
+    def describe(file: Path, folder: Path) -> dict[str, Any]:
         data = file.read_bytes()
         digest = hashlib.sha1(data).hexdigest()
-        return {"type": "file", "path": file.name, "size": len(data), "oid": digest}
+        return {
+            "type": "file",
+            "path": file.relative_to(folder).as_posix(),
+            "size": len(data),
+            "oid": digest,
+        }
 
 
 @pytest.fixture
@@ -119,6 +126,29 @@ def test_pull_fetches_only_the_tokenizer_and_prints_its_folder(mirror, run, tmp_
     assert {path.name for path in folder.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
     assert not any("safetensors" in path for path in mirror.paths)
     assert Tokenizer.load(folder).encode("low<pad>") == [257, 260]
+
+
+def test_the_chat_templates_are_fetched_too(mirror, run, tmp_path):
+    model = tmp_path / "model"
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    (model / "additional_chat_templates").mkdir()
+    (model / "additional_chat_templates" / "rag.jinja").write_text("{{ documents }}")
+    done = run("-m", "app.cli", "pull", "owner/name")
+    assert done.returncode == 0, done.stderr
+    found = Tokenizer.load(done.stdout.strip())
+    assert dict(found.chat_templates) == {"default": "{{ messages }}", "rag": "{{ documents }}"}
+    assert dict(found.template_variables) == {"pad_token": "<pad>"}
+
+
+def test_a_model_of_two_files_is_fetched(mirror, run, tmp_path):
+    model = tmp_path / "model"
+    spec = Tokenizer.load(model).spec
+    (model / "tokenizer.json").unlink()
+    Tokenizer.from_spec(spec).save_gpt2_files(model / "vocab.json", model / "merges.txt")
+    (model / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    done = run("-m", "app.cli", "pull", "owner/name")
+    assert done.returncode == 0, done.stderr
+    assert Tokenizer.load(done.stdout.strip()).encode("low") == [257]
 
 
 LOAD = (

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from app.serving.artifact_files import MEDIA_TYPES
 from tests.app.conftest import ADMIN_KEY, CORPUS, SPECIALS
 from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
@@ -188,3 +189,27 @@ def test_base64_of_a_tiktoken_file_is_plain_text(
         for id_, token in small_spec.vocab.items()
         if token.decode("latin-1") not in SPECIALS
     }
+
+
+def test_chat_templates_of_versions_with_one_digest(
+    client: TestClient, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    chat = ChatTemplates({"rag": "r", "default": "d"}, {"eos_token": "<|endoftext|>"})
+    newer = store.publish(small_spec.with_chat(chat), name="starter")
+    assert (newer.digest, newer.version) != (starter.digest, starter.version)
+    assert newer.digest == starter.digest
+    found = client.get(address(newer, CHAT_FILE))
+    assert found.json()["templates"] == {"default": "d", "rag": "r"}
+    assert client.get(address(starter, CHAT_FILE)).json() == {"templates": {}, "variables": None}
+    shown = client.get("/tokenizers/starter").json()["tokenizers"]
+    assert shown[0]["manifest"]["chat_templates"] == chat.record()
+    assert "chat_templates" not in shown[1]["manifest"]
+    ids = encoded(client, TEXT)
+    for ref in (newer, starter, newer):
+        body = {"tokenizer": str(ref)}
+        answer = client.put("/tokenizers/active", json=body, headers={"X-API-Key": ADMIN_KEY})
+        assert answer.status_code == 200
+        live = client.app.services.live.active  # type: ignore[attr-defined]
+        assert live.tokenizer.spec.chat == (chat if ref == newer else ChatTemplates())
+        assert encoded(client, TEXT) == ids
+        assert client.get("/tokenizers/active").headers["Tokenizer-Version"] == str(ref)

@@ -27,13 +27,14 @@ from app.serving.errors import (
     SwapFailedError,
     SwapTimeoutError,
 )
-from app.serving.live_tokenizer import LiveTokenizer, check_round_trip
+from app.serving.live_tokenizer import LiveTokenizer, check_round_trip, identity_of
 from app.serving.live_tokenizers import LiveTokenizers
 from app.serving.workers import ProcessIdentity, WorkerState, WorkerStates
 from app.settings import Settings
 from tests.app.conftest import ADMIN_KEY
 from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
 from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
@@ -438,22 +439,46 @@ def test_promotion_follows_what_the_other_processes_say(
             peer = FakePeer(store)
             try:
                 # It fails there: the promotion need not wait for the timeout.
-                peer.write(digest=starter.digest, failed=str(other), reason="damaged")
+                peer.write(**identity_of(starter), failed=str(other), reason="damaged")
                 with pytest.raises(SwapFailedError, match="damaged"):
                     await asyncio.wait_for(live.promote(other), 60)
                 assert store.active() == starter
                 # That process follows a little later.
-                peer.write(digest=starter.digest)
+                peer.write(**identity_of(starter))
                 promotion = asyncio.create_task(live.promote(other))
                 await asyncio.sleep(0.4)
                 assert not promotion.done()
-                peer.write(digest=other.digest)
+                peer.write(**identity_of(other))
                 assert await asyncio.wait_for(promotion, 60) == starter
                 # That process dies, so no process waits for it.
-                peer.write(digest=other.digest)
+                peer.write(**identity_of(other))
                 peer.end()
                 assert await asyncio.wait_for(live.promote(starter), 60) == other
                 assert not peer.path.exists()
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+def test_processes_swap_between_versions_of_one_digest(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    chat = ChatTemplates({"default": "{{ messages }}"})
+    talking = store.publish(small_spec.with_chat(chat), name="talking")
+    assert talking.digest == starter.digest
+
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=0) as live:
+            peer = FakePeer(store)
+            try:
+                peer.write(**identity_of(starter))
+                with pytest.raises(SwapTimeoutError):
+                    await live.promote(talking)
+                assert store.active() == starter
+                peer.write(**identity_of(talking))
+                assert await live.promote(talking) == starter
+                assert live.require_active().tokenizer.spec.chat == chat
             finally:
                 peer.end()
 

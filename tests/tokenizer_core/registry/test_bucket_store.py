@@ -17,6 +17,7 @@ import pytest
 
 from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core import TokenizerSpec
+from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactInUseError,
@@ -285,3 +286,58 @@ def test_leftovers_of_killed_processes_are_removed_from_the_cache(
     os.utime(left, (two_days_ago, two_days_ago))
     store.open(b)
     assert list(staging.iterdir()) == [made]
+
+
+CHAT = ChatTemplates({"default": "é"}, {"eos_token": "<|x|>"})
+
+
+def test_hosts_share_chat_templates(make: Make) -> None:
+    here, there = make("a"), make("b")
+    plain = here.publish(A, name="t")
+    talking = here.publish(A.with_chat(CHAT), name="t")
+    assert there.publish(A.with_chat(CHAT), name="t") == talking != plain
+    assert there.publish(A, name="t") == plain
+    assert there.open(talking).chat == here.open(talking).chat == CHAT
+    assert there.open(plain).chat == ChatTemplates()
+    assert there.read_file(talking, CHAT_FILE) == CHAT.to_json()
+
+
+def test_chat_templates_go_with_their_version(objects: Make) -> None:
+    store = objects()
+    ref = store.publish(A.with_chat(CHAT), name="t")
+    store.remove(ref.name, ref.version)
+    assert store._storage.names("tokenizers/") == []
+    place = "tokenizers/t/20200101T000000Z-00000000"
+    store._storage.create(f"{place}/{CHAT_FILE}", b"x")
+    store._clean()
+    assert store._storage.names("tokenizers/") == []
+
+
+def test_a_copy_of_an_older_release_is_fetched_again(objects: Make, tmp_path: Path) -> None:
+    """An older release copies a version into the cache without its chat templates."""
+    store = objects()
+    ref = store.publish(A.with_chat(CHAT), name="t")
+    for read in (store.open, lambda ref: store.read_file(ref, CHAT_FILE)):
+        store.open(ref)
+        [path] = (tmp_path / "a").rglob(CHAT_FILE)
+        path.unlink()
+        assert read(ref)
+        [path] = (tmp_path / "a").rglob(CHAT_FILE)
+        assert path.read_bytes() == CHAT.to_json()
+
+
+def test_two_hosts_publish_one_vocabulary_with_other_templates(
+    objects: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both choose the same version, as their clocks and digests agree."""
+    monkeypatch.setattr(BucketArtifactStore, "_version_names", lambda *_: [])
+    monkeypatch.setattr(
+        store_module,
+        "next_version",
+        lambda taken, digest: f"2026112{len(taken)}T041500Z-{digest[:8]}",
+    )
+    first = objects("a").publish(A, name="t")
+    second = objects("b").publish(A.with_chat(CHAT), name="t")
+    assert first.version != second.version
+    assert objects("c").open(first).chat == ChatTemplates()
+    assert objects("c").open(second).chat == CHAT

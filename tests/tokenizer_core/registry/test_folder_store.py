@@ -16,6 +16,7 @@ from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_r
 from tokenizer_core import Tokenizer
 from tokenizer_core.blobs import atomic_files
 from tokenizer_core.blobs.locks import hold_lock
+from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactError,
@@ -55,6 +56,10 @@ SPECS = {
         pattern=SplitPattern("custom", r"(?=(\d{3})+(?!\d))|\h+$", "oniguruma")
     ),
 }
+
+
+CHAT = ChatTemplates({"tool_use": "t", "default": "é\r\n"}, {"eos_token": "<|x|>"})
+TALKING = A.with_chat(CHAT)
 
 
 @pytest.fixture
@@ -684,3 +689,111 @@ def test_a_version_removed_meanwhile_is_not_promoted(store, monkeypatch):
     with pytest.raises(ArtifactNotFoundError):
         store.promote(ref)
     assert store.active() is None
+
+
+def test_chat_templates_belong_to_a_version(store):
+    plain = store.publish(A, name="t")
+    talking = store.publish(TALKING, name="t")
+    assert talking.version > plain.version
+    assert talking.digest == plain.digest == A.fingerprint
+    assert store.open(talking).chat == CHAT
+    assert store.open(plain).chat == ChatTemplates()
+    store.verify(talking)
+    # The same templates are the same version, others are not.
+    assert store.publish(TALKING, name="t") == talking
+    assert store.publish(A, name="t") == plain
+    other = A.with_chat(ChatTemplates(CHAT.sources))
+    assert store.publish(other, name="t") not in (plain, talking)
+    # The pointer distinguishes versions of one digest.
+    assert store.promote(plain) is None
+    assert store.promote(talking) == plain
+    assert store.active() == talking
+    assert store.previously_active() == plain
+    assert store.promote(plain) == talking
+    store.remove(talking.name, talking.version)
+    assert not folder_of(store, talking).exists()
+
+
+def test_the_manifest_lists_the_templates_with_digests(store):
+    talking, plain = store.publish(TALKING, name="t"), store.publish(A, name="u")
+    data = store.read_file(talking, CHAT_FILE)
+    assert data == (folder_of(store, talking) / CHAT_FILE).read_bytes() == CHAT.to_json()
+    record = json.loads(store.read_file(talking, "manifest.json"))["chat_templates"]
+    assert record == CHAT.record()
+    assert record["sha256"] == hashlib.sha256(data).hexdigest() == CHAT.sha256
+    digest = hashlib.sha256("é\r\n".encode()).hexdigest()
+    assert record["templates"]["default"] == {"sha256": digest, "size_bytes": 4}
+    # Without templates, a manifest is what it was.
+    fields = json.loads(store.read_file(plain, "manifest.json"))
+    assert "chat_templates" not in fields
+    assert fields["format_version"] == 1
+    assert ChatTemplates.from_json(store.read_file(plain, CHAT_FILE)) == ChatTemplates()
+    assert not (folder_of(store, plain) / CHAT_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "chat_templates.json has"),
+        (
+            lambda path: path.write_bytes(path.read_bytes().replace(b"default", b"another")),
+            "chat_templates.json has another sha256",
+        ),
+        (lambda path: path.unlink(), "chat_templates.json is missing"),
+    ],
+)
+def test_damaged_chat_templates_are_refused(damage, words, store):
+    ref = store.publish(TALKING, name="t")
+    damage(folder_of(store, ref) / CHAT_FILE)
+    for read in (store.open, store.promote, lambda ref: store.read_file(ref, CHAT_FILE)):
+        with pytest.raises(ArtifactCorruptError, match=words):
+            read(ref)
+    again = store.publish(TALKING, name="t")
+    assert again != ref
+    assert store.open(again).chat == CHAT
+
+
+def rewrite_chat(store, ref, change, record_of):
+    """Write another chat file and a manifest that lists it."""
+    folder = folder_of(store, ref)
+    data = change((folder / CHAT_FILE).read_bytes())
+    (folder / CHAT_FILE).write_bytes(data)
+    fields = parse_manifest_json((folder / "manifest.json").read_bytes())
+    digest = hashlib.sha256(data).hexdigest()
+    found = {**fields["chat_templates"], "sha256": digest, "size_bytes": len(data)}
+    fields["chat_templates"] = record_of(found)
+    (folder / "manifest.json").write_bytes(render_manifest_json(fields))
+
+
+@pytest.mark.parametrize(
+    ("change", "record_of", "words"),
+    [
+        (lambda data: data, lambda _: [], "chat_templates is malformed"),
+        (lambda data: data, lambda r: {**r, "sha256": "x"}, "no sha256 in hexadecimal"),
+        (lambda data: data, lambda r: {**r, "size_bytes": "1"}, "no integer"),
+        (lambda data: data, lambda r: {**r, "templates": {}}, "that the manifest lists"),
+        (lambda data: data + b" ", lambda r: r, "that the manifest lists"),
+        (lambda data: data.replace(b"tool_use", b"../../.."), lambda r: r, "of a chat template"),
+        (lambda _: b"{}", lambda r: r, "templates, variables"),
+    ],
+)
+def test_a_wrong_manifest_or_file_is_refused_by_name(change, record_of, words, store):
+    ref = store.publish(TALKING, name="t")
+    rewrite_chat(store, ref, change, record_of)
+    with pytest.raises(ArtifactCorruptError, match=words):
+        store.open(ref)
+
+
+def test_pickles_loaded_by_hand_have_the_templates_beside_them(store):
+    folder = folder_of(store, store.publish(TALKING, name="t"))
+    files = folder / "vocab.pkl", folder / "merges.pkl"
+    assert Tokenizer.from_files(*files).spec.chat == CHAT
+    (folder / CHAT_FILE).unlink()
+    assert Tokenizer.from_files(*files).spec.chat == ChatTemplates()
+
+
+def test_chat_templates_that_are_too_large_are_not_published(store):
+    chat = ChatTemplates({str(i): "\x01" * (1 << 20) for i in range(16)})
+    with pytest.raises(ArtifactError, match="keep fewer chat templates"):
+        store.publish(A.with_chat(chat), name="t")
+    assert store.list() == []

@@ -11,9 +11,11 @@ import tokenizers
 import transformers
 
 from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.chat_folders import CASES, make_chat_folder
 from tests.tokenizer_core.formats.model_folders import make_folder
 from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
 from tokenizer_core import Tokenizer
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.compat.transformers import PreTrainedTokenizerFast
 from tokenizer_core.conversion import convert_spec
 from tokenizer_core.errors import FormatError
@@ -158,7 +160,8 @@ def test_copies(tmp_path):
 def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
     spec = SPECS[name]
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
-    convert_spec(spec, "transformers", tmp_path / "m", chat_template=template)
+    chat = ChatTemplates({"default": template, "rag": "{{ eos_token }}"})
+    convert_spec(spec.with_chat(chat), "transformers", tmp_path / "m")
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     ours = PreTrainedTokenizerFast.from_pretrained(tmp_path / "m")
     exact = Tokenizer.from_spec(spec)
@@ -167,11 +170,13 @@ def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
         assert auto.encode(text) == expected
         assert ours.encode(text) == expected
     assert ours.exact == exact
+    assert auto.chat_template == ours.chat_template == chat.sources
+    assert ours.from_tokenizer(Tokenizer.load(tmp_path / "m")).chat_template == chat.sources
     if name != "characters":
         assert auto.eos_token == ours.eos_token == END
-        chat = [{"role": "user", "content": "the end"}]
-        ids = ours.apply_chat_template(chat)["input_ids"]
-        assert ids == auto.apply_chat_template(chat)["input_ids"]
+        messages = [{"role": "user", "content": "the end"}]
+        ids = ours.apply_chat_template(messages)["input_ids"]
+        assert ids == auto.apply_chat_template(messages)["input_ids"]
         expected = exact.encode(f"user: the end{END}")
         assert ids == expected
 
@@ -183,6 +188,15 @@ def test_a_published_folder_is_read_as_by_transformers(tmp_path):
         ours(TEXTS)["input_ids"]
         == transformers.AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
     )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_templates_of_a_folder(name, tmp_path):
+    folder = make_chat_folder(tmp_path / "model", CASES[name])
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    found = theirs.chat_template or {}
+    assert CASES[name].templates == ({"default": found} if isinstance(found, str) else found)
+    assert CASES[name].variables == theirs.special_tokens_map
 
 
 def test_what_cannot_be_exact_is_refused(tmp_path):

@@ -1,0 +1,108 @@
+"""Chat templates as data: what they may be, and a tokenizer that has them."""
+
+import pickle
+
+import pytest
+
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tokenizer_core import Tokenizer
+from tokenizer_core.chat_templates import ChatTemplates
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.spec import AddedToken
+
+END = "<|endoftext|>"
+TWO = {"tool_use": "{{ tools }}\r\n", "default": "é{{ messages }}"}
+
+
+def test_a_copy_has_the_templates_and_nothing_else_changes():
+    plain = Tokenizer.from_spec(trained_spec())
+    assert (dict(plain.chat_templates), dict(plain.template_variables)) == ({}, {"eos_token": END})
+    chat = plain.with_chat_templates(TWO)
+    assert list(chat.chat_templates.items()) == [
+        ("default", TWO["default"]),
+        ("tool_use", TWO["tool_use"]),
+    ]
+    assert dict(plain.chat_templates) == {}
+    assert chat == plain
+    assert chat.spec.fingerprint == trained_spec().fingerprint
+    assert chat.engine is plain.engine
+    assert chat.encode(f"the{END}") == plain.encode(f"the{END}")
+    for copied in (pickle.loads(pickle.dumps(chat)), Tokenizer.from_spec(chat.spec)):
+        assert copied.chat_templates == chat.chat_templates
+    assert dict(chat.with_chat_templates({}).chat_templates) == {}
+
+
+def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
+    spec = trained_spec(special_tokens=[END, AddedToken("<b>", 400)], prefix_ids=(400,))
+    tokenizer = Tokenizer.from_spec(spec)
+    assert dict(tokenizer.template_variables) == {"bos_token": "<b>", "eos_token": END}
+    given = tokenizer.with_chat_templates(TWO, variables={"image_token": "<b>"})
+    assert dict(given.template_variables) == {"image_token": "<b>"}
+    assert dict(given.with_chat_templates({}).template_variables) == {"image_token": "<b>"}
+
+
+def test_what_a_tokenizer_returns_is_read_only():
+    tokenizer = Tokenizer.from_spec(trained_spec()).with_chat_templates(TWO)
+    for mapping in (tokenizer.chat_templates, tokenizer.template_variables):
+        with pytest.raises(TypeError):
+            mapping["default"] = "changed"
+    sources = dict(TWO)
+    chat = ChatTemplates(sources)
+    sources["default"] = "changed"
+    assert chat.sources["default"] == TWO["default"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "variables", "words"),
+    [
+        ({"../x": "a"}, None, "the name '../x' of a chat template must have"),
+        ({"": "a"}, None, "the name ''"),
+        ({"x" * 65: "a"}, None, "1 to 64 letters"),
+        ({"a": 1}, None, "the chat template 'a' is no text"),
+        ({"a": "x\ud800"}, None, "the chat template 'a' has a lone surrogate at 1"),
+        ({"a": "é" * (1 << 19) + "a"}, None, "has 1048577 bytes, more than the 1048576"),
+        ({str(i): "a" for i in range(17)}, None, "there are 17 chat templates; keep 16"),
+        ({}, {"a b": "x"}, "'a b' is no name of a variable"),
+        ({}, {"eos_token": None}, "the variable eos_token is no text"),
+        ({}, {f"v{i}": "" for i in range(1025)}, "at most 1024 variables"),
+    ],
+)
+def test_what_is_refused(sources, variables, words):
+    with pytest.raises(InvalidSpecError, match=words.replace(".", r"\.")):
+        ChatTemplates(sources, variables)
+
+
+def test_the_largest_templates_are_kept():
+    chat = ChatTemplates({"a": "x" * (1 << 20)} | {str(i): "" for i in range(15)})
+    assert ChatTemplates.from_json(chat.to_json()) == chat
+    escaped = ChatTemplates({str(i): "\x01" * (1 << 20) for i in range(16)})
+    with pytest.raises(InvalidSpecError, match="keep fewer chat templates"):
+        escaped.to_json()
+
+
+def test_the_file_and_its_digest():
+    chat = ChatTemplates(TWO, {"eos_token": END})
+    again = ChatTemplates.from_json(chat.to_json())
+    assert (again, again.to_json(), again.sha256) == (chat, chat.to_json(), chat.sha256)
+    assert list(again.sources) == ["default", "tool_use"]
+    digests = {chat.sha256, ChatTemplates(TWO).sha256, ChatTemplates({"default": "a"}).sha256}
+    assert len(digests) == 3
+    assert ChatTemplates({}, {"eos_token": END}).sha256 is None
+    assert ChatTemplates({}, {"eos_token": END}).record() == {}
+    assert chat.record()["templates"]["default"]["size_bytes"] == len(TWO["default"].encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[]",
+        b"{}",
+        b'{"templates": {}, "variables": null, "more": 1}',
+        b'{"templates": [], "variables": null}',
+        b'{"templates": {}, "variables": []}',
+        b"\xff",
+    ],
+)
+def test_another_file_is_refused(data):
+    with pytest.raises(FormatError, match=r"chat_templates\.json"):
+        ChatTemplates.from_json(data)

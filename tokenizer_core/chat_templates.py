@@ -1,0 +1,137 @@
+"""The chat templates of a tokenizer, as data: Jinja sources by name, and the variables they read.
+
+They change no id. A published version stores them in one file, which its manifest lists with
+digests of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.strict_json import parse_strict_json
+
+CHAT_FILE: Final = "chat_templates.json"
+"""The file of a published version that stores them."""
+
+DEFAULT: Final = "default"
+MAX_TEMPLATES: Final = 16
+MAX_TEMPLATE_BYTES: Final = 1 << 20
+_MAX_VARIABLES: Final = 1024
+MAX_CHAT_FILE_BYTES: Final = 32 << 20
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplates:
+    """Chat templates and their variables.
+
+    - `sources`: name -> Jinja source; `default` comes first, if there is one.
+    - `variables`: what a template reads of the tokenizer (`bos_token`, `eos_token`, ...). None: no
+      file says, so they follow from the special tokens.
+
+    Raises:
+        InvalidSpecError: a malformed name, more than 16 templates, or more than 1 MiB in one.
+
+    Example:
+        >>> ChatTemplates({"tool_use": "{{ tools }}", "default": "{{ messages }}"}).sources
+        {'default': '{{ messages }}', 'tool_use': '{{ tools }}'}
+    """
+
+    sources: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.sources) > MAX_TEMPLATES:
+            raise InvalidSpecError(
+                f"there are {len(self.sources)} chat templates; keep {MAX_TEMPLATES} of them"
+            )
+        for name, source in self.sources.items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise InvalidSpecError(
+                    f"the name {name!r:.80} of a chat template must have 1 to 64 letters, digits, "
+                    f"_, - or ., and begin with a letter, a digit or _"
+                )
+            _check_text(source, f"the chat template {name!r}")
+        if len(self.variables or ()) > _MAX_VARIABLES:
+            raise InvalidSpecError(f"chat templates read at most {_MAX_VARIABLES} variables")
+        for name, value in (self.variables or {}).items():
+            if not isinstance(name, str) or not is_variable_name(name):
+                raise InvalidSpecError(f"{name!r:.80} is no name of a variable of chat templates")
+            _check_text(value, f"the variable {name}")
+        ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
+        object.__setattr__(self, "sources", ordered)
+        if self.variables is not None:
+            object.__setattr__(self, "variables", dict(self.variables))
+
+    @property
+    def sha256(self) -> str | None:
+        """The digest of all sources and variables, in hexadecimal; None without a template."""
+        return hashlib.sha256(self.to_json()).hexdigest() if self.sources else None
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest says of them: the digest and size in bytes of the file and of each
+        source in UTF-8. Empty without a template."""
+        return {**_record(self.to_json()), "templates": self._records()} if self.sources else {}
+
+    def _records(self) -> dict[str, Any]:
+        return {name: _record(source.encode()) for name, source in self.sources.items()}
+
+    def to_json(self) -> bytes:
+        """The content of `chat_templates.json`.
+
+        Raises:
+            InvalidSpecError: it would have more than 32 MiB.
+        """
+        variables = None if self.variables is None else dict(self.variables)
+        table = {"templates": dict(self.sources), "variables": variables}
+        data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
+        if len(data) > MAX_CHAT_FILE_BYTES:
+            raise InvalidSpecError(
+                f"{CHAT_FILE} would have {len(data)} bytes; keep fewer chat templates"
+            )
+        return data
+
+    @classmethod
+    def from_json(cls, data: bytes) -> ChatTemplates:
+        """Read `chat_templates.json`.
+
+        Raises:
+            FormatError: it has other fields.
+            InvalidSpecError: as the constructor.
+        """
+        table = parse_strict_json(data, CHAT_FILE)
+        if not isinstance(table, dict) or table.keys() != {"templates", "variables"}:
+            raise FormatError(f"{CHAT_FILE} does not have exactly: templates, variables")
+        sources, variables = table["templates"], table["variables"]
+        if not isinstance(sources, dict) or not isinstance(variables, dict | None):
+            raise FormatError(f"{CHAT_FILE}: templates or variables is no object")
+        return cls(sources, variables)
+
+
+def is_variable_name(name: str) -> bool:
+    """Whether a template can read a variable of this name."""
+    return _VARIABLE.fullmatch(name) is not None
+
+
+def _check_text(text: object, what: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidSpecError(f"{what} is no text")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidSpecError(f"{what} has a lone surrogate at {error.start}") from None
+    if size > MAX_TEMPLATE_BYTES:
+        raise InvalidSpecError(
+            f"{what} has {size} bytes, more than the {MAX_TEMPLATE_BYTES} that are allowed"
+        )
+
+
+def _record(data: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
