@@ -32,6 +32,8 @@ FRAME_HEADER: Final = struct.Struct("<Q")
 RESULT_HEADER: Final = struct.Struct("<QQQ")
 """Number of runs, lengths in characters of the two borders of a turn, which precede the text."""
 _TEMPLATES_KEPT: Final = 16
+# What messages of Python and of Jinja call the text of a template.
+_NAMES_OF_TEXT: Final = ("tokenizer_core.chat.traced_text.TracedText", "TracedText")
 
 
 class Status:
@@ -106,7 +108,7 @@ def _respond(
         templates.move_to_end(request["template"])
         before, after = template.turn_borders(request) if request["with_borders"] else ("", "")
         text, runs = template.render(request)
-        if len(text) > request["max_chars"]:
+        if len(before) + len(after) + len(text) > request["max_chars"]:
             return [Status.TOO_LARGE]
         return [
             Status.RESULT,
@@ -135,6 +137,8 @@ def _describe(error: Exception) -> bytes:
 
     is_own = isinstance(error, TemplateError)
     message = str(error) if is_own else f"{type(error).__name__}: {error}"
+    for name in _NAMES_OF_TEXT:
+        message = message.replace(name, "str")
     # Jinja rewrites tracebacks to lines of the template.
     lines: list[int | None] = [
         frame.lineno

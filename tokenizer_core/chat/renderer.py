@@ -155,7 +155,12 @@ def render_chat(
             f"is an argument of its own"
         )
     limits = limits or RenderLimits()
-    digest = hashlib.sha256(template.encode()).hexdigest()
+    try:
+        digest = hashlib.sha256(template.encode()).hexdigest()
+    except UnicodeEncodeError as error:
+        raise ChatTemplateError(
+            "the chat template contains a lone surrogate, which is no character: remove it"
+        ) from error
     request = {
         "template": digest,
         "source": None,

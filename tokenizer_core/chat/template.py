@@ -11,7 +11,9 @@ standard library only. A sandbox does not bound memory or time; the child proces
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import string
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
@@ -30,6 +32,8 @@ from tokenizer_core.chat.traced_text import (
     LOST,
     TRUSTED,
     Runs,
+    TracedMarkup,
+    TracedText,
     join_traced,
     mark_generated,
     origins_in,
@@ -48,7 +52,9 @@ Rendered: TypeAlias = "tuple[str, Runs]"
 
 # A template may build a control token from the role (Phi-4-mini writes `<|` role `|>`). These names
 # mean the same in every API, so they are trusted; any other role is text of the request.
-_ROLES: Final = frozenset({"assistant", "developer", "function", "system", "tool", "user"})
+_ROLES: Final = frozenset(
+    {"assistant", "developer", "function", "ipython", "system", "tool", "user"}
+)
 # Names under which clients send the reasoning of a message; templates read the first.
 _REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -241,13 +247,45 @@ class _Environment(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         self.literals: list[Any] = []
         super().__init__(**options)
-        self.filters.update(join=_join, indent=_indent, tojson=_to_json)
+        self.filters.update(join=_join, indent=_indent, safe=TracedMarkup, tojson=_to_json)
         self.globals.update(
             raise_exception=_raise_exception,
             strftime_now=_strftime_now,
             dict=_Dict(),
             namespace=_Namespace,
         )
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """As the sandbox; the result of formatting text of the template keeps its origins."""
+        formatted = super().wrap_str_format(value)
+        if formatted is None or value.__name__ != "format":
+            return formatted
+        if type(value.__self__) is not TracedText:
+            return formatted
+
+        def format_traced(*args: Any, **kwargs: Any) -> str:
+            text = formatted(*args, **kwargs)
+            traced_text = _trace_format(value.__self__, args, kwargs)
+            return traced_text if traced_text == text else text
+
+        return format_traced
+
+
+def _trace_format(form: TracedText, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """`form.format(...)` with origins, or None where a field is more than a number or a name."""
+    if {origin & ~GENERATED for _, origin in runs_of(form)} != {TRUSTED}:
+        return None
+    values = {**{str(index): arg for index, arg in enumerate(args)}, **kwargs}
+    unnamed = itertools.count()
+    parts: list[str] = []
+    for literal, name, spec, conversion in string.Formatter().parse(form):
+        parts.append(traced(literal, TRUSTED))
+        if name is not None:
+            key = name or str(next(unnamed))
+            if spec or conversion or key not in values:
+                return None
+            parts.append(str(values[key]))
+    return join_traced("", parts)
 
 
 class _GenerationTag(ext.Extension):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias
 
+from markupsafe import Markup, escape
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -199,6 +201,42 @@ class TracedText(str):
         return self._same_length(str.capitalize(self))
 
 
+class TracedMarkup(Markup):
+    """What the filter `safe` makes: it escapes text that is added to it, and keeps origins."""
+
+    __slots__ = ("_runs",)
+    _runs: Runs
+
+    def __new__(cls, text: object = "") -> TracedMarkup:  # noqa: D102 - described by the class
+        result = super().__new__(cls, text)
+        result._runs = runs_of(text) if isinstance(text, str) else runs_of(str(result))
+        return result
+
+    def __str__(self) -> str:
+        return _with_runs(str.__str__(self), self._runs)
+
+    def __add__(self, other: Any) -> TracedMarkup:
+        if not isinstance(other, str):
+            return NotImplemented
+        return TracedMarkup(join_traced("", (str(self), _escaped(other))))
+
+    def __radd__(self, other: Any) -> TracedMarkup:
+        if not isinstance(other, str):
+            return NotImplemented
+        return TracedMarkup(join_traced("", (_escaped(other), str(self))))
+
+
+def _escaped(text: str) -> str:
+    if isinstance(text, Markup):
+        return str(text)
+    parts: list[str] = []
+    at = 0
+    for length, origin in runs_of(text):
+        parts.append(traced(str(escape(str.__getitem__(text, slice(at, at + length)))), origin))
+        at += length
+    return join_traced("", parts)
+
+
 def traced(text: str, origin: int) -> TracedText:
     """`text` with one origin."""
     return _with_runs(text, ((len(text), origin),) if text else ())
@@ -206,7 +244,7 @@ def traced(text: str, origin: int) -> TracedText:
 
 def runs_of(text: str) -> Runs:
     """The runs of a text; those of any other `str` are `LOST`."""
-    if type(text) is TracedText:
+    if type(text) is TracedText or type(text) is TracedMarkup:
         return text._runs
     return ((len(text), LOST),) if text else ()
 

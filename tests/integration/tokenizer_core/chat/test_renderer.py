@@ -58,6 +58,9 @@ def test_generated_spans() -> None:
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ 1 // 0 }}", "ZeroDivisionError"),
         ("{% include 'x' %}", "no loader"),
+        ("{{ messages[0].content + 1 }}", r"concatenate str|for \+: 'str' and 'int'"),
+        ("{{ messages[0].content.x.y }}", "'str' has no|'str object' has no attribute 'x'"),
+        ("{{ '\ud800' }}", "lone surrogate"),
     ],
 )
 def test_a_failing_template_says_where(template: str, message: str) -> None:
