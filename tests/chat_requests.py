@@ -1,0 +1,244 @@
+"""Chat requests made from a seed: what clients send, and what they should not."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TEXTS = [
+    "", " ", "\n", "Hello, how are you?", "  spaces around  ", "line one\nline two\n\n\tline four",
+    "Привет, как дела?", "你好，世界。", "こんにちは", "안녕하세요",
+    "مرحبا بالعالم", "שלום", "नमस्ते", "สวัสดี",
+    "Ça va? Ĳ ß ŉ ﬁ", "e\u0301 A\u030a \u1ac0", "👩‍👩‍👧 👍🏽 🇩🇪", "\u200b\ufeff\u2028\u2029\x85",
+    "\x00\x07\x1b",
+    "{{ messages }} {% raise %} {# no #}", "%s %d {0} {name} {}", "<b>&amp;\"'</b>", "a\\nb\\\\c",
+    "<think>Let me see.\n</think>\n\nFour.", "</think>", "a</think>b</think>c", "<think>open",
+    "[INST] no [/INST]", "user\nassistant:", "0", "None", "true", "1e5", "x" * 400, "\r\n\r\n",
+    "ß" * 20 + "İ", "'quoted' \"twice\"", "```python\nprint(1)\n```", "=" * 12,
+]  # fmt: skip
+_VALUES = [
+    0, 1, -7, 2.5, 1e20, True, False, None, "", "Zürich", "東京", "a\"b'c\\d\n", [],
+    [1, "two", None], {}, {"deep": {"er": [{"x": 1}, {}]}},
+]  # fmt: skip
+_SCHEMAS: list[dict[str, Any]] = [
+    {"type": "string"},
+    {"type": "string", "description": "Where — in “words”", "enum": ["north", "süd"]},
+    {"type": "integer", "description": "How many", "default": 3, "minimum": 1},
+    {"type": "number", "nullable": True},
+    {"type": "boolean", "default": False},
+    {"type": "array", "items": {"type": "string"}, "description": "Some names"},
+    {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "integer"}}}},
+    {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}},
+     "required": ["a"]},
+    {"type": ["string", "null"], "description": "May be absent"},
+    {"anyOf": [{"type": "string"}, {"type": "integer"}], "description": "Either"},
+    {"oneOf": [{"type": "string", "description": "one"}, {"type": "number"}]},
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    {},
+]  # fmt: skip
+_NAMES = ["get_weather", "search", "calc.add", "read-file", "werkzeug_ü"]
+
+
+def chat_requests(seed: int, count: int) -> Iterator[dict[str, Any]]:
+    """Keyword arguments of `apply_chat_template`: messages and what goes with them."""
+    for index in range(count):
+        yield _Maker(random.Random(f"{seed}:{index}")).request()
+
+
+class _Maker:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.odd = rng.random() < 0.12
+        self.plain = rng.random() < 0.4
+        self.alternating = self.plain or rng.random() < 0.6
+        self.parts = rng.choices((0.0, 0.3, 1.0), (6, 2, 2))[0]
+
+    def chance(self, p: float) -> bool:
+        return self.rng.random() < p
+
+    def request(self) -> dict[str, Any]:
+        rng = self.rng
+        request: dict[str, Any] = {"messages": self.messages()}
+        final = request["messages"][-1]
+        if rng.random() < 0.25 and final.get("content"):
+            request["continue_final_message"] = True
+        elif self.chance(0.05) and "reasoning_content" in final:
+            request["continue_final_message"] = "reasoning_content"
+        else:
+            request["add_generation_prompt"] = self.chance(0.6)
+        if not self.plain and self.chance(0.6):
+            request["tools"] = [self.tool(name) for name in rng.sample(_NAMES, rng.randint(0, 3))]
+        if not self.plain and self.chance(0.1):
+            request["documents"] = [
+                {"title": self.text(), "text": self.text()} for _ in range(rng.randint(0, 2))
+            ]
+        if self.chance(0.4):
+            request["kwargs"] = self.kwargs()
+        return request
+
+    def text(self) -> str:
+        rng = self.rng
+        if self.chance(0.5):
+            return rng.choice(_TEXTS[3:16])
+        return "".join(rng.choice(_TEXTS) for _ in range(rng.choice((1, 1, 2, 3))))
+
+    def content(self) -> Any:
+        rng = self.rng
+        if self.odd and self.chance(0.15):
+            return rng.choice([None, 5, 1.5, True, {}, [], ["text"], {"type": "text", "text": "t"}])
+        if not self.chance(self.parts):
+            return self.text()
+        parts: list[Any] = [
+            {"type": "text", "text": self.text()} for _ in range(rng.choice((0, 1, 1, 2, 3)))
+        ]
+        if self.chance(0.2):
+            kinds: list[dict[str, Any]] = [
+                {"type": "image"},
+                {"type": "image_url", "image_url": {"url": "http://x/y.png"}},
+                {"type": "video"},
+            ]
+            parts.insert(rng.randint(0, len(parts)), rng.choice(kinds))
+        return parts
+
+    def messages(self) -> list[dict[str, Any]]:
+        rng = self.rng
+        messages: list[dict[str, Any]] = []
+        if self.chance(0.45):
+            role = "developer" if self.chance(0.1) else "system"
+            messages.append({"role": role, "content": self.content()})
+        n_turns = rng.choice((1, 1, 1, 2, 2, 3, 4))
+        for turn in range(n_turns):
+            messages.append({"role": "user", "content": self.content()})
+            replied = turn + 1 < n_turns if self.alternating else self.chance(0.75)
+            if replied or self.chance(0.5):
+                messages += self.reply()
+        if self.odd:
+            self.spoil(messages)
+        return messages
+
+    def reply(self) -> list[dict[str, Any]]:
+        rng = self.rng
+        answer: dict[str, Any] = {"role": "assistant", "content": self.content()}
+        if self.chance(0.2):
+            answer[rng.choice(("reasoning_content", "thinking", "reasoning"))] = self.text()
+        if self.plain or self.chance(0.6):
+            return [answer]
+        calls = [self.call() for _ in range(rng.choice((1, 1, 2)))]
+        said = rng.choice(("", None, self.text()))
+        asking = {"role": "assistant", "content": said, "tool_calls": calls}
+        if self.chance(0.2):
+            del asking["content"]
+        if self.chance(0.3):
+            asking["reasoning_content"] = self.text()
+        results = [self.result(call) for call in calls]
+        return [asking, *results, answer] if self.chance(0.8) else [asking, *results]
+
+    def call(self) -> dict[str, Any]:
+        rng = self.rng
+        arguments: Any = {
+            rng.choice(("city", "n", "größe", "x y")): rng.choice(_VALUES)
+            for _ in range(rng.randint(0, 3))
+        }
+        if self.chance(0.3):
+            arguments = json.dumps(arguments, ensure_ascii=self.chance(0.5))
+        function = {"name": rng.choice(_NAMES), "arguments": arguments}
+        if self.chance(0.1):
+            return function
+        call: dict[str, Any] = {"type": "function", "function": function}
+        if self.chance(0.7):
+            call["id"] = rng.choice(("call_1", "abcdef123", "functions.search:0", "00000000Z"))
+        return call
+
+    def result(self, call: dict[str, Any]) -> dict[str, Any]:
+        rng = self.rng
+        content: Any = self.text()
+        if self.chance(0.3):
+            content = json.dumps(rng.choice(_VALUES), ensure_ascii=False)
+        elif self.chance(0.1):
+            content = [{"type": "text", "text": content}]
+        elif self.odd and self.chance(0.3):
+            content = rng.choice(_VALUES)
+        result = {"role": "tool", "content": content}
+        if "id" in call:
+            result["tool_call_id"] = call["id"]
+        if self.chance(0.6):
+            result["name"] = call.get("function", call)["name"]
+        return result
+
+    def tool(self, name: str) -> dict[str, Any]:
+        rng = self.rng
+        names = rng.sample(("city", "unit", "days", "größe", "opts"), rng.randint(0, 4))
+        parameters: dict[str, Any] = {
+            "type": "object",
+            "properties": {key: rng.choice(_SCHEMAS) for key in names},
+        }
+        if self.chance(0.7):
+            parameters["required"] = names[: rng.randint(0, len(names))]
+        function: dict[str, Any] = {"name": name, "parameters": parameters}
+        if self.chance(0.9):
+            function["description"] = self.text()
+        if self.chance(0.1):
+            function["strict"] = True
+        if self.chance(0.1):
+            function["return"] = {"type": "string", "description": "The result"}
+        if self.odd and self.chance(0.3):
+            return function
+        return {"type": "function", "function": function}
+
+    def kwargs(self) -> dict[str, Any]:
+        rng = self.rng
+        choices: dict[str, tuple[Any, ...]] = {
+            "enable_thinking": (True, False),
+            "thinking": (True, False),
+            "preserve_thinking": (True, False),
+            "clear_thinking": (True, False),
+            "reasoning_effort": ("low", "high", "none"),
+            "thinking_budget": (0, 512),
+            "date_string": ("26 Jul 2024",),
+            "custom_tools": ([self.tool("own")],),
+            "builtin_tools": (["python"], ["browser", "python"]),
+            "tools_in_user_message": (True, False),
+            "add_vision_id": (True,),
+            "system_message": (self.text(),),
+            "model_identity": (self.text(),),
+            "xml_tools": ([self.tool("own")],),
+            "citation_options": ("accurate",),
+            "controls": ({"length": "short"},),
+            "response_format": ({"type": "json_object"},),
+            "unknown_variable": (self.text(), None, [1]),
+            "functions": ([self.tool("own")["function"]],) if not self.odd else ("text",),
+            "datetime": ("2024-07-26",),
+        }
+        return {name: rng.choice(choices[name]) for name in rng.sample(sorted(choices), 2)}
+
+    def spoil(self, messages: list[dict[str, Any]]) -> None:
+        rng = self.rng
+        at = rng.randrange(len(messages))
+        kind = rng.randrange(9)
+        if kind == 0:
+            roles = ("Assistant", "ipython", "model", "", "函数", "function")
+            messages[at]["role"] = rng.choice(roles)
+        elif kind == 1:
+            del messages[at]["role"]
+        elif kind == 2:
+            messages[at].pop("content", None)
+        elif kind == 3:
+            messages.append(dict(messages[at]))
+        elif kind == 4:
+            messages[at]["name"] = self.text()
+        elif kind == 5:
+            messages[at]["tool_calls"] = rng.choice(([], None, [{}], "text"))
+        elif kind == 6:
+            messages.reverse()
+        elif kind == 7:
+            messages[at]["role"] = rng.choice((5, None, ["user"]))
+        else:
+            messages[at] = {
+                "role": messages[at].get("role", "user"),
+                "content": self.text(),
+                "extra": rng.choice(_VALUES),
+            }

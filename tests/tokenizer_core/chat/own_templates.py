@@ -1,0 +1,40 @@
+"""Chat templates written for the tests; between them they use what public templates use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).with_name("templates")
+OWN_TEMPLATES: Final = {
+    path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))
+}
+VARIABLES: Final = {"bos_token": "<s>", "eos_token": "</s>"}
+# Names of control tokens that the templates write.
+CONTROL_TOKENS: Final = (
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "[INST]",
+    "[/INST]",
+    "<tools_start>",
+    "<user_start>",
+    "<assistant_start>",
+)
+
+
+def template_request(chat: dict[str, Any], variables: dict[str, str] = VARIABLES) -> dict[str, Any]:
+    """What `ChatTemplate.render` takes, from keyword arguments of `apply_chat_template`."""
+    return {
+        "tools": None,
+        "documents": None,
+        "kwargs": {},
+        "add_generation_prompt": False,
+        "continue_final_message": False,
+        **chat,
+        "variables": variables,
+    }
