@@ -35,6 +35,7 @@ from tokenizer_core.corpus import (
     verify_token_files,
 )
 from tokenizer_core.corpus.token_manifest import render_plan
+from tokenizer_core.corpus.token_plan import OVER_LENGTHS
 from tokenizer_core.documents import find_corpus_files
 from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.registry import ArtifactRef
@@ -132,6 +133,17 @@ def _add_encode(subcommands: Any) -> None:
         help="special tokens to recognise in the text (default: all); others are plain text",
     )
     parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="most tokens of a document, with those around it (default: any number)",
+    )
+    parser.add_argument(
+        "--over-length",
+        choices=OVER_LENGTHS,
+        help="what to do with a longer document (default: truncate); needs --max-length",
+    )
+    parser.add_argument(
         "--validation-share",
         type=float,
         default=0.0,
@@ -219,6 +231,8 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
 def run_encode(arguments: argparse.Namespace) -> None:
     """Encode, and print what was written."""
     check_run_options(arguments)
+    if arguments.over_length and arguments.max_length is None:
+        raise UsageError("--over-length belongs to --max-length")
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     files = find_corpus_files(arguments.inputs)
@@ -297,6 +311,8 @@ def _plan(
         allowed_special=allowed_special(tokenizer, arguments.allowed_special),
         seed=arguments.seed,
         ref=ref,
+        max_length=arguments.max_length,
+        over_length=arguments.over_length or "truncate",
     )
 
 
@@ -355,8 +371,16 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
     for split in manifest.splits:
         print(
             f"{split.name}: {split.n_documents:,} documents, {split.n_tokens:,} tokens, "
-            f"{split.n_bytes / split.n_tokens:.3f} bytes per token, shards: {len(split.shards)}"
+            f"{split.bytes_per_token:.3f} bytes per token, shards: {len(split.shards)}"
         )
+        if split.n_loss_tokens is not None:
+            share = split.n_loss_tokens / split.n_tokens
+            print(f"  the loss counts at {split.n_loss_tokens:,} tokens ({share:.1%})")
+        if split.lost is not None:
+            print(
+                f"  over {plan.max_length:,} tokens: {split.lost.n_cut:,} documents truncated, "
+                f"{split.lost.n_dropped:,} dropped, {split.lost.n_tokens:,} tokens lost"
+            )
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")

@@ -357,7 +357,7 @@ def _describe_split(split: SplitRecord) -> TokenFilesSplit:
         documents=split.n_documents,
         tokens=split.n_tokens,
         text_bytes=split.n_bytes,
-        bytes_per_token=round(split.n_bytes / split.n_tokens, 4),
+        bytes_per_token=round(split.bytes_per_token, 4),
         shards=len(split.shards),
         special_tokens_found=dict(split.special_tokens_found),
     )

@@ -35,7 +35,12 @@ from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.atomic_files import replace_synced, write_whole_file
 from tokenizer_core.blobs.folder import FolderStorage
-from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
+from tokenizer_core.corpus import (
+    TokenDataset,
+    TokenFilesWriter,
+    plan_token_files,
+    verify_token_files,
+)
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles, upload_token_files
 from tokenizer_core.errors import TokenFilesError
 from tokenizer_core.registry import Artifacts, ArtifactStore
@@ -256,8 +261,10 @@ class Checkpoints(Scenario):
         "new": [[id_ for text in TEXTS for id_ in NARROW.encode(text)] * 3] * 12,
     }
 
-    def __init__(self, layout: str) -> None:
-        self.plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=700)
+    def __init__(self, layout: str, *, loss_mask: bool = False) -> None:
+        self.plan = plan_token_files(
+            NARROW, layout=layout, tokens_per_shard=700, loss_mask=loss_mask
+        )
         self.writers: list[TokenFilesWriter] = []
 
     def steps(self) -> Sequence[Step]:
@@ -280,10 +287,14 @@ class Checkpoints(Scenario):
     def append(self, until: int) -> None:
         documents = self.RUNS[self.run_name][self.n_done : until]
         for document in documents:
-            self.writers[-1].append(document)
+            self.write(self.writers[-1], document)
         self.n_done = until
         if until < 12:
             self.writers[-1].checkpoint({"run": self.run_name, "done": until})
+
+    def write(self, writer: TokenFilesWriter, document: list[int]) -> None:
+        mask = [id_ % 2 for id_ in document] if self.plan.loss_mask else None
+        writer.append(document, mask=mask)
 
     def observe(self, root: Path) -> object:
         folder = root / "data" / "t"
@@ -304,12 +315,15 @@ class Checkpoints(Scenario):
                 position = writer.position or {"run": "new", "done": 0}
                 run = position["run"]
                 for document in self.RUNS[run][position["done"] :]:
-                    writer.append(document)
+                    self.write(writer, document)
                 writer.finish()
         verify_token_files(folder)
         ids = [id_ for document in self.RUNS[run] for id_ in document]
         data = b"".join(path.read_bytes()[:] for path in sorted(folder.glob("train*.bin")))
         assert np.array(ids, dtype=np.uint16).tobytes() in data, "the files mix two runs"
+        if self.plan.loss_mask:
+            dataset = TokenDataset.open(folder)
+            assert dataset.mask().tolist() == [id_ % 2 for id_ in ids], "the mask is out of step"
         assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
 
 
@@ -469,6 +483,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "token files, llmc": lambda: WholeTokenFiles("llmc"),
     "checkpoints, raw": lambda: Checkpoints("raw"),
     "checkpoints, megatron": lambda: Checkpoints("megatron"),
+    "checkpoints, raw with a mask": lambda: Checkpoints("raw", loss_mask=True),
     "token files in a storage": RemoteTokenFiles,
     "token files of a job": JobTokenFiles,
     "jobs": Jobs,

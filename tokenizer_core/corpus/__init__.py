@@ -2,7 +2,7 @@
 
 - plan: `token_plan`, `token_layouts` (the file formats of each trainer)
 - write: `token_writer`, `split_writer`, `staged_folder`, `staged_file`
-- describe: `token_manifest`, `document_index` (where documents are), `token_counts`
+- describe: `token_manifest`, `document_index` (where documents are), `token_counts`, `loss_mask`
 - read: `token_files`, `token_dataset` (training batches), `token_samples` (a data set of
   PyTorch), `verify_token_files`
 - in a bucket: `remote_token_files`
@@ -10,6 +10,7 @@
   `encoding_run` and `document_shuffle`
 """
 
+from tokenizer_core.corpus.batch_encoding import DocumentEncoder
 from tokenizer_core.corpus.corpus_encoding import encode_corpus
 from tokenizer_core.corpus.encoding_run import EncodingProgress
 from tokenizer_core.corpus.remote_token_files import upload_token_files
@@ -17,9 +18,15 @@ from tokenizer_core.corpus.token_counts import RARE
 from tokenizer_core.corpus.token_dataset import TokenDataset
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_layouts import LAYOUTS, TokenLayout
-from tokenizer_core.corpus.token_manifest import ShardRecord, SplitRecord, TokenManifest
+from tokenizer_core.corpus.token_manifest import (
+    LostTokens,
+    ShardRecord,
+    SplitRecord,
+    TokenManifest,
+)
 from tokenizer_core.corpus.token_plan import (
     SPLITS,
+    OverLength,
     TokenFilesPlan,
     TokenizerIdentity,
     plan_token_files,
@@ -34,7 +41,10 @@ __all__ = [
     "RARE",
     "SPLITS",
     "CorpusFormat",
+    "DocumentEncoder",
     "EncodingProgress",
+    "LostTokens",
+    "OverLength",
     "ShardRecord",
     "SplitRecord",
     "TokenDataset",

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from tokenizer_core.engines.base import join_documents
+from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.corpus.loss_mask import mark_ids
+from tokenizer_core.engines.base import join_documents, join_with_offsets
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokenizer_core.corpus.document_batches import DocumentBatch
     from tokenizer_core.corpus.token_plan import Split, TokenFilesPlan
     from tokenizer_core.engines import EncodedDocuments
-    from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
@@ -38,23 +39,42 @@ _BATCHES_AHEAD_OF_OLDEST: Final = 8
 
 
 class SplitPart(NamedTuple):
-    """The documents of a batch for one split, as arguments of `TokenFilesWriter.append_batch`."""
+    """The documents of a batch for one split, as `DocumentIds`; with `is_open` the last one is
+    incomplete."""
 
     split: Split
     ids: Ids
     offsets: Offsets
-    n_bytes: int
+    n_bytes: NDArray[np.uint64]
     is_open: bool
 
 
 class DocumentIds(NamedTuple):
     """Consecutive documents of a corpus, each between the plan's tokens: document `i` is
     `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may
-    continue the document before, and the last may be incomplete."""
+    continue the document before, and the last may be incomplete. If the plan has a mask, the ids
+    are from `mark_ids`."""
 
     ids: Ids
     offsets: Offsets
     n_bytes: NDArray[np.uint64]
+
+
+class DocumentEncoder(Protocol):
+    """Turns complete documents into ids and a mask, for plans with a `loss_mask`. Can be pickled:
+    worker processes call it."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Everything besides tokenizer and documents that decides the ids and masks (JSON)."""
+        ...
+
+    def encode(
+        self, tokenizer: Tokenizer, documents: Sequence[bytes]
+    ) -> Iterable[tuple[NDArray[np.integer[Any]], NDArray[Any]]]:
+        """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
+        elsewhere; without the plan's ids around documents."""
+        ...
 
 
 class Position(Protocol):
@@ -103,7 +123,7 @@ class SplitDraw:
         if not n_documents:
             return []
         if not self._share:
-            return [SplitPart("train", ids, offsets, int(n_bytes.sum()), is_open)]
+            return [SplitPart("train", ids, offsets, n_bytes, is_open)]
         bits = np.random.PCG64(self._seed)
         bits.advance(first_document)
         is_held_out = np.random.Generator(bits).random(n_documents) < self._share
@@ -111,19 +131,24 @@ class SplitDraw:
         split: Split
         for split, chosen in (("train", ~is_held_out), ("validation", is_held_out)):
             if chosen.any():
-                size = int(n_bytes[chosen].sum())
+                documents_of_split = choose_documents(documents, chosen)
                 ends_open = is_open and bool(chosen[-1])
-                found.append(SplitPart(split, *_choose(ids, offsets, chosen), size, ends_open))
+                found.append(SplitPart(split, *documents_of_split, ends_open))
         return found
 
 
 class BatchEncoder:
-    """Encodes batches according to a plan. Can be pickled."""
+    """Encodes batches according to a plan, with `document_encoder` if there is one. Can be
+    pickled."""
 
     def __init__(
-        self, tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float = 0.0
+        self,
+        tokenizer: Tokenizer,
+        plan: TokenFilesPlan,
+        validation_share: float = 0.0,
+        document_encoder: DocumentEncoder | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._plan, self._document_encoder = tokenizer, plan, document_encoder
         self._draw = SplitDraw(plan, validation_share)
         self._allowed = plan.recognised_special
         self._recognised, self._forbidden = resolve_policy(
@@ -132,10 +157,10 @@ class BatchEncoder:
         self._begin, self._end = plan.begin_of_document_id, plan.end_of_document_id
         self._narrow = plan.disk_dtype == np.uint16
 
-    @property
-    def spec(self) -> TokenizerSpec:
-        """The spec of the tokenizer."""
-        return self._tokenizer.spec
+    def find_cuts(self) -> DocumentCuts:
+        """Where this encoder can encode a long document in parts."""
+        is_whole = self._document_encoder is not None
+        return DocumentCuts(self._plan, self._tokenizer.spec, is_whole=is_whole)
 
     def encode(self, batch: DocumentBatch) -> EncodedBatch:
         """The ids of a batch, by split.
@@ -154,6 +179,8 @@ class BatchEncoder:
         if not batch.texts:
             no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
+        if self._document_encoder is not None:
+            return self._encode_whole(self._document_encoder, batch.texts)
         ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts)
         offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
@@ -161,6 +188,25 @@ class BatchEncoder:
         if batch.is_open and self._end is not None:
             ids, offsets = ids[:-1], np.minimum(offsets, len(ids) - 1)
         return DocumentIds(ids, offsets, n_bytes)
+
+    def _encode_whole(self, encoder: DocumentEncoder, texts: Sequence[bytes]) -> DocumentIds:
+        """The loss counts at the end id if it counts at the id before, and never at the begin
+        id."""
+        begin, end = ([] if id_ is None else [id_] for id_ in (self._begin, self._end))
+        found = []
+        for ids, mask in encoder.encode(self._tokenizer, texts):
+            if len(ids) != len(mask):
+                raise ValueError(f"a document has {len(ids)} ids and a mask of {len(mask)}")
+            around = [0] * len(begin), [int(mask[-1]) if len(mask) else 0] * len(end)
+            marked = mark_ids(
+                np.concatenate((begin, ids, end)), np.concatenate((around[0], mask, around[1]))
+            )
+            found.append(marked)
+        if len(found) != len(texts):
+            raise ValueError(f"{len(texts)} documents were given, and {len(found)} are encoded")
+        marked, offsets = join_with_offsets(found)
+        n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
+        return DocumentIds(marked, offsets.astype(np.int64), n_bytes)
 
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
@@ -224,10 +270,13 @@ def _encode_in_processes(
                 next_index += 1
 
 
-def _choose(ids: Ids, offsets: Offsets, chosen: NDArray[np.bool_]) -> tuple[Ids, Offsets]:
-    """The chosen documents."""
+def choose_documents(documents: DocumentIds, chosen: NDArray[np.bool_]) -> DocumentIds:
+    """The documents where `chosen`, shape (n_documents,), is true."""
     if chosen.all():
-        return ids, offsets
+        return documents
+    ids, offsets, n_bytes = documents
     lengths = np.diff(offsets)
-    kept = lengths[chosen]
-    return ids[np.repeat(chosen, lengths)], np.concatenate(([0], np.cumsum(kept)))
+    ends = np.cumsum(lengths[chosen])
+    return DocumentIds(
+        ids[np.repeat(chosen, lengths)], np.concatenate(([0], ends)), n_bytes[chosen]
+    )

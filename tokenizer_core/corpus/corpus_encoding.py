@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, encode_batches
 from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
-from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.documents import (
@@ -25,7 +24,7 @@ from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.errors import CorpusChangedError, TokenFilesPlanError
 
 if TYPE_CHECKING:
-    from tokenizer_core.corpus.batch_encoding import EncodedBatch, Position
+    from tokenizer_core.corpus.batch_encoding import DocumentEncoder, EncodedBatch, Position
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
@@ -50,6 +49,7 @@ def encode_corpus(
     workers: int = 1,
     resume: bool = False,
     progress: Callable[[EncodingProgress], object] | None = None,
+    document_encoder: DocumentEncoder | None = None,
 ) -> TokenManifest:
     """Encode all documents of `files`, in order, into the new folder `folder`; return the manifest.
 
@@ -58,7 +58,9 @@ def encode_corpus(
     probability, drawn from the plan's seed (0 without one). The files have the same bytes for any
     number of `workers`: threads with the native engine, processes with the Python engine. With
     `shuffle` each split has its documents in a random order, an exact permutation drawn from the
-    same seed. `progress` is called after each batch.
+    same seed. A plan with `max_length` truncates or drops longer documents, and the manifest counts
+    them. A `document_encoder` gives ids and masks of complete documents, in worker processes; it
+    belongs to a plan with a `loss_mask`. `progress` is called after each batch.
 
     The call writes a checkpoint every few seconds. With `resume` it continues from the checkpoint
     of an earlier call for the same folder, even of a killed one, and the files become those of an
@@ -96,27 +98,46 @@ def encode_corpus(
         >>> TokenFiles.open(here / "tokens").decode_document(1, tokenizer)
         'two<|end|>'
     """
-    check_settings(tokenizer, plan, validation_share)
+    check_settings(tokenizer, plan, validation_share, document_encoder)
     if workers < 1:
         raise TokenFilesPlanError("workers must be at least 1")
     paths = [os.fspath(file) for file in files]
-    corpus = _Files(tokenizer, paths, corpus_format or CorpusFormat(), validation_share, workers)
+    encoder = BatchEncoder(tokenizer, plan, validation_share, document_encoder)
+    has_threads = tokenizer.engine.has_threads and document_encoder is None
+    corpus_format = corpus_format or CorpusFormat()
+    settings = corpus_settings(paths, corpus_format, validation_share, document_encoder)
+    corpus = _Files(encoder, paths, corpus_format, settings, workers, has_threads=has_threads)
     return write_encoded(corpus, folder, plan, shuffle=shuffle, resume=resume, progress=progress)
 
 
-def check_settings(tokenizer: Tokenizer, plan: TokenFilesPlan, validation_share: float) -> None:
+def check_settings(
+    tokenizer: Tokenizer,
+    plan: TokenFilesPlan,
+    validation_share: float,
+    document_encoder: DocumentEncoder | None,
+) -> None:
     """Raise as `encode_corpus` if the plan or the share is invalid for this tokenizer."""
     check_tokenizer(plan, tokenizer)
+    if plan.loss_mask != (document_encoder is not None):
+        raise TokenFilesPlanError(
+            "plain text has no loss mask; encode conversations, or plan without loss_mask"
+            if plan.loss_mask
+            else "a document_encoder gives masks; plan with loss_mask=True"
+        )
     if not 0 <= validation_share < 1:
         raise TokenFilesPlanError("validation_share must be at least 0 and below 1")
 
 
 def corpus_settings(
-    files: Sequence[str], corpus_format: CorpusFormat, validation_share: float
+    files: Sequence[str],
+    corpus_format: CorpusFormat,
+    validation_share: float,
+    document_encoder: DocumentEncoder | None,
 ) -> dict[str, Any]:
     """The settings that decide the documents and their splits, for checkpoints."""
     names = [corpus_file_name(file) for file in files]
-    return {"files": names, "validation_share": validation_share, **asdict(corpus_format)}
+    more = {} if document_encoder is None else {"encoder": dict(document_encoder.settings)}
+    return {"files": names, "validation_share": validation_share, **asdict(corpus_format), **more}
 
 
 class _Files:
@@ -124,30 +145,31 @@ class _Files:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        encoder: BatchEncoder,
         files: list[str],
         corpus_format: CorpusFormat,
-        validation_share: float,
+        settings: Mapping[str, Any],
         workers: int,
+        *,
+        has_threads: bool,
     ) -> None:
-        self._tokenizer, self._files, self._format = tokenizer, files, corpus_format
-        self._share, self._workers = validation_share, workers
+        self._encoder, self._files, self._format = encoder, files, corpus_format
+        self._workers, self._has_threads = workers, has_threads
         self.bytes_total = sum(corpus_file_size(file) for file in files)
-        self.settings: Mapping[str, Any] = corpus_settings(files, corpus_format, validation_share)
+        self.settings = settings
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
         """See `EncodedCorpus`."""
+        del plan  # the encoder has it
         start = CorpusPosition() if position is None else CorpusPosition.from_fields(position)
         reached: Position = start
-        has_threads = self._tokenizer.engine.has_threads
-        batch_bytes = BATCH_BYTES if has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
-        cuts = DocumentCuts(plan, self._tokenizer.spec)
+        batch_bytes = BATCH_BYTES if self._has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
+        cuts = self._encoder.find_cuts()
         batches = iterate_batches(self._files, self._format, cuts, start, batch_bytes)
-        encoder = BatchEncoder(self._tokenizer, plan, self._share)
         encoded = encode_batches(
-            encoder, batches, workers=self._workers, in_processes=not has_threads
+            self._encoder, batches, workers=self._workers, in_processes=not self._has_threads
         )
         with unchanged_files(self._files), closing(encoded):
             try:

@@ -42,9 +42,11 @@ class DocumentCuts:
         'some words and'
     """
 
-    def __init__(self, plan: TokenFilesPlan, spec: TokenizerSpec | None = None) -> None:
+    def __init__(
+        self, plan: TokenFilesPlan, spec: TokenizerSpec | None = None, *, is_whole: bool = False
+    ) -> None:
         """`spec`: that of the tokenizer of the plan, for one that has normalizer steps or added
-        tokens with flags."""
+        tokens with flags. With `is_whole` no document can be cut."""
         self._pattern = plan.tokenizer.pattern
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
         # Each part would begin with what is put before a text.
@@ -52,7 +54,8 @@ class DocumentCuts:
         steps = spec.normalizer_steps if spec else ()
         self._steps = steps_of(spec) if spec and steps else None
         self._is_whole = (
-            strips_space(normalizer)
+            is_whole
+            or strips_space(normalizer)
             or any(step.kind == "Prepend" for step in steps)
             or (normalizer == "steps" and not steps)
         )

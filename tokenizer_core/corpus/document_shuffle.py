@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import SplitPart
+from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.errors import TokenFilesCorruptError
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.corpus.batch_encoding import Ids
     from tokenizer_core.corpus.token_files import TokenFiles
     from tokenizer_core.corpus.token_manifest import SplitRecord
 
 BATCH_TOKENS: Final = 1 << 19
 _BATCH_DOCUMENTS: Final = 1 << 14
+_NO_SIZE: Final = np.zeros(1, np.uint64)
 
 
 class ShufflePosition(NamedTuple):
@@ -56,11 +59,12 @@ def shuffle_documents(
         with closing(_ShuffledSplit(files, split)) as documents:
             while first < len(order):
                 n_taken, parts = documents.take(order[first : first + _BATCH_DOCUMENTS])
+                # The files have no size of each text, so the first part has that of all.
                 n_bytes = 0 if first else split.n_bytes
                 first += n_taken
                 for part in parts:
                     position = ShufflePosition(index, first)
-                    yield part._replace(n_bytes=n_bytes), position
+                    yield part._replace(n_bytes=np.array([n_bytes], np.uint64)), position
                     n_bytes = 0
 
 
@@ -70,12 +74,17 @@ class _ShuffledSplit:
     def __init__(self, files: TokenFiles, split: SplitRecord) -> None:
         plan = files.manifest.plan
         self._split, self._dtype = split, plan.disk_dtype
-        self._path: Path = files.folder / plan.shard_name(split.name, 0)
-        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        names = plan.file_names(split.name, 0)
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        self._path: Path = files.folder / names[0]
+        self._descriptor = os.open(self._path, flags)
+        self._mask = os.open(files.folder / names[-1], flags) if plan.loss_mask else -1
         self._ends = np.memmap(files.folder / split.ends_name, "<u8", mode="r")
 
     def close(self) -> None:
         os.close(self._descriptor)
+        if self._mask >= 0:
+            os.close(self._mask)
 
     def take(self, numbers: NDArray[np.int64]) -> tuple[int, Iterator[SplitPart]]:
         """The number of documents in the next batch, and the batch; a longer document comes in
@@ -87,21 +96,30 @@ class _ShuffledSplit:
         if n_fitting < 1:
             return 1, self._parts(int(starts[0]), int(stops[0]))
         pairs = zip(starts[:n_fitting].tolist(), stops[:n_fitting].tolist(), strict=True)
-        data = b"".join([self._read(start, stop) for start, stop in pairs])
-        ids = np.frombuffer(data, self._dtype)
-        part = SplitPart(self._split.name, ids, offsets[: n_fitting + 1], 0, is_open=False)
+        ids = self._read_ids(list(pairs))
+        part = SplitPart(self._split.name, ids, offsets[: n_fitting + 1], _NO_SIZE, is_open=False)
         return n_fitting, iter([part])
 
     def _parts(self, start: int, stop: int) -> Iterator[SplitPart]:
         for first in range(start, stop, BATCH_TOKENS):
             last = min(first + BATCH_TOKENS, stop)
-            ids = np.frombuffer(self._read(first, last), self._dtype)
+            ids = self._read_ids([(first, last)])
             offsets = np.array([0, len(ids)])
-            yield SplitPart(self._split.name, ids, offsets, 0, is_open=last < stop)
+            yield SplitPart(self._split.name, ids, offsets, _NO_SIZE, is_open=last < stop)
 
-    def _read(self, start: int, stop: int) -> bytes:
-        size = (stop - start) * self._dtype.itemsize
-        data = os.pread(self._descriptor, size, start * self._dtype.itemsize)
+    def _read_ids(self, ranges: list[tuple[int, int]]) -> Ids:
+        """The ids of ranges of the split; from `mark_ids` if the split has a mask."""
+        item_bytes = self._dtype.itemsize
+        parts = [self._read(self._descriptor, item_bytes, *range_) for range_ in ranges]
+        ids: Ids = np.frombuffer(b"".join(parts), self._dtype)
+        if self._mask < 0:
+            return ids
+        masks = [self._read(self._mask, 1, *range_) for range_ in ranges]
+        return mark_ids(ids, np.frombuffer(b"".join(masks), np.uint8))
+
+    def _read(self, descriptor: int, item_bytes: int, start: int, stop: int) -> bytes:
+        size = (stop - start) * item_bytes
+        data = os.pread(descriptor, size, start * item_bytes)
         if len(data) != size:
             raise TokenFilesCorruptError(
                 f"{self._path.name} ends before a document does; start anew, without resume"

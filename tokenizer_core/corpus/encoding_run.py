@@ -9,17 +9,25 @@ import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+import numpy as np
+
+from tokenizer_core.corpus.batch_encoding import DocumentIds, SplitPart, choose_documents
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
+from tokenizer_core.corpus.loss_mask import unmark_ids
 from tokenizer_core.corpus.token_files import TokenFiles
+from tokenizer_core.corpus.token_manifest import LostTokens, parse_lost
+from tokenizer_core.corpus.token_plan import SPLITS, Split
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
 from tokenizer_core.errors import TokenFilesPlanError
 
 if TYPE_CHECKING:
-    from tokenizer_core.corpus.batch_encoding import EncodedBatch, Position, SplitPart
+    from numpy.typing import NDArray
+
+    from tokenizer_core.corpus.batch_encoding import EncodedBatch, Position
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.training.pretoken_counts import CorpusSource
@@ -98,16 +106,18 @@ class _Run:
             self._check_settings(writer.position)
             position = writer.position["place"]
             self._n_tokens = writer.position["n_tokens"]
+        limit = LengthLimit(writer.plan, (writer.position or {}).get("lost", {}))
         checkpoints = _Checkpoints(writer)
         sources: tuple[CorpusSource, ...] = ()
         with closing(self._corpus.batches(writer.plan, position)) as batches:
             for batch in batches:
                 for part in batch.parts:
-                    self._append(writer, part)
-                checkpoints.write_if_due(partial(self._position_at, batch.position))
+                    self._append(writer, limit.apply(part))
+                if not limit.holds_document:
+                    checkpoints.write_if_due(partial(self._position_at, batch.position, limit))
                 self._report_at(batch.position)
                 sources = batch.position.sources
-        return writer.finish(sources=sources)
+        return writer.finish(sources=sources, lost=limit.lost)
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
         """Write to the scratch folder in order, and from there in a random order."""
@@ -146,11 +156,20 @@ class _Run:
             )
             done, total = self._n_tokens * item_bytes, n_total * item_bytes
             self._report(done, total, n_documents, "shuffling")
-        return writer.finish(sources=files.manifest.sources)
+        lost = {split.name: split.lost for split in splits if split.lost is not None}
+        return writer.finish(sources=files.manifest.sources, lost=lost)
 
     def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
+        ids, mask = part.ids, None
+        if writer.plan.loss_mask:
+            ids, mask = unmark_ids(ids.astype(np.uint32, copy=False))
         writer.append_batch(
-            part.ids, part.offsets, n_bytes=part.n_bytes, split=part.split, is_open=part.is_open
+            ids,
+            part.offsets,
+            mask=mask,
+            n_bytes=int(part.n_bytes.sum()),
+            split=part.split,
+            is_open=part.is_open,
         )
         self._n_tokens += len(part.ids)
 
@@ -165,8 +184,8 @@ class _Run:
             position.bytes_done, self._corpus.bytes_total, position.n_documents, "encoding"
         )
 
-    def _position_at(self, position: Position) -> dict[str, Any]:
-        return self._position({"place": position.to_fields()})
+    def _position_at(self, position: Position, limit: LengthLimit) -> dict[str, Any]:
+        return self._position({"place": position.to_fields(), **limit.to_fields()})
 
     def _position(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The position field of a checkpoint."""
@@ -180,6 +199,91 @@ class _Run:
                     f"the token files were begun with another {name.replace('_', ' ')}; go on with "
                     f"the same, or start anew, without resume"
                 )
+
+
+class LengthLimit:
+    """Truncates or drops documents of more than the plan's `max_length` ids, and counts them.
+
+    A document that comes in parts is held until it is complete, but never more than `max_length`
+    of its ids. A truncated document ends with the plan's end id, where the loss does not count.
+    """
+
+    def __init__(self, plan: TokenFilesPlan, lost: Mapping[str, Any]) -> None:
+        """`lost` is that of `to_fields`."""
+        self._plan, self._limit = plan, plan.max_length
+        self.lost: dict[Split, LostTokens] = {
+            name: parse_lost(lost[name]) for name in SPLITS if name in lost
+        }
+        self._held: dict[Split, tuple[DocumentIds, int]] = {}  # with the number of all its ids
+
+    def to_fields(self) -> dict[str, Any]:
+        """The counts so far, for checkpoints; nothing without a limit."""
+        if self._limit is None:
+            return {}
+        return {"lost": {name: asdict(lost) for name, lost in self.lost.items()}}
+
+    @property
+    def holds_document(self) -> bool:
+        """Whether a document is not complete yet; no checkpoint has it."""
+        return bool(self._held)
+
+    def apply(self, part: SplitPart) -> SplitPart:
+        """The complete documents of `part`, in order, as long as the plan permits."""
+        limit = self._limit
+        if limit is None:
+            return part
+        documents, lengths = DocumentIds(*part[1:4]), np.diff(part.offsets)
+        if part.split in self._held:
+            held, n_held = self._held.pop(part.split)
+            ids, offsets, n_bytes = documents
+            n_bytes = n_bytes.copy()
+            n_bytes[0] += held.n_bytes[0]
+            offsets = np.concatenate(([0], offsets[1:] + len(held.ids)))
+            joined: Any = np.concatenate((held.ids, ids))
+            documents = DocumentIds(joined, offsets, n_bytes)
+            lengths[0] += n_held
+        if part.is_open:
+            is_last = np.arange(len(lengths)) == len(lengths) - 1
+            last = choose_documents(documents, is_last)
+            kept = last.ids[:limit]
+            self._held[part.split] = (
+                DocumentIds(kept, np.array([0, len(kept)]), last.n_bytes),
+                int(lengths[-1]),
+            )
+            documents, lengths = choose_documents(documents, ~is_last), lengths[:-1]
+        if len(lengths) and lengths.max() > limit:
+            documents = self._shorten(part.split, documents, lengths, limit)
+        return SplitPart(part.split, *documents, is_open=False)
+
+    def _shorten(
+        self, split: Split, documents: DocumentIds, lengths: NDArray[np.int64], limit: int
+    ) -> DocumentIds:
+        """`lengths` has all ids of each document, also those that are left out already."""
+        is_longer, lost = lengths > limit, self.lost.get(split, LostTokens())
+        n_longer, n_longer_ids = int(is_longer.sum()), int(lengths[is_longer].sum())
+        if self._plan.over_length == "drop":
+            self.lost[split] = replace(
+                lost,
+                n_dropped=lost.n_dropped + n_longer,
+                n_tokens=lost.n_tokens + n_longer_ids,
+            )
+            return choose_documents(documents, ~is_longer)
+        self.lost[split] = replace(
+            lost,
+            n_cut=lost.n_cut + n_longer,
+            n_tokens=lost.n_tokens + n_longer_ids - n_longer * limit,
+        )
+        ids, offsets, n_bytes = documents
+        present = np.diff(offsets)
+        within = np.arange(len(ids)) - np.repeat(offsets[:-1], present)
+        ids, offsets = (
+            ids[within < limit],
+            np.concatenate(([0], np.minimum(lengths, limit).cumsum())),
+        )
+        end = self._plan.end_of_document_id
+        if end is not None:
+            ids[offsets[1:][is_longer] - 1] = end
+        return DocumentIds(ids, offsets, n_bytes)
 
 
 class _Checkpoints:

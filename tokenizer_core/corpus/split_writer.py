@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.corpus.document_index import iterate_lengths, render_megatron_index
+from tokenizer_core.corpus.loss_mask import unmark_ids
 from tokenizer_core.corpus.staged_file import StagedFile
 from tokenizer_core.corpus.token_counts import TokenCounts, special_tokens_found
 from tokenizer_core.corpus.token_manifest import (
@@ -49,12 +50,13 @@ class SplitWriter:
     def _set_up(self, folder: Path, plan: TokenFilesPlan, split: Split) -> None:
         self._folder, self._plan, self._split = folder, plan, split
         self._layout, self._dtype = plan.layout, plan.disk_dtype
-        self._n_documents = self._n_tokens = self._n_bytes = 0
+        self._n_documents = self._n_tokens = self._n_bytes = self._n_loss_tokens = 0
         self._counts = TokenCounts(plan.tokenizer.largest_id)
         self._open_tokens: int | None = None
         self._set_aside: UnfinishedDocument | None = None
         self._shards: list[ShardRecord] = []
         self._shard: StagedFile | None = None
+        self._mask: StagedFile | None = None  # of the open shard
         self._shard_tokens = 0
         # The start of this shard's documents; used only if no document spans two shards.
         self._shard_first_document = self._shard_first_token = 0
@@ -72,24 +74,28 @@ class SplitWriter:
         writer._set_up(folder, plan, split)
         for name in _NUMBERS:
             setattr(writer, f"_{name}", state[name])
+        writer._n_loss_tokens = state.get("n_loss_tokens", 0)
         writer._shards = list(map(parse_shard, state["shards"]))
         for shard in writer._shards:
             for name, record in shard.files.items():
                 check_size(folder / name, record.size_bytes)
             writer._count_again(next(iter(shard.files)), shard.n_tokens)
-        if state["has_open_shard"]:
-            header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
-            keep_bytes = header_bytes + item_bytes * writer._shard_tokens
-            path = folder / plan.shard_name(split, len(writer._shards))
-            writer._shard = StagedFile(path, keep_bytes=keep_bytes)
         try:
-            if writer._shard:
-                writer._count_again(writer._shard.path.name, writer._shard_tokens)
+            if state["has_open_shard"]:
+                header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
+                keep_bytes = header_bytes + item_bytes * writer._shard_tokens
+                ids_name, *other_names = plan.file_names(split, len(writer._shards))
+                writer._shard = StagedFile(folder / ids_name, keep_bytes=keep_bytes)
+                if plan.loss_mask:
+                    mask = folder / other_names[-1]
+                    writer._mask = StagedFile(mask, keep_bytes=writer._shard_tokens)
+                writer._count_again(ids_name, writer._shard_tokens)
             ends = folder / ends_name(split)
             writer._ends = StagedFile(ends, keep_bytes=8 * writer._n_documents)
         except BaseException:
-            if writer._shard:
-                writer._shard.discard()
+            for file in (writer._shard, writer._mask):
+                if file:
+                    file.discard()
             raise
         return writer
 
@@ -110,26 +116,30 @@ class SplitWriter:
 
     def sync(self) -> dict[str, object]:
         """Sync everything to the disk; return the state for `restore`, as JSON."""
-        self._ends.sync()
-        if self._shard:
-            self._shard.sync()
+        for file in self._open_files():
+            file.sync()
+        masked = {"n_loss_tokens": self._n_loss_tokens} if self._plan.loss_mask else {}
         return {
             **{name: getattr(self, f"_{name}") for name in _NUMBERS},
+            **masked,
             "has_open_shard": self._shard is not None,
             "shards": list(map(render_shard, self._shards)),
         }
 
     def file_names(self) -> set[str]:
         """The names of all files written so far."""
-        paths = [self._ends.path, *([self._shard.path] if self._shard else [])]
-        return {name for shard in self._shards for name in shard.files} | {p.name for p in paths}
+        closed = {name for shard in self._shards for name in shard.files}
+        return closed | {file.path.name for file in self._open_files()}
+
+    def _open_files(self) -> list[StagedFile]:
+        return [file for file in (self._ends, self._shard, self._mask) if file]
 
     def append(
         self, ids: NDArray[np.integer[Any]], ends: NDArray[np.int64], n_bytes: int, *, is_open: bool
     ) -> None:
         """Append the documents of a batch, which end at `ends` within `ids`. With `is_open` the ids
         after the last end belong to a document that is not complete. The first document continues
-        one that was open before."""
+        one that was open before. If the plan has a mask, `ids` are from `mark_ids`."""
         n_open = len(ids) - int(ends[-1]) if len(ends) else len(ids) + (self._open_tokens or 0)
         self._open_tokens = n_open if is_open else None
         if self._layout.spans_shards or self._plan.tokens_per_shard is None:
@@ -160,14 +170,14 @@ class SplitWriter:
             document_ends=self._ends.close(),
             token_use=token_use,
             special_tokens_found=special_tokens_found(counts, self._plan, self._n_documents),
+            n_loss_tokens=self._n_loss_tokens if self._plan.loss_mask else None,
             shards=tuple(self._shards),
         )
 
     def discard(self) -> None:
         """Close the open files without syncing them."""
-        self._ends.discard()
-        if self._shard:
-            self._shard.discard()
+        for file in self._open_files():
+            file.discard()
         if self._set_aside:
             self._set_aside.close()
 
@@ -233,16 +243,23 @@ class SplitWriter:
     def _write(self, ids: NDArray[np.integer[Any]]) -> None:
         shard = self._shard or self._open_shard()
         for start in range(0, len(ids), _CAST_TOKENS):
-            part = np.ascontiguousarray(ids[start : start + _CAST_TOKENS], self._dtype)
+            given = ids[start : start + _CAST_TOKENS]
+            if self._mask:
+                given, mask = unmark_ids(given.astype(np.uint32, copy=False))
+                self._mask.write(mask.data)
+                self._n_loss_tokens += int(mask.sum())
+            part = np.ascontiguousarray(given, self._dtype)
             shard.write(part.data.cast("B"))
             self._counts.add(part)
         self._shard_tokens += len(ids)
         self._n_tokens += len(ids)
 
     def _open_shard(self) -> StagedFile:
-        name = self._plan.shard_name(self._split, len(self._shards))
+        name, *other_names = self._plan.file_names(self._split, len(self._shards))
         header_bytes = self._layout.header_bytes
         self._shard = StagedFile(self._folder / name, hash_on_the_way=not header_bytes)
+        if self._plan.loss_mask:
+            self._mask = StagedFile(self._folder / other_names[-1], hash_on_the_way=True)
         self._shard.write(bytes(header_bytes))
         self._shard_first_document = self._n_documents
         self._shard_first_token = self._n_tokens
@@ -256,8 +273,10 @@ class SplitWriter:
         files = {names[0]: self._shard.close(header)}
         if self._layout.has_index:
             files[names[1]] = self._write_index(names[1])
+        if self._mask:
+            files[names[-1]] = self._mask.close()
         self._shards.append(ShardRecord(self._shard_tokens, files))
-        self._shard, self._shard_tokens = None, 0
+        self._shard, self._mask, self._shard_tokens = None, None, 0
 
     def _write_index(self, name: str) -> FileRecord:
         """Write the `.idx` of the shard that was closed just now, from the recorded ends."""

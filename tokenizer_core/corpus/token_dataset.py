@@ -1,7 +1,8 @@
 """TokenDataset: batches of shape `(batch, context)` from token files, for a training loop.
 
 The start of each row is drawn uniformly from all positions that leave room for its targets, which
-are the same ids shifted by one. A split is one sequence of ids across all shards, so the same
+are the same ids shifted by one. If the files have a mask, a target where the loss does not count is
+-100, which PyTorch's losses ignore. A split is one sequence of ids across all shards, so the same
 generator gives the same batches for any shard size. Windows are copied from memory-mapped files.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenizer_core.corpus.token_files import TokenFiles
-from tokenizer_core.corpus.token_samples import TokenSamples
+from tokenizer_core.corpus.token_samples import NO_LOSS, LossMask, TokenSamples
 from tokenizer_core.errors import TokenFilesError
 
 if TYPE_CHECKING:
@@ -77,8 +78,21 @@ class TokenDataset:
         """The token files, with their manifest."""
         return self._files
 
+    def mask(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
+        """The mask of the ids `start` to `stop` (excluded), shape (stop - start,), uint8: 1 where
+        the loss counts, else 0.
+
+        Raises:
+            TokenFilesError: the files have no mask.
+            IndexError: the range is not within the split.
+        """
+        out = np.empty(max(0, (len(self) if stop is None else stop) - start), np.uint8)
+        self._files.copy_mask(start, out, self._split)
+        return out
+
     def sample_batch(self, batch_size: int, context_length: int, rng: np.random.Generator) -> Batch:
-        """Inputs and targets, each of shape (batch_size, context_length), int64.
+        """Inputs and targets, each of shape (batch_size, context_length), int64; -100 for a target
+        that the mask of the files leaves out.
 
         `rng` draws the start of each row, uniformly and with replacement, from all
         `len(self) - context_length` positions that leave room for the targets.
@@ -114,15 +128,23 @@ class TokenDataset:
         seed: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        loss_mask: LossMask = "targets",
     ) -> TokenSamples:
         """The windows as a map-style data set for a `DataLoader` of PyTorch; see `TokenSamples`.
 
         Raises:
-            TokenFilesError: the split has too few ids for a window on each rank.
+            TokenFilesError: the split has too few ids for a window on each rank, or `loss_mask` is
+                `apart` and the files have none.
             ValueError: a size below 1, or a rank that is not below `world_size`.
         """
         return TokenSamples(
-            self._files, self._split, context_length, seed=seed, rank=rank, world_size=world_size
+            self._files,
+            self._split,
+            context_length,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            loss_mask=loss_mask,
         )
 
     def _count_starts(self, batch_size: int, context_length: int) -> int:
@@ -146,4 +168,10 @@ class TokenDataset:
         for row, start in zip(rows, listed, strict=True):
             self._files.copy_tokens(start, row, self._split)
         # Two separate arrays, so that changing the inputs does not change the targets.
-        return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+        inputs, targets = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+        if self._files.has_mask:
+            mask = np.empty(context_length, np.uint8)
+            for target, start in zip(targets, listed, strict=True):
+                self._files.copy_mask(start + 1, mask, self._split)
+                target[mask == 0] = NO_LOSS
+        return inputs, targets

@@ -20,7 +20,11 @@ from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.corpus.token_counts import read_token_counts
 from tokenizer_core.corpus.token_manifest import TokenManifest, check_size, read_manifest
 from tokenizer_core.documents.corpus_addresses import is_address
-from tokenizer_core.errors import TokenFilesCorruptError, TokenizerMismatchError
+from tokenizer_core.errors import (
+    TokenFilesCorruptError,
+    TokenFilesError,
+    TokenizerMismatchError,
+)
 
 if TYPE_CHECKING:
     import os
@@ -141,6 +145,12 @@ class TokenFiles:
             IndexError: the split has fewer documents.
             LookupError: no such split.
         """
+        start, stop = self._document_range(index, split)
+        ids = np.empty(stop - start, np.uint32)
+        self.copy_tokens(start, ids, split)
+        return ids
+
+    def _document_range(self, index: int, split: str) -> tuple[int, int]:
         record = self.manifest.split(split)
         if not 0 <= index < record.n_documents:
             raise IndexError(
@@ -152,9 +162,7 @@ class TokenFiles:
                 f"{record.ends_name} says document {index} has the ids {start} to {stop} of "
                 f"{record.n_tokens}; write the token files anew"
             )
-        ids = np.empty(stop - start, np.uint32)
-        self.copy_tokens(start, ids, split)
-        return ids
+        return start, stop
 
     def decode_document(self, index: int, tokenizer: Tokenizer, split: str = "train") -> str:
         """The text of document `index` (from 0) with the tokens around it; reads nothing else.
@@ -166,6 +174,28 @@ class TokenFiles:
         """
         check_tokenizer(self.manifest.plan, tokenizer)
         return tokenizer.decode(self.document(index, split))
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether each id has a mask: whether the loss counts there."""
+        return self.manifest.plan.loss_mask
+
+    def copy_mask(self, start: int, out: NDArray[Any], split: str = "train") -> None:
+        """Fill `out`, shape (n,), with the mask from `start` on: 1 where the loss counts, else 0.
+
+        Raises:
+            TokenFilesError: the files have no mask.
+            IndexError: the range is not within the split.
+        """
+        self._reader(split).copy(start, out, of_mask=True)
+
+    def document_mask(self, index: int, split: str = "train") -> NDArray[np.uint8]:
+        """The mask of document `index`, shape (n_tokens,), uint8; raise as `document` and
+        `copy_mask`."""
+        start, stop = self._document_range(index, split)
+        mask = np.empty(stop - start, np.uint8)
+        self.copy_mask(start, mask, split)
+        return mask
 
     def map_shard(self, index: int, split: str = "train") -> TokenArray:
         """The memory-mapped ids of one shard, shape (n_tokens,)."""
@@ -183,29 +213,45 @@ class _SplitReader:
         counts = [shard.n_tokens for shard in record.shards]
         self._starts = list(accumulate(counts, initial=0))
         self._shards: dict[int, TokenArray] = {}
+        self._masks: dict[int, TokenArray] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Pickling a map would copy its ids; the copy of this reader maps the files again.
-        return vars(self) | {"_shards": {}}
+        return vars(self) | {"_shards": {}, "_masks": {}}
 
     def shard(self, index: int) -> TokenArray:
         if index not in self._shards:
             plan, record = self._files.manifest.plan, self._record.shards[index]
-            path, *_ = [self._files.path(name) for name in record.files]  # the ids first
+            n_names = len(record.files) - plan.loss_mask
+            path, *_ = [self._files.path(name) for name in list(record.files)[:n_names]]
             self._shards[index] = plan.layout.map_shard(path, plan.dtype, record.n_tokens)
         return self._shards[index]
 
-    def copy(self, start: int, out: NDArray[Any]) -> None:
+    def mask(self, index: int) -> TokenArray:
+        if not self._files.has_mask:
+            raise TokenFilesError(
+                "these token files have no loss mask; encode conversations, or write them with "
+                "plan_token_files(..., loss_mask=True)"
+            )
+        if index not in self._masks:
+            record = self._record.shards[index]
+            path = self._files.path(list(record.files)[-1])
+            check_size(path, record.n_tokens)
+            # A plain array over the same mapping, as in `map_shard`.
+            self._masks[index] = np.asarray(np.memmap(path, np.uint8, mode="r"))
+        return self._masks[index]
+
+    def copy(self, start: int, out: NDArray[Any], *, of_mask: bool = False) -> None:
         if not 0 <= start <= self._record.n_tokens - len(out):
             raise IndexError(
                 f"{self._record.name} has no ids {start} to {start + len(out)}: it has "
                 f"{self._record.n_tokens}"
             )
-        done = 0
+        done, find = 0, self.mask if of_mask else self.shard
         index = bisect_right(self._starts, start) - 1
         while done < len(out):
             first = start + done - self._starts[index]
-            part = self.shard(index)[first : first + len(out) - done]
+            part = find(index)[first : first + len(out) - done]
             out[done : done + len(part)] = part
             done += len(part)
             index += 1

@@ -3,6 +3,8 @@
 It is written last. A reader checks that its names, sizes and counts are consistent before it opens
 any file. The manifest has no time and no machine name, so the same documents and plan give the same
 bytes.
+
+Version 2 adds a mask and a limit of lengths. Token files with neither are written as version 1.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 1 << 28
 """The size limit: enough for a million sources and shards."""
 
-_FORMAT: Final = SealedFormat("token-files", 1, "token files", MAX_MANIFEST_BYTES)
+_FORMAT: Final = SealedFormat("token-files", 2, "token files", MAX_MANIFEST_BYTES, (1,))
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _REMEDY: Final = (
     "write the token files anew from the corpus, or read them with the release that wrote them"
@@ -46,21 +48,34 @@ _REMEDY: Final = (
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One shard: its number of ids, and its files, with the file of ids first."""
+    """One shard: its number of ids, and its files, with the file of ids first, as
+    `TokenFilesPlan.file_names` orders them."""
 
     n_tokens: int
     files: Mapping[str, FileRecord]
 
 
 @dataclass(frozen=True)
+class LostTokens:
+    """What the plan's `max_length` removed from a split: documents cut, documents dropped, and
+    their ids that are in no file."""
+
+    n_cut: int = 0
+    n_dropped: int = 0
+    n_tokens: int = 0
+
+
+@dataclass(frozen=True)
 class SplitRecord:
     """One split.
 
-    - `n_bytes`: the size of its text in UTF-8.
+    - `n_bytes`: the size of its text in UTF-8, also of the text that `max_length` cut off.
     - `document_ends`: the file with, for each document, the number of ids of the split up to its
       end, as u64.
     - `token_use`: the file with the count of each id from 0 to the largest, as u64.
     - `special_tokens_found`: how often special tokens occur in the texts.
+    - `n_loss_tokens`: how many ids the loss counts at; None without a mask.
+    - `lost`: what `max_length` removed; None without one.
     """
 
     name: Split
@@ -71,6 +86,14 @@ class SplitRecord:
     token_use: FileRecord
     special_tokens_found: Mapping[str, int]
     shards: tuple[ShardRecord, ...]
+    n_loss_tokens: int | None = None
+    lost: LostTokens | None = None
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of text per id, of the texts as they were before `max_length` cut them."""
+        n_cut_off = self.lost.n_tokens if self.lost and self.lost.n_cut else 0
+        return self.n_bytes / (self.n_tokens + n_cut_off)
 
     @property
     def use_name(self) -> str:
@@ -111,13 +134,12 @@ class TokenManifest:
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
-        return _FORMAT.render(
-            {
-                **render_plan(self.plan),
-                "sources": [asdict(source) for source in self.sources],
-                "splits": [_render_split(split) for split in self.splits],
-            }
-        )
+        fields = {
+            **render_plan(self.plan),
+            "sources": [asdict(source) for source in self.sources],
+            "splits": [_render_split(split) for split in self.splits],
+        }
+        return _FORMAT.render(fields, version=2 if _needs_version_2(self.plan) else 1)
 
     @classmethod
     def from_json(cls, data: bytes) -> TokenManifest:
@@ -173,6 +195,14 @@ class TokenManifest:
             _require(is_possible, f"the special tokens found in {split.name}")
         total = sum(shard.n_tokens for shard in split.shards)
         _require(split.n_tokens == total > 0, f"the number of tokens of {split.name}")
+        _require((split.n_loss_tokens is not None) == plan.loss_mask, f"the mask of {split.name}")
+        counted = split.n_loss_tokens or 0
+        _require(0 <= counted <= split.n_tokens, f"the tokens with loss of {split.name}")
+        _require((split.lost is not None) == (plan.max_length is not None), "the longer documents")
+        lost = split.lost or LostTokens()
+        n_other_way = lost.n_dropped if plan.over_length == "truncate" else lost.n_cut
+        are_counts = min(lost.n_cut, lost.n_dropped, lost.n_tokens) >= 0 == n_other_way
+        _require(are_counts, f"the longer documents of {split.name}")
         may_be_many = plan.tokens_per_shard is not None
         _require(may_be_many or len(split.shards) == 1, f"the shards of {split.name}")
         header_bytes, item_bytes = plan.layout.header_bytes, plan.disk_dtype.itemsize
@@ -185,6 +215,8 @@ class TokenManifest:
             _require(shard.n_tokens > 0 and (is_full or is_last), names[0])
             size_bytes = header_bytes + shard.n_tokens * item_bytes
             _require(shard.files[names[0]].size_bytes == size_bytes, f"the size of {names[0]}")
+            mask_fits = not plan.loss_mask or shard.files[names[-1]].size_bytes == shard.n_tokens
+            _require(mask_fits, f"the size of {names[-1]}")
 
 
 def ends_name(split: Split) -> str:
@@ -245,9 +277,20 @@ def _require(condition: bool, what: str) -> None:
         raise TokenFilesCorruptError(f"the manifest contradicts itself: {what}; {_REMEDY}")
 
 
+def _needs_version_2(plan: TokenFilesPlan) -> bool:
+    return plan.loss_mask or plan.max_length is not None
+
+
 def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
     """The fields of a plan in a manifest."""
     tokenizer = plan.tokenizer
+    newer: dict[str, object] = {}
+    if _needs_version_2(plan):
+        newer = {
+            "loss_mask": plan.loss_mask,
+            "max_length": plan.max_length,
+            "over_length": plan.over_length,
+        }
     return {
         "layout": plan.layout_name,
         "dtype": plan.dtype,
@@ -272,6 +315,7 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
         "begin_of_document_id": plan.begin_of_document_id,
         "end_of_document_id": plan.end_of_document_id,
         "seed": plan.seed,
+        **newer,
     }
 
 
@@ -287,11 +331,21 @@ def parse_shard(table: Mapping[str, Any]) -> ShardRecord:
     return ShardRecord(typed(table["n_tokens"], int), files)
 
 
+def parse_lost(table: Mapping[str, Any]) -> LostTokens:
+    """The counts that `asdict` rendered; raise TypeError if they are malformed."""
+    return LostTokens(**{name: typed(value, int) for name, value in table.items()})
+
+
 def _render_file(record: FileRecord) -> dict[str, object]:
     return {"size_bytes": record.size_bytes, "sha256": record.sha256}
 
 
 def _render_split(split: SplitRecord) -> dict[str, object]:
+    newer: dict[str, object] = {}
+    if split.n_loss_tokens is not None:
+        newer["n_loss_tokens"] = split.n_loss_tokens
+    if split.lost is not None:
+        newer["lost"] = asdict(split.lost)
     return {
         "name": split.name,
         "n_documents": split.n_documents,
@@ -300,6 +354,7 @@ def _render_split(split: SplitRecord) -> dict[str, object]:
         "document_ends": {"file": split.ends_name, **_render_file(split.document_ends)},
         "token_use": {"file": split.use_name, **_render_file(split.token_use)},
         "special_tokens_found": dict(split.special_tokens_found),
+        **newer,
         "shards": list(map(render_shard, split.shards)),
     }
 
@@ -327,6 +382,9 @@ def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
         begin_of_document_id=_optional(fields["begin_of_document_id"], int),
         end_of_document_id=_optional(fields["end_of_document_id"], int),
         seed=_optional(fields["seed"], int),
+        loss_mask=typed(fields.get("loss_mask", False), bool),
+        max_length=_optional(fields.get("max_length"), int),
+        over_length=typed(fields.get("over_length", "truncate"), str),  # type: ignore[arg-type]
     )
 
 
@@ -358,6 +416,8 @@ def _parse_split(table: Mapping[str, Any]) -> SplitRecord:
             token: typed(count, int) for token, count in table["special_tokens_found"].items()
         },
         shards=tuple(map(parse_shard, table["shards"])),
+        n_loss_tokens=_optional(table.get("n_loss_tokens"), int),
+        lost=parse_lost(table["lost"]) if "lost" in table else None,
     )
     _require(name == split.ends_name, f"the name {name!r:.60}")
     _require(name_of_use == split.use_name, f"the name {name_of_use!r:.60}")

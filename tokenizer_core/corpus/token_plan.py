@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
 
 Split = Literal["train", "validation"]
+OverLength = Literal["truncate", "drop"]
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
 ENDS_SUFFIX: Final = ".document-ends.u64"
 USE_SUFFIX: Final = ".token-use.u64"
+MASK_SUFFIX: Final = ".loss-mask.u8"
+OVER_LENGTHS: Final[tuple[OverLength, ...]] = ("truncate", "drop")
 
 _STEMS: Final[dict[Split, str]] = {"train": "train", "validation": "val"}
 """The names that trainers expect: nanoGPT opens `val.bin`."""
@@ -80,6 +83,9 @@ class TokenFilesPlan:
       `special_ids`: the ids of the recognised tokens.
     - `begin_of_document_id`, `end_of_document_id`: the first and last id of each document, or None.
       `seed`: of the shuffle and the splits; None if the documents keep their order.
+    - `loss_mask`: whether each shard has a file of one byte per id, 1 where the loss counts.
+    - `max_length`: the most ids of a document, with those around it; None for no limit.
+      `over_length`: what becomes of a longer one, `truncate` or `drop`.
     """
 
     layout_name: str
@@ -92,6 +98,9 @@ class TokenFilesPlan:
     begin_of_document_id: int | None = None
     end_of_document_id: int | None = None
     seed: int | None = None
+    loss_mask: bool = False
+    max_length: int | None = None
+    over_length: OverLength = "truncate"
 
     @property
     def layout(self) -> TokenLayout:
@@ -110,10 +119,12 @@ class TokenFilesPlan:
         return f"{_STEMS[split]}{number}{self.layout.suffix}"
 
     def file_names(self, split: Split, index: int) -> list[str]:
-        """All files of shard `index`, with the file of ids first."""
+        """All files of shard `index`: the ids, Megatron's index, the mask."""
         name = self.shard_name(split, index)
         stem = name.removesuffix(self.layout.suffix)
-        return [name, stem + INDEX_SUFFIX] if self.layout.has_index else [name]
+        index_names = [stem + INDEX_SUFFIX] if self.layout.has_index else []
+        mask_names = [stem + MASK_SUFFIX] if self.loss_mask else []
+        return [name, *index_names, *mask_names]
 
     def check(self) -> None:
         """Raise TokenFilesPlanError unless files can be written by this plan."""
@@ -129,6 +140,17 @@ class TokenFilesPlan:
             )
         if self.seed is not None and self.seed < 0:
             raise TokenFilesPlanError("seed must be at least 0")
+        if self.over_length not in OVER_LENGTHS:
+            raise TokenFilesPlanError(
+                f"over_length cannot be {self.over_length!r:.40}; take {' or '.join(OVER_LENGTHS)}"
+            )
+        around = (self.begin_of_document_id, self.end_of_document_id)
+        least = 1 + sum(id_ is not None for id_ in around)
+        if self.max_length is not None and self.max_length < least:
+            raise TokenFilesPlanError(
+                f"max_length is {self.max_length}; it must be at least {least}: one id and those "
+                f"around a document"
+            )
         most = layout.max_tokens_per_shard
         if self.tokens_per_shard is None:
             fits = most is None
@@ -154,6 +176,9 @@ def plan_token_files(
     disallowed_special: Disallowed = (),
     seed: int | None = None,
     ref: ArtifactRef | None = None,
+    loss_mask: bool = False,
+    max_length: int | None = None,
+    over_length: OverLength = "truncate",
 ) -> TokenFilesPlan:
     """A checked plan of token files for `tokenizer`.
 
@@ -161,11 +186,14 @@ def plan_token_files(
     (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of
     ids per file; None writes one file per split (for `llmc`, whose file size is limited, files of
     100,000,000 ids). `begin_of_document` and `end_of_document` name the special tokens around each
-    document. `ref` is the published name and version of the tokenizer.
+    document. `ref` is the published name and version of the tokenizer. With `loss_mask` each id has
+    a byte that is 1 where the loss counts. `encode_corpus` truncates or drops documents of more
+    than `max_length` ids, those around them included; a truncated one keeps its end-of-document id.
 
     Raises:
         TokenFilesPlanError: ids do not fit into `dtype`, the layout is unknown or cannot have this
-            number of tokens, the tokenizer lacks a special token, or the seed is below 0.
+            number of tokens, the tokenizer lacks a special token, the seed is below 0, or
+            `max_length` has no room for a document.
         ValueError: `allowed_special` names a token that the tokenizer does not have.
 
     Example:
@@ -195,6 +223,9 @@ def plan_token_files(
         begin_of_document_id=_special_id(spec, begin_of_document),
         end_of_document_id=_special_id(spec, end_of_document),
         seed=seed,
+        loss_mask=loss_mask,
+        max_length=max_length,
+        over_length=over_length,
     )
     plan.check()
     return plan

@@ -1,18 +1,20 @@
-"""TokenSamples: the windows of a split as a map-style data set of PyTorch, without importing torch.
+"""RankedSamples: samples of token files as a map-style data set of PyTorch, without its import.
 
-Window `i` has the inputs `[i * context, (i + 1) * context)` and the targets one id later, so that a
-pass over all windows sees each target once. With a `seed` the windows are shuffled by a permutation
-that is computed for each index, a small cipher: it takes no memory, is the same on every machine,
-and lets a run continue in the middle of a pass.
+With a `seed` the samples are shuffled by a permutation that is computed for each index, a small
+cipher: it takes no memory, is the same on every machine, and lets a run continue in the middle of a
+pass. TokenSamples are the windows of a split: window `i` has the inputs
+`[i * context, (i + 1) * context)` and the targets one id later, so that a pass over all windows
+sees each target once.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from hashlib import blake2b
 from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -25,21 +27,25 @@ if TYPE_CHECKING:
 
     from tokenizer_core.corpus.token_files import TokenFiles
 
-    Sample = tuple[NDArray[np.int64], NDArray[np.int64]]
+    Sample = tuple[NDArray[np.int64], ...]
+
+LossMask = Literal["targets", "apart", "ignored"]
+
+NO_LOSS: Final = -100
+"""The target where the loss does not count: the default `ignore_index` of PyTorch's losses."""
 
 _ROUNDS: Final = 4
-_MATTERS: Final = ("tokens", "context_length", "seed")
+_SampleT = TypeVar("_SampleT")
 
 
-class TokenSamples:
-    """The windows of a split; `TokenDataset.samples` makes it.
+class RankedSamples(ABC, Generic[_SampleT]):
+    """Samples that are read by index, shuffled by a seed and shared between ranks.
 
-    - `len(samples)` and `samples[i]`: all windows, in the shuffled order if there is a seed; inputs
-      and targets, each of shape (context_length,), int64. A `DataLoader` and its samplers use
-      these, and share the windows between ranks themselves.
-    - Iterating gives the windows of this rank, `rank`, `rank + world_size` and so on, from the
+    - `len(samples)` and `samples[i]`: all samples, in the shuffled order if there is a seed. A
+      `DataLoader` and its samplers use these, and share the samples between ranks themselves.
+    - Iterating gives the samples of this rank, `rank`, `rank + world_size` and so on, from the
       position on; within a worker of a `DataLoader` only every n-th of them. Each rank has equally
-      many, and at most `world_size - 1` windows are left out. The position moves as samples are
+      many, and at most `world_size - 1` samples are left out. The position moves as samples are
       taken; after the last one the next epoch begins, which a seed orders differently.
     - `state_dict` and `load_state_dict` save and restore epoch and position of the iteration.
 
@@ -48,18 +54,14 @@ class TokenSamples:
 
     def __init__(
         self,
-        files: TokenFiles,
-        split: str,
-        context_length: int,
+        n_samples: int,
         *,
-        seed: int | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
+        seed: int | None,
+        rank: int | None,
+        world_size: int | None,
     ) -> None:
         """`rank` and `world_size` are by default those of torchrun (RANK and WORLD_SIZE)."""
-        if context_length < 1:
-            raise ValueError(f"context_length must be at least 1, not {context_length}")
-        self.context_length, self.seed = context_length, seed
+        self.seed, self._n_samples = seed, n_samples
         self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
         self.world_size = (
             int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size
@@ -68,32 +70,30 @@ class TokenSamples:
             raise ValueError(
                 f"rank must be in 0..world_size - 1, not {self.rank} of {self.world_size}"
             )
-        self._files, self._split = files, split
-        self._n_windows = (files.n_tokens(split) - 1) // context_length
-        if self._n_windows < self.world_size:
-            raise TokenFilesError(
-                f"{split} has {files.n_tokens(split)} ids, too few for a window of context_length "
-                f"{context_length} and its targets for each of {self.world_size} ranks; take a "
-                f"shorter context, or more text"
-            )
         self.epoch = 0
         self._n_taken = 0
 
+    @abstractmethod
+    def _read(self, number: int) -> _SampleT:
+        """Sample `number` of the unshuffled ones."""
+
+    @abstractmethod
+    def _identity(self) -> dict[str, Any]:
+        """What a saved position belongs to (JSON)."""
+
     def __len__(self) -> int:
-        return self._n_windows
+        return self._n_samples
 
-    def __getitem__(self, i: int) -> Sample:
-        window = index(i)
-        if not -len(self) <= window < len(self):
+    def __getitem__(self, i: int) -> _SampleT:
+        number = index(i)
+        if not -len(self) <= number < len(self):
             raise IndexError(f"there is no sample {i}: there are {len(self)}")
-        window %= len(self)
+        number %= len(self)
         if self.seed is not None:
-            window = permuted(window, len(self), f"{self.seed}/{self.epoch}")
-        row = np.empty(self.context_length + 1, np.int64)
-        self._files.copy_tokens(window * self.context_length, row, self._split)
-        return row[:-1].copy(), row[1:].copy()
+            number = permuted(number, len(self), f"{self.seed}/{self.epoch}")
+        return self._read(number)
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[_SampleT]:
         worker, n_workers = _worker()
         n_of_rank = len(self) // self.world_size
         while self._n_taken < n_of_rank:
@@ -112,8 +112,7 @@ class TokenSamples:
         return {
             "epoch": self.epoch,
             "samples_taken": self._n_taken * self.world_size,
-            "tokens": self._files.manifest.split(self._split).n_tokens,
-            "context_length": self.context_length,
+            **self._identity(),
             "seed": self.seed,
         }
 
@@ -124,11 +123,10 @@ class TokenSamples:
             ValueError: the state is of other samples, or its position lies within a step of all
                 ranks.
         """
-        mine = self.state_dict()
-        for name in _MATTERS:
-            if state[name] != mine[name]:
+        for name, mine in {**self._identity(), "seed": self.seed}.items():
+            if state.get(name) != mine:
                 raise ValueError(
-                    f"the state has {name} {state[name]}, and these samples have {mine[name]}; "
+                    f"the state has {name} {state.get(name)}, and these samples have {mine}; "
                     f"open the token files and the samples that the state was saved from"
                 )
         n_taken, rest = divmod(state["samples_taken"], self.world_size)
@@ -138,6 +136,78 @@ class TokenSamples:
                 f"cannot divide; use a number of ranks that divides it"
             )
         self.epoch, self._n_taken = state["epoch"], n_taken
+
+
+class TokenSamples(RankedSamples["Sample"]):
+    """The windows of a split; `TokenDataset.samples` makes it.
+
+    A sample is inputs and targets, each of shape (context_length,), int64. If the files have a
+    mask, `loss_mask` says how samples show it:
+
+    - `targets`: where the loss does not count at a target, it is -100.
+    - `apart`: the third array of a sample is the mask of the targets, 0 or 1, int64.
+    - `ignored`: samples are those of files without a mask.
+    """
+
+    def __init__(
+        self,
+        files: TokenFiles,
+        split: str,
+        context_length: int,
+        *,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        loss_mask: LossMask = "targets",
+    ) -> None:
+        if context_length < 1:
+            raise ValueError(f"context_length must be at least 1, not {context_length}")
+        self.context_length, self._files, self._split = context_length, files, split
+        self._loss_mask = checked_loss_mask(loss_mask, files)
+        n_windows = (files.n_tokens(split) - 1) // context_length
+        super().__init__(n_windows, seed=seed, rank=rank, world_size=world_size)
+        if n_windows < self.world_size:
+            raise TokenFilesError(
+                f"{split} has {files.n_tokens(split)} ids, too few for a window of context_length "
+                f"{context_length} and its targets for each of {self.world_size} ranks; take a "
+                f"shorter context, or more text"
+            )
+
+    def _read(self, number: int) -> Sample:
+        row = np.empty(self.context_length + 1, np.int64)
+        start = number * self.context_length
+        self._files.copy_tokens(start, row, self._split)
+        # Separate arrays, so that changing the inputs does not change the targets.
+        inputs, targets = row[:-1].copy(), row[1:].copy()
+        if self._loss_mask == "ignored":
+            return inputs, targets
+        mask = np.empty(self.context_length, np.int64)
+        self._files.copy_mask(start + 1, mask, self._split)
+        if self._loss_mask == "apart":
+            return inputs, targets, mask
+        targets[mask == 0] = NO_LOSS
+        return inputs, targets
+
+    def _identity(self) -> dict[str, Any]:
+        n_tokens = self._files.manifest.split(self._split).n_tokens
+        return {"tokens": n_tokens, "context_length": self.context_length}
+
+
+def checked_loss_mask(loss_mask: LossMask, files: TokenFiles) -> LossMask:
+    """How to show the mask: `ignored` if the files have none.
+
+    Raises:
+        ValueError: an unknown way.
+        TokenFilesError: `apart`, and the files have no mask.
+    """
+    if loss_mask not in ("targets", "apart", "ignored"):
+        raise ValueError(f"loss_mask must be targets, apart or ignored, not {loss_mask!r:.40}")
+    if not files.has_mask and loss_mask == "apart":
+        raise TokenFilesError(
+            "these token files have no loss mask to show apart; leave loss_mask out, or encode "
+            "conversations"
+        )
+    return loss_mask if files.has_mask else "ignored"
 
 
 def _worker() -> tuple[int, int]:

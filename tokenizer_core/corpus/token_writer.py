@@ -7,6 +7,7 @@ is bounded by the size of a batch.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +15,13 @@ import numpy as np
 
 from tokenizer_core.blobs.atomic_files import write_synced
 from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
+from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.corpus.split_writer import SplitWriter
 from tokenizer_core.corpus.staged_folder import StagedFolder, checkpoint_path
 from tokenizer_core.corpus.token_manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
+    LostTokens,
     TokenManifest,
     render_plan,
 )
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
     Ids = Sequence[int] | NDArray[np.integer[Any]]
+    Mask = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 _CHECKPOINT: Final = SealedFormat(
     "token-files-checkpoint", 2, "unfinished token files", MAX_MANIFEST_BYTES
@@ -112,15 +116,18 @@ class TokenFilesWriter:
         and removed with the staged files."""
         return self._staged.scratch
 
-    def append(self, ids: Ids, *, n_bytes: int = 0, split: Split = "train") -> None:
+    def append(
+        self, ids: Ids, *, mask: Mask | None = None, n_bytes: int = 0, split: Split = "train"
+    ) -> None:
         """Append one document; `append_batch` is much faster for many short ones."""
-        self.append_batch(ids, [0, len(ids)], n_bytes=n_bytes, split=split)
+        self.append_batch(ids, [0, len(ids)], mask=mask, n_bytes=n_bytes, split=split)
 
     def append_batch(
         self,
         ids: Ids,
         offsets: Ids,
         *,
+        mask: Mask | None = None,
         n_bytes: int = 0,
         split: Split = "train",
         is_open: bool = False,
@@ -129,15 +136,17 @@ class TokenFilesWriter:
 
         `ids` has shape (n_tokens,) and `offsets` shape (n_documents + 1,), of any integer dtype, as
         `Tokenizer.encode_batch_to_numpy` returns them. They include the plan's begin and end ids of
-        documents. `n_bytes` is the size of their text in UTF-8. A refused batch does not change the
-        writer.
+        documents. `n_bytes` is the size of their text in UTF-8. `mask`, shape (n_tokens,), is 1
+        where the loss counts and 0 elsewhere; a plan with `loss_mask` requires it. A refused batch
+        does not change the writer.
 
         With `is_open` the last document is incomplete: the first one of the next batch for this
         split continues it. This writes a document of any size in bounded memory.
 
         Raises:
-            TokenFilesPlanError: an id is outside the plan's tokenizer, the offsets do not fit, a
-                document lacks the plan's begin or end id, or the split is unknown.
+            TokenFilesPlanError: an id is outside the plan's tokenizer, the offsets or the mask do
+                not fit, a document lacks the plan's begin or end id or is longer than its
+                `max_length`, or the split is unknown.
             OSError: the disk refuses; the writer is unusable, its checkpoint is not affected.
         """
         if split not in SPLITS:
@@ -147,10 +156,13 @@ class TokenFilesWriter:
         self._require_open()
         checked = _checked_ids(ids, self.plan.tokenizer.largest_id)
         ends = _checked_ends(np.asarray(offsets), len(checked))
+        flags = _checked_mask(mask, len(checked), self.plan)
         if not len(ends):
             return
         before = self._splits[split].open_tokens if split in self._splits else None
         self._check_documents(checked, ends, before, is_open=is_open)
+        if flags is not None:
+            checked = mark_ids(checked, flags)
         try:
             if split not in self._splits:
                 self._splits[split] = SplitWriter(self._staged.files, self.plan, split)
@@ -160,10 +172,16 @@ class TokenFilesWriter:
             self._leave()
             raise
 
-    def finish(self, *, sources: Iterable[CorpusSource] = ()) -> TokenManifest:
+    def finish(
+        self,
+        *,
+        sources: Iterable[CorpusSource] = (),
+        lost: Mapping[Split, LostTokens] | None = None,
+    ) -> TokenManifest:
         """Close all files, write the manifest, rename the folder, and return the manifest.
 
-        `sources` are the files of the text, with size and sha256.
+        `sources` are the files of the text, with size and sha256. `lost` is what the caller removed
+        from each split to respect the plan's `max_length`.
 
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), a document is
@@ -181,6 +199,11 @@ class TokenFilesWriter:
             )
         try:
             splits = tuple(self._splits[name].close() for name in SPLITS if name in self._splits)
+            if self.plan.max_length is not None:
+                found = lost or {}
+                splits = tuple(
+                    replace(split, lost=found.get(split.name, LostTokens())) for split in splits
+                )
             if not splits or any(split.n_tokens == 0 for split in splits):
                 empty = [split.name for split in splits if split.n_tokens == 0] or list(SPLITS)
                 raise TokenFilesError(
@@ -296,6 +319,11 @@ class TokenFilesWriter:
                 f"a document has {longest} ids, and Megatron's lengths end at "
                 f"{MAX_DOCUMENT_TOKENS}; split it, or take another layout"
             )
+        if self.plan.max_length is not None and longest > self.plan.max_length:
+            raise TokenFilesPlanError(
+                f"a document has {longest} ids, and the plan's max_length is "
+                f"{self.plan.max_length}; cut it or leave it out, as encode_corpus does"
+            )
         begins, finishes = np.ones((2, len(ends)), dtype=np.bool_)
         begins[0], finishes[-1] = n_before is None, not is_open
         begin, end = self.plan.begin_of_document_id, self.plan.end_of_document_id
@@ -342,6 +370,28 @@ def _checked_ids(given: Ids, largest_id: int) -> NDArray[np.integer[Any]]:
             f"of the tokenizer in the plan; encode with that tokenizer"
         )
     return ids
+
+
+def _checked_mask(
+    given: Mask | None, n_tokens: int, plan: TokenFilesPlan
+) -> NDArray[np.uint8] | None:
+    if given is None or not plan.loss_mask:
+        if (given is None) == plan.loss_mask:
+            raise TokenFilesPlanError(
+                "these ids have no mask, and the plan has one; give a mask, or plan without one"
+                if plan.loss_mask
+                else "the plan has no mask; plan with loss_mask=True, or leave the mask out"
+            )
+        return None
+    mask: NDArray[Any] = np.asarray(given) if len(given) else np.empty(0, np.uint8)
+    if mask.shape != (n_tokens,) or mask.dtype.kind not in "uib":
+        raise TokenFilesPlanError(
+            f"the mask must have one integer per id ({n_tokens}), not shape {mask.shape} of "
+            f"{mask.dtype}"
+        )
+    if ((mask != 0) & (mask != 1)).any():
+        raise TokenFilesPlanError("a mask holds 1 where the loss counts, 0 elsewhere, nothing else")
+    return mask.astype(np.uint8)
 
 
 def _checked_ends(offsets: NDArray[Any], n_tokens: int) -> NDArray[np.int64]:

@@ -65,8 +65,9 @@ def verify_token_files(
 
     - Always: the manifest; that the folder has no other file (a trainer's `train_*.bin` would
       include it); size and sha256 of each file; headers; that documents end in order and add up;
-      that each begins and ends as the manifest says; that no id is above the largest; that the
-      counts of the ids are right.
+      that each begins and ends as the manifest says and is not over its `max_length`; that no id is
+      above the largest; that the counts of the ids are right; that a mask is 0 or 1 and has as many
+      ones as the manifest says.
     - With a `tokenizer`: that it wrote the files, and that each id is in its vocabulary.
     - With `texts`, the source texts of each named split in the order of the documents: that each
       document, without its begin and end ids, decodes to its text. Where the tokenizer changes or
@@ -112,6 +113,7 @@ def verify_token_files(
         for index in range(len(split.shards)):
             _check_ids(files, split, index, known, found, reading)
         _check_counts(files, split, found)
+        _check_mask(files, split)
     n_texts = n_lossy = 0
     for name, expected in (texts or {}).items():
         if tokenizer is not None:
@@ -208,11 +210,33 @@ def _check_counts(files: TokenFiles, split: SplitRecord, found: TokenCounts) -> 
         )
 
 
+def _check_mask(files: TokenFiles, split: SplitRecord) -> None:
+    """Check that the mask has only 0 and 1, and as many ones as the manifest says."""
+    if not files.has_mask:
+        return
+    n_ones, most = 0, 0
+    mask = np.empty(_PIECE, np.uint8)
+    for start in range(0, split.n_tokens, _PIECE):
+        piece = mask[: split.n_tokens - start]
+        files.copy_mask(start, piece, split.name)
+        n_ones, most = n_ones + int(piece.sum(dtype=np.int64)), max(most, int(piece.max()))
+    if n_ones != split.n_loss_tokens or most > 1:
+        raise TokenFilesCorruptError(
+            f"the mask of {split.name} has {n_ones} tokens with loss and values up to {most}, the "
+            f"manifest says {split.n_loss_tokens}, and 0 or 1 for each; {_REMEDY}"
+        )
+
+
 def _check_index(files: TokenFiles, split: SplitRecord) -> None:
     path = files.folder / split.ends_name
-    end = 0
+    end, longest = 0, files.manifest.plan.max_length
     for lengths in iterate_lengths(path, 0, split.n_documents):
         end += int(lengths.sum())
+        if longest is not None and lengths.max() > longest:
+            raise TokenFilesCorruptError(
+                f"{path.name} has a document of {lengths.max()} ids, and the manifest says "
+                f"max_length {longest}; {_REMEDY}"
+            )
     if end != split.n_tokens:
         raise TokenFilesCorruptError(
             f"{path.name} ends at {end}, and {split.name} has {split.n_tokens} ids; {_REMEDY}"

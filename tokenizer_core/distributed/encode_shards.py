@@ -4,7 +4,8 @@ A shard is the documents that begin in a range of bytes of a file. The worker fi
 a corpus reads no file. If a reader cannot start in the middle of a file (packed, Parquet, plain
 text without a separator), the file is one shard.
 
-The file `ids` has the ids of all documents, two or four bytes each as the plan says; `documents`
+The file `ids` has the ids of all documents, with their mask if the plan has one, two or four bytes
+each as the plan says; `documents`
 has two u64 for each document: its number of ids, and the size of its text in bytes. Numbers are
 little-endian. The split of a document depends on its number in the whole corpus, which a worker
 does not know, so it is not stored.
@@ -23,7 +24,6 @@ import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, DocumentIds
 from tokenizer_core.corpus.document_batches import iterate_open_file
-from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.distributed.corpus_sources import check_tables
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
@@ -140,7 +140,7 @@ def encode_shard(
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
-            cuts = DocumentCuts(encoding.plan, encoding.encoder.spec)
+            cuts = encoding.encoder.find_cuts()
             batches = iterate_open_file(reader, cuts, BATCH_BYTES)
             with (
                 closing(run_ahead(batches, n_ahead=2)) as ahead,
@@ -243,8 +243,8 @@ class EncodedShardWriter:
 
 
 def ids_dtype(plan: TokenFilesPlan) -> np.dtype[Any]:
-    """The dtype of an id in the files of a shard."""
-    return np.dtype("<u2" if plan.dtype == "uint16" else "<u4")
+    """The dtype of an id in the files of a shard; with a mask they are from `mark_ids`."""
+    return np.dtype("<u2" if plan.dtype == "uint16" and not plan.loss_mask else "<u4")
 
 
 class ShardPosition(NamedTuple):

@@ -40,6 +40,7 @@ from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:
+    from tokenizer_core.corpus.batch_encoding import DocumentEncoder
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.parallel import Executor
@@ -74,6 +75,7 @@ def encode_distributed(
     progress: Callable[[EncodingProgress], object] | None = None,
     shard_bytes: int | None = None,
     scratch_folder: Path | None = None,
+    document_encoder: DocumentEncoder | None = None,
 ) -> TokenManifest:
     """As `encode_corpus`, with the same bytes, by the workers of `executor`; return the manifest.
 
@@ -112,7 +114,7 @@ def encode_distributed(
         >>> manifest.split("train").n_documents, manifest.split("train").n_tokens
         (3, 11)
     """
-    check_settings(tokenizer, plan, validation_share)
+    check_settings(tokenizer, plan, validation_share, document_encoder)
     if shard_bytes is not None and shard_bytes < 1:
         raise TokenFilesPlanError("shard_bytes must be at least 1")
     corpus_format = corpus_format or CorpusFormat()
@@ -130,11 +132,16 @@ def encode_distributed(
         "plan": render_plan(plan),
         "shard_bytes": shard_bytes,
     }
+    if document_encoder is not None:
+        identity["encoder"] = dict(document_encoder.settings)
     # Cut before the run claims the storage: an unknown format is an error.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
     run = Run(storage, identity, scratch=scratch_folder)
-    encoding = ShardEncoding(BatchEncoder(tokenizer, plan), plan, corpus_format)
-    settings = corpus_settings([s.shown for s in sources], corpus_format, validation_share)
+    encoder = BatchEncoder(tokenizer, plan, document_encoder=document_encoder)
+    encoding = ShardEncoding(encoder, plan, corpus_format)
+    settings = corpus_settings(
+        [s.shown for s in sources], corpus_format, validation_share, document_encoder
+    )
     corpus = JoinedShards(
         run,
         shards,

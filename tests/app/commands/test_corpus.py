@@ -78,6 +78,24 @@ def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
     assert np.load("tokens/" + next(iter(manifest.split("train").shards[0].files))).dtype == "<u4"
 
 
+def test_longer_documents_are_cut_or_dropped_and_counted(cli: Cli) -> None:
+    cli.run("corpus", "encode", "stories.txt", "--output", "all")
+    shorter, longer = (len(TokenFiles.open("all").document(index)) for index in range(2))
+    assert shorter < longer - 1
+    encode = ["corpus", "encode", "stories.txt", f"--max-length={longer - 1}", "--output"]
+    out, _ = cli.run(*encode, "cut")
+    counted = f"  over {longer - 1} tokens: 1 documents truncated, 0 dropped, 1 tokens lost"
+    assert counted in out.decode()
+    files = TokenFiles.open("cut")
+    assert [len(files.document(index)) for index in range(2)] == [shorter, longer - 1]
+    assert files.document(1)[-1] == files.document(0)[-1] == files.manifest.plan.end_of_document_id
+    out, _ = cli.run(*encode, "dropped", "--over-length", "drop")
+    assert f"train: 1 documents, {shorter} tokens" in out.decode()
+    assert f"0 documents truncated, 1 dropped, {longer} tokens lost" in out.decode()
+    error = cli.fail(*encode[:3], "--over-length", "drop", "--output", "t", code=2)
+    assert "--over-length belongs to --max-length" in error
+
+
 def test_what_is_interrupted_says_how_to_go_on_and_does(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ def test_tokens_are_put_around_complete_documents_only(is_continued: bool, is_op
     if is_open:
         del expected[2][-1]
     assert documents(part) == expected
-    assert (part.split, part.n_bytes, part.is_open) == ("train", 4, is_open)
+    assert (part.split, part.n_bytes.sum(), part.is_open) == ("train", 4, is_open)
 
 
 def test_a_document_is_drawn_by_its_number_and_its_parts_stay_together() -> None:

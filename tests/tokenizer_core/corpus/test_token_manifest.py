@@ -39,10 +39,10 @@ def test_it_names_no_time_and_no_machine(manifest):
 
 def test_another_version_is_refused_with_the_remedy(manifest):
     fields = _FORMAT.parse(manifest.to_json())
-    later = SealedFormat("token-files", 2, "token files", 1 << 20).render(fields)
+    later = SealedFormat("token-files", 3, "token files", 1 << 20).render(fields)
     with pytest.raises(
         TokenFilesCorruptError,
-        match=r"format version 2.*with the release that wrote them",
+        match=r"format version 3.*with the release that wrote them",
     ):
         TokenManifest.from_json(later)
     other = SealedFormat("tokenizer-artifact", 1, "a tokenizer", 1 << 20).render(fields)
