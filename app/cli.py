@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, for instance `head`, stopped reading: end without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 128 + signal.SIGPIPE
+        return 128 + 13  # SIGPIPE, which Windows does not name
     except KeyboardInterrupt as error:
         code = 128 + signal.SIGTERM if isinstance(error, _Terminated) else INTERRUPTED
         remedies = getattr(error, "__notes__", [])
@@ -135,6 +135,11 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         UsageError: no command has this name.
     """
     parser, subcommands = _build_top()
+    if command == "serve" and sys.platform == "win32":
+        raise CommandError(
+            "the service does not run on Windows; use its image, or WSL. The library, the client "
+            "and the other commands run here"
+        )
     if command in _COMMANDS:
         _add_group(_COMMANDS[command][0], subcommands)
         return parser

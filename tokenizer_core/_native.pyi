@@ -246,7 +246,8 @@ class PretokenCounter:
         """`ceiling`: bytes that the tables may take, and the folder for the rest."""
 
     def submit(self, descriptor: int, start: int, end: int) -> bool:
-        """Waits while enough chunks are in progress; False once one has failed."""
+        """Waits while enough chunks are in progress; False once one has failed. On Windows
+        `descriptor` is the handle of the file."""
 
     def bytes_done(self) -> int: ...
     def finish(self) -> tuple[WordCounts, int, int]:

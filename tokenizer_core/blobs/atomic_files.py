@@ -20,10 +20,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tokenizer_core.blobs.local_files import (
+    BINARY,
+    FOLDER,
+    HAS_OPEN_FOLDERS,
+    NO_LINK,
+    READ,
+    Folder,
+    open_to_read,
+)
 from tokenizer_core.errors import FormatError
 
-_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _BLOCK_BYTES: Final = 1 << 20
 
 
@@ -42,29 +49,36 @@ def read_whole_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
         >>> read_whole_file(file, max_bytes=3)
         b'abc'
     """
-    # O_NONBLOCK: opening a FIFO without a writer must not wait for one.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    return _read_whole(descriptor, repr(os.fspath(path)), max_bytes)
+    return _read_whole(open_to_read(path), repr(os.fspath(path)), max_bytes)
 
 
 @contextlib.contextmanager
-def open_folder(path: Path, *parts: str) -> Iterator[int]:
-    """A descriptor of the folder `path/parts...`; `path` may be a symbolic link, no part may.
+def open_folder(path: Path, *parts: str) -> Iterator[Folder]:
+    """The open folder `path/parts...`; `path` may be a symbolic link, no part may.
 
     Raises:
         FileNotFoundError: the folder does not exist.
         FormatError: a part is a symbolic link or not a folder.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+
+    def refused(part: str) -> FormatError:
+        return FormatError(f"{'/'.join(parts)}: {part} is a symbolic link or not a folder")
+
+    if not HAS_OPEN_FOLDERS:
+        for part in parts:
+            path = path / part
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                raise refused(part)
+        yield path
+        return
+    descriptor = os.open(path, FOLDER)
     try:
         for part in parts:
             try:
-                inner = os.open(part, _FOLDER, dir_fd=descriptor)
+                inner = os.open(part, FOLDER | NO_LINK, dir_fd=descriptor)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                    raise FormatError(
-                        f"{'/'.join(parts)}: {part} is a symbolic link or not a folder"
-                    ) from None
+                    raise refused(part) from None
                 raise
             os.close(descriptor)
             descriptor = inner
@@ -73,7 +87,7 @@ def open_folder(path: Path, *parts: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read_file_in(folder: int, name: str, *, max_bytes: int) -> bytes:
+def read_file_in(folder: Folder, name: str, *, max_bytes: int) -> bytes:
     """All bytes of the regular file `name` in an open folder.
 
     Raises:
@@ -81,7 +95,12 @@ def read_file_in(folder: int, name: str, *, max_bytes: int) -> bytes:
         OSError: reading failed.
     """
     try:
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        if isinstance(folder, int):
+            descriptor = os.open(name, READ | NO_LINK, dir_fd=folder)
+        elif (folder / name).is_symlink():
+            raise FormatError(f"{name} is a symbolic link")
+        else:
+            descriptor = open_to_read(folder / name)
     except OSError as error:
         if error.errno == errno.ENOENT:
             raise FormatError(f"{name} is missing") from None
@@ -181,8 +200,7 @@ def write_synced(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o644
     Raises:
         OSError: the file exists already, or could not be written whole.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(path, flags, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode)
     try:
         for block in [data] if isinstance(data, bytes) else _blocks(data):
             view = memoryview(block)
@@ -194,8 +212,13 @@ def write_synced(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o644
 
 
 def sync_folder(path: Path) -> None:
-    """Sync the folder's entries to the disk: without this a rename may not survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    """Sync the folder's entries to the disk: without this a rename may not survive a power cut.
+
+    Windows has no such call.
+    """
+    if not HAS_OPEN_FOLDERS:
+        return
+    descriptor = os.open(path, FOLDER)
     try:
         os.fsync(descriptor)
     finally:

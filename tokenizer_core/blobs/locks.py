@@ -4,19 +4,34 @@
 file frees it, and a child made by fork shares it. `try_record_lock` takes a record lock (`lockf`),
 which belongs to a process: a child does not inherit it, and closing any descriptor of that file in
 the process frees it.
+
+On Windows every lock is one byte behind the end of a file, and the lock of a folder is that of a
+file in it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
+import importlib
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from tokenizer_core.blobs.local_files import FOLDER, HAS_OPEN_FOLDERS, NO_LINK
+
+try:
+    import fcntl
+except ImportError:
+    _HAS_FCNTL = False
+else:
+    _HAS_FCNTL = True
 
 _POLL_SECONDS: Final = 0.005
+_LOCKED_BYTE: Final = (1 << 31) - 2
+_FILE_IN_FOLDER: Final = ".lock"
 
 
 class HasFileno(Protocol):
@@ -32,6 +47,8 @@ def try_lock(file: int | HasFileno) -> bool:
 
     It does not block, so a coroutine can call it again after a pause.
     """
+    if not _HAS_FCNTL:
+        return _try_to_lock_byte(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -41,15 +58,37 @@ def try_lock(file: int | HasFileno) -> bool:
 
 def wait_for_lock(file: int | HasFileno) -> None:
     """Lock an open file or folder exclusively; wait until the holder frees it."""
-    fcntl.flock(file, fcntl.LOCK_EX)
+    if not _HAS_FCNTL:
+        while not _try_to_lock_byte(file):
+            time.sleep(_POLL_SECONDS)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def try_record_lock(file: int | HasFileno) -> bool:
     """Take the record lock of an open file; False if another process holds it."""
+    if not _HAS_FCNTL:
+        return _try_to_lock_byte(file)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
+    return True
+
+
+def _try_to_lock_byte(file: int | HasFileno) -> bool:
+    windows: Any = importlib.import_module("msvcrt")
+    descriptor = file if isinstance(file, int) else file.fileno()
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        windows.locking(descriptor, windows.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EDEADLK):
+            return False
+        raise
+    finally:
+        os.lseek(descriptor, position, os.SEEK_SET)
     return True
 
 
@@ -69,7 +108,7 @@ def hold_lock(path: Path, *, timeout_seconds: float, refusal: Exception) -> Iter
         ...     "held"
         'held'
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
     try:
         deadline = time.monotonic() + timeout_seconds
         while not try_lock(descriptor):
@@ -89,12 +128,53 @@ def locked_folder(path: Path, *, wait: bool = True) -> Iterator[None]:
         OSError: the folder does not exist.
         BlockingIOError: `wait` is false and another process holds the lock.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    lock = FolderLock(path, follow_link=True)
     try:
         if wait:
-            wait_for_lock(descriptor)
-        elif not try_lock(descriptor):
+            wait_for_lock(lock)
+        elif not try_lock(lock):
             raise BlockingIOError(f"another process holds the lock of {path}")
         yield
     finally:
+        lock.close()
+
+
+class FolderLock:
+    """The lock of the folder `path` itself, opened and not yet taken: `try_lock` takes it.
+
+    Raises:
+        OSError: the folder does not exist, or is a symbolic link unless `follow_link`.
+    """
+
+    def __init__(self, path: Path, *, follow_link: bool = False) -> None:
+        self._path = path
+        if HAS_OPEN_FOLDERS:
+            self._descriptor = os.open(path, FOLDER if follow_link else FOLDER | NO_LINK)
+        else:
+            self._descriptor = os.open(path / _FILE_IN_FOLDER, os.O_RDWR | os.O_CREAT, 0o666)
+
+    def fileno(self) -> int:
+        """Its descriptor; -1 after `close`."""
+        return self._descriptor
+
+    def is_of_path(self) -> bool:
+        """Whether the folder that was opened is still the one at its path."""
+        if not HAS_OPEN_FOLDERS:
+            return True  # nobody can remove an open file there
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def close(self, *, and_remove: bool = False) -> None:
+        """Free the lock; a second call does nothing. `and_remove`: the folder has been removed, or
+        all but the file of the lock."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
         os.close(descriptor)
+        if not HAS_OPEN_FOLDERS:
+            with contextlib.suppress(OSError):  # somebody else has opened it
+                (self._path / _FILE_IN_FOLDER).unlink()
+                if and_remove:
+                    self._path.rmdir()

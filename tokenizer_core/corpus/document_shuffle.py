@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from tokenizer_core.blobs.local_files import open_to_read, read_at
 from tokenizer_core.corpus.batch_encoding import SplitPart
 from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.errors import TokenFilesCorruptError
@@ -75,10 +76,9 @@ class _ShuffledSplit:
         plan = files.manifest.plan
         self._split, self._dtype = split, plan.disk_dtype
         names = plan.file_names(split.name, 0)
-        flags = os.O_RDONLY | os.O_CLOEXEC
         self._path: Path = files.folder / names[0]
-        self._descriptor = os.open(self._path, flags)
-        self._mask = os.open(files.folder / names[-1], flags) if plan.loss_mask else -1
+        self._descriptor = open_to_read(self._path)
+        self._mask = open_to_read(files.folder / names[-1]) if plan.loss_mask else -1
         self._ends = np.memmap(files.folder / split.ends_name, "<u8", mode="r")
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class _ShuffledSplit:
 
     def _read(self, descriptor: int, item_bytes: int, start: int, stop: int) -> bytes:
         size = (stop - start) * item_bytes
-        data = os.pread(descriptor, size, start * item_bytes)
+        data = read_at(descriptor, size, start * item_bytes)
         if len(data) != size:
             raise TokenFilesCorruptError(
                 f"{self._path.name} ends before a document does; start anew, without resume"

@@ -203,7 +203,7 @@ def _has_size(path: Path, record: FileRecord) -> bool:
 
 def _check_file(path: Path, shown: str, record: FileRecord) -> None:
     """Check that a file matches the manifest, and sync it."""
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # Windows syncs no file that is only read
         found = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
     if found != record.sha256:

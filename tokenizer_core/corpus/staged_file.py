@@ -11,12 +11,12 @@ The crash tests replace the functions of `os` that this module calls, one by one
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import mmap
 import os
 from typing import TYPE_CHECKING, Final
 
+from tokenizer_core.blobs.local_files import BINARY, NO_LINK, read_at, write_at
 from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.registry import FileRecord
 
@@ -49,7 +49,8 @@ class StagedFile:
         self._block = mmap.mmap(-1, _BLOCK_BYTES)
         self._block_start = self._n_waiting = self._n_flushed = 0
         self._can_be_direct = bool(_DIRECT)
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._direct_descriptor = -1
+        flags = os.O_RDWR | NO_LINK | BINARY
         if keep_bytes is None:
             self._descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
         else:
@@ -79,37 +80,32 @@ class StagedFile:
             self._n_flushed = self._n_waiting
 
     def _write_block(self) -> None:
-        self._set_direct(True)
-        try:
-            self._write_at(self._block_start, memoryview(self._block))
-        finally:
-            self._set_direct(False)
+        self._write_at(self._block_start, memoryview(self._block), direct=True)
         self._block_start += _BLOCK_BYTES
         self._n_waiting = self._n_flushed = 0
 
-    def _write_at(self, offset: int, view: memoryview) -> None:
+    def _write_at(self, offset: int, view: memoryview, *, direct: bool = False) -> None:
         while view:
+            descriptor = self._open_direct() if direct else -1
+            direct = descriptor >= 0
             try:
-                n_written = os.pwrite(self._descriptor, view, offset)
+                n_written = write_at(descriptor if direct else self._descriptor, view, offset)
             except OSError as error:
-                if error.errno != errno.EINVAL or not self._can_be_direct:
+                if error.errno != errno.EINVAL or not direct:
                     raise
                 # The file system refuses direct writes, or this alignment.
-                self._set_direct(False)
-                self._can_be_direct = False
+                self._can_be_direct = direct = False
                 continue
             offset, view = offset + n_written, view[n_written:]
 
-    def _set_direct(self, direct: bool) -> None:
-        if not self._can_be_direct:
-            return
-        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-        try:
-            fcntl.fcntl(
-                self._descriptor, fcntl.F_SETFL, flags | _DIRECT if direct else flags & ~_DIRECT
-            )
-        except OSError:  # for example, a file system in memory
-            self._can_be_direct = False
+    def _open_direct(self) -> int:
+        """A second descriptor of the file, for direct writes; -1 if the file system has none."""
+        if self._can_be_direct and self._direct_descriptor < 0:
+            try:
+                self._direct_descriptor = os.open(self.path, os.O_WRONLY | NO_LINK | _DIRECT)
+            except OSError:  # for example, a file system in memory
+                self._can_be_direct = False
+        return self._direct_descriptor if self._can_be_direct else -1
 
     def sync(self) -> None:
         """Sync everything written so far to the disk."""
@@ -137,9 +133,11 @@ class StagedFile:
 
     def discard(self) -> None:
         """Close the file without syncing it; a second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        descriptors = (self._descriptor, self._direct_descriptor)
+        self._descriptor = self._direct_descriptor = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def _keep(self, n_bytes: int) -> None:
         if os.fstat(self._descriptor).st_size < n_bytes:
@@ -148,7 +146,7 @@ class StagedFile:
         os.ftruncate(self._descriptor, n_bytes)
         self._n_waiting = self._n_flushed = n_bytes % _ALIGNMENT
         self._block_start = n_bytes - self._n_waiting
-        kept = os.pread(self._descriptor, self._n_waiting, self._block_start)
+        kept = read_at(self._descriptor, self._n_waiting, self._block_start)
         self._block[: len(kept)] = kept
 
     def _too_short(self) -> TokenFilesCorruptError:

@@ -8,7 +8,6 @@ by a lock on the folder itself.
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import (
@@ -18,7 +17,7 @@ from tokenizer_core.blobs.atomic_files import (
     replace_synced,
     sync_folder,
 )
-from tokenizer_core.blobs.locks import try_lock
+from tokenizer_core.blobs.locks import FolderLock, try_lock
 from tokenizer_core.errors import TokenFilesError
 
 if TYPE_CHECKING:
@@ -52,9 +51,8 @@ class StagedFolder:
         if folder.exists() and not self._path.exists():
             raise self._exists()
         make_folder(self._path)
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
         try:
-            self._lock = os.open(self._path, flags)
+            self._lock = FolderLock(self._path)
         except BaseException:
             with contextlib.suppress(OSError):
                 self._path.rmdir()  # fails unless it is new and empty
@@ -110,30 +108,24 @@ class StagedFolder:
     def drop(self) -> None:
         """Remove everything that is not published, and release the lock."""
         remove_folder(self._path)
-        self.release()
+        self._lock.close(and_remove=True)
 
     def release(self) -> None:
         """Release the lock and keep the files; a second call does nothing."""
-        descriptor, self._lock = self._lock, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._lock.close()
 
     @property
     def is_held(self) -> bool:
         """Whether this process holds the lock."""
-        return self._lock >= 0
+        return self._lock.fileno() >= 0
 
     def _take_lock(self) -> None:
-        try:
-            # The process that held the folder may have removed it since we opened it.
-            if try_lock(self._lock) and os.path.samestat(os.fstat(self._lock), self._path.stat()):
-                return
-        except FileNotFoundError:
-            pass
-        raise TokenFilesError(
-            f"another process is writing {self.folder.name!r:.80}; wait for it, or name another "
-            f"folder"
-        )
+        # The process that held the folder may have removed it since we opened it.
+        if not (try_lock(self._lock) and self._lock.is_of_path()):
+            raise TokenFilesError(
+                f"another process is writing {self.folder.name!r:.80}; wait for it, or name "
+                f"another folder"
+            )
 
     def _exists(self) -> TokenFilesError:
         return TokenFilesError(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Final
 
+from tokenizer_core.blobs.local_files import open_to_read
 from tokenizer_core.documents.corpus_addresses import (
     check_allowed,
     is_address,
@@ -265,8 +266,7 @@ def open_corpus_file(
         remote = open_remote_file(address, redirects=allowed_roots is None)
         return CorpusFileBytes(address.shown, remote, hash_source=hash_source)
     try:
-        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = open_to_read(name)
     except FileNotFoundError:
         raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
     except (OSError, ValueError) as error:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from tokenizer_core import stopping
+from tokenizer_core.blobs.local_files import system_file
 from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
@@ -611,7 +612,7 @@ class NativeCounter:
         Blocks while enough chunks are queued. Returns False once a chunk has failed and no more are
         needed.
         """
-        return self._counter.submit(descriptor, start, end)
+        return self._counter.submit(system_file(descriptor), start, end)
 
     def bytes_done(self) -> int:
         """The number of bytes in the chunks counted so far."""

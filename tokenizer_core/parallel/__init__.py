@@ -3,9 +3,14 @@ which continue after a worker dies."""
 
 from tokenizer_core.parallel.executors import Executor, LocalExecutor, TaskFailure
 from tokenizer_core.parallel.run_ahead import map_ahead, run_ahead
-from tokenizer_core.parallel.worker_processes import WorkerTracebackError, run_tasks
+from tokenizer_core.parallel.worker_processes import (
+    CAN_START_WORKERS,
+    WorkerTracebackError,
+    run_tasks,
+)
 
 __all__ = [
+    "CAN_START_WORKERS",
     "Executor",
     "LocalExecutor",
     "TaskFailure",

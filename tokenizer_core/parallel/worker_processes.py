@@ -51,6 +51,9 @@ _PIPE_SIZE_BYTES: Final = 1 << 20
 _POLL_SECONDS: Final = 0.1
 _EXIT_GRACE_SECONDS: Final = 2.0
 
+CAN_START_WORKERS: Final = sys.platform != "win32" and bool(sys.executable)
+"""Whether this Python can start worker processes."""
+
 
 class WorkerTracebackError(Exception):
     """The traceback inside the worker, as text: the `__cause__` of the function's exception."""
@@ -134,7 +137,7 @@ def _check_processes_can_work(function: Callable[..., object]) -> None:
             f"{name} cannot be found by a worker process: move it to the top level of a module "
             f"that can be imported, or run with num_workers=1"
         )
-    if os.name != "posix" or not sys.executable:
+    if not CAN_START_WORKERS:
         raise WorkerProcessError(
             "this Python cannot start worker processes (they need POSIX pipes and an interpreter "
             "that knows its own path); use one worker (--workers 1, in Python num_workers=1)"

@@ -60,6 +60,7 @@ from tokenizer_core.registry.versions import (
 
 if TYPE_CHECKING:
     from tokenizer_core.blobs import Storage
+    from tokenizer_core.blobs.local_files import Folder
     from tokenizer_core.spec import TokenizerSpec
 
 UNREACHABLE_SECONDS: Final = 2.0
@@ -279,7 +280,7 @@ class BucketArtifactStore(Artifacts):
         return super()._read_manifest(name, version)
 
     @contextlib.contextmanager
-    def _version_folder(self, name: str, version: str) -> Iterator[int]:
+    def _version_folder(self, name: str, version: str) -> Iterator[Folder]:
         with reading(f"{name}@{version}"):
             if not self._cache.has(name, version):
                 self._require_reachable()
@@ -371,7 +372,7 @@ class VersionCache:
         return sorted(path.name for path in cached.glob("*") if VERSION.fullmatch(path.name))
 
     @contextlib.contextmanager
-    def opened(self, name: str, version: str) -> Iterator[int]:
+    def opened(self, name: str, version: str) -> Iterator[Folder]:
         """A descriptor of the folder of a cached version, which now counts as used."""
         os.utime(self._path(name, version))
         with open_folder(self._folder, "tokenizers", name, version) as folder:

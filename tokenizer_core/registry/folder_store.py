@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterator, Mapping
 
+    from tokenizer_core.blobs.local_files import Folder
+
 LOCK_TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -154,7 +156,7 @@ class ArtifactStore(Artifacts):
         return self._entries(self._tokenizers / name, VERSION)
 
     @contextlib.contextmanager
-    def _version_folder(self, name: str, version: str) -> Iterator[int]:
+    def _version_folder(self, name: str, version: str) -> Iterator[Folder]:
         checked_name(name)
         checked_version(version)
         with reading(f"{name}@{version}"):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from tokenizer_core.blobs.local_files import Folder
     from tokenizer_core.registry.pointer import PointerState
     from tokenizer_core.spec import TokenizerSpec
 
@@ -359,7 +360,7 @@ class Artifacts(ABC):
         already written this version."""
 
     @abstractmethod
-    def _version_folder(self, name: str, version: str) -> AbstractContextManager[int]:
+    def _version_folder(self, name: str, version: str) -> AbstractContextManager[Folder]:
         """A descriptor of the folder that holds one version.
 
         Raises:

@@ -36,11 +36,12 @@ from tokenizer_core.registry.manifest import FILE_NAMES, FileRecord, Manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tokenizer_core.blobs.local_files import Folder
     from tokenizer_core.registry.versions import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
 
 
-def read_manifest(folder: int, name: str, version: str) -> Manifest:
+def read_manifest(folder: Folder, name: str, version: str) -> Manifest:
     """The manifest in an open version folder, if it names this tokenizer and version.
 
     Raises:
@@ -54,7 +55,7 @@ def read_manifest(folder: int, name: str, version: str) -> Manifest:
     return manifest
 
 
-def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
+def open_artifact(folder: Folder, name: str, version: str) -> TokenizerSpec:
     """The spec in an open version folder, after checking links, sizes, hashes, schema, fingerprint.
 
     Raises:
@@ -79,7 +80,7 @@ def open_artifact(folder: int, name: str, version: str) -> TokenizerSpec:
     return spec.with_chat(parse_chat_file(manifest.spec_fields, data))
 
 
-def check_version_folder(folder: int, ref: ArtifactRef) -> None:
+def check_version_folder(folder: Folder, ref: ArtifactRef) -> None:
     """Open a staged version as a reader would, and check it with the golden text.
 
     Raises:
@@ -91,7 +92,7 @@ def check_version_folder(folder: int, ref: ArtifactRef) -> None:
     check_golden_text(spec)
 
 
-def read_artifact_file(folder: int, name: str, version: str, filename: str) -> tuple[bytes, str]:
+def read_artifact_file(folder: Folder, name: str, version: str, filename: str) -> tuple[bytes, str]:
     """The bytes of one file of an open version folder, and the fingerprint in its manifest.
 
     Raises:
@@ -108,7 +109,7 @@ def read_artifact_file(folder: int, name: str, version: str, filename: str) -> t
     return data, manifest.fingerprint
 
 
-def _read_verified(folder: int, name: str, record: FileRecord) -> bytes:
+def _read_verified(folder: Folder, name: str, record: FileRecord) -> bytes:
     """A file's bytes, after checking size and hash: nothing may parse unchecked bytes."""
     try:
         data = read_file_in(folder, name, max_bytes=MAX_PICKLE_BYTES)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tokenizer_core.blobs.local_files import open_to_read, read_at
 from tokenizer_core.documents.corpus_files import FileVersion, changed_error, open_corpus_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError
 from tokenizer_core.patterns import SplitPattern
@@ -75,7 +76,7 @@ class CorpusFile:
             CorpusError: it can no longer be opened.
         """
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+            descriptor = open_to_read(self.path)
         except FileNotFoundError:
             raise self.changed() from None
         except OSError as error:
@@ -99,7 +100,7 @@ class CorpusFile:
         """
         parts: list[bytes] = []
         while start < end:
-            part = os.pread(descriptor, end - start, start)
+            part = read_at(descriptor, end - start, start)
             if not part:
                 raise self.changed()
             parts.append(part)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,12 +26,13 @@ from tokenizer_core.documents import (
     corpus_file_size,
     make_separator,
     plain_text_copies,
+    write_separated,
 )
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
-from tokenizer_core.parallel import run_tasks
+from tokenizer_core.parallel import CAN_START_WORKERS, run_tasks
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.special_tokens import matcher_of
@@ -212,6 +213,8 @@ def _count_plain_text(
     native = choose_counting_engine(engine, rules.pattern, rules.errors) == "native"
     files = [CorpusFile.examine(copy.path) for copy in copies]
     n_bytes = sum(file.size_bytes for file in files)
+    if num_workers is None and not (native or CAN_START_WORKERS):
+        num_workers = 1
     workers = choose_num_workers(n_bytes, num_workers)
     chunk_bytes = chunk_bytes or _choose_chunk_bytes(n_bytes, workers, max_memory_bytes)
     folder = Path(scratch_folder or tempfile.gettempdir())
@@ -264,24 +267,28 @@ def count_texts(
     if isinstance(texts, str | bytes):
         raise TypeError("texts must be an iterable of strings, not one string; give a list")
     separator = make_separator(special_tokens)
-    n_bytes = 0
-    with tempfile.NamedTemporaryFile(dir=scratch_folder, suffix=".txt") as file:
+    index = 0
+
+    def documents() -> Iterator[tuple[str, bool]]:
+        nonlocal index
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"texts[{index}] is a {type(text).__name__}, not a string")
-            try:
-                n_bytes += file.write(text.encode())
-            except UnicodeEncodeError as error:
-                raise CorpusError(
-                    f"texts[{index}] has a lone surrogate at character {error.start}; decode its "
-                    f"source with errors='replace'"
-                ) from None
-            file.write(separator.encode())
+            yield text, True
+
+    with tempfile.TemporaryDirectory(dir=scratch_folder, prefix="texts-") as folder:
+        path = Path(folder, "texts.txt")
+        try:
+            n_bytes = write_separated(path, documents(), separator)
+        except UnicodeEncodeError as error:
+            raise CorpusError(
+                f"texts[{index}] has a lone surrogate at character {error.start}; decode its "
+                f"source with errors='replace'"
+            ) from None
         if not n_bytes:
             raise CorpusError("the corpus is empty: give at least one text that is not empty")
-        file.flush()
         counts = count_pretokens(
-            [file.name],
+            [path],
             special_tokens=[*special_tokens, separator],
             scratch_folder=scratch_folder,
             corpus_format=CorpusFormat("txt"),

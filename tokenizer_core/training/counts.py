@@ -24,7 +24,6 @@ from __future__ import annotations
 import codecs
 import heapq
 import io
-import os
 import struct
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias
 
+from tokenizer_core.blobs.local_files import read_at
 from tokenizer_core.engines.native import NativeCounts
 
 Entry: TypeAlias = tuple[bytes, int]
@@ -143,7 +143,7 @@ class DictCounts:
 
 def read_from(file: IO[bytes]) -> ReadAt:
     """Return a function that reads `file` at any position and keeps the file open."""
-    return lambda start, n_bytes: os.pread(file.fileno(), n_bytes, start)
+    return lambda start, n_bytes: read_at(file.fileno(), n_bytes, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,9 +432,10 @@ class _PositionedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        n_read = os.preadv(self._file.fileno(), [buffer], self._position)
-        self._position += n_read
-        return n_read
+        data = read_at(self._file.fileno(), len(buffer), self._position)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
 
 def sum_bytes(entries: Iterable[tuple[str, int]]) -> int:

@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 
 from tokenizer_core.blobs import open_stored
 from tokenizer_core.blobs.atomic_files import read_whole_file, require_regular, write_whole_file
+from tokenizer_core.blobs.local_files import open_to_read
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
@@ -256,8 +257,7 @@ def _local(name: str) -> Iterator[str]:
 
 
 def _open_regular(path: str) -> IO[bytes]:
-    # O_NONBLOCK: opening a FIFO without a writer must not block.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_to_read(path)
     require_regular(descriptor, f"{path!r:.200}")
     return os.fdopen(descriptor, "rb", buffering=0)
 

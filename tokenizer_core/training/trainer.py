@@ -506,9 +506,15 @@ def _learn(
 
 
 def _peak_own_memory_bytes() -> int:
-    import resource
     import sys
 
+    try:
+        import resource
+    except ImportError:  # Windows
+        import psutil
+
+        now = psutil.Process().memory_info()
+        return int(getattr(now, "peak_wset", now.rss))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

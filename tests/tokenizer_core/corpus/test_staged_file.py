@@ -12,16 +12,16 @@ from tokenizer_core.errors import TokenFilesCorruptError
 MEGABYTE = 1 << 20
 
 
-def refuse_by_fcntl(monkeypatch):
+def refuse_to_open(monkeypatch):
     """Like an in-memory file system of an older kernel."""
-    real = fcntl.fcntl
+    real = os.open
 
-    def refuse(descriptor, command, argument=0):
-        if command == fcntl.F_SETFL and argument & os.O_DIRECT:
+    def refuse(path, flags, mode=0o777, **options):
+        if flags & os.O_DIRECT:
             raise OSError(errno.EINVAL, "no direct writes")
-        return real(descriptor, command, argument)
+        return real(path, flags, mode, **options)
 
-    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "open", refuse)
 
 
 def refuse_by_pwrite(monkeypatch):
@@ -42,7 +42,7 @@ def write_some_bytes_of_a_block(monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda file, data, place: real(file, data[:700_001], place))
 
 
-WAYS = [None, refuse_by_fcntl, refuse_by_pwrite, write_some_bytes_of_a_block]
+WAYS = [None, refuse_to_open, refuse_by_pwrite, write_some_bytes_of_a_block]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -99,11 +99,11 @@ def test_full_blocks_bypass_the_page_cache(tmp_path, monkeypatch):
         return real(descriptor, data, place)
 
     monkeypatch.setattr(os, "pwrite", watch)
-    file = StagedFile(tmp_path / "file")
     try:
-        fcntl.fcntl(file._descriptor, fcntl.F_SETFL, os.O_DIRECT)
+        os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
     except OSError:
         pytest.skip("this file system knows no direct writes")
+    file = StagedFile(tmp_path / "file")
     file.write(bytes(2 * MEGABYTE + 5))
     file.close()
     assert direct == [True, True, False]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl PretokenCounter {
     fn submit(
         &mut self,
         py: Python<'_>,
-        descriptor: RawFd,
+        descriptor: RawFile,
         start: u64,
         end: u64,
     ) -> PyResult<bool> {
@@ -87,10 +87,7 @@ impl PretokenCounter {
         if descriptor < 0 || end < start {
             return Err(PyValueError::new_err("no such descriptor or no such chunk"));
         }
-        // SAFETY: the descriptor is not -1, and is borrowed only for the copy made here. Were it
-        // closed meanwhile, copying or reading it would fail with an error.
-        let file = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
-        let file = Arc::new(File::from(file));
+        let file = Arc::new(reopen(descriptor)?);
         Ok(py.detach(|| counter.submit(Chunk { file, start, end })))
     }
 
@@ -300,6 +297,30 @@ fn number_symbols(merges: &[(PyBackedBytes, PyBackedBytes)]) -> PyResult<Vec<(u3
         symbols.insert(product, symbols.len() as u32);
     }
     Ok(pairs)
+}
+
+/// What names an open file to the system: a descriptor, on Windows a handle.
+#[cfg(unix)]
+type RawFile = std::os::fd::RawFd;
+#[cfg(windows)]
+type RawFile = isize;
+
+/// The same open file once more, which stays open when `raw` is closed.
+#[cfg(unix)]
+fn reopen(raw: RawFile) -> io::Result<File> {
+    // SAFETY: `raw` is not -1, and is borrowed only for the copy made here. Were it closed
+    // meanwhile, copying or reading it would fail with an error.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(raw) };
+    borrowed.try_clone_to_owned().map(File::from)
+}
+
+#[cfg(windows)]
+fn reopen(raw: RawFile) -> io::Result<File> {
+    let handle = raw as std::os::windows::io::RawHandle;
+    // SAFETY: `handle` is borrowed only for the copy made here. Were it closed meanwhile, copying
+    // or reading it would fail with an error.
+    let borrowed = unsafe { std::os::windows::io::BorrowedHandle::borrow_raw(handle) };
+    borrowed.try_clone_to_owned().map(File::from)
 }
 
 fn answer<'py>(py: Python<'py>, learned: &Learned) -> PyResult<Bound<'py, PyTuple>> {

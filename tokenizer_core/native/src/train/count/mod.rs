@@ -17,7 +17,6 @@ mod word_table;
 use simdutf8::compat::from_utf8;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -397,6 +396,23 @@ fn read_text<'b>(chunk: &Chunk, buffer: &'b mut Vec<u8>) -> Result<&'b str, Unre
         buffer.resize(size, 0);
     }
     let bytes = &mut buffer[..size];
-    (chunk.file.read_exact_at(bytes, chunk.start)).map_err(|_| ChunkFailure::Unreadable)?;
+    read_exact_at(&chunk.file, bytes, chunk.start).map_err(|_| ChunkFailure::Unreadable)?;
     from_utf8(bytes).map_err(|error| ChunkFailure::NotUtf8(error.valid_up_to() as u64).into())
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], start: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, start)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut bytes: &mut [u8], mut start: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let n_read = std::os::windows::fs::FileExt::seek_read(file, bytes, start)?;
+        if n_read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        (bytes, start) = (&mut bytes[n_read..], start + n_read as u64);
+    }
+    Ok(())
 }

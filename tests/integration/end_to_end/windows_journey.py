@@ -1,0 +1,196 @@
+"""What the library, the client and the command line promise on Windows, in a process that looks
+like one there. `test_windows.py` runs it: URL of a service, an empty folder, the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import io
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tests.integration.end_to_end.windows_machine import become_windows
+
+URL, FOLDER, ENGINE = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+TEXT = "low lower lowest, 東京 naïve café\nnewer newest\r\n" * 40
+END = "<|endoftext|>"
+
+
+def main() -> None:
+    become_windows()
+    for name in ("tokenizer_", "app"):
+        warnings.filterwarnings("error", category=EncodingWarning, module=f"{name}.*")
+    tokenizer = train()
+    save_and_load(tokenizer)
+    publish(tokenizer)
+    write_token_files(tokenizer)
+    asyncio.run(ask_service())
+    run_commands()
+    print("done")
+
+
+def train() -> Any:
+    from tokenizer_core import Tokenizer, train_bpe
+    from tokenizer_core.patterns import PATTERNS
+    from tokenizer_core.training import (
+        PretokenCounts,
+        TrainingOptions,
+        count_pretokens,
+        train,
+        train_from_iterator,
+    )
+
+    corpus = FOLDER / "corpus.txt"
+    corpus.write_bytes((TEXT + END).encode() * 100)
+    with gzip.open(FOLDER / "corpus.jsonl.gz", "wb") as file:
+        file.write(b"".join(json.dumps({"text": TEXT}).encode() + b"\n" for _ in range(100)))
+    vocabulary, merges = train_bpe(str(corpus), 300, [END])
+    options = TrainingOptions(300, [END], num_workers=1, engine=ENGINE)
+    result = train([corpus], options)
+    assert (result.spec.vocab, result.merges) == (vocabulary, merges)
+    assert result.report.peak_own_memory_bytes > 0
+    assert train([FOLDER / "corpus.jsonl.gz"], options).merges == merges
+    assert train_from_iterator([TEXT] * 100, options).merges == merges
+
+    # In small chunks, with tables on the disk, and the usual number of workers.
+    import tokenizer_core.training.count_pretokens as counting
+
+    counting.SMALL_CORPUS_BYTES = 0
+    counts = count_pretokens(
+        [corpus], pattern=PATTERNS["gpt2"], engine=ENGINE, special_tokens=[END], chunk_bytes=4096,
+        max_memory_bytes=16 << 20, scratch_folder=FOLDER,
+    )  # fmt: skip
+    counts.save(FOLDER / "counts")
+    loaded = PretokenCounts.load(FOLDER / "counts", on_disk=True)
+    assert dict(loaded.counts) == dict(counts.counts)
+    return Tokenizer(vocabulary, merges, [END], engine=ENGINE)
+
+
+def save_and_load(tokenizer: Any) -> None:
+    from tokenizer_core import Tokenizer
+
+    ids = tokenizer.encode(TEXT)
+    assert tokenizer.decode(ids) == TEXT
+    tokenizer.save_gpt2_files(FOLDER / "vocab.json", FOLDER / "merges.txt")
+    tokenizer.save_tokenizer_json(FOLDER / "tokenizer.json")
+    tokenizer.save_tiktoken(FOLDER / "own.tiktoken")
+    tokenizer.save_files(FOLDER / "vocab.pkl", FOLDER / "merges.pkl")
+    for name in ("vocab.json", "merges.txt", "tokenizer.json", "own.tiktoken"):
+        assert b"\r" not in (FOLDER / name).read_bytes(), name
+    assert Tokenizer.load(FOLDER / "tokenizer.json", engine=ENGINE) == tokenizer
+    loaded = Tokenizer.from_files(FOLDER / "vocab.pkl", FOLDER / "merges.pkl", [END])
+    assert loaded == tokenizer
+    assert Tokenizer.from_preset("gpt2", engine=ENGINE).decode([15496, 11]) == "Hello,"
+
+
+def publish(tokenizer: Any) -> None:
+    from tokenizer_core.blobs import open_storage
+    from tokenizer_core.registry import ArtifactStore
+
+    store = ArtifactStore(FOLDER / "artifacts")
+    first = store.publish(tokenizer.spec, name="own")
+    store.promote(first)
+    assert store.active() == first
+    assert store.open(store.resolve("own")).fingerprint == tokenizer.spec.fingerprint
+    other = store.publish(tokenizer.spec, name="other")
+    store.remove("other", other.version)
+    assert store.names() == ["own"]
+    storage = open_storage(FOLDER / "storage")
+    storage.put("a/b", b"1\n2")
+    assert storage.create("a/b", b"3") is False
+    assert storage.swap("a/c", b"4", expected=None)
+    assert storage.read("a/b", max_bytes=9) == b"1\n2"
+    storage.remove("a/b")
+
+
+def write_token_files(tokenizer: Any) -> None:
+    import pytest
+
+    from tokenizer_core.corpus import (
+        TokenDataset,
+        TokenFiles,
+        TokenFilesWriter,
+        encode_corpus,
+        plan_token_files,
+        verify_token_files,
+    )
+    from tokenizer_core.errors import TokenFilesError
+
+    corpora = [FOLDER / "corpus.jsonl.gz"]
+    for name, options in {
+        "raw": {}, "shuffled": {"seed": 7}, "cut": {"tokens_per_shard": 5_000},
+        "npy": {"layout": "npy"}, "megatron": {"layout": "megatron"},
+    }.items():  # fmt: skip
+        plan = plan_token_files(tokenizer, **options)
+        encode_corpus(
+            tokenizer, corpora, FOLDER / name, plan, validation_share=0.2, shuffle="seed" in options
+        )
+        assert [path.name for path in FOLDER.iterdir() if ".partial" in path.name] == []
+        verify_token_files(FOLDER / name, tokenizer=tokenizer)
+        dataset = TokenDataset.open(FOLDER / name, tokenizer)
+        assert len(dataset.samples(32)) > 10
+    ids = tokenizer.encode(TEXT)
+    files = TokenFiles.open(FOLDER / "raw", tokenizer)
+    assert files.document(3)[: len(ids)].tolist() == ids
+    writer = TokenFilesWriter(FOLDER / "resumed", plan_token_files(tokenizer))
+    writer.append(ids)
+    with pytest.raises(TokenFilesError, match="another process is writing"):
+        TokenFilesWriter(FOLDER / "resumed", plan_token_files(tokenizer))
+    writer.checkpoint({})
+    writer.append(ids[:5])
+    writer._leave()
+    writer = TokenFilesWriter(FOLDER / "resumed", plan_token_files(tokenizer), resume=True)
+    writer.append(ids[5:])
+    writer.finish()
+    assert verify_token_files(FOLDER / "resumed").n_tokens == 2 * len(ids) - 5
+
+
+async def ask_service() -> None:
+    from tokenizer_client import AsyncClient, Client
+
+    with Client(URL) as client:
+        assert client.decode(client.encode("low lower")) == "low lower"
+        assert client.encode_to_numpy("low").tolist() == client.encode("low")
+        source = FOLDER / "source.txt"
+        source.write_bytes(TEXT.encode())
+        n_ids = client.encode_file(source, FOLDER / "ids.npy")
+        assert n_ids
+        ids = [one for batch in client.encode_stream([TEXT]) for one in batch]
+        assert "".join(client.decode_stream([ids])) == TEXT
+    async with AsyncClient(URL) as client:
+        assert await client.count("low") >= 1
+
+
+def run_commands() -> None:
+    from app.cli import main as run
+
+    def command(*words: Any) -> tuple[int, str]:
+        shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+            try:
+                code = run([str(word) for word in words])
+            except SystemExit as error:
+                code = error.code
+        shown.flush()
+        return code, shown.buffer.getvalue().decode()
+
+    corpus, store = FOLDER / "corpus.txt", FOLDER / "store"
+    options = ["--artifacts-dir", store, "--vocab-size", 300, "--name", "trained"]
+    done = command("train", corpus, *options, "--promote")
+    assert done[0] == 0, done
+    done = command(
+        *("corpus", "encode", FOLDER / "corpus.jsonl.gz", "-o", FOLDER / "by-command"),
+        *("--tokenizer", "trained", "--artifacts-dir", store, "--workers", 1),
+    )
+    assert done[0] == 0, done
+    assert command("encode", "--tokenizer", "gpt2", "Hello,") == (0, "15496 11\n")
+    code, shown = command("serve")
+    assert code == 1, shown
+    assert "Windows" in shown, shown
+
+
+main()

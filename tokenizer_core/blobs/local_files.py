@@ -1,0 +1,75 @@
+"""Calls on local files that differ between POSIX and Windows.
+
+Windows has no `pread`, opens no folder, and translates line ends unless a flag says otherwise. The
+library asks for these differences here, and for those of locks in `locks`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+HAS_OPEN_FOLDERS: Final = os.open in os.supports_dir_fd
+"""Whether the system opens folders, and files relative to an open folder."""
+
+BINARY: Final[int] = getattr(os, "O_BINARY", 0)
+"""The flag for `os.open` without which Windows changes line ends."""
+
+NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+"""The flag for `os.open` that refuses a symbolic link; 0 on Windows."""
+
+# Without O_NONBLOCK, opening a FIFO would wait for a writer.
+READ: Final[int] = os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0)
+FOLDER: Final[int] = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+
+Folder = int | Path
+"""An open folder: its descriptor, on Windows its path."""
+
+_position_lock = threading.Lock()
+
+
+def open_to_read(path: str | os.PathLike[str]) -> int:
+    """A descriptor of the file at `path`. Opening a FIFO or a device does not wait.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    return os.open(path, READ)
+
+
+def read_at(descriptor: int, n_bytes: int, position: int) -> bytes:
+    """At most `n_bytes` bytes of an open file from `position` on, as `os.pread`.
+
+    On Windows this moves the position of the open file: only this function may read the file, in
+    any number of threads.
+    """
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, n_bytes, position)
+    with _position_lock:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, n_bytes)
+
+
+def write_at(descriptor: int, data: memoryview, position: int) -> int:
+    """Write `data`, or its first bytes, to `position`, and return how many; otherwise as `read_at`.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, data, position)
+    with _position_lock:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.write(descriptor, data)
+
+
+def system_file(descriptor: int) -> int:
+    """What compiled code calls the open file: its descriptor, on Windows its handle."""
+    try:
+        windows: Any = importlib.import_module("msvcrt")
+    except ImportError:
+        return descriptor
+    return int(windows.get_osfhandle(descriptor))
