@@ -40,7 +40,13 @@ from tokenizer_core.blobs.atomic_files import (
     sync_folder,
 )
 from tokenizer_core.blobs.locks import try_lock, wait_for_lock
-from tokenizer_core.documents import CONTENT_BYTES, FORMATS, format_of_content, format_of_name
+from tokenizer_core.documents import (
+    CONTENT_BYTES,
+    CONTENT_NAMES,
+    FORMATS,
+    format_of_content,
+    format_of_name,
+)
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
 from tokenizer_core.errors import InvalidUtf8Error
 from tokenizer_core.registry.versions import NAME
@@ -315,11 +321,10 @@ class CorpusUpload:
         kind, _, packed = self._format.partition(".")
         expected = packed or ("parquet" if kind == "parquet" else None)
         if self._beginning and expected is not None and found != expected:
-            raise CorpusFormatError(f"not {_SHOWN[expected]}")
-        if expected is None and found in _SHOWN:
-            raise CorpusFormatError(_SHOWN[found])
-        if kind == "txt" and found == "jsonl" and not self._is_told:
-            raise CorpusFormatError("JSON lines")
+            raise CorpusFormatError(f"not {CONTENT_NAMES[expected]}")
+        is_unasked = found != "jsonl" or (kind == "txt" and not self._is_told)
+        if expected is None and found is not None and is_unasked:
+            raise CorpusFormatError(CONTENT_NAMES[found])
 
     def close(self) -> None:
         """Release the file; removes it if it was not published."""
@@ -331,11 +336,6 @@ class CorpusUpload:
                     self._path.unlink(missing_ok=True)
             finally:
                 self._file.close()
-
-
-_SHOWN: Final = {
-    "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "a Parquet file",
-}  # fmt: skip
 
 
 def _open_locked(folder: Path, format_name: str) -> tuple[Path, io.FileIO]:

@@ -14,6 +14,7 @@ from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, Docume
 from tokenizer_core.documents.document_reader import (
     BY_NAME,
     CONTENT_BYTES,
+    CONTENT_NAMES,
     FORMATS,
     CorpusFormat,
     DocumentReader,
@@ -27,12 +28,14 @@ from tokenizer_core.documents.document_reader import (
     open_utf8_documents,
     plain_text_copies,
     read_documents,
+    write_separated,
 )
 from tokenizer_core.documents.document_sample import DocumentSample
 
 __all__ = [
     "BY_NAME",
     "CONTENT_BYTES",
+    "CONTENT_NAMES",
     "DEFAULT_PIECE_CHARS",
     "FORMATS",
     "CorpusFormat",
@@ -53,4 +56,5 @@ __all__ = [
     "open_utf8_documents",
     "plain_text_copies",
     "read_documents",
+    "write_separated",
 ]

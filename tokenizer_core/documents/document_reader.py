@@ -347,22 +347,41 @@ def plain_text_copies(
                     copies.append(PlainTextCopy(reader.path, reader.path, size, size))
                     continue
                 copied = Path(scratch, f"{number}.txt")
-                n_documents = 0
-                with copied.open("w", encoding="utf-8", newline="") as target:
-                    for text, is_last in reader:
-                        target.write(text)
-                        if is_last:
-                            target.write(separator)
-                            n_documents += 1
-                        progress(n_read + reader.position_bytes)
+
+                pieces = _reported(reader, n_read, progress)
+                n_bytes = write_separated(copied, pieces, separator)
                 n_read += reader.size_bytes
-                n_bytes = copied.stat().st_size - n_documents * len(separator)
                 copies.append(
                     PlainTextCopy(
                         str(copied), reader.path, reader.size_bytes, n_bytes, reader.sha256
                     )
                 )
         yield copies, separator
+
+
+def _reported(
+    reader: DocumentReader[DocumentPiece], n_before: int, progress: Callable[[int], object]
+) -> Iterator[DocumentPiece]:
+    for piece in reader:
+        yield piece
+        progress(n_before + reader.position_bytes)
+
+
+def write_separated(path: Path, pieces: Iterable[tuple[str, bool]], separator: str) -> int:
+    """Write documents to `path` as UTF-8, `separator` after each, from their pieces: a text, and
+    whether it is the last of its document. The number of bytes without separators.
+
+    Raises:
+        UnicodeEncodeError: a piece has a lone surrogate.
+        OSError: the disk is full or unusable.
+    """
+    n_bytes, end = 0, separator.encode()
+    with path.open("wb") as file:
+        for text, is_last in pieces:
+            n_bytes += file.write(text.encode())
+            if is_last:
+                file.write(end)
+    return n_bytes
 
 
 def _read(
@@ -486,6 +505,12 @@ def format_of_content(data: bytes) -> str | None:
     return "jsonl" if all(map(_is_object, lines)) else None
 
 
+CONTENT_NAMES: Final = {
+    "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "a Parquet file",
+    "jsonl": "JSON lines",
+}  # fmt: skip
+"""What messages say of the results of `format_of_content`."""
+
 _MAGIC: Final = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd", "parquet": b"PAR1"}
 _OPENS_OBJECT: Final = re.compile(rb"\s*\{\s*\"[^\"\\]*\"\s*:")
 _LISTED: Final = ", ".join(FORMATS)
@@ -520,7 +545,7 @@ def check_text_content(name: str, data: bytes) -> None:
     found = format_of_content(data)
     if found is not None:
         raise CorpusError(
-            f"the corpus file {name!r} is {_SHOWN[found]}, and its name does not say so; "
+            f"the corpus file {name!r} is {CONTENT_NAMES[found]}, and its name does not say so; "
             f"rename it, or name its format (--format, in Python format=): {_OPTIONS[found]}; "
             f"txt reads it as text"
         )
@@ -535,10 +560,6 @@ def _check_content(source: CorpusFileBytes) -> None:
     source.enter(0, source.size_bytes)
 
 
-_SHOWN: Final = {
-    "gz": "packed with gzip", "zst": "packed with Zstandard", "parquet": "Parquet",
-    "jsonl": "JSON lines",
-}  # fmt: skip
 _OPTIONS: Final = {
     "gz": "txt.gz or jsonl.gz", "zst": "txt.zst or jsonl.zst", "parquet": "parquet",
     "jsonl": "jsonl",

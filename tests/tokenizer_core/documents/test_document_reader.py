@@ -91,7 +91,7 @@ LINES = b'{"text": "one"}\n{"text": "two"}\n'
     [
         (gzip.compress(b"text"), "packed with gzip", "txt.gz or jsonl.gz"),
         (b"\x28\xb5\x2f\xfd and more", "packed with Zstandard", "txt.zst or jsonl.zst"),
-        (b"PAR1 and more", "Parquet", "parquet"),
+        (b"PAR1 and more", "a Parquet file", "parquet"),
         (LINES, "JSON lines", "jsonl"),
         (LINES[:15], "JSON lines", "jsonl"),
         (b'{"a": NaN, "a": "\\ud800"}\n' * 3, "JSON lines", "jsonl"),
