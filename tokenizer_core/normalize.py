@@ -140,9 +140,10 @@ def _composed_pair(whole: str) -> tuple[str, str] | None:
     return chr(int(left, 16)), chr(int(right, 16))
 
 
-def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
+def normalize_metaspace(rule: str, text: str, *, is_first: bool, continues: bool = False) -> str:
     """`text`, the whole of a text or a part between special tokens, with U+2581 read as a space and
-    the space that `rule` puts before it; `is_first` if the whole text begins with it.
+    the space that `rule` puts before it; `is_first` if the whole text begins with it. With
+    `continues`, `text` continues a part that was cut, before which there is no space to put.
 
     SentencePiece writes a space as U+2581; here the vocabulary's tokens hold the space itself. The
     rules: `metaspace` puts none, `metaspace-prepend` always one (Llama 2), `metaspace-always` one
@@ -155,7 +156,7 @@ def normalize_metaspace(rule: str, text: str, *, is_first: bool) -> str:
     """
     if rule != "prefix-space":
         text = text.replace(METASPACE_CHARACTER, " ")
-    if not text or rule == "metaspace":
+    if not text or continues or rule == "metaspace":
         return text
     if rule == "metaspace-prepend":
         return " " + text

@@ -276,8 +276,9 @@ class StreamingEncoder:
             raise PreTokenTooLongError(self._describe_too_long())
 
     def _feed_metaspace(self, plain: str, source: MetaspaceSource) -> str:
-        rule = "metaspace" if self._is_in_segment else self._normalizer
-        normalized = normalize_metaspace(rule, plain, is_first=self._n_segments == 0)
+        normalized = normalize_metaspace(
+            self._normalizer, plain, is_first=self._n_segments == 0, continues=self._is_in_segment
+        )
         source.add(plain, len(normalized) - len(plain))
         self._is_in_segment |= bool(plain)
         return normalized

@@ -68,6 +68,17 @@ def test_one_character_at_a_time(tokenizer):
         assert [i for c in text for i in stream.feed(c)] + stream.finish() == tokenizer.encode(text)
 
 
+@given(text=st.text("ab \u2581<|end|>"), cuts=st.lists(st.integers(1, 4)))
+def test_a_space_before_the_text_is_put_once(engine, text, cuts):
+    tokenizer = tokenizer_of("gpt2", "prefix-space", engine)
+    stream, ids, rest = StreamingEncoder(tokenizer), [], text
+    for size in [*cuts, len(text)]:
+        ids += stream.feed(rest[:size])
+        rest = rest[size:]
+    assert ids + stream.finish() == tokenizer.encode(text)
+    assert stream.bytes_settled == len(text.encode())
+
+
 def test_ids_come_out_as_soon_as_they_are_settled():
     tokenizer = TOKENIZERS[0]
     stream = StreamingEncoder(tokenizer)
