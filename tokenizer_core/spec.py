@@ -717,12 +717,28 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
     found = [spec.vocab.get(id_) for id_ in spec.byte_ids]
     if found != [bytes([byte]) for byte in range(256)] or len(set(spec.byte_ids)) != 256:
         raise InvalidSpecError("byte_ids must be the ids of the bytes 0x00 to 0xff, in order")
+    bytes_ = set(spec.byte_ids)
+    others = {id_: token for id_, token in spec.vocab.items() if id_ not in bytes_}
+    if not _is_utf8(b" ".join(others.values())):
+        id_ = next(id_ for id_, token in others.items() if not _is_utf8(token))
+        raise InvalidSpecError(
+            f"the token of id {id_}, {others[id_]!r:.60}, is not UTF-8; a vocabulary of characters "
+            f"has such tokens only in byte_ids"
+        )
     pattern = pattern_of_characters(spec.merges)
     if spec.kind != "merges" or spec.ignore_merges or spec.pattern != pattern:
         raise InvalidSpecError(
             f"a vocabulary of characters has merges, no ignore_merges and the split pattern "
             f"{pattern.name} of its merges"
         )
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def pattern_of_characters(merges: Iterable[Merge]) -> SplitPattern:
