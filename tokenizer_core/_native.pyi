@@ -15,10 +15,12 @@ __all__ = [
     "STUB",
     "UNICODE_TABLES",
     "NativeAutomaton",
+    "NativeDecodeStreams",
     "NativeEncoder",
     "NativeNormalizer",
     "NativeSpecials",
     "PretokenCounter",
+    "RefusedStreamError",
     "StopFlag",
     "UncountableChunkError",
     "UnknownIdError",
@@ -170,6 +172,33 @@ class NativeEncoder:
         """Hits, misses, entries, and the most entries the cache can hold."""
 
 @final
+class NativeDecodeStreams:
+    """Streams of ids, as `engines.protocol.EngineStreams`. Calls hold the GIL."""
+
+    def __new__(
+        cls,
+        encoder: NativeEncoder,
+        byte_ids: list[int],
+        special_ids: list[int],
+        empty_ids: list[int],
+        strips_space: bool,
+    ) -> NativeDecodeStreams:
+        """`empty_ids`: the ids whose tokens have no bytes."""
+
+    def open(
+        self, number: int, stop: list[str], include_stop: bool, skip_special: bool, after: list[int]
+    ) -> None:
+        """Raises ValueError for unknown ids, an empty stop string, and too many bytes of them."""
+
+    def append(self, numbers: list[int], ids: list[int] | list[list[int]]) -> list[str]:
+        """Raises RefusedStreamError, and changes nothing, unless all elements are ints and lists of
+        ints, and each stream takes its ids."""
+
+    def finish(self, numbers: list[int]) -> list[str]: ...
+    def stopped(self) -> list[tuple[int, str]]: ...
+    def close(self, number: int) -> None: ...
+
+@final
 class NativeNormalizer:
     """Runs the steps of a normalizer, as `normalization.NormalizerRun` defines them."""
 
@@ -185,6 +214,9 @@ class NativeSpecials:
     """Strings that are one id each, found leftmost, then longest."""
 
     def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
+
+class RefusedStreamError(ValueError):
+    """`args[0]` is the position in the call of the first stream that does not take its ids."""
 
 class UnknownIdError(ValueError):
     """`args[0]` is the index of the first element that is no id with a token."""

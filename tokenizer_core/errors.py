@@ -90,19 +90,22 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
 
 
 class UnknownTokenIdError(TokenizerCoreError, ValueError):
-    """An id outside the vocabulary; `index` is its index in the ids, `token_id` its value."""
+    """An id outside the vocabulary; `index` is its index in the ids, `token_id` its value, and
+    `owner` says whose ids they are, if there are several."""
 
     code = "unknown_token_id"
 
-    def __init__(self, index: int, token_id: object, largest_id: int) -> None:
+    def __init__(self, index: int, token_id: object, largest_id: int, owner: str = "") -> None:
         self.index, self.token_id, self.largest_id = index, token_id, largest_id
+        self.owner = owner
+        whose = f" of {owner}" if owner else ""
         super().__init__(
-            f"ids[{index}] = {token_id!r:.40} is not in the vocabulary (largest id {largest_id}). "
-            f"Decode with the tokenizer that made these ids."
+            f"ids[{index}] = {token_id!r:.40}{whose} is not in the vocabulary (largest id "
+            f"{largest_id}). Decode with the tokenizer that made these ids."
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, object, int]]:
-        return type(self), (self.index, self.token_id, self.largest_id)
+    def __reduce__(self) -> tuple[type, tuple[int, object, int, str]]:
+        return type(self), (self.index, self.token_id, self.largest_id, self.owner)
 
 
 class PreTokenTooLongError(TokenizerCoreError, ValueError):

@@ -1,4 +1,4 @@
-"""Exact incremental encoding and decoding: the same result for every cut of the input.
+"""Exact incremental encoding: the same ids for every cut of the text.
 
 The encoder returns a token only when no later input can change it. Three things can change it: an
 incomplete special token, a mark that joins under NFC (or any other text that a normalizer may
@@ -9,7 +9,6 @@ service's streams use this module.
 
 from __future__ import annotations
 
-import codecs
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,7 +20,6 @@ from tokenizer_core.normalize import (
     normalize_metaspace,
     normalize_nfc,
     settled_length,
-    strips_space,
 )
 from tokenizer_core.patterns import METASPACE
 from tokenizer_core.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
@@ -35,7 +33,7 @@ from tokenizer_core.special_tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tokenizer_core.engines import Engine
     from tokenizer_core.spec import TokenizerSpec
@@ -63,10 +61,6 @@ class EncodesStreams(Protocol):
     @property
     def engine(self) -> Engine:
         """The engine that computes the ids."""
-        ...
-
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of these ids."""
         ...
 
 
@@ -335,84 +329,3 @@ class StreamingEncoder:
             if found is not None:
                 raise SpecialTokenForbiddenError(guard.names[found])
             self._guarded_normalized = seen[-guard.second.longest :]
-
-
-class StreamingDecoder:
-    """Decodes ids that arrive in pieces; buffers incomplete characters.
-
-    Example:
-        >>> from tokenizer_core import Tokenizer
-        >>> stream = StreamingDecoder(Tokenizer({i: bytes([i]) for i in range(256)}, []))
-        >>> stream.feed([0xC3]), stream.feed([0xA9]), stream.flush()
-        ('', 'é', '')
-    """
-
-    def __init__(self, tokenizer: EncodesStreams, *, errors: str = "replace") -> None:
-        self._engine = tokenizer.engine
-        self._vocab = tokenizer.spec.vocab
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
-        self._strips = strips_space(tokenizer.spec.normalizer)
-        # Hugging Face's byte fallback: of a run of bytes that is no text, each becomes U+FFFD.
-        is_by_run = errors == "replace"
-        self._byte_ids = frozenset(tokenizer.spec.byte_ids if is_by_run else ())
-        self._run = bytearray()
-
-    def feed(self, ids: Iterable[int]) -> str:
-        """Return the text that `ids` complete.
-
-        Raises:
-            UnknownTokenIdError: an id is not in the vocabulary.
-            UnicodeDecodeError: the bytes are not UTF-8 and errors is `strict`.
-        """
-        if self._byte_ids:
-            return self._stripped(self._decode_by_run(list(ids)))
-        return self._stripped(self._decoder.decode(self._engine.decode_bytes(ids)))
-
-    def _stripped(self, text: str) -> str:
-        if self._strips and text:
-            self._strips = False
-            return text.removeprefix(" ")
-        return text
-
-    def _decode_by_run(self, ids: list[int]) -> str:
-        data = self._engine.decode_bytes(ids)
-        if ids and not self._run and ids[-1] not in self._byte_ids:
-            try:
-                return data.decode()
-            except UnicodeDecodeError:
-                pass
-        parts: list[str] = []
-        for id_ in ids:
-            if id_ in self._byte_ids:
-                self._run += self._vocab[id_]
-            else:
-                parts += [self._end_run(), self._vocab[id_].decode()]
-        return "".join(parts)
-
-    def _end_run(self) -> str:
-        run = bytes(self._run)
-        self._run.clear()
-        try:
-            return run.decode()
-        except UnicodeDecodeError:
-            return "\ufffd" * len(run)
-
-    def flush(self) -> str:
-        """Return the remaining text; `errors="replace"` gives U+FFFD for a partial character."""
-        return self._stripped(self._end_run() + self._decoder.decode(b"", final=True))
-
-
-class BytesDecoder:
-    """The bytes of ids that arrive in pieces; joined they are `Tokenizer.decode_bytes` of all."""
-
-    def __init__(self, tokenizer: EncodesStreams) -> None:
-        self._engine = tokenizer.engine
-        self._strips = strips_space(tokenizer.spec.normalizer)
-
-    def feed(self, ids: Iterable[int]) -> bytes:
-        """Return the bytes of `ids`; raises UnknownTokenIdError."""
-        data = self._engine.decode_bytes(ids)
-        if self._strips and data:
-            self._strips = False
-            return data.removeprefix(b" ")
-        return data

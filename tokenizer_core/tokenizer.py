@@ -22,6 +22,7 @@ from tokenizer_core.batches import (
     plain_policy,
 )
 from tokenizer_core.chat_templates import ChatTemplates
+from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.formats.model_folder import named_special_tokens
@@ -41,7 +42,7 @@ from tokenizer_core.special_tokens import (
     resolve_policy,
     warn_of_unmarked,
 )
-from tokenizer_core.streaming import StreamingDecoder, StreamingEncoder
+from tokenizer_core.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

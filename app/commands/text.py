@@ -31,9 +31,10 @@ from app.commands.tokenizer_arguments import (
     load_tokenizer,
     tokenizer_files,
 )
+from tokenizer_core.decode_streams import BytesDecoder
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pieces import readable_token
-from tokenizer_core.streaming import BytesDecoder, StreamingEncoder
+from tokenizer_core.streaming import StreamingEncoder
 from tokenizer_core.tokenizer import Tokenizer
 
 _READ_BYTES: Final = 1 << 18

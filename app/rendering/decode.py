@@ -15,7 +15,7 @@ from app.access.limits import check_wanted, reserve_memory
 from app.http.id_formats import OCTETS, render_lengths
 from app.http.problem import Problem
 from app.rendering.json_values import Rendered, escape, render_each
-from tokenizer_core.streaming import BytesDecoder, StreamingDecoder
+from tokenizer_core.decode_streams import BytesDecoder, StreamingDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

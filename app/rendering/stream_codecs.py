@@ -20,8 +20,8 @@ from app.http.problem import Problem
 from app.rendering.decode import sizes_of, special_ids_of
 from app.rendering.json_values import utf8_length
 from tokenizer_client.schemas.tokens import IdsError, parse_ids
+from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.documents.utf8_decoder import Utf8Decoder
-from tokenizer_core.streaming import StreamingDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

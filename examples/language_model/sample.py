@@ -12,9 +12,9 @@ from pathlib import Path
 
 from train import Config, open_tokenizer
 
+from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.evaluation.language_model import generate, load_model
-from tokenizer_core.streaming import StreamingDecoder
 
 END_OF_TEXT = "<|endoftext|>"
 

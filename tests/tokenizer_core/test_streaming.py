@@ -1,4 +1,4 @@
-"""Streams: the same ids for every cut, in bounded memory and linear time, and text back."""
+"""Streams: the same ids for every cut, in bounded memory and linear time."""
 
 import random
 import tracemalloc
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
-from tokenizer_core import StreamingDecoder, StreamingEncoder, Tokenizer, streaming
+from tokenizer_core import StreamingEncoder, Tokenizer, streaming
 from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.patterns import PATTERNS
@@ -154,31 +154,6 @@ def test_work_on_small_pieces_of_a_long_pre_token_is_linear(tokenizer, unit, mon
     assert stream.feed(unit * 300_000) == []
     assert looked_at < 8 * 330_000
     assert len(tokenizer.decode(stream.finish())) == 330_000
-
-
-def test_decoding_any_cut_gives_the_text():
-    tokenizer = TOKENIZERS[0]
-    text = "".join(adversarial_texts(n_random=40))
-    ids = tokenizer.encode(text)
-    rng = random.Random(5)
-    for _ in range(30):
-        stream = StreamingDecoder(tokenizer)
-        parts, start = [], 0
-        while start < len(ids):
-            end = start + rng.randrange(1, 9)
-            parts.append(stream.feed(ids[start:end]))
-            start = end
-        assert "".join(parts) + stream.flush() == text
-
-
-def test_decoding_marks_bytes_that_stay_incomplete():
-    stream = StreamingDecoder(TOKENIZERS[0])
-    assert stream.feed([0xE4, 0xB8]) == ""
-    assert stream.flush() == "\ufffd"
-    strict = StreamingDecoder(TOKENIZERS[0], errors="strict")
-    strict.feed([0xE4])
-    with pytest.raises(UnicodeDecodeError):
-        strict.flush()
 
 
 def test_the_encode_iterable_holds_less_than_a_megabyte():

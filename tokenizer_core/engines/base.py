@@ -17,10 +17,11 @@ from tokenizer_core.normalization import steps_of
 from tokenizer_core.normalize import changed, changes_by_nfc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.engines.protocol import EngineStreams
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
@@ -140,6 +141,13 @@ class BaseEngine(ABC):
     def nfc_changes(self, text: str) -> list[NfcChange]:
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
         return changes_by_nfc(text)
+
+    def decode_streams(
+        self, byte_ids: Sequence[int], special_ids: Collection[int], *, strips_space: bool
+    ) -> EngineStreams | None:
+        """None: each stream is decoded by itself."""
+        del byte_ids, special_ids, strips_space
+        return None
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
         """A JSON array, without white space, of ids of shape (n_tokens,)."""

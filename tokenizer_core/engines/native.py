@@ -42,12 +42,13 @@ else:
     _import_error = None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from tokenizer_core._native import PretokenCounter, WordCounts
+    from tokenizer_core.engines.protocol import EngineStreams
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.normalizer_steps import NormalizerStep
     from tokenizer_core.patterns import SplitPattern
@@ -337,6 +338,16 @@ class NativeEngine(BaseEngine):
             raise UnknownTokenIdError(index, listed[index], self._largest_id)
         # An object that is no int, or an empty token, which the module takes for a gap.
         return join_tokens(self._vocab, listed)
+
+    def decode_streams(
+        self, byte_ids: Sequence[int], special_ids: Collection[int], *, strips_space: bool
+    ) -> EngineStreams | None:
+        """Streams of which a call decodes any number."""
+        vocab = self._vocab
+        empty = [id_ for id_, token in vocab.items() if not token] if b"" in vocab.values() else []
+        return _native.NativeDecodeStreams(
+            self._encoder, list(byte_ids), list(special_ids), empty, strips_space
+        )
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
         """A JSON array, without white space, of ids of shape (n_tokens,)."""

@@ -8,7 +8,7 @@ differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -41,6 +41,34 @@ class EncodedDocuments(NamedTuple):
     ids: NDArray[np.uint16] | NDArray[np.uint32]
     offsets: NDArray[np.uint64]
     n_bytes: NDArray[np.uint64]
+
+
+class EngineStreams(Protocol):
+    """The streams of a `decode_streams.DecodeStreams`, which describes the methods and checks what
+    they get. A call that raises ValueError has changed nothing."""
+
+    def open(
+        self, number: int, stop: list[str], include_stop: bool, skip_special: bool, after: list[int]
+    ) -> None:
+        """Open a stream after these ids."""
+        ...
+
+    def append(self, numbers: list[int], ids: list[int] | list[list[int]]) -> list[str]:
+        """The new text of each stream. The ValueError has the position of a stream that does not
+        take its ids."""
+        ...
+
+    def finish(self, numbers: list[int]) -> list[str]:
+        """The remaining text of each stream."""
+        ...
+
+    def stopped(self) -> list[tuple[int, str]]:
+        """The open streams that a stop string ended, and that string."""
+        ...
+
+    def close(self, number: int) -> None:
+        """Forget a stream."""
+        ...
 
 
 class Engine(Protocol):
@@ -158,6 +186,16 @@ class Engine(Protocol):
         Raises:
             UnknownTokenIdError: an id is not in the vocabulary.
             UnicodeDecodeError: with `errors="strict"`.
+        """
+        ...
+
+    def decode_streams(
+        self, byte_ids: Sequence[int], special_ids: Collection[int], *, strips_space: bool
+    ) -> EngineStreams | None:
+        """Streams that the engine decodes together; None if it decodes one at a time.
+
+        `byte_ids` are the bytes of a vocabulary with byte fallback; `strips_space` leaves out a
+        space at the beginning of a text.
         """
         ...
 

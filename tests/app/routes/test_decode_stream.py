@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.app.no_ids import NO_IDS
-from tokenizer_core.streaming import StreamingDecoder
+from tokenizer_core.decode_streams import StreamingDecoder
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient

@@ -17,6 +17,7 @@ from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import DocumentBatch
 from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.decode_streams import BytesDecoder, StreamingDecoder
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import (
     FormatError,
@@ -37,7 +38,6 @@ from tokenizer_core.patterns import METASPACE, SplitPattern, metaspace_pattern, 
 from tokenizer_core.pretokenize import find_last_safe_cut, find_safe_cut, split, split_in_windows
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import pattern_of_characters
-from tokenizer_core.streaming import BytesDecoder, StreamingDecoder
 from tokenizer_core.text.merge_trees import MergeTrees
 from tokenizer_core.text.round_trips import first_difference_of_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text
@@ -384,6 +384,16 @@ def test_only_the_pattern_of_the_merges_is_accepted():
             resolve_pattern(SplitPattern("metaspace", expression))
     with pytest.raises(InvalidSpecError, match="joins a part of a character to a space"):
         pattern_of_characters([(b"\xc3", b" a")])
+
+
+def test_a_token_that_is_not_utf8_is_refused():
+    spec = SPECS["metaspace"]
+    id_ = spec.largest_id + 1
+    for token in (b"\xff", b"a\xe4\xb8", b"\xad", "中".encode()[:2]):
+        wrong = dataclasses.replace(spec, vocab={**spec.vocab, id_: token})
+        with pytest.raises(InvalidSpecError, match=rf"the token of id {id_}, .*, is not UTF-8"):
+            wrong.check()
+    dataclasses.replace(spec, vocab={**spec.vocab, id_: "中".encode()}).check()
 
 
 @every_table

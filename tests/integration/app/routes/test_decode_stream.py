@@ -15,7 +15,7 @@ import pytest
 from tests.app.raw_http import RawRequest
 from tests.integration.running_server import RunningServer
 from tests.integration.server_watch import resident_bytes, wait_for_in_flight
-from tokenizer_core.streaming import StreamingDecoder
+from tokenizer_core.decode_streams import StreamingDecoder
 
 if TYPE_CHECKING:
     from tokenizer_core import Tokenizer

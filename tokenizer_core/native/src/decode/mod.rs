@@ -3,7 +3,12 @@
 //! Both passes read one small table for each id, without a branch that depends on the token: the
 //! first a byte of size and kind, the second a slot of 16 bytes, which is copied whole for a token
 //! of any length and holds that length in its last byte.
+//!
+//! `streams` decodes ids that arrive in parts.
 
+pub mod stop_strings;
+pub mod streams;
+pub mod text;
 pub mod vocabulary;
 
 use std::mem::MaybeUninit;

@@ -56,19 +56,28 @@ pub fn decode_list<'py>(
 
 /// An element below 2^32 that is exactly an int.
 #[inline(always)]
-fn plain_int(ids: &Bound<'_, PyList>, index: usize) -> Option<u32> {
-    // SAFETY: `index` is below the length, which was just asked for, and no other code runs before
-    // the element was read: reading an exact int calls none. The element is borrowed from the list
-    // meanwhile, under the GIL.
+pub fn plain_int(ids: &Bound<'_, PyList>, index: usize) -> Option<u32> {
+    plain_number(ids, index).and_then(|number| u32::try_from(number).ok())
+}
+
+/// An element that is exactly an int and not negative, of the size of a C long.
+#[inline(always)]
+pub fn plain_number(list: &Bound<'_, PyList>, index: usize) -> Option<u64> {
+    if index >= list.len() {
+        return None;
+    }
+    // SAFETY: `index` is below the length, and no other code runs before the element was read:
+    // reading an exact int calls none. The element is borrowed from the list meanwhile, under the
+    // GIL.
     unsafe {
-        let element = ffi::PyList_GET_ITEM(ids.as_ptr(), index as ffi::Py_ssize_t);
+        let element = ffi::PyList_GET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t);
         if ffi::PyLong_CheckExact(element) == 0 {
             return None;
         }
         let mut overflow = 0;
         let value = ffi::PyLong_AsLongAndOverflow(element, &mut overflow);
         // Out of range gives -1 and no exception.
-        u32::try_from(value).ok()
+        u64::try_from(value).ok()
     }
 }
 

@@ -53,7 +53,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Encodes and decodes for one tokenizer; see `_native.pyi`.
 #[pyclass(frozen, module = "tokenizer_core._native")]
-struct NativeEncoder {
+pub struct NativeEncoder {
     encoder: Encoder,
     pattern: Option<Arc<Pattern>>,
     ints: Ints,
@@ -308,6 +308,11 @@ impl NativeEncoder {
 }
 
 impl NativeEncoder {
+    /// The bytes of every id.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        self.encoder.vocabulary()
+    }
+
     fn scanner(&self) -> PyResult<Scanner<'_>> {
         let scanner = self.pattern.as_ref().map(|pattern| pattern.scanner());
         scanner

@@ -1,6 +1,7 @@
 //! The Python module: conversions, the GIL, exceptions, and no algorithm.
 
 mod arrays;
+mod decode_streams;
 mod decoding;
 mod documents;
 mod encoder;
@@ -18,6 +19,7 @@ use pyo3::prelude::*;
 /// Adds everything to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
+    decode_streams::register(module)?;
     normalizing::register(module)?;
     splitting::register(module)?;
     stop::register(module)?;

@@ -1,0 +1,353 @@
+"""Ids that arrive in parts: text that is never taken back, for one stream and for many."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec
+from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
+from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import RULES, SPECS
+from tokenizer_core import DecodeStreams, StreamingDecoder, Tokenizer, TokenizerSpec
+from tokenizer_core import decode_streams as module
+from tokenizer_core.decode_streams import MAX_STOP_BYTES
+from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+
+ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
+BYTES = {i: bytes([i]) for i in range(256)}
+# Parts of characters within tokens, an empty token and a gap before it.
+TORN = {256: b"a\xf0\x9f", 257: b"\x99\x82b", 258: b"\xe4\xb8", 259: b"", 262: b" END"}
+SHAPES = {
+    "bytes": trained_spec(special_tokens=["<|endoftext|>", "<|end|>"]),
+    "torn": TokenizerSpec.from_merges(BYTES | TORN, [], ["<|end|>"]),
+    "prefix-space": trained_spec(normalizer="prefix-space"),
+    **{rule: SPECS[rule] for rule in RULES},
+    "content tokens": SPECS["metaspace-prepend, content tokens"],
+    "suffix": parse_tokenizer_json(clip()),
+}
+TOKENIZERS = {
+    (shape, engine): Tokenizer.from_spec(spec, engine=engine)
+    for shape, spec in SHAPES.items()
+    for engine in ENGINES
+}
+every_tokenizer = pytest.mark.parametrize(("shape", "engine"), TOKENIZERS)
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+TOKENIZER = TOKENIZERS["bytes", ENGINES[0]]
+
+
+def id_lists(shape: str) -> st.SearchStrategy[list[int]]:
+    """Ids of texts, ids of single bytes of characters and of any byte, special tokens, any ids."""
+    spec = SHAPES[shape]
+    by_byte = spec.byte_ids or range(256)
+    by_byte = [id_ for id_ in by_byte if id_ in spec.vocab]
+    parts = [[by_byte[byte]] for byte in "é中🙂".encode() if byte < len(by_byte)]
+    tokenizer = TOKENIZERS[shape, ENGINES[0]]
+    parts += [tokenizer.encode(text) for text in (" END", "a b", "</s>", "中文", " ", "<|end|>")]
+    parts += [[id_] for id_ in spec.special_tokens.values()]
+    drawn = st.one_of(
+        st.sampled_from(parts), st.sampled_from(sorted(spec.vocab)).map(lambda id_: [id_])
+    )
+    return st.lists(drawn, max_size=6).map(lambda lists: [id_ for ids in lists for id_ in ids])
+
+
+stop_sets = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [" END", "END", "E", "a b", "b a", "aa", "aab", "中文", "é", "\ufffd", " "]
+        ),
+        st.text("ab E", min_size=1, max_size=4),
+    ),
+    max_size=3,
+)
+
+
+def slow_parts(
+    tokenizer: Tokenizer, parts: list[list[int]], stops: list[str], *, includes: bool, skips: bool
+) -> tuple[list[str], str | None]:
+    """The texts of `append` for each part and of `finish`, by definition; and the stop string."""
+    special = set(tokenizer.special_tokens.values()) if skips else set()
+    decoder = StreamingDecoder(tokenizer)
+    texts = [decoder.feed([id_ for id_ in ids if id_ not in special]) for ids in parts]
+    texts.append(decoder.flush())
+    given_out, n_given, stopped, settled = [], 0, None, ""
+    for index, text in enumerate(texts):
+        for character in text if stopped is None else "":
+            settled += character
+            ending = [stop for stop in stops if settled.endswith(stop)]
+            if ending:
+                stopped = max(ending, key=len)
+                break
+        n_may = len(settled)
+        if stopped is not None and not includes:
+            n_may -= len(stopped)
+        elif stopped is None and not includes and index < len(parts):
+            ends = (settled[start:] for start in range(len(settled)))
+            held = (end for end in ends if any(stop.startswith(end) for stop in stops))
+            n_may -= len(next(held, ""))
+        given_out.append(settled[n_given:n_may])
+        n_given = n_may
+    return given_out, stopped
+
+
+@every_tokenizer
+@given(data=st.data())
+def test_every_stream_equals_the_definition(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    shared = data.draw(stop_sets)
+    streams = DecodeStreams(tokenizer, stop=shared)
+    options = []
+    for own in data.draw(st.lists(st.none() | stop_sets, min_size=1, max_size=3)):
+        includes, skips = data.draw(st.booleans()), data.draw(st.booleans())
+        assert streams.open(stop=own, include_stop=includes, skip_special_tokens=skips) == len(
+            options
+        )
+        options.append((shared if own is None else own, includes, skips))
+    calls = data.draw(
+        st.lists(
+            st.lists(st.tuples(st.integers(0, len(options) - 1), id_lists(shape)), max_size=3),
+            max_size=5,
+        )
+    )
+    parts: list[list[list[int]]] = [[] for _ in options]
+    texts: list[list[str]] = [[] for _ in options]
+    for call in calls:
+        given_out = streams.append([number for number, _ in call], [ids for _, ids in call])
+        for (number, ids), text in zip(call, given_out, strict=True):
+            parts[number].append(ids)
+            texts[number].append(text)
+    for number, rest in enumerate(streams.finish(range(len(options)))):
+        texts[number].append(rest)
+    for number, (stops, includes, skips) in enumerate(options):
+        expected, stopped = slow_parts(
+            tokenizer, parts[number], stops, includes=includes, skips=skips
+        )
+        assert texts[number] == expected
+        assert streams.stopped.get(number) == stopped
+        ids = [id_ for part in parts[number] for id_ in part]
+        whole = tokenizer.decode(ids, skip_special_tokens=skips)
+        joined = "".join(texts[number])
+        assert whole.startswith(joined) if stopped else whole == joined
+
+
+@every_tokenizer
+@given(data=st.data())
+def test_a_stream_after_ids_continues_their_text(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    before, ids = data.draw(id_lists(shape)), data.draw(id_lists(shape))
+    streams = DecodeStreams(tokenizer)
+    number = streams.open(after=np.array(before, dtype=np.int64))
+    text = streams.append([number], [ids])[0] + streams.finish([number])[0]
+    assert StreamingDecoder(tokenizer).feed(before) + text == tokenizer.decode(before + ids)
+
+
+@every_shape
+@given(data=st.data())
+def test_both_engines_give_the_same_at_every_byte(shape, data):
+    """Also what is settled when, for bytes that begin no character and those that could."""
+    spec = SHAPES[shape]
+    first = spec.byte_ids or range(256)
+    bytes_ = [0x20, 0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC3, 0xE0, 0xE4, 0xED, 0xEF]
+    bytes_ += [0xF0, 0xF4, 0xF5]
+    known = [first[byte] for byte in bytes_ if first[byte] in spec.vocab]
+    ids = data.draw(st.lists(st.sampled_from(known), max_size=12))
+    texts = []
+    for engine in ENGINES:
+        streams = DecodeStreams(TOKENIZERS[shape, engine])
+        number = streams.open()
+        texts.append([*(streams.append([number], [id_])[0] for id_ in ids)])
+        texts[-1] += streams.finish([number])
+    assert all(text == texts[0] for text in texts)
+    assert "".join(texts[0]) == TOKENIZERS[shape, "python"].decode(ids)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_id_for_each_stream_in_an_array(engine):
+    tokenizer = TOKENIZERS["bytes", engine]
+    streams = DecodeStreams(tokenizer)
+    numbers = np.array([streams.open() for _ in range(256)])
+    assert len(streams) == 256
+    every_byte = np.arange(256, dtype=np.uint32)
+    texts = streams.append(numbers, every_byte)
+    assert texts[:128] == [chr(byte) for byte in range(128)]
+    assert streams.append(numbers[:2], np.array([[97, 98], [99, 100]])) == ["ab", "cd"]
+    assert streams.append(numbers[:2].tolist(), [np.int64(97), np.array([98])]) == ["a", "b"]
+    assert streams.append(numbers[:2], iter([(97,), 98])) == ["a", "b"]
+    assert streams.append([], []) == [] == streams.append(np.array([]), np.array([]))
+    # A stream may occur twice: its ids are appended in order.
+    assert streams.append([7, 7], [[0xC3], [0xA9]]) == ["", "é"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_text_comes_out_as_soon_as_it_is_settled(engine):
+    streams = DecodeStreams(TOKENIZERS["bytes", engine], stop=[" END", "é!"])
+    one = streams.open()
+    assert streams.append([one], [list(b"a EN")]) == ["a"]
+    assert streams.append([one], [list(b"O EE")]) == [" ENO EE"]
+    assert streams.append([one], [list(b" E\xc3")]) == [""]
+    assert streams.append([one], [list(b"\xa9")]) == [" E"]
+    assert streams.append([one], [list(b"!x")]) == [""]
+    assert streams.stopped == {one: "é!"}
+    assert streams.append([one], [list(b"more")]) == [""]
+    assert streams.finish([one]) == [""]
+    streams.close(one)
+    assert streams.stopped == {}
+    assert len(streams) == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_broken_run_of_byte_ids_is_not_held(engine):
+    spec = SHAPES["metaspace-first"]
+    streams = DecodeStreams(TOKENIZERS["metaspace-first", engine])
+    one = streams.open()
+    good, bad = [spec.byte_ids[byte] for byte in "中".encode()], spec.byte_ids[0xFF]
+    assert streams.append([one], [good]) == [""]
+    assert streams.append([one], [good]) == [""]
+    assert streams.append([one], [[bad]]) == ["\ufffd" * 7]
+    assert streams.append([one], [good]) == ["\ufffd" * 3]
+    assert streams.append([one], [TOKENIZERS["metaspace-first", engine].encode("</s>")]) == ["</s>"]
+    assert streams.append([one], [good]) == [""]
+    assert streams.finish([one]) == ["中"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_of_byte_ids_has_a_bound(engine, monkeypatch):
+    spec = SHAPES["metaspace-first"]
+    streams = DecodeStreams(TOKENIZERS["metaspace-first", engine])
+    one, other = streams.open(), streams.open()
+    space = spec.byte_ids[0x20]
+    streams.append([one], [[space] * (module.MAX_RUN_BYTES - 1)])
+    with pytest.raises(ValueError, match=r"stream 0 would hold more than 1048576 bytes"):
+        streams.append([other, one], [[space], [space] * 2])
+    word = TOKENIZERS["metaspace-first", engine].encode("a")
+    texts = streams.append([one, other], [[space, *word, space], []])
+    assert [len(text) for text in texts] == [module.MAX_RUN_BYTES + 1, 0]
+    assert streams.finish([other]) == [""]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("ids", "error", "words"),
+    [
+        ([[97], [98, 999_999]], UnknownTokenIdError, r"ids\[1\] = 999999 of stream 1 is not"),
+        ([97, -1], UnknownTokenIdError, r"ids\[0\] = -1 of stream 1 "),
+        ([[97], [2**70]], UnknownTokenIdError, r"stream 1"),
+        (np.array([97, 400_000]), UnknownTokenIdError, r"ids\[0\] = 400000 of stream 1"),
+        ([[97], ["b"]], TypeError, r"stream 1: ids\[0\] = 'b' is a str"),
+        ([97, 1.5], TypeError, r"stream 1: ids\[0\] = 1.5 is a float"),
+        ([97, True], TypeError, r"stream 1: ids\[0\] = True is a bool"),
+        ([[97], np.array([1.5])], TypeError, r"stream 1: .*array of float64"),
+        (np.array([1.5, 2.5]), TypeError, r"array of float64 of shape \(2,\)"),
+        (np.array(97), TypeError, r"shape \(\)"),
+        ([[97]], ValueError, r"2 streams and the ids of 1"),
+    ],
+)
+def test_an_error_names_the_stream_and_changes_nothing(engine, ids, error, words):
+    streams = DecodeStreams(TOKENIZERS["bytes", engine], stop="aZ")
+    one, other = streams.open(), streams.open()
+    streams.append([one, other], [list(b"xa"), list(b"x\xc3")])
+    with pytest.raises(error, match=words):
+        streams.append([one, other], ids)
+    assert streams.append([other, one], [[0xA9], list(b"b")]) == ["é", "ab"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_stream_that_is_not_open_is_an_error(engine):
+    streams = DecodeStreams(TOKENIZERS["bytes", engine])
+    one, other = streams.open(), streams.open()
+    streams.append([one], [[0xC3]])
+    for wrong in (2, -1, 2**80, "0"):
+        for call in (
+            lambda wrong=wrong: streams.append([one, wrong], [[0xA9], [97]]),
+            lambda wrong=wrong: streams.finish([one, wrong]),
+            lambda wrong=wrong: streams.close(wrong),
+        ):
+            with pytest.raises(LookupError, match=r"no stream .* is open"):
+                call()
+    assert streams.append([one], [[0xA9]]) == ["é"]
+    streams.finish([one])
+    with pytest.raises(ValueError, match="stream 0 is finished"):
+        streams.append([other, one], [[97], [97]])
+    streams.close(other)
+    assert streams.open() == 2  # a number is not given twice
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_wrong_options_are_errors(engine):
+    tokenizer = TOKENIZERS["bytes", engine]
+    with pytest.raises(ValueError, match="a stop string is empty"):
+        DecodeStreams(tokenizer, stop=["a", ""])
+    streams = DecodeStreams(tokenizer, stop="END")
+    with pytest.raises(ValueError, match=f"have {MAX_STOP_BYTES + 1} bytes, more than"):
+        streams.open(stop=["é" * (MAX_STOP_BYTES // 2), "a"])
+    with pytest.raises(UnicodeEncodeError):
+        streams.open(stop="\ud800")
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 999999 of `after`"):
+        streams.open(after=[97, 999_999])
+    assert len(streams) == 0
+    streams.open(stop="é" * (MAX_STOP_BYTES // 2))
+    assert streams.append([0], [list("é".encode()) * (MAX_STOP_BYTES // 2 - 1)]) == [""]
+
+
+def test_an_error_with_an_owner_is_pickled():
+    error = pickle.loads(pickle.dumps(UnknownTokenIdError(1, 2, 3, "stream 4")))
+    assert (error.owner, str(error)) == ("stream 4", str(UnknownTokenIdError(1, 2, 3, "stream 4")))
+    assert " of " not in str(UnknownTokenIdError(1, 2, 3))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_streams_of_texts(engine):
+    """As a server does: one id for each stream and step, streams that come and go."""
+    tokenizer, rng = TOKENIZERS["bytes", engine], random.Random(3)
+    words = TRAINING_TEXT.split(" ")
+    streams = DecodeStreams(tokenizer, stop=["newest"])
+    waiting = [" ".join(rng.choices(words, k=rng.randrange(40))) for _ in range(60)]
+    texts: dict[int, str] = {}
+    rest: dict[int, list[int]] = {}
+    wanted: dict[int, str] = {}
+    while waiting or rest:
+        while waiting and len(rest) < 16:
+            number = streams.open()
+            rest[number] = tokenizer.encode(waiting[-1])
+            wanted[number] = waiting.pop().partition("newest")[0]
+            texts[number] = ""
+        done = [number for number, ids in rest.items() if not ids or number in streams.stopped]
+        for number, text in zip(done, streams.finish(done), strict=True):
+            texts[number] += text
+            streams.close(number)
+            del rest[number]
+        step = streams.append(list(rest), np.array([ids.pop(0) for ids in rest.values()]))
+        for number, text in zip(rest, step, strict=True):
+            texts[number] += text
+    assert texts == wanted
+    assert len(streams) == 0
+
+
+def test_decoding_any_cut_gives_the_text():
+    tokenizer = TOKENIZER
+    text = "".join(adversarial_texts(n_random=40))
+    ids = tokenizer.encode(text)
+    rng = random.Random(5)
+    for _ in range(30):
+        stream = StreamingDecoder(tokenizer)
+        parts, start = [], 0
+        while start < len(ids):
+            end = start + rng.randrange(1, 9)
+            parts.append(stream.feed(ids[start:end]))
+            start = end
+        assert "".join(parts) + stream.flush() == text
+
+
+def test_decoding_marks_bytes_that_stay_incomplete():
+    stream = StreamingDecoder(TOKENIZER)
+    assert stream.feed([0xE4, 0xB8]) == ""
+    assert stream.flush() == "\ufffd"
+    strict = StreamingDecoder(TOKENIZER, errors="strict")
+    strict.feed([0xE4])
+    with pytest.raises(UnicodeDecodeError):
+        strict.flush()

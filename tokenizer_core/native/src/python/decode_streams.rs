@@ -1,0 +1,242 @@
+//! Many streams of ids for Python: conversions, exceptions, and no algorithm.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::decode::stop_strings::StopStrings;
+use crate::decode::streams::{OpenStreams, Stream};
+use crate::decode::text::{Text, TextRules};
+use crate::mem::growth::Grow;
+use crate::python::decoding::{plain_int, plain_number};
+use crate::python::encoder::NativeEncoder;
+use crate::python::text::memory_error;
+use crate::python::unfilled::{new_list, str_of};
+
+create_exception!(
+    tokenizer_core._native,
+    RefusedStreamError,
+    PyValueError,
+    "The argument is the position in the call of the first stream that does not take its ids."
+);
+
+/// Adds all of this file to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NativeDecodeStreams>()?;
+    let refused = module.py().get_type::<RefusedStreamError>();
+    module.add("RefusedStreamError", refused)
+}
+
+/// See `_native.pyi`.
+#[pyclass(module = "tokenizer_core._native")]
+struct NativeDecodeStreams {
+    encoder: Py<NativeEncoder>,
+    rules: TextRules,
+    streams: OpenStreams,
+    /// The set of the stream that was opened last; the next one often has the same.
+    stops: Option<Arc<StopStrings>>,
+    call: Call,
+}
+
+/// What one call appends; its memory is used again.
+#[derive(Default)]
+struct Call {
+    slots: Vec<usize>,
+    ids: Vec<u32>,
+    /// Where the ids of each stream end.
+    ends: Vec<usize>,
+    text: Vec<u8>,
+    text_ends: Vec<usize>,
+}
+
+/// Memory that a call leaves, in elements.
+const KEPT: usize = 1 << 14;
+
+#[pymethods]
+impl NativeDecodeStreams {
+    #[new]
+    fn new(
+        encoder: Py<NativeEncoder>,
+        byte_ids: Vec<u32>,
+        special_ids: Vec<u32>,
+        empty_ids: Vec<u32>,
+        strips_space: bool,
+    ) -> PyResult<Self> {
+        let vocabulary = encoder.get().vocabulary();
+        let n_ids = (vocabulary.n_ids() as u32).max(empty_ids.iter().max().map_or(0, |id| id + 1));
+        let known = (0..n_ids).filter(|&id| !vocabulary.token(id).is_empty());
+        let known = known.chain(empty_ids);
+        let rules = TextRules::new(n_ids as usize, known, &byte_ids, &special_ids, strips_space);
+        Ok(NativeDecodeStreams {
+            rules: rules.map_err(memory_error)?,
+            encoder,
+            streams: OpenStreams::default(),
+            stops: None,
+            call: Call::default(),
+        })
+    }
+
+    fn open(
+        &mut self,
+        number: u64,
+        stop: Vec<String>,
+        include_stop: bool,
+        skip_special: bool,
+        after: Vec<u32>,
+    ) -> PyResult<()> {
+        let mut text = Text::new(&self.rules, skip_special);
+        if let Some(position) = after.iter().position(|&id| !self.rules.is_known(id)) {
+            return Err(RefusedStreamError::new_err(position));
+        }
+        let vocabulary = self.encoder.get().vocabulary();
+        text.push(&self.rules, vocabulary, &after, &mut Vec::new())
+            .map_err(memory_error)?;
+        let stops = self.stops_of(stop)?;
+        let stream = Stream::new(text, stops, include_stop);
+        self.streams.insert(number, stream);
+        Ok(())
+    }
+
+    fn append<'py>(
+        &mut self,
+        numbers: &Bound<'py, PyList>,
+        ids: &Bound<'py, PyList>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.read(numbers, ids)?;
+        let vocabulary = self.encoder.get().vocabulary();
+        let call = &mut self.call;
+        for (index, &slot) in call.slots.iter().enumerate() {
+            let ids = &call.ids[range_of(&call.ends, index)];
+            self.streams
+                .at(slot)
+                .append(&self.rules, vocabulary, ids, &mut call.text)
+                .map_err(memory_error)?;
+            call.text_ends
+                .try_push(call.text.len())
+                .map_err(memory_error)?;
+        }
+        let texts = call.texts(numbers.py());
+        call.clear();
+        texts
+    }
+
+    fn finish<'py>(&mut self, numbers: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyList>> {
+        self.call.clear();
+        for index in 0..numbers.len() {
+            let slot = self.slot_of(numbers, index)?;
+            self.call.slots.try_push(slot).map_err(memory_error)?;
+        }
+        let call = &mut self.call;
+        for &slot in &call.slots {
+            self.streams
+                .at(slot)
+                .finish(&self.rules, &mut call.text)
+                .map_err(memory_error)?;
+            call.text_ends
+                .try_push(call.text.len())
+                .map_err(memory_error)?;
+        }
+        let texts = call.texts(numbers.py());
+        call.clear();
+        texts
+    }
+
+    fn stopped(&self) -> Vec<(u64, &str)> {
+        self.streams.stopped().collect()
+    }
+
+    fn close(&mut self, number: u64) {
+        self.streams.remove(number);
+    }
+}
+
+impl NativeDecodeStreams {
+    fn stops_of(&mut self, strings: Vec<String>) -> PyResult<Option<Arc<StopStrings>>> {
+        if strings.is_empty() {
+            return Ok(None);
+        }
+        if self
+            .stops
+            .as_ref()
+            .is_none_or(|last| last.strings() != strings)
+        {
+            let stops = StopStrings::new(strings).ok_or_else(|| {
+                PyValueError::new_err("a stop string is empty, or they are too long")
+            })?;
+            self.stops = Some(Arc::new(stops));
+        }
+        Ok(self.stops.clone())
+    }
+
+    fn slot_of(&self, numbers: &Bound<'_, PyList>, index: usize) -> PyResult<usize> {
+        let slot = plain_number(numbers, index).and_then(|number| self.streams.slot_of(number));
+        slot.ok_or_else(|| RefusedStreamError::new_err(index))
+    }
+
+    /// Reads the arguments of `append`, and checks that each stream takes its ids.
+    fn read(&mut self, numbers: &Bound<'_, PyList>, ids: &Bound<'_, PyList>) -> PyResult<()> {
+        self.call.clear();
+        if numbers.len() != ids.len() {
+            return Err(RefusedStreamError::new_err(numbers.len().min(ids.len())));
+        }
+        for index in 0..numbers.len() {
+            let refused = || RefusedStreamError::new_err(index);
+            let slot = self.slot_of(numbers, index)?;
+            let start = self.call.ids.len();
+            if let Some(id) = plain_int(ids, index) {
+                self.call.ids.try_push(id).map_err(memory_error)?;
+            } else {
+                let element = ids.get_item(index)?;
+                let list = element.cast::<PyList>().map_err(|_| refused())?;
+                for position in 0..list.len() {
+                    let id = plain_int(list, position).ok_or_else(refused)?;
+                    self.call.ids.try_push(id).map_err(memory_error)?;
+                }
+            }
+            let new = &self.call.ids[start..];
+            let takes = self.streams.at(slot).takes(&self.rules, new);
+            if !takes || !new.iter().all(|&id| self.rules.is_known(id)) {
+                return Err(refused());
+            }
+            self.call.slots.try_push(slot).map_err(memory_error)?;
+            let end = self.call.ids.len();
+            self.call.ends.try_push(end).map_err(memory_error)?;
+        }
+        Ok(())
+    }
+}
+
+impl Call {
+    fn clear(&mut self) {
+        self.slots.clear();
+        self.ids.clear();
+        self.ends.clear();
+        self.text.clear();
+        self.text_ends.clear();
+        self.slots.shrink_to(KEPT);
+        self.ids.shrink_to(KEPT);
+        self.ends.shrink_to(KEPT);
+        self.text.shrink_to(KEPT);
+        self.text_ends.shrink_to(KEPT);
+    }
+
+    fn texts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let texts = (0..self.text_ends.len()).map(|index| {
+            let text = &self.text[range_of(&self.text_ends, index)];
+            // Always: streams give out whole characters.
+            let text = std::str::from_utf8(text)
+                .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+            Ok(str_of(py, text)?.into_any())
+        });
+        new_list(py, texts)
+    }
+}
+
+fn range_of(ends: &[usize], index: usize) -> Range<usize> {
+    let start = index.checked_sub(1).map_or(0, |before| ends[before]);
+    start..ends[index]
+}
