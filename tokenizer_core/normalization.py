@@ -56,27 +56,42 @@ def normalized_segments(
     spec: TokenizerSpec,
     matcher: SpecialTokenMatcher,
     text: str,
-    normalize: Callable[[str], str] | None = None,
+    normalize: Callable[..., str] | None = None,
+    *,
+    begins: Literal["text", "part", "inside"] = "text",
 ) -> Iterator[Segment]:
     """The normalized parts of a text, each with the added token after it: those of `matcher` are
-    recognised. The last part has none. `normalize`: what runs the steps, by default Python."""
+    recognised. The last part has none. `normalize`: what runs the steps, by default Python.
+
+    `begins` says where `text` begins: at the beginning of a text, after an added token, or inside a
+    part, whose beginning is normalized already.
+    """
     if spec.normalizer != "steps":
         for index, (plain, token) in enumerate(matcher.split(text)):
-            yield _normalize_part(spec.normalizer, plain, is_first=index == 0), token
+            yield (
+                _normalize_part(
+                    spec.normalizer,
+                    plain,
+                    is_first=index == 0 and begins == "text",
+                    continues=index == 0 and begins == "inside",
+                ),
+                token,
+            )
         return
     passes = passes_of(spec, matcher)
     normalize = normalize or steps_of(spec).normalize
-    for plain, token in passes.first.split(text):
-        for part, found in passes.second.split(normalize(plain)):
+    for index, (plain, token) in enumerate(passes.first.split(text)):
+        normalized = normalize(plain, is_first=index > 0 or begins != "inside")
+        for part, found in passes.second.split(normalized):
             yield part, token if found is None else passes.names[found]
 
 
-def _normalize_part(normalizer: str, plain: str, *, is_first: bool) -> str:
+def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: bool) -> str:
     if normalizer == "none":
         return plain
     if normalizer == "nfc":
         return normalize_nfc(plain)
-    return normalize_metaspace(normalizer, plain, is_first=is_first)
+    return normalize_metaspace(normalizer, plain, is_first=is_first, continues=continues)
 
 
 def normalized_text(spec: TokenizerSpec, text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from functools import partial
 from html import escape
+from operator import index
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +24,12 @@ from tokenizer_core.batches import (
 )
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.decode_streams import StreamingDecoder
+from tokenizer_core.drift import (
+    Extension,
+    continue_text,
+    first_difference,
+    first_differences,
+)
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
 from tokenizer_core.formats.model_folder import named_special_tokens
@@ -42,6 +49,7 @@ from tokenizer_core.special_tokens import (
     resolve_policy,
     warn_of_unmarked,
 )
+from tokenizer_core.stopping import check_stop
 from tokenizer_core.streaming import StreamingEncoder
 
 if TYPE_CHECKING:
@@ -61,6 +69,7 @@ if TYPE_CHECKING:
 
     Path = str | PathLike[str]
     Ids = Iterable[int] | NDArray[np.integer]
+    Batch = Iterable[Ids] | NDArray[np.integer]
 
 _FEED_CHARS = 1 << 14
 _SAMPLE = "Hello, world! Naïve café, 東京, 👩‍👩‍👧\n\tdef f(x): return x + 12345"
@@ -598,6 +607,110 @@ class Tokenizer:
         data = self._engine.decode_bytes(_check_ids(ids))
         return data.removeprefix(b" ") if self._strips_space else data
 
+    def extend(
+        self,
+        ids: Ids,
+        text: str,
+        *,
+        allowed_special: Allowed = "all",
+        disallowed_special: Disallowed = (),
+    ) -> Extension:
+        """`ids` unchanged, then the ids of `text` as it continues them; and the first index where
+        `encode(decode(ids) + text)` differs from that.
+
+        For a conversation with a model: what it has seen and made keeps its ids. `text` is encoded
+        by itself, as if a boundary were before it. After an added token it is encoded as `encode`
+        does there; after other ids, the normalizer puts no space before it. The special-token
+        options are those of `text`.
+
+        Raises:
+            UnknownTokenIdError, TypeError: as `decode`.
+            SpecialTokenForbiddenError: `text` contains a disallowed special token.
+            UnicodeEncodeError: `text` contains a lone surrogate.
+
+        Example:
+            >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+            >>> tokenizer = Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"])
+            >>> tokenizer.extend([97, 98, 257], "ab")  # 257 is <|end|>
+            Extension(ids=[97, 98, 257, 256], drift_at=0)
+        """
+        listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        before = self.decode(listed)
+        given = list(map(index, listed))
+        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        continued, begins = continue_text(self._spec, given[-1] if given else None, text)
+        if self._puts_or_replaces and begins != "text":
+            new = self._encode_segments(continued, matcher, None, begins)
+        else:
+            new = self.encode_to_numpy(
+                continued, allowed_special=allowed_special, disallowed_special=disallowed_special
+            )
+        extended = given + new.tolist()
+        again = self.encode_to_numpy(before + text)
+        return Extension(extended, first_difference(np.array(extended, dtype=np.uint32), again))
+
+    def canonical(self, ids: Ids) -> bool:
+        """Whether `encode(decode(ids))` gives `ids`; see `first_drift`."""
+        return self.first_drift(ids) is None
+
+    def canonical_batch(
+        self,
+        batch: Batch,
+        offsets: NDArray[np.integer] | None = None,
+        *,
+        num_threads: int | None = None,
+    ) -> NDArray[np.bool_]:
+        """`canonical` of each row, shape (n_rows,); the rest as `first_drift_batch`."""
+        return self.first_drift_batch(batch, offsets, num_threads=num_threads) < 0
+
+    def first_drift(
+        self, ids: Ids, *, allowed_special: Allowed = "all", disallowed_special: Disallowed = ()
+    ) -> int | None:
+        """The first index where `encode(decode(ids))` differs from `ids`; None if they are equal.
+        If one is the beginning of the other, this is its length.
+
+        Ids whose bytes are not UTF-8 decode to U+FFFD, so encoding never returns them.
+
+        Raises:
+            UnknownTokenIdError, TypeError: as `decode`.
+            SpecialTokenForbiddenError: the decoded text contains a disallowed special token.
+            CancelledError: another thread cancelled the call.
+
+        Example:
+            >>> vocab = {i: bytes([i]) for i in range(256)} | {256: b"ab"}
+            >>> tokenizer = Tokenizer(vocab, [(b"a", b"b")])
+            >>> tokenizer.first_drift([120, 97, 98]), tokenizer.first_drift([120, 256])
+            (1, None)
+        """
+        listed = ids if isinstance(ids, np.ndarray) else list(ids)
+        text = self.decode(listed)
+        check_stop()
+        again = self.encode_to_numpy(
+            text, allowed_special=allowed_special, disallowed_special=disallowed_special
+        )
+        check_stop()
+        return first_difference(np.asarray(listed, dtype=np.uint32), again)
+
+    def first_drift_batch(
+        self,
+        batch: Batch,
+        offsets: NDArray[np.integer] | None = None,
+        *,
+        num_threads: int | None = None,
+    ) -> NDArray[np.int64]:
+        """The `first_drift` of each row, -1 where there is none, shape (n_rows,).
+
+        `batch` is a list of ids, an array of shape (n_rows, n_tokens), or all ids in one array with
+        `offsets` of shape (n_rows + 1,), as `encode_batch_to_numpy` returns them. `num_threads` as
+        for `encode_to_numpy`.
+
+        Raises:
+            UnknownTokenIdError, TypeError: as `decode`; names the row.
+            ValueError: the offsets do not fit the ids.
+        """
+        encode = partial(self.encode_batch_to_numpy, num_threads=num_threads)
+        return first_differences(batch, offsets, self.decode, encode)
+
     def cache_statistics(self) -> CacheStatistics:
         """The statistics of the engine's pre-token cache."""
         return self._engine.cache_statistics()
@@ -712,11 +825,15 @@ class Tokenizer:
         return self._encode_segments(text, matcher, num_threads)
 
     def _encode_segments(
-        self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None
+        self,
+        text: str,
+        matcher: SpecialTokenMatcher,
+        num_threads: int | None,
+        begins: Literal["text", "part", "inside"] = "text",
     ) -> NDArray[np.uint32]:
         """The ids of the normalized parts of a text and of the special tokens between them."""
         normalize = self._engine.normalize
-        segments = list(normalized_segments(self._spec, matcher, text, normalize))
+        segments = list(normalized_segments(self._spec, matcher, text, normalize, begins=begins))
         plain = [plain for plain, _ in segments]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
         added = [self._added[token] for _, token in segments if token is not None]

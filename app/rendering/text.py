@@ -22,7 +22,7 @@ from app.rendering.json_values import (
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
 from tokenizer_core import truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError
-from tokenizer_core.text.round_trips import first_difference_of_ids, first_difference_of_text
+from tokenizer_core.text.round_trips import first_difference_of_text
 from tokenizer_core.text.truncate import TextChunks
 
 if TYPE_CHECKING:
@@ -152,9 +152,7 @@ def render_verification(
             n_bytes = utf8_length(text)
         else:
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
-            difference = first_difference_of_ids(
-                live.tokenizer, request.tokens, **policies(request)
-            )
+            difference = live.tokenizer.first_drift(request.tokens, **policies(request))
             n_tokens = len(request.tokens)
     except ValueError as error:
         pointer = "/text" if request.tokens is None else "/tokens"

@@ -14,7 +14,6 @@ from tokenizer_core.engines import StopFlag, make_stop_flag, stoppable
 from tokenizer_core.errors import CancelledError, SpecialTokenForbiddenError, UnknownTokenIdError
 from tokenizer_core.text.round_trips import (
     _first_difference,
-    first_difference_of_ids,
     first_difference_of_text,
 )
 
@@ -40,7 +39,7 @@ def test_every_text_comes_back_and_so_do_its_ids(
     assert first_difference_of_text(tokenizer, text, allowed_special=policy) is None
     if normalizer == "none":
         ids = tokenizer.encode_to_numpy(text, allowed_special=policy)
-        assert first_difference_of_ids(tokenizer, ids, allowed_special=policy) is None
+        assert tokenizer.first_drift(ids, allowed_special=policy) is None
 
 
 def test_ids_that_do_not_come_back(engine):
@@ -53,18 +52,18 @@ def test_ids_that_do_not_come_back(engine):
         (ids_of(120, 255), 1),  # not UTF-8: three bytes come back
         (ids_of(120, 0xE4, 0xB8), 1),
     ):
-        assert first_difference_of_ids(tokenizer, ids) == place, ids
-    assert first_difference_of_ids(tokenizer, ids_of(120, special), allowed_special="none") == 1
+        assert tokenizer.first_drift(ids) == place, ids
+    assert tokenizer.first_drift(ids_of(120, special), allowed_special="none") == 1
     with pytest.raises(UnknownTokenIdError) as caught:
-        first_difference_of_ids(tokenizer, ids_of(1, 9999))
+        tokenizer.first_drift(ids_of(1, 9999))
     assert caught.value.index == 1
 
 
 def test_a_longer_or_shorter_answer_differs_at_its_end(engine, monkeypatch):
     tokenizer = Tokenizer(VOCAB, [(b"a", b"b")], engine=engine)
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "xyz")
-    assert first_difference_of_ids(tokenizer, ids_of(120, 121)) == 2
-    assert first_difference_of_ids(tokenizer, ids_of(120, 121, 122, 123)) == 3
+    assert tokenizer.first_drift(ids_of(120, 121)) == 2
+    assert tokenizer.first_drift(ids_of(120, 121, 122, 123)) == 3
     assert first_difference_of_text(tokenizer, "xy") == 2
     assert first_difference_of_text(tokenizer, "xyz!") == 3
     assert first_difference_of_text(tokenizer, "xéz") == 1
@@ -87,7 +86,7 @@ def test_a_forbidden_special_token_is_an_error(engine):
     with pytest.raises(SpecialTokenForbiddenError):
         first_difference_of_text(tokenizer, "x<|a|>", **options)
     with pytest.raises(SpecialTokenForbiddenError):
-        first_difference_of_ids(tokenizer, ids_of(258), **options)
+        tokenizer.first_drift(ids_of(258), **options)
 
 
 class CancelledBy(Tokenizer):
@@ -115,8 +114,8 @@ class CancelledBy(Tokenizer):
     [
         (first_difference_of_text, "abc", "encode", ["encode"]),
         (first_difference_of_text, "abc", "decode", ["encode", "decode"]),
-        (first_difference_of_ids, ids_of(97, 98), "decode", ["decode"]),
-        (first_difference_of_ids, ids_of(97, 98), "encode", ["decode", "encode"]),
+        (Tokenizer.first_drift, ids_of(97, 98), "decode", ["decode"]),
+        (Tokenizer.first_drift, ids_of(97, 98), "encode", ["decode", "encode"]),
     ],
 )
 def test_a_cancelled_check_ends_after_its_step(check, value, step, steps):

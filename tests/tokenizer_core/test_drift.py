@@ -1,0 +1,197 @@
+"""Ids that are kept, and where encoding their text again would give others."""
+
+from itertools import zip_longest
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec
+from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
+from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import RULES, SPECS
+from tokenizer_core import Tokenizer
+from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.errors import SpecialTokenForbiddenError, UnknownTokenIdError
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
+from tokenizer_core.normalizer_steps import NormalizerStep
+from tokenizer_core.spec import AddedToken
+
+ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
+ENDS = ["<|end|>", "<|end|><|end|>"]
+FLAGGED = [
+    AddedToken("<|right|>", 400, rstrip=True),
+    AddedToken("<|left|>", 401, lstrip=True),
+    AddedToken("<|word|>", 402, single_word=True),
+    AddedToken("<think>", 403, special=False),
+]
+STEPS = (
+    NormalizerStep("Prepend", content=">"),
+    NormalizerStep("Strip", strips_left=True, strips_right=True),
+    NormalizerStep("Lowercase"),
+)
+SHAPES = {
+    "bytes": trained_spec(special_tokens=ENDS),
+    "flags": trained_spec(special_tokens=FLAGGED),
+    "nfc": trained_spec(normalizer="nfc", special_tokens=ENDS),
+    "prefix-space": trained_spec(normalizer="prefix-space", special_tokens=ENDS),
+    "steps": trained_spec(normalizer="steps", normalizer_steps=STEPS, special_tokens=ENDS),
+    **{rule: SPECS[rule] for rule in RULES},
+    "content tokens": SPECS["metaspace-prepend, content tokens"],
+    "suffix": parse_tokenizer_json(clip()),
+}
+LOSSLESS = ["bytes"]
+TOKENIZERS = {
+    (shape, engine): Tokenizer.from_spec(spec, engine=engine)
+    for shape, spec in SHAPES.items()
+    for engine in ENGINES
+}
+every_tokenizer = pytest.mark.parametrize(("shape", "engine"), TOKENIZERS)
+VOCAB = BYTES | {256: b"ab", 257: b"he", 258: b"llo", 259: b"hello", 260: b"lo"}
+MERGES = [(b"a", b"b"), (b"h", b"e"), (b"l", b"o"), (b"l", b"lo"), (b"he", b"llo")]
+
+
+def texts(shape: str) -> st.SearchStrategy[str]:
+    contents = [token.content for token in SHAPES[shape].added_tokens]
+    fragments = ["a", "ab", " ab", " ", "  ", "\n", "é", "e\u0301", "\u0301", "中文", "▁", "low"]
+    fragments += ["A", "🙂", "newest", *contents, *(content[:-2] for content in contents)]
+    return st.lists(st.sampled_from(fragments), max_size=6).map("".join)
+
+
+def slow_difference(one: list[int], other: list[int]) -> int | None:
+    pairs = enumerate(zip_longest(one, other))
+    return next((at for at, (left, right) in pairs if left != right), None)
+
+
+def slow_drift(tokenizer: Tokenizer, ids: list[int], text: str = "") -> int | None:
+    return slow_difference(ids, tokenizer.encode(tokenizer.decode(ids) + text))
+
+
+@every_tokenizer
+@given(data=st.data())
+def test_extending_keeps_the_ids_and_says_where_encoding_again_differs(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    some_ids = st.lists(st.sampled_from(sorted(tokenizer.spec.vocab)), max_size=6)
+    ids = data.draw(st.one_of(texts(shape).map(tokenizer.encode), some_ids))
+    text, policy = data.draw(texts(shape)), data.draw(st.sampled_from(["all", "none"]))
+    extended = tokenizer.extend(ids, text, allowed_special=policy)
+    assert extended.ids[: len(ids)] == ids
+    again = tokenizer.encode(tokenizer.decode(ids) + text)
+    assert extended.drift_at == slow_difference(extended.ids, again)
+    if shape in LOSSLESS:
+        assert extended.ids[len(ids) :] == tokenizer.encode(text, allowed_special=policy)
+        assert tokenizer.decode(extended.ids) == tokenizer.decode(ids) + text
+    assert tokenizer.extend(np.array(ids, dtype=np.int64), text, allowed_special=policy) == extended
+
+
+@every_tokenizer
+@given(data=st.data())
+def test_after_a_special_token_the_ids_are_those_of_the_whole_text(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    token = data.draw(st.sampled_from(tokenizer.spec.added_tokens))
+    before, text = data.draw(texts(shape)), data.draw(texts(shape))
+    ids = tokenizer.encode(before + token.content)
+    whole = tokenizer.encode(before + token.content + text)
+    # Unless the text makes another special token of this one, or of a part of the text before.
+    alone = tokenizer.encode(token.content + text)
+    if ids and ids[-1] == token.id and whole[: len(ids)] == ids and alone[:1] == [token.id]:
+        assert tokenizer.extend(ids, text).ids == whole
+
+
+@every_tokenizer
+@given(data=st.data())
+def test_inside_a_text_nothing_is_put_before_the_new_text(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    if shape in ("steps", "suffix", "flags"):  # their normalizers change more than spaces
+        return
+    before, text = data.draw(texts(shape)), data.draw(st.text("ab 中🙂▁", max_size=5))
+    ids = tokenizer.encode(before)
+    if not ids or ids[-1] in {token.id for token in tokenizer.spec.added_tokens}:
+        return
+    expected = text.replace("▁", " ") if tokenizer.spec.byte_ids else text
+    extended = tokenizer.extend(ids, text).ids
+    assert tokenizer.decode(extended) == tokenizer.decode(ids) + expected
+
+
+@every_tokenizer
+@given(data=st.data())
+def test_canonical_ids_are_those_that_encoding_gives(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    some_ids = st.lists(st.sampled_from(sorted(tokenizer.spec.vocab)), max_size=5)
+    one_row = st.one_of(texts(shape).map(tokenizer.encode), some_ids)
+    rows = data.draw(st.lists(one_row, max_size=4))
+    expected = [slow_drift(tokenizer, row) for row in rows]
+    assert [tokenizer.first_drift(row) for row in rows] == expected
+    assert [tokenizer.canonical(row) for row in rows] == [drift is None for drift in expected]
+    as_numbers = [-1 if drift is None else drift for drift in expected]
+    offsets = np.cumsum([0, *map(len, rows)])
+    flat = np.array([id_ for row in rows for id_ in row], dtype=np.uint32)
+    for found in (
+        tokenizer.first_drift_batch(rows),
+        tokenizer.first_drift_batch([np.array(row, dtype=np.int64) for row in rows]),
+        tokenizer.first_drift_batch(flat, offsets),
+        tokenizer.first_drift_batch(map(tuple, rows), num_threads=2),
+    ):
+        assert (found.tolist(), found.dtype) == (as_numbers, np.int64)
+    assert tokenizer.canonical_batch(rows).tolist() == [drift is None for drift in expected]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_where_ids_drift(engine):
+    tokenizer = Tokenizer(VOCAB, MERGES, ["<|e|>"], engine=engine)
+    end = tokenizer.token_to_id("<|e|>")
+    assert tokenizer.encode("hello") == [259]
+    # As the model generated it; merged with what follows; cut inside a character; a special token.
+    for ids, text, new, drift_at in (
+        ([257, 258], " x", [32, 120], 0),
+        ([120, 257], "llo", [258], 1),
+        ([120, 0xE4, 0xB8], "ab", [256], 1),
+        ([120, 0xC3], "", [], 1),
+        ([120, end], "ab<|e|>", [256, end], None),
+        ([120, *b"<|e"], "|>", [*b"|>"], 1),
+        ([], "hello", [259], None),
+        ([120], "hello", [259], None),
+    ):
+        assert tokenizer.extend(ids, text) == ([*ids, *new], drift_at), (ids, text)
+    batch = np.array([[259, 32], [257, 258], [end, end]])
+    assert tokenizer.first_drift_batch(batch).tolist() == [-1, 0, -1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_forged_special_tokens_stay_text_and_are_where_ids_drift(engine):
+    tokenizer = TOKENIZERS["bytes", engine]
+    end = tokenizer.token_to_id("<|end|>")
+    extended = tokenizer.extend([end], "a <|end|>", allowed_special="none")
+    assert extended.ids == [end, *tokenizer.encode_ordinary("a <|end|>")]
+    assert end not in extended.ids[1:]
+    assert extended.drift_at == len([end, *tokenizer.encode("a ")])
+    with pytest.raises(SpecialTokenForbiddenError):
+        tokenizer.extend([end], "<|end|>", allowed_special="none", disallowed_special="all")
+    assert tokenizer.extend([], "<|end|><|end|>", allowed_special={"<|end|>"}).ids == [end, end]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_wrong_ids_and_batches_are_errors(engine):
+    tokenizer = TOKENIZERS["bytes", engine]
+    for call in (
+        lambda ids: tokenizer.extend(ids, "a"),
+        tokenizer.first_drift,
+        tokenizer.canonical,
+    ):
+        with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 9999 is not"):
+            call([97, 9999])
+        with pytest.raises(TypeError, match=r"ids\[1\] = True is a bool"):
+            call([97, True])
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 9999 of row 1 is not"):
+        tokenizer.first_drift_batch([[97], [97, 9999]])
+    with pytest.raises(TypeError, match=r"row 1: ids\[0\] = 'a' is a str"):
+        tokenizer.canonical_batch([[97], "a"])
+    with pytest.raises(ValueError, match=r"an array of shape \(2,\) is no batch"):
+        tokenizer.canonical_batch(np.array([97, 98]))
+    ids = np.array([97, 98], dtype=np.uint32)
+    for offsets in ([0, 1], [1, 2], [0, 2, 1, 2], []):
+        with pytest.raises(ValueError, match="offsets ascend from 0 to the number of ids, 2"):
+            tokenizer.canonical_batch(ids, np.array(offsets))
+    assert tokenizer.canonical_batch([]).tolist() == []
+    assert tokenizer.canonical_batch(np.array([])).tolist() == []
+    assert tokenizer.canonical_batch(ids[:0], np.array([0, 0])).tolist() == [True]
