@@ -214,6 +214,14 @@ class NativeSpecials:
     """Strings that are one id each, found leftmost, then longest."""
 
     def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
+    def with_trusted(
+        self, others: NativeSpecials, runs: Sequence[tuple[int, int]]
+    ) -> NativeSpecials:
+        """These, and `others` only within `runs` of the one text that they are for: in order, start
+        and end in characters. Not for a text with changes. Counting ignores a limit.
+
+        Raises ValueError for runs that are not in order.
+        """
 
 class RefusedStreamError(ValueError):
     """`args[0]` is the position in the call of the first stream that does not take its ids."""

@@ -44,7 +44,7 @@ def continue_text(
     spec: TokenizerSpec, last_id: int | None, text: str
 ) -> tuple[str, Literal["text", "part", "inside"]]:
     """The text that encoding sees after `last_id`, and where it begins there, as
-    `normalization.normalized_segments` says. A token with the flag `rstrip` takes the white space
+    `normalization.normalized_parts` says. A token with the flag `rstrip` takes the white space
     after it."""
     if last_id is None:
         return text, "text"

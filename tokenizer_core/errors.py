@@ -4,6 +4,7 @@
     ├── InvalidSpecError            (ValueError)   vocabulary and merges do not fit together
     ├── UnknownPatternError         (ValueError)   no split pattern of that name
     ├── SpecialTokenForbiddenError  (ValueError)   the text contains a disallowed special token
+    ├── SpecialTokenReachedError    (ValueError)   plain text would give a special token's id
     ├── UnknownTokenIdError         (ValueError)   an id to decode is outside the vocabulary
     ├── PreTokenTooLongError        (ValueError)   a pre-token of a stream is longer than its cap
     ├── SplitTooSlowError           (ValueError)   a split pattern takes too long on the text
@@ -87,6 +88,24 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return type(self), (self.token,)
+
+
+class SpecialTokenReachedError(TokenizerCoreError, ValueError):
+    """Plain text in segments would give the id of a special token; `token_id` is that id."""
+
+    code = "special_token_reached"
+
+    def __init__(self, token_id: int, token: bytes) -> None:
+        self.token_id, self.token = token_id, token
+        super().__init__(
+            f"this vocabulary gives id {token_id}, of the special token "
+            f"{token.decode(errors='replace')!r:.60}, to plain text as well, and would do so in "
+            f"these segments. Leave the token out of the text, mark all segments as trusted, or "
+            f"use a vocabulary whose merges do not make its special tokens."
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, bytes]]:
+        return type(self), (self.token_id, self.token)
 
 
 class UnknownTokenIdError(TokenizerCoreError, ValueError):

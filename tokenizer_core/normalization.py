@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache, cached_property, lru_cache
+from itertools import compress, pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -30,19 +31,24 @@ from tokenizer_core.normalize import (
 from tokenizer_core.normalizer_tables import LOWERCASE, MARKS
 from tokenizer_core.patterns import sets_of_matches
 from tokenizer_core.pretokenize import find_matches, split
-from tokenizer_core.special_tokens import SpecialTokenMatcher, matcher_of
+from tokenizer_core.special_tokens import (
+    SpecialTokenMatcher,
+    Trust,
+    TrustedTokenMatcher,
+    matcher_of,
+)
 from tokenizer_core.stopping import check_stop
 from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokenizer_core.normalizer_steps import NormalizerStep
     from tokenizer_core.spec import TokenizerSpec
 
-Segment = tuple[str, str | None]
+Part = tuple[str, str | None]
 """Plain text, normalized, and the added token after it."""
 
 # What Rust calls white space; `str.strip` alone strips more.
@@ -52,14 +58,14 @@ _WHITE_SPACE: Final = (
 )
 
 
-def normalized_segments(
+def normalized_parts(
     spec: TokenizerSpec,
     matcher: SpecialTokenMatcher,
     text: str,
     normalize: Callable[..., str] | None = None,
     *,
     begins: Literal["text", "part", "inside"] = "text",
-) -> Iterator[Segment]:
+) -> Iterator[Part]:
     """The normalized parts of a text, each with the added token after it: those of `matcher` are
     recognised. The last part has none. `normalize`: what runs the steps, by default Python.
 
@@ -80,10 +86,12 @@ def normalized_segments(
         return
     passes = passes_of(spec, matcher)
     normalize = normalize or steps_of(spec).normalize
+    position = 0
     for index, (plain, token) in enumerate(passes.first.split(text)):
         normalized = normalize(plain, is_first=index > 0 or begins != "inside")
-        for part, found in passes.second.split(normalized):
+        for part, found in passes.second_in(plain, position).split(normalized):
             yield part, token if found is None else passes.names[found]
+        position += len(plain) + len(token or "")
 
 
 def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: bool) -> str:
@@ -96,7 +104,7 @@ def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: b
 
 def normalized_text(spec: TokenizerSpec, text: str) -> str:
     """A text without added tokens, normalized."""
-    return next(normalized_segments(spec, NO_TOKENS, text))[0]
+    return next(normalized_parts(spec, NO_TOKENS, text))[0]
 
 
 def text_as_decoded(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> str:
@@ -107,7 +115,7 @@ def text_as_decoded(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str
         CancelledError: another thread cancelled the call.
     """
     parts: list[str] = []
-    for plain, token in normalized_segments(spec, matcher, text):
+    for plain, token in normalized_parts(spec, matcher, text):
         check_stop()
         if spec.word_suffix:
             suffix = spec.word_suffix.decode()
@@ -125,17 +133,40 @@ NO_TOKENS: Final = matcher_of(frozenset())
 class Passes:
     """The two searches for added tokens: in the text as given, and in its normalized parts.
 
-    `names`: the strings of the second search, and the tokens that they stand for.
+    `names`: the strings of the second search, and the tokens that they stand for. `trust`: that of
+    the text as given, if it has one.
     """
 
     def __init__(
-        self, first: SpecialTokenMatcher, second: SpecialTokenMatcher, names: Mapping[str, str]
+        self,
+        first: SpecialTokenMatcher,
+        second: SpecialTokenMatcher,
+        names: Mapping[str, str],
+        steps: NormalizerRun,
+        trust: Trust | None = None,
     ) -> None:
         self.first, self.second, self.names = first, second, names
+        self._steps, self._trust = steps, trust
+
+    def trusting(self, trust: Trust) -> Passes:
+        """The same searches in the one text that `trust` is for."""
+        return Passes(self.first.trusting(trust), self.second, self.names, self._steps, trust)
+
+    def second_in(self, plain: str, start: int) -> SpecialTokenMatcher:
+        """The second search for a part of the text that begins at `start`."""
+        if self._trust is None or not self.second:
+            return self.second
+        special = frozenset(
+            n for n, content in self.names.items() if content in self._trust.special
+        )
+        runs = self._trust.within(start, start + len(plain)).runs
+        return self.second.trusting(Trust(special, self._steps.normalize_runs(plain, runs)))
 
 
 def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
     """How the tokens of `matcher` are searched with the normalizer `steps`."""
+    if isinstance(matcher, TrustedTokenMatcher):
+        return passes_of(spec, matcher.matcher).trusting(matcher.trust)
     return _passes_of(spec.normalizer_steps, spec.normalized_tokens, matcher)
 
 
@@ -147,7 +178,7 @@ def _passes_of(
     run = _steps_of(steps)
     names = {run.normalize(content): content for content in contents & normalized}
     first = matcher_of(contents - normalized) if contents & normalized else matcher
-    return Passes(first, matcher_of(frozenset(names)), MappingProxyType(names))
+    return Passes(first, matcher_of(frozenset(names)), MappingProxyType(names), run)
 
 
 def forbid_normalized(
@@ -202,6 +233,25 @@ class NormalizerRun:
         for step in self._steps:
             text, spans = _normalized_with_spans(step, text, spans, is_first=is_first)
         return text, spans
+
+    def normalize_runs(self, text: str, runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The runs of a text, in characters, as runs of the normalized text: the characters that
+        depend on one run alone. Where text between two runs vanished, they may touch."""
+        if not runs:
+            return []
+        if runs[0] == (0, len(text)):
+            return [(0, len(self.normalize(text)))]
+        spans = np.stack([np.arange(len(text)), np.arange(1, len(text) + 1)], axis=1)
+        for step in self._steps:
+            text, spans = _normalized_with_sources(step, text, spans)
+        starts, ends = np.array(runs).T
+        run_of = np.searchsorted(ends, spans[:, 0], side="right")
+        is_within = run_of < len(runs)
+        is_within &= starts[run_of % len(runs)] <= spans[:, 0]
+        is_within &= spans[:, 1] <= ends[run_of % len(runs)]
+        run_of[~is_within] = -1
+        edges = np.flatnonzero(np.diff(run_of, prepend=-1, append=-1))
+        return [(start, end) for start, end in pairwise(edges.tolist()) if run_of[start] >= 0]
 
     def find_cut(self, text: str) -> int:
         """The last index where `text` may be cut, whatever follows it: the two sides, normalized by
@@ -361,6 +411,30 @@ def _normalized_with_spans(
         case "Prepend":
             added = np.repeat(spans[:1], len(step.content), axis=0)
             return changed, np.concatenate([added, spans])
+
+
+def _normalized_with_sources(
+    step: NormalizerStep, text: str, spans: NDArray[np.int64]
+) -> tuple[str, NDArray[np.int64]]:
+    """As `_normalized_with_spans`, where the span of a character has all that it depends on."""
+    if step.kind == "Replace":
+        changed, edits = _normalized(step, text, is_first=True), _matches(step, text)
+        sizes = [len(step.content)] * len(edits)
+    elif is_form(step.kind):
+        pieces = [(match.span(), match.group()) for match in _PIECE.finditer(text)]
+        written = [normalize_form(step.kind, piece) for _, piece in pieces]
+        changed = "".join(written)
+        is_new = [new != piece for new, (_, piece) in zip(written, pieces, strict=True)]
+        edits = list(compress((span for span, _ in pieces), is_new))
+        sizes = list(map(len, compress(written, is_new)))
+    else:
+        return _normalized_with_spans(step, text, spans, is_first=True)
+    parts, end = [], 0
+    for (start, stop), size in zip(edits, sizes, strict=True):
+        source = [[spans[start:stop, 0].min(), spans[start:stop, 1].max()]]
+        parts += [spans[end:start], np.repeat(source, size, axis=0)]
+        end = stop
+    return changed, np.concatenate([*parts, spans[end:]])
 
 
 def _spans_after_replace(

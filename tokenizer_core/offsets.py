@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.normalization import normalized_segments, passes_of, steps_of
+from tokenizer_core.normalization import normalized_parts, passes_of, steps_of
 from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets
 from tokenizer_core.pretokenize import find_kept_spans, split
 
@@ -31,7 +31,7 @@ def encode_with_byte_offsets(
         return _encode_with_steps(spec, engine, matcher, text)
     spans = list(matcher.spans(text))
     rest = spans[-1].end if spans else 0
-    normalized = normalized_segments(spec, matcher, text)
+    normalized = normalized_parts(spec, matcher, text)
     positions = _BytePositions(text)
     for span, (changed, _) in zip([*spans, None], normalized, strict=True):
         start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
@@ -69,12 +69,12 @@ def _encode_with_steps(
     passes, steps = passes_of(spec, matcher), steps_of(spec)
     ids: list[int] = []
     parts = [np.empty((0, 2), dtype=np.uint64)]
-    position = 0
+    position = n_chars = 0
     for plain, token in passes.first.split(text):
         normalized, spans = steps.normalize_with_spans(plain)
         start = 0
         found: list[NDArray[np.uint64]] = []
-        for part, name in passes.second.split(normalized):
+        for part, name in passes.second_in(plain, n_chars).split(normalized):
             part_ids, offsets = _encode_text(spec, engine, part)
             ids += part_ids
             found.append(offsets + np.uint64(start))
@@ -87,6 +87,7 @@ def _encode_with_steps(
         mapped = _source_offsets(plain, normalized, spans, np.concatenate(found))
         parts.append(mapped + np.uint64(position))
         position += len(plain.encode())
+        n_chars += len(plain) + len(token or "")
         if token is not None:
             ids.append(added[token])
             end = position + len(token.encode())

@@ -52,7 +52,14 @@ WHITE_SPACE: Final = (
 """The white space of Unicode, which `lstrip` and `rstrip` tokens include."""
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
-_DERIVED: Final = ("token_to_id", "empty_ids", "has_flags", "fingerprint", "normalized_tokens")
+_DERIVED: Final = (
+    "token_to_id",
+    "empty_ids",
+    "has_flags",
+    "fingerprint",
+    "normalized_tokens",
+    "reachable_special_ids",
+)
 
 Merge = tuple[bytes, bytes]
 Kind = Literal["merges", "ranks"]
@@ -367,6 +374,14 @@ class TokenizerSpec:
     def special_tokens(self) -> dict[str, int]:
         """content -> id of the added tokens that are special, in order."""
         return {token.content: token.id for token in self.added_tokens if token.special}
+
+    @cached_property
+    def reachable_special_ids(self) -> frozenset[int]:
+        """The ids of special tokens that plain text can give too: merges make such a token, or it
+        is one byte or character. Without the unknown token, which plain text gives by its nature.
+        """
+        special = {token.id for token in self.added_tokens if token.special}
+        return frozenset(special.intersection(chain(self.token_to_id.values(), self.byte_ids)))
 
     @cached_property
     def normalized_tokens(self) -> frozenset[str]:

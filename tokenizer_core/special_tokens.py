@@ -2,7 +2,8 @@
 
 Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The options
 (`allowed_special`, `disallowed_special`) have tiktoken's names. Training, encoding and streaming
-all cut at special tokens with this module, before any split pattern is applied.
+all cut at special tokens with this module, before any split pattern is applied. The file is long
+because every way of finding added tokens is here.
 
 Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are found as in
 `find_matches` of Hugging Face's `tokenizers`:
@@ -14,16 +15,19 @@ Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are fo
 - White space between two tokens belongs to the first if that one has `rstrip`.
 - The tokens that are `normalized` are searched in each part between the others, as if it were a
   text of its own.
+
+In a text with trusted runs, `special: true` tokens count only where all their characters are in one
+run. All else follows the rules above: see docs/chat.md.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import groupby, starmap
-from operator import add
+from operator import add, itemgetter
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -32,7 +36,7 @@ from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.unicode_sets import compile_exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -49,6 +53,10 @@ Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] |
 Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 
 
+Segment = tuple[str, bool]
+"""A part of a text, and whether special tokens in it count: whether its author is trusted."""
+
+
 class Span(NamedTuple):
     """A match: the index where the plain text before it begins, start and end of the match with the
     white space that it includes, and the token. A token that overlaps the one before it begins
@@ -58,6 +66,59 @@ class Span(NamedTuple):
     start: int
     end: int
     content: str
+
+
+class Trust(NamedTuple):
+    """The tokens `special` of a text count only within one of `runs`: start and end in characters,
+    in order, disjoint. Two runs that touch are still two: text between them may have vanished."""
+
+    special: frozenset[str]
+    runs: Sequence[tuple[int, int]]
+
+    def within(self, start: int, end: int) -> Trust:
+        """The trust in the part of the text from `start` to `end`, as a text of its own."""
+        first = bisect_right(self.runs, start, key=itemgetter(1))
+        last = bisect_left(self.runs, end, key=itemgetter(0))
+        runs = [(max(a, start) - start, min(b, end) - start) for a, b in self.runs[first:last]]
+        return Trust(self.special, runs)
+
+
+def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
+    """The joined text, and the runs of it that are trusted: start and end in characters.
+
+    Raises:
+        TypeError: a segment is no pair of a `str` and a `bool`.
+
+    Example:
+        >>> join_segments([("ab", True), ("", False), ("c", True), ("d", False)])
+        ('abcd', [(0, 3)])
+    """
+    texts: list[str] = []
+    runs: list[tuple[int, int]] = []
+    start, end = -1, 0  # of the run that continues; negative if none does
+    for text, is_trusted in segments:
+        if is_trusted is True:
+            if start < 0:
+                start = end
+        elif is_trusted is not False:
+            raise _wrong_segment(len(texts), text, is_trusted)
+        elif start >= 0 and text:
+            runs.append((start, end))
+            start = -1
+        if type(text) is not str and not isinstance(text, str):
+            raise _wrong_segment(len(texts), text, is_trusted)
+        texts.append(text)
+        end += len(text)
+    if start >= 0:
+        runs.append((start, end))
+    return "".join(texts), [run for run in runs if run[0] < run[1]]
+
+
+def _wrong_segment(index: int, text: object, is_trusted: object) -> TypeError:
+    kinds = f"{type(text).__name__}, {type(is_trusted).__name__}"
+    return TypeError(
+        f"segment {index} must be a text and whether it is trusted (str, bool), not ({kinds})"
+    )
 
 
 class SpecialTokenMatcher:
@@ -73,9 +134,6 @@ class SpecialTokenMatcher:
 
     __slots__ = ("_contents", "_expression", "_first_chars", "_longest", "_prefix")
 
-    has_flags = False
-    """Whether matches depend on flags, which the compiled engine does not know."""
-
     def __init__(self, contents: Iterable[str]) -> None:
         self._contents = sorted(set(contents))
         self._longest = max(map(len, self._contents), default=0)
@@ -85,6 +143,11 @@ class SpecialTokenMatcher:
 
     def __bool__(self) -> bool:
         return bool(self._contents)
+
+    @property
+    def has_flags(self) -> bool:
+        """Whether matches depend on flags, which the compiled engine does not know."""
+        return False
 
     @property
     def contents(self) -> list[str]:
@@ -105,6 +168,10 @@ class SpecialTokenMatcher:
             False
         """
         return bool(self._contents) and self._prefix in text
+
+    def trusting(self, trust: Trust) -> TrustedTokenMatcher:
+        """What finds these tokens in the one text that `trust` is for."""
+        return TrustedTokenMatcher(self, trust)
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Pairs (plain text, the special token after it); the last pair has None."""
@@ -149,15 +216,18 @@ class SpecialTokenMatcher:
         end = next((position for position in doubtful if position >= start), len(text))
         return pairs, start, end
 
-    def matches(self, text: str, position: int = 0) -> Iterator[re.Match[str]]:
-        """The matches from `position` on: leftmost, then longest, without overlaps."""
-        if not self.may_match(text):
+    def matches(
+        self, text: str, position: int = 0, end: int | None = None
+    ) -> Iterator[re.Match[str]]:
+        """The matches from `position` up to `end`: leftmost, then longest, without overlaps."""
+        n_chars = len(text) if end is None else end
+        if not self._contents or text.find(self._prefix, position, n_chars) < 0:
             return
-        n_chars = len(text)
         while position < n_chars:
             # The search covers every string that begins in this window completely.
             limit = position + _WINDOW_CHARS
-            match = self._expression.search(text, position, limit + self._longest - 1)
+            last = min(limit + self._longest - 1, n_chars)
+            match = self._expression.search(text, position, last)
             if match is None or match.start() >= limit:
                 position = limit
             else:
@@ -237,20 +307,23 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
 
     __slots__ = ("_passes",)
 
-    has_flags = True
-
     def __init__(self, tokens: Collection[AddedToken]) -> None:
         super().__init__(token.content for token in tokens)
         passes = ([t for t in tokens if t.normalized is late] for late in (False, True))
         self._passes = [_Rules.of(chosen) for chosen in passes if chosen]
 
+    @property
+    def has_flags(self) -> bool:
+        """True."""
+        return True
+
+    def trusting(self, trust: Trust) -> TrustedTokenMatcher:
+        """As in the base class."""
+        return _TrustedFlaggedMatcher(self, self._passes, trust)
+
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """As in the base class; no plain text has the white space that a token includes."""
-        end = 0
-        for span in self.spans(text):
-            yield text[span.plain_start : span.start], span.content
-            end = span.end
-        yield text[end:] if end else text, None
+        return _split_at(self.spans(text), text)
 
     def spans(self, text: str) -> Iterator[Span]:
         """As in the base class."""
@@ -265,23 +338,38 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
         return _FlaggedMatchStream(self, self._passes)
 
 
-def _spans_of_passes(passes: list[_Rules], text: str) -> Iterator[Span]:
+def _split_at(spans: Iterable[Span], text: str) -> Iterator[tuple[str, str | None]]:
+    end = 0
+    for span in spans:
+        yield text[span.plain_start : span.start], span.content
+        end = span.end
+    yield text[end:] if end else text, None
+
+
+def _spans_of_passes(passes: list[_Rules], text: str, trust: Trust | None = None) -> Iterator[Span]:
     """The matches of the first pass in `text`, and those of the others in the parts between."""
     first, *later = passes
+    if trust is not None:
+        first = first._replace(finder=first.finder.trusting(trust))
     _, spans, _ = _Search(first).advance(text, is_last=True)
     if not later:
         yield from spans
         return
+
+    def _of_later(start: int, end: int) -> Iterator[Span]:
+        trusted = trust and trust.within(start, end)
+        for span in _spans_of_passes(later, text[start:end], trusted):
+            yield _shifted(span, start)
+
     end = 0
     for span in spans:
         plain_start = span.plain_start
-        for within in _spans_of_passes(later, text[plain_start : span.start]):
-            yield _shifted(within, span.plain_start)
-            plain_start = span.plain_start + within.end
+        for within in _of_later(span.plain_start, span.start):
+            yield within
+            plain_start = within.end
         yield span._replace(plain_start=plain_start)
         end = span.end
-    for within in _spans_of_passes(later, text[end:]):
-        yield _shifted(within, end)
+    yield from _of_later(end, len(text))
 
 
 def _shifted(span: Span, by: int) -> Span:
@@ -356,6 +444,85 @@ def _is_word(text: str, index: int) -> bool:
     return 0 <= index < len(text) and _WORD_CHARACTER.match(text[index]) is not None
 
 
+class TrustedTokenMatcher(SpecialTokenMatcher):
+    """Finds the tokens of another matcher in one text: those that `trust` calls special only within
+    one of its runs.
+
+    The next match is the leftmost, then the longest, of those that count. So a token that reaches
+    beyond a run hides no shorter one within it.
+
+    Example:
+        >>> trust = Trust(frozenset(["<|a|>", "<|a|><|a|>"]), [(0, 5)])
+        >>> list(SpecialTokenMatcher(trust.special).trusting(trust).split("<|a|><|a|>"))
+        [('', '<|a|>'), ('<|a|>', None)]
+    """
+
+    __slots__ = ("everywhere", "guarded", "matcher", "trust")
+
+    def __init__(self, matcher: SpecialTokenMatcher, trust: Trust) -> None:
+        self.matcher = matcher
+        for name in SpecialTokenMatcher.__slots__:
+            setattr(self, name, getattr(matcher, name))
+        self.everywhere, self.guarded = _parted(matcher, trust.special)
+        self.trust = trust
+
+    def matches(
+        self, text: str, position: int = 0, end: int | None = None
+    ) -> Iterator[re.Match[str]]:
+        """As in the base class, to the end of the text."""
+        del end
+        searches = (self.everywhere.matches, self._matches_in_runs)
+        heads = [next(search(text, position), None) for search in searches]
+        while found := [head for head in heads if head is not None]:
+            match = min(found, key=lambda head: (head.start(), -head.end()))
+            yield match
+            position = match.end()
+            heads = [
+                head
+                if head is None or head.start() >= position
+                # The other search continues behind this match.
+                else next(search(text, position), None)
+                for head, search in zip(heads, searches, strict=True)
+            ]
+
+    def _matches_in_runs(self, text: str, position: int) -> Iterator[re.Match[str]]:
+        runs = self.trust.runs
+        for index in range(bisect_right(runs, position, key=itemgetter(1)), len(runs)):
+            start, end = runs[index]
+            yield from self.guarded.matches(text, max(start, position), end)
+
+    def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
+        """Not for a part of the text."""
+        raise NotImplementedError
+
+    def stream(self) -> MatchStream:
+        """Not for a text that arrives in pieces."""
+        raise NotImplementedError
+
+
+class _TrustedFlaggedMatcher(TrustedTokenMatcher):
+    __slots__ = ("_passes",)
+
+    def __init__(self, matcher: SpecialTokenMatcher, passes: list[_Rules], trust: Trust) -> None:
+        super().__init__(matcher, trust)
+        self._passes = passes
+
+    @property
+    def has_flags(self) -> bool:
+        """True."""
+        return True
+
+    def split(self, text: str) -> Iterator[tuple[str, str | None]]:
+        """As in the base class."""
+        return _split_at(self.spans(text), text)
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """As in the base class."""
+        if not self.may_match(text):
+            return iter(())
+        return _spans_of_passes(self._passes, text, self.trust)
+
+
 class _FlaggedMatchStream(MatchStream):
     def __init__(self, matcher: FlaggedTokenMatcher, passes: list[_Rules]) -> None:
         super().__init__(matcher)
@@ -428,6 +595,15 @@ def _render_branches(contents: list[str], depth: int) -> str:
 def matcher_of(contents: frozenset[str]) -> SpecialTokenMatcher:
     """The matcher of a set of strings; cached, because compiling hundreds takes milliseconds."""
     return SpecialTokenMatcher(contents)
+
+
+@lru_cache(maxsize=64)
+def _parted(
+    matcher: SpecialTokenMatcher, special: frozenset[str]
+) -> tuple[SpecialTokenMatcher, SpecialTokenMatcher]:
+    """What finds the other strings of a matcher, and those that are special; without flags."""
+    contents = frozenset(matcher.contents)
+    return matcher_of(contents - special), matcher_of(contents & special)
 
 
 @lru_cache(maxsize=64)

@@ -32,9 +32,10 @@ from tokenizer_core.drift import (
 )
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
+from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.hub import download_model_folder
-from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_segments
+from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_parts
 from tokenizer_core.normalize import strips_space, touch_any
 from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
 from tokenizer_core.pieces import Pieces
@@ -42,8 +43,11 @@ from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import (
     ENDS_OF_TEXT,
+    Trust,
+    TrustedTokenMatcher,
     end_of_text,
     forbid,
+    join_segments,
     matcher_for,
     matcher_of,
     resolve_policy,
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from tokenizer_core.special_tokens import (
         Allowed,
         Disallowed,
+        Segment,
         SpecialTokenMatcher,
     )
 
@@ -392,14 +397,7 @@ class Tokenizer:
         engine always uses one.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        ids = self._encode_normalized(text, matcher, num_threads)
-        if ids is None:
-            ids = self._engine.encode_to_numpy(text, num_threads, matcher)
-        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
-        if add_special_tokens and (prefix or suffix):
-            around = [np.array(part, dtype=np.uint32) for part in (prefix, suffix)]
-            return np.concatenate([around[0], ids, around[1]])
-        return ids
+        return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
 
     def encode_to_json(
         self,
@@ -452,11 +450,74 @@ class Tokenizer:
         of them; with other normalizers it covers what Hugging Face says, often the first of them.
         An added token with `lstrip` or `rstrip` includes the white space around it.
         """
-        if unit not in ("byte", "char"):
-            raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
+        _check_unit(unit)
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         ids, offsets = encode_with_byte_offsets(self._spec, self._engine, matcher, text)
         return ids, offsets if unit == "byte" else char_offsets(text, offsets)
+
+    def encode_segments(
+        self, segments: Iterable[Segment], *, add_special_tokens: bool = False
+    ) -> list[int]:
+        """The token ids of a text of which only some parts may hold special tokens.
+
+        A segment is a text and whether it is trusted: `("<|user|>", True), (question, False)`. The
+        ids are those of the joined text, with one restriction: a special token is recognised only
+        where all its characters are trusted (adjacent trusted segments count as one). Elsewhere it
+        is plain text. Content tokens (`special: false`) are recognised everywhere. See docs/chat.md
+        for the definition with flags and normalizers.
+
+        Raises:
+            SpecialTokenReachedError: the vocabulary makes a special token of plain text, by its
+                merges, and would do so here.
+            TypeError: a segment is no pair of a `str` and a `bool`.
+            UnicodeEncodeError: a segment contains a lone surrogate.
+
+        Example:
+            >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+            >>> tokenizer.encode_segments([("a<|e", False), ("nd|><|end|>", True)])[-4:]
+            [100, 124, 62, 256]
+        """
+        text, matcher = self._join(segments)
+        normalized = self._encode_normalized(text, matcher)
+        ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
+        if add_special_tokens:
+            return [*self._spec.prefix_ids, *ids, *self._spec.suffix_ids]
+        return ids
+
+    def encode_segments_to_numpy(
+        self,
+        segments: Iterable[Segment],
+        *,
+        add_special_tokens: bool = False,
+        num_threads: int | None = None,
+    ) -> NDArray[np.uint32]:
+        """As `encode_segments`, as an array of shape (n_tokens,), uint32; `num_threads` as for
+        `encode_to_numpy`."""
+        text, matcher = self._join(segments)
+        return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
+
+    def encode_segments_to_json(
+        self, segments: Iterable[Segment], *, add_special_tokens: bool = False
+    ) -> tuple[bytes, int]:
+        """As `encode_segments`, as a JSON array without white space, and the number of ids."""
+        text, matcher = self._join(segments)
+        ids = self._encode_array(text, matcher, None, add_special_tokens=add_special_tokens)
+        return self._engine.json_of_ids(ids), len(ids)
+
+    def encode_segments_with_offsets(
+        self, segments: Iterable[Segment], *, unit: Literal["byte", "char"] = "byte"
+    ) -> tuple[list[int], NDArray[np.uint64]]:
+        """As `encode_segments`, and each token's start and end in the joined text, as
+        `encode_with_offsets`: shape (n_tokens, 2), uint64."""
+        _check_unit(unit)
+        text, matcher = self._join(segments)
+        ids, offsets = encode_with_byte_offsets(self._spec, self._engine, matcher, text)
+        return ids, offsets if unit == "byte" else char_offsets(text, offsets)
+
+    def count_segments(self, segments: Iterable[Segment], *, limit: int | None = None) -> int:
+        """The number of token ids of `encode_segments`; `limit` as for `count`."""
+        text, matcher = self._join(segments)
+        return self._count(text, matcher, limit)
 
     def encode_batch(
         self,
@@ -566,10 +627,7 @@ class Tokenizer:
         the limit" and is not the full number.
         """
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        normalized = self._encode_normalized(text, matcher)
-        if normalized is not None:
-            return len(normalized)
-        return self._engine.count(text, limit, matcher)
+        return self._count(text, matcher, limit)
 
     def decode(self, ids: Ids, errors: str = "replace", skip_special_tokens: bool = False) -> str:
         """The text of `ids` (a sequence of ints or an integer array).
@@ -640,7 +698,7 @@ class Tokenizer:
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         continued, begins = continue_text(self._spec, given[-1] if given else None, text)
         if self._puts_or_replaces and begins != "text":
-            new = self._encode_segments(continued, matcher, None, begins)
+            new = self._encode_parts(continued, matcher, None, begins)
         else:
             new = self.encode_to_numpy(
                 continued, allowed_special=allowed_special, disallowed_special=disallowed_special
@@ -748,6 +806,7 @@ class Tokenizer:
         self._engine = create_engine(spec, engine)
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
+        self._special_contents = frozenset(spec.special_tokens)
         self._matcher = matcher_for(spec, self._added)
         self._content_matcher = matcher_for(
             spec, {token.content for token in spec.added_tokens if not token.special}
@@ -770,6 +829,49 @@ class Tokenizer:
         matcher = matcher_for(self._spec, recognised)
         forbid_normalized(self._spec, matcher, forbidden, text)
         return matcher
+
+    def _join(self, segments: Iterable[Segment]) -> tuple[str, SpecialTokenMatcher]:
+        """The joined text of segments, and what finds its added tokens."""
+        text, runs = join_segments(segments)
+        if runs == [(0, len(text))]:
+            return text, self._matcher
+        matcher = self._content_matcher
+        if runs:
+            matcher = self._matcher.trusting(Trust(self._special_contents, runs))
+        if self._spec.reachable_special_ids:
+            self._refuse_reached(text, matcher)
+        return text, matcher
+
+    def _refuse_reached(self, text: str, matcher: SpecialTokenMatcher) -> None:
+        """Raise SpecialTokenReachedError if plain text gives the id of a special token."""
+        for plain, _ in normalized_parts(self._spec, matcher, text, self._engine.normalize):
+            reached = self._spec.reachable_special_ids.intersection(self._engine.encode(plain))
+            if reached:
+                id_ = min(reached)
+                raise SpecialTokenReachedError(id_, self._spec.vocab[id_])
+
+    def _encode_array(
+        self,
+        text: str,
+        matcher: SpecialTokenMatcher,
+        num_threads: int | None,
+        *,
+        add_special_tokens: bool,
+    ) -> NDArray[np.uint32]:
+        ids = self._encode_normalized(text, matcher, num_threads)
+        if ids is None:
+            ids = self._engine.encode_to_numpy(text, num_threads, matcher)
+        prefix, suffix = self._spec.prefix_ids, self._spec.suffix_ids
+        if add_special_tokens and (prefix or suffix):
+            around = [np.array(part, dtype=np.uint32) for part in (prefix, suffix)]
+            return np.concatenate([around[0], ids, around[1]])
+        return ids
+
+    def _count(self, text: str, matcher: SpecialTokenMatcher, limit: int | None) -> int:
+        normalized = self._encode_normalized(text, matcher)
+        if normalized is not None:
+            return len(normalized)
+        return self._engine.count(text, limit, matcher)
 
     def _choose_batch_matcher(
         self, texts: Sequence[str], allowed: Allowed, disallowed: Disallowed
@@ -802,7 +904,7 @@ class Tokenizer:
         if not self._is_prepared:
             return None
         if self._is_cut_here(text, matcher):
-            return self._encode_segments(text, matcher, num_threads)
+            return self._encode_parts(text, matcher, num_threads)
         if matcher.has_flags:  # and none of its tokens is in the text
             changes = self._engine.nfc_changes(text) if self._is_nfc else []
             return self._engine.encode_to_numpy(text, num_threads, None, changes)
@@ -820,11 +922,13 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """The ids of a text that is not in NFC. Special tokens are found in the unchanged text, and
         the text between them is normalized."""
-        if not touch_any(text, changes, matcher.find, matcher.longest):
+        # A matcher for the positions of this text finds nothing in parts of it.
+        is_bound = isinstance(matcher, TrustedTokenMatcher)
+        if not is_bound and not touch_any(text, changes, matcher.find, matcher.longest):
             return self._engine.encode_to_numpy(text, num_threads, matcher, changes)
-        return self._encode_segments(text, matcher, num_threads)
+        return self._encode_parts(text, matcher, num_threads)
 
-    def _encode_segments(
+    def _encode_parts(
         self,
         text: str,
         matcher: SpecialTokenMatcher,
@@ -833,10 +937,10 @@ class Tokenizer:
     ) -> NDArray[np.uint32]:
         """The ids of the normalized parts of a text and of the special tokens between them."""
         normalize = self._engine.normalize
-        segments = list(normalized_segments(self._spec, matcher, text, normalize, begins=begins))
-        plain = [plain for plain, _ in segments]
+        parts = list(normalized_parts(self._spec, matcher, text, normalize, begins=begins))
+        plain = [plain for plain, _ in parts]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
-        added = [self._added[token] for _, token in segments if token is not None]
+        added = [self._added[token] for _, token in parts if token is not None]
         return np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
 
 
@@ -847,6 +951,11 @@ def _check_ids(ids: Ids) -> Iterable[int] | NDArray[np.integer]:
             raise TypeError(f"ids must be integers, not an array of {ids.dtype}")
         return []
     return ids
+
+
+def _check_unit(unit: str) -> None:
+    if unit not in ("byte", "char"):
+        raise ValueError(f"unit must be 'byte' or 'char', not {unit!r:.40}")
 
 
 def _list_of(texts: Sequence[str]) -> list[str]:

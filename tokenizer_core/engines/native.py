@@ -32,6 +32,7 @@ from tokenizer_core.normalization import replacements_of
 from tokenizer_core.normalize import changes_by_nfc, form_tables
 from tokenizer_core.patterns import PATTERNS, RULES
 from tokenizer_core.pretokenize import split_in_windows
+from tokenizer_core.special_tokens import TrustedTokenMatcher
 from tokenizer_core.stopping import StopFlag
 
 try:
@@ -423,6 +424,10 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
     def __missing__(self, matcher: SpecialTokenMatcher) -> _native.NativeSpecials | None:
         if matcher.has_flags:
             raise ValueError("the module does not know flags; cut the text with the matcher first")
+        if isinstance(matcher, TrustedTokenMatcher):  # of one text: not kept
+            everywhere, guarded = self[matcher.everywhere], self[matcher.guarded]
+            if everywhere is not None and guarded is not None:
+                return everywhere.with_trusted(guarded, matcher.trust.runs)
         contents = matcher.contents
         made = _native.NativeSpecials({content: self._ids[content] for content in contents})
         if len(self) > _MAX_MATCHERS:

@@ -28,6 +28,7 @@ PAGES = {
         "docs/training.md",
         "docs/engine.md",
         "docs/exactness.md",
+        "docs/chat.md",
         "docs/vocabularies.md",
         "docs/command-line.md",
         "docs/scale.md",

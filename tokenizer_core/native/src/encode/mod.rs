@@ -43,7 +43,9 @@ pub use crate::encode::tables::{MissingBytes, Start};
 use crate::encode::tables::{SharedCache, Tables};
 pub use crate::encode::tasks::Encoded;
 use crate::encode::tasks::run_in_threads;
-use crate::encode::windows::{Source, Task, Tasks, WINDOW, n_positions, take_source, window_for};
+use crate::encode::windows::{
+    Source, Task, Tasks, WINDOW, n_positions, take_source, take_utf8, window_for,
+};
 use crate::mem::buffer_pool::{self, LARGE_BYTES};
 use crate::mem::growth::{Grow, with_room};
 use crate::merge::Merge;
@@ -130,7 +132,8 @@ impl Encoder {
         out: &mut Vec<u32>,
     ) -> Result<(), Stopped> {
         let sink = &mut Appender { out };
-        self.with_session(|session| session.take_document(scanner, specials, text, sink))?
+        let window = 0..text.len();
+        self.with_session(|session| take_utf8(session, scanner, specials, text, window, sink))?
     }
 
     /// Appends the ids of each text, `prefix` before and `suffix` after them.
@@ -186,8 +189,10 @@ impl Encoder {
         text: &str,
         limit: Option<usize>,
     ) -> Result<usize, Stopped> {
-        let mut sink = Counter::up_to(limit);
-        self.with_session(|session| session.take_document(scanner, specials, text, &mut sink))??;
+        let (mut sink, window) = (Counter::up_to(limit), 0..text.len());
+        self.with_session(|session| {
+            take_utf8(session, scanner, specials, text, window, &mut sink)
+        })??;
         Ok(sink.n_ids)
     }
 

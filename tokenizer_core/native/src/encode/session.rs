@@ -10,7 +10,7 @@ use crate::encode::piece_ends::{
 };
 use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, TakeHits};
 use crate::encode::sink::Sink;
-use crate::encode::specials::SpecialTokens;
+use crate::encode::specials::Search;
 use crate::encode::tables::{MissingBytes, SharedCache, Tables};
 use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::merge::{MergeScratch, Merger, WINDOW};
@@ -90,17 +90,16 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Takes the ids of `text`, special tokens recognised.
-    pub fn take_document(
+    /// Takes the ids of a text and of the special tokens that `search` finds in it.
+    pub(crate) fn take_document(
         &mut self,
         scanner: Scanner,
-        specials: &SpecialTokens,
-        text: &str,
+        mut search: Search,
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
-        let mut at = 0;
+        let (text, mut at) = (search.text(), 0);
         while sink.wants_more().is_continue()
-            && let Some((found, id)) = specials.find(text, at)
+            && let Some((found, id)) = search.next(at)
         {
             self.take(scanner, &text[at..found.start], sink)?;
             sink.take(&[id])?;

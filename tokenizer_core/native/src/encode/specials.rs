@@ -1,21 +1,121 @@
 //! Special tokens: strings that are one id each.
+//!
+//! A text may have trusted runs. Some tokens are then found only within a run, the others everywhere. The
+//! next token is the leftmost of both kinds, and the longest of those: a token that reaches beyond a run
+//! hides none within it.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
 
-/// The special tokens of one call.
+/// The special tokens of one call. A clone shares the tables.
+#[derive(Clone)]
 pub struct SpecialTokens {
+    /// Found in all of a text.
+    everywhere: Arc<Tokens>,
+    trusted: Option<Trusted>,
+}
+
+/// Tokens that are found only within these runs of a text, in its positions (`Source`).
+#[derive(Clone)]
+struct Trusted {
+    tokens: Arc<Tokens>,
+    runs: Vec<Range<usize>>,
+}
+
+struct Tokens {
     finder: Option<AhoCorasick>,
     ids: Vec<u32>,
     /// The pairs of adjacent characters in them.
     pairs: HashSet<(u32, u32)>,
 }
 
+/// A token in a text, in bytes, and its id.
+type Found = (Range<usize>, u32);
+
 impl SpecialTokens {
     /// Of strings, none of them empty, and their ids.
     pub fn new(tokens: &[(&str, u32)]) -> Result<SpecialTokens, BuildError> {
+        Ok(SpecialTokens {
+            everywhere: Arc::new(Tokens::new(tokens)?),
+            trusted: None,
+        })
+    }
+
+    pub fn none() -> SpecialTokens {
+        SpecialTokens {
+            everywhere: Arc::new(Tokens::none()),
+            trusted: None,
+        }
+    }
+
+    /// These and others, which are found only within `runs`. None if the runs are not in order.
+    pub fn with_trusted(
+        &self,
+        others: &SpecialTokens,
+        runs: Vec<Range<usize>>,
+    ) -> Option<SpecialTokens> {
+        let ends = runs.iter().flat_map(|run| [run.start, run.end]);
+        ends.is_sorted().then(|| SpecialTokens {
+            everywhere: self.everywhere.clone(),
+            trusted: Some(Trusted {
+                tokens: others.everywhere.clone(),
+                runs,
+            }),
+        })
+    }
+
+    pub(crate) fn has_runs(&self) -> bool {
+        self.trusted.is_some()
+    }
+
+    /// The trusted runs within a window of the text, in the text's positions.
+    pub(crate) fn runs_in(&self, window: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let runs = self
+            .trusted
+            .as_ref()
+            .map_or(&[][..], |trusted| &trusted.runs);
+        let first = runs.partition_point(|run| run.end <= window.start);
+        let clipped = runs[first..]
+            .iter()
+            .take_while(move |run| run.start < window.end);
+        clipped.map(move |run| run.start.max(window.start)..run.end.min(window.end))
+    }
+
+    /// Whether one contains these two characters next to each other.
+    pub(crate) fn any_contains_pair(&self, before: u32, after: u32) -> bool {
+        let contains = |tokens: &Tokens| tokens.pairs.contains(&(before, after));
+        let trusted = self.trusted.as_ref();
+        contains(&self.everywhere) || trusted.is_some_and(|trusted| contains(&trusted.tokens))
+    }
+
+    /// The search in a text with these runs, in bytes.
+    #[inline]
+    pub(crate) fn search<'s>(&'s self, text: &'s str, runs: &'s [Range<usize>]) -> Search<'s> {
+        let trusted = self.trusted.as_ref().map(|trusted| {
+            let mut search = SearchInRuns {
+                tokens: &trusted.tokens,
+                text,
+                runs,
+                next: None,
+                next_everywhere: self.everywhere.find(text, 0..text.len()),
+            };
+            search.next = search.find(0);
+            search
+        });
+        Search {
+            everywhere: &self.everywhere,
+            text,
+            trusted,
+        }
+    }
+}
+
+impl Tokens {
+    fn new(tokens: &[(&str, u32)]) -> Result<Tokens, BuildError> {
         let contents = tokens.iter().map(|(content, _)| content);
         let finder = (!tokens.is_empty())
             .then(|| {
@@ -33,30 +133,85 @@ impl SpecialTokens {
                 .collect::<Vec<_>>()
         };
         let pairs = tokens.iter().flat_map(|token| pairs_of(token.0)).collect();
-        Ok(SpecialTokens { finder, ids, pairs })
+        Ok(Tokens { finder, ids, pairs })
     }
 
-    pub fn none() -> SpecialTokens {
-        SpecialTokens {
+    fn none() -> Tokens {
+        Tokens {
             finder: None,
             ids: Vec::new(),
             pairs: HashSet::new(),
         }
     }
 
-    /// Whether one contains these two characters next to each other.
-    pub(crate) fn any_contains_pair(&self, before: u32, after: u32) -> bool {
-        self.pairs.contains(&(before, after))
+    /// The first one within a range: the leftmost, and the longest of those.
+    #[inline]
+    fn find(&self, text: &str, range: Range<usize>) -> Option<Found> {
+        let found = self.finder.as_ref()?.find(Input::new(text).range(range))?;
+        Some((found.range(), self.ids[found.pattern()]))
+    }
+}
+
+/// Finds the tokens of a text, from left to right.
+pub(crate) struct Search<'s> {
+    everywhere: &'s Tokens,
+    text: &'s str,
+    trusted: Option<SearchInRuns<'s>>,
+}
+
+struct SearchInRuns<'s> {
+    tokens: &'s Tokens,
+    text: &'s str,
+    /// Those that may have further tokens.
+    runs: &'s [Range<usize>],
+    /// The next token of each kind, once it is found; kept until the search has passed its start.
+    next: Option<Found>,
+    next_everywhere: Option<Found>,
+}
+
+impl<'s> Search<'s> {
+    pub(crate) fn text(&self) -> &'s str {
+        self.text
     }
 
-    /// The first one that starts at `from` or later: the leftmost, and the longest of those.
+    /// The first token that starts at `from` or later, which is not before that of the last call.
     #[inline]
-    pub(crate) fn find(&self, text: &str, from: usize) -> Option<(Range<usize>, u32)> {
-        let found = self
-            .finder
-            .as_ref()?
-            .find(Input::new(text).range(from..text.len()))?;
-        Some((found.range(), self.ids[found.pattern()]))
+    pub(crate) fn next(&mut self, from: usize) -> Option<Found> {
+        match &mut self.trusted {
+            None => self.everywhere.find(self.text, from..self.text.len()),
+            Some(search) => search.next_of_both(from, self.everywhere),
+        }
+    }
+}
+
+impl SearchInRuns<'_> {
+    fn next_of_both(&mut self, from: usize, everywhere: &Tokens) -> Option<Found> {
+        let is_passed =
+            |found: &Option<Found>| found.as_ref().is_some_and(|(range, _)| range.start < from);
+        if is_passed(&self.next_everywhere) {
+            self.next_everywhere = everywhere.find(self.text, from..self.text.len());
+        }
+        if is_passed(&self.next) {
+            self.next = self.find(from);
+        }
+        let both = [&self.next_everywhere, &self.next].into_iter().flatten();
+        both.min_by_key(|(range, _)| (range.start, Reverse(range.end)))
+            .cloned()
+    }
+
+    /// The first one that starts at `from` or later within a run.
+    fn find(&mut self, from: usize) -> Option<Found> {
+        while let [run, others @ ..] = self.runs {
+            if from < run.end {
+                let range = from.max(run.start)..run.end;
+                let found = self.tokens.find(self.text, range);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            self.runs = others;
+        }
+        None
     }
 }
 
@@ -67,6 +222,7 @@ pub(crate) mod tests {
     use crate::encode::sink::SLACK;
     use crate::encode::tasks::Encoded;
     use crate::encode::tests::encoder;
+    use crate::encode::windows::tests::Characters;
     use crate::mem::buffer_pool::{self, LARGE_BYTES};
     use crate::split::Scanner;
 
@@ -140,6 +296,103 @@ pub(crate) mod tests {
                 }
             }
         }
+    }
+
+    /// The definition: a trusted token lies within one run.
+    fn encode_with_runs_slowly(text: &str, trusted: &[usize], runs: &[Range<usize>]) -> Vec<u32> {
+        let (encoder, mut ids, mut start, mut at) = (encoder(), Vec::new(), 0, 0);
+        while at < text.len() {
+            let may_be = |index: usize, end: usize| {
+                let holds = |run: &Range<usize>| run.start <= at && end <= run.end;
+                !trusted.contains(&index) || runs.iter().any(holds)
+            };
+            let found = TOKENS
+                .iter()
+                .enumerate()
+                .filter(|(_, (token, _))| text.as_bytes()[at..].starts_with(token.as_bytes()))
+                .filter(|(index, (token, _))| may_be(*index, at + token.len()))
+                .max_by_key(|(_, (token, _))| token.len());
+            let Some((_, (token, id))) = found else {
+                at += 1;
+                continue;
+            };
+            encoder
+                .encode(Scanner::Gpt2, &text[start..at], &mut ids)
+                .unwrap();
+            ids.push(*id);
+            at += token.len();
+            start = at;
+        }
+        encoder
+            .encode(Scanner::Gpt2, &text[start..], &mut ids)
+            .unwrap();
+        ids
+    }
+
+    #[test]
+    fn trusted_tokens_are_found_within_runs_in_windows_of_any_size() {
+        let encoder = encoder();
+        let mut state = 11u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        for (number, text) in texts().iter().cycle().take(400).enumerate() {
+            let characters: Vec<char> = text.chars().collect();
+            let offsets: Vec<usize> = text
+                .char_indices()
+                .map(|(at, _)| at)
+                .chain([text.len()])
+                .collect();
+            // Runs in characters; some touch each other, some are empty.
+            let mut ends: Vec<usize> = (0..2 * random(9))
+                .map(|_| random(characters.len() + 1))
+                .collect();
+            ends.sort_unstable();
+            let runs: Vec<Range<usize>> = ends.chunks(2).map(|end| end[0]..end[1]).collect();
+            let in_bytes: Vec<Range<usize>> = runs
+                .iter()
+                .map(|run| offsets[run.start]..offsets[run.end])
+                .collect();
+            let trusted = [&[0, 1, 2, 3][..], &[0], &[1, 2], &[]][number % 4];
+            let expected = encode_with_runs_slowly(text, trusted, &in_bytes);
+            let tokens_of = |is_trusted: bool| {
+                let chosen = TOKENS.iter().enumerate();
+                let chosen = chosen.filter(|(index, _)| trusted.contains(index) == is_trusted);
+                let chosen: Vec<(&str, u32)> = chosen.map(|(_, token)| *token).collect();
+                SpecialTokens::new(&chosen).unwrap()
+            };
+            let make = |runs: &[Range<usize>]| {
+                tokens_of(false)
+                    .with_trusted(&tokens_of(true), runs.to_vec())
+                    .unwrap()
+            };
+            for sizes in [(1, 1), (2, 3), (7, 2), (1 << 20, 1)] {
+                let texts = [Characters(characters.clone())];
+                let made = encoder.encode_in_windows(Scanner::Gpt2, &make(&runs), &texts, sizes);
+                assert_eq!(made.unwrap().ids, expected, "{text:?} {runs:?} {sizes:?}");
+                let texts = [&text[..]];
+                let specials = make(&in_bytes);
+                let made = encoder.encode_in_windows(Scanner::Gpt2, &specials, &texts, sizes);
+                assert_eq!(made.unwrap().ids, expected, "{text:?} {runs:?} {sizes:?}");
+            }
+            let source = Characters(characters);
+            let n_ids = encoder.count_source(Scanner::Gpt2, &make(&runs), &source);
+            assert_eq!(n_ids.unwrap(), expected.len());
+        }
+    }
+
+    #[test]
+    fn runs_in_no_order_are_refused() {
+        let fit = |ends: &[usize]| {
+            let runs = ends.chunks(2).map(|end| end[0]..end[1]).collect();
+            let none = SpecialTokens::none();
+            none.with_trusted(&none, runs).is_some()
+        };
+        assert!(!fit(&[2, 1]) && !fit(&[1, 3, 2, 4]));
+        assert!(fit(&[0, 2, 2, 9]) && fit(&[]));
     }
 
     #[test]

@@ -90,14 +90,53 @@ pub fn take_source<S: Source>(
     sink: &mut impl Sink,
 ) -> Result<(), S::Error> {
     if let Some(utf8) = text.as_utf8() {
-        return Ok(session.take_document(scanner, specials, utf8, sink)?);
+        let window = 0..utf8.len();
+        return Ok(take_utf8(session, scanner, specials, utf8, window, sink)?);
     }
     for window in Windows::of(text, scanner, specials, window) {
-        own.clear();
-        text.append_to(own, window)?;
-        session.take_document(scanner, specials, own, sink)?;
+        take_window(session, scanner, specials, text, window, own, sink)?;
     }
     Ok(())
+}
+
+/// Takes the ids of a window of a text that is UTF-8 already.
+pub fn take_utf8(
+    session: &mut Session,
+    scanner: Scanner,
+    specials: &SpecialTokens,
+    utf8: &str,
+    window: Range<usize>,
+    sink: &mut impl Sink,
+) -> Result<(), Stopped> {
+    let (text, mut runs) = (&utf8[window.clone()], Vec::new());
+    for run in specials.runs_in(window.clone()) {
+        runs.try_push(run.start - window.start..run.end - window.start)?;
+    }
+    session.take_document(scanner, specials.search(text, &runs), sink)
+}
+
+/// Takes the ids of a window of a text, which is written as UTF-8 to `own`. No special token crosses the
+/// ends of a window, so a trusted run may be cut there.
+fn take_window<S: Source>(
+    session: &mut Session,
+    scanner: Scanner,
+    specials: &SpecialTokens,
+    text: &S,
+    window: Range<usize>,
+    own: &mut String,
+    sink: &mut impl Sink,
+) -> Result<(), S::Error> {
+    own.clear();
+    let (mut runs, mut at) = (Vec::new(), window.start);
+    for run in specials.runs_in(window.clone()) {
+        text.append_to(own, at..run.start)?;
+        let start = own.len();
+        text.append_to(own, run.clone())?;
+        runs.try_push(start..own.len()).map_err(Stopped::from)?;
+        at = run.end;
+    }
+    text.append_to(own, at..window.end)?;
+    Ok(session.take_document(scanner, specials.search(own, &runs), sink)?)
 }
 
 /// A window of one of several texts, which a thread encodes together with others.
@@ -120,26 +159,23 @@ impl<S: Source> Part<'_, S> {
         own: &mut String,
         made: &mut Encoded,
     ) -> Result<(), (usize, S::Error)> {
-        let window = self.window.clone();
-        let utf8 = match self.text.as_utf8() {
-            Some(utf8) => &utf8[window],
-            None => {
-                own.clear();
-                let written = self.text.append_to(own, window);
-                written.map_err(|error| (self.number, error))?;
-                own
-            }
-        };
-        let mut take = || -> Result<(), Stopped> {
-            made.ids.try_reserve(utf8.len() / 3)?;
+        let (text, window) = (self.text, self.window.clone());
+        let take = || -> Result<(), S::Error> {
+            let n_bytes = text.as_utf8().map_or(3 * window.len(), |_| window.len());
+            let room = made.ids.try_reserve(n_bytes / 3);
+            room.map_err(Stopped::from)?;
             let sink = &mut Appender { out: &mut made.ids };
-            session.take_document(scanner, specials, utf8, sink)?;
+            match text.as_utf8() {
+                Some(utf8) => take_utf8(session, scanner, specials, utf8, window, sink)?,
+                None => take_window(session, scanner, specials, text, window, own, sink)?,
+            }
             if self.is_last {
-                made.ends.try_push(made.ids.len() as u64)?;
+                let ended = made.ends.try_push(made.ids.len() as u64);
+                ended.map_err(Stopped::from)?;
             }
             Ok(())
         };
-        take().map_err(|error| (self.number, error.into()))
+        take().map_err(|error| (self.number, error))
     }
 }
 

@@ -79,6 +79,14 @@ impl NativeSpecials {
             SpecialTokens::new(&ids).map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(NativeSpecials { tokens })
     }
+
+    /// These everywhere, and `others` within runs of a text.
+    fn with_trusted(&self, others: &NativeSpecials, runs: Items<(usize, usize)>) -> PyResult<Self> {
+        let runs = runs.0.into_iter().map(|(start, end)| start..end).collect();
+        let tokens = self.tokens.with_trusted(&others.tokens, runs);
+        let tokens = tokens.ok_or_else(|| PyValueError::new_err("the runs are in no order"))?;
+        Ok(NativeSpecials { tokens })
+    }
 }
 
 #[pymethods]
@@ -262,7 +270,8 @@ impl NativeEncoder {
     ) -> PyResult<usize> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
         let encoder = &self.encoder;
-        if limit.is_some() {
+        // Runs are in characters.
+        if limit.is_some() && !specials.has_runs() {
             // Counting may stop early, and callers repeat it: Python then keeps its own UTF-8.
             let text = text.to_str()?;
             return releasing_gil_if_long(py, text.len(), || {

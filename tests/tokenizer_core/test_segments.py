@@ -1,0 +1,542 @@
+"""Trusted segments: a special token counts only where all its characters are trusted.
+
+Two definitions to compare with. The first reads a text character by character and writes a private
+character for each token that counts; a tokenizer whose tokens are these characters then gives the
+ids. The second writes untrusted characters in another alphabet, in which no special token is
+spelt, so that the search without trust gives the tokens, flags included.
+"""
+
+import itertools
+import json
+import pickle
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.profiles import examples, first_and_thorough
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import SpecialTokenReachedError
+from tokenizer_core.normalization import NormalizerRun
+from tokenizer_core.normalizer_steps import NormalizerStep
+from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec, pattern_of_characters
+from tokenizer_core.special_tokens import (
+    FlaggedTokenMatcher,
+    SpecialTokenMatcher,
+    Trust,
+    join_segments,
+)
+
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+MERGES = [
+    (b"a", b"b"), (b"<", b"|"), (b"ab", b"a"), (b"\xc3", b"\xa9"), (b" ", b"a"), (b"|", b">")
+]  # fmt: skip
+TOKENS = [
+    AddedToken("<a>", 1000),
+    AddedToken("<a><a>", 1001),
+    AddedToken("a>", 1002),
+    AddedToken("<", 1003, special=False),
+    AddedToken("><a", 1004, special=False),
+    AddedToken("bé", 1005),
+    AddedToken("b", 1006, special=False),
+]
+PARTS = ["<a>", "<a>", "<", "a", ">", "b", "é", "e\u0301", "中", " ", "\u2581", "\n"]
+
+texts = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
+segments = st.lists(st.tuples(st.text("<a>bé 中\n", max_size=7) | texts, st.booleans()), max_size=9)
+
+
+def spec_of(tokens, **options):
+    products = dict.fromkeys(left + right for left, right in MERGES)
+    vocab = BYTES | {300 + i: product for i, product in enumerate(products)}
+    return TokenizerSpec.from_merges(vocab, MERGES, tokens, **options)
+
+
+def character_spec(normalizer):
+    """A vocabulary of characters with byte fallback, as SentencePiece's."""
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    pieces = [" ", "<", "a", ">", "b", "é", " a", " <"]
+    vocab |= {256 + i: piece.encode() for i, piece in enumerate(pieces)}
+    merges = [(b" ", b"a"), (b" ", b"<")]
+    return TokenizerSpec.from_merges(
+        vocab,
+        merges,
+        TOKENS,
+        pattern=pattern_of_characters(merges),
+        normalizer=normalizer,
+        byte_ids=tuple(range(256)),
+    )
+
+
+def trust_of(parts):
+    """The joined text, and whether each of its characters is trusted."""
+    return "".join(t for t, _ in parts), [trusted for t, trusted in parts for _ in t]
+
+
+def find_slowly(text, is_trusted, tokens):
+    """The definition: (start, token), the leftmost that counts, then the longest."""
+    found, position = [], 0
+    while position < len(text):
+        counting = [
+            token
+            for token in tokens
+            if text.startswith(token.content, position)
+            and (not token.special or all(is_trusted[position : position + len(token.content)]))
+        ]
+        if counting:
+            token = max(counting, key=lambda token: len(token.content))
+            found.append((position, token))
+            position += len(token.content)
+        else:
+            position += 1
+    return found
+
+
+def written_privately(text, is_trusted, tokens):
+    """The text with a private character for each token that counts."""
+    parts, end = [], 0
+    for start, token in find_slowly(text, is_trusted, tokens):
+        parts += [text[end:start], private(token)]
+        end = start + len(token.content)
+    return "".join([*parts, text[end:]])
+
+
+def private(token):
+    return chr(0xE000 + token.id)
+
+
+SPECS = {
+    "none": spec_of(TOKENS),
+    "nfc": spec_of(TOKENS, normalizer="nfc", pattern="qwen2"),
+    "prefix-space": spec_of(TOKENS, normalizer="prefix-space"),
+    "steps": spec_of(
+        TOKENS,
+        normalizer="steps",
+        normalizer_steps=(NormalizerStep("NFD"), NormalizerStep("Strip")),
+    ),
+    "ranks": TokenizerSpec.from_ranks(
+        {token: id_ for id_, token in BYTES.items()} | {b"ab": 300, b"<a": 301},
+        {token.content: token.id for token in TOKENS if token.special},
+        pattern="cl100k",
+    ),
+    "metaspace-first": character_spec("metaspace-first"),
+    "metaspace-prepend": character_spec("metaspace-prepend"),
+    "any expression": spec_of(TOKENS, pattern=r"a+|\s+|[^a\s]+"),
+}
+
+
+def privately(spec):
+    """The same tokenizer with private characters for its added tokens."""
+    names = {token.id: private(token).encode() for token in spec.added_tokens}
+    tokens = tuple(replace(token, content=private(token)) for token in spec.added_tokens)
+    return replace(spec, vocab={**spec.vocab, **names}, added_tokens=tokens)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@given(parts=segments)
+def test_ids_are_those_of_the_definition(engine, name, parts):
+    check_ids(SPECS[name], engine, parts)
+
+
+_made = {}
+
+
+def tokenizers_of(spec, engine):
+    key = spec.fingerprint, engine
+    if key not in _made:
+        _made[key] = [Tokenizer.from_spec(s, engine=engine) for s in (spec, privately(spec))]
+    return _made[key]
+
+
+def check_ids(spec, engine, parts):
+    tokenizer, oracle = tokenizers_of(spec, engine)
+    text, is_trusted = trust_of(parts)
+    expected = oracle.encode(written_privately(text, is_trusted, spec.added_tokens))
+    assert tokenizer.encode_segments(parts) == expected
+    array = tokenizer.encode_segments_to_numpy(iter(parts))
+    assert array.dtype == np.uint32
+    assert array.tolist() == expected
+    rendered, n_ids = tokenizer.encode_segments_to_json(parts)
+    assert (json.loads(rendered), n_ids) == (expected, len(expected))
+    assert tokenizer.count_segments(parts) == len(expected)
+    assert tokenizer.count_segments(parts, limit=len(expected)) == len(expected)
+    ids, offsets = tokenizer.encode_segments_with_offsets(parts)
+    assert ids == expected
+    assert offsets.shape == (len(ids), 2)
+    special = {token.id: token.content for token in spec.added_tokens}
+    data = text.encode()
+    for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
+        assert id_ not in special or data[start:end].decode() == special[id_]
+
+
+@pytest.mark.parametrize("name", SPECS)
+@given(text=texts)
+def test_all_and_none_trusted_are_the_two_policies_of_encode(engine, name, text):
+    tokenizer, _ = tokenizers_of(SPECS[name], engine)
+    halves = [text[: len(text) // 2], "", text[len(text) // 2 :]]
+    all_trusted = [(half, True) for half in halves]
+    assert tokenizer.encode_segments(all_trusted) == tokenizer.encode(text)
+    none_trusted = [(half, False) for half in halves]
+    expected = tokenizer.encode(text, allowed_special="none")
+    assert tokenizer.encode_segments(none_trusted) == expected
+
+
+def test_every_boundary_of_every_short_text(engine):
+    tokens = ["<a>", "<a><a>", "a>"]
+    for text in ["<a><a>", "<a>a>", "<<a>>", "a<a><a>a"]:
+        for flags in itertools.product([False, True], repeat=len(text)):
+            check_ids(spec_of(tokens), engine, list(zip(text, flags, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "special"),
+    [
+        ([("<a>", False)], []),
+        ([("<a", True), (">", False)], []),
+        ([("<a", True), ("", False), (">", True)], ["<a>"]),
+        # The longer one reaches beyond the trusted run and hides nothing.
+        ([("<a>", True), ("<a>", False)], ["<a>"]),
+        ([("<a>", False), ("<a>", True)], ["<a>"]),
+        ([("<a", False), ("><a>", True)], ["<a>"]),
+        # A content token matches everywhere, also over the boundary.
+        ([("x<thi", False), ("nk>", True)], ["<think>"]),
+    ],
+)
+def test_at_the_boundary(engine, parts, special):
+    tokens = [
+        AddedToken("<a>", 1000),
+        AddedToken("<a><a>", 1001),
+        AddedToken("<think>", 1002, special=False),
+    ]
+    tokenizer = Tokenizer.from_spec(spec_of(tokens), engine=engine)
+    names = {token.id: token.content for token in tokens}
+    found = [names[id_] for id_ in tokenizer.encode_segments(parts) if id_ in names]
+    assert found == special
+
+
+# Untrusted characters in another alphabet: words, signs and white space stay what they are.
+OTHERS = str.maketrans("ab<> ", "\u0430\u0431\u2039\u203a\u3000")
+TRUSTED_ALPHABET = {other: own for own, other in OTHERS.items()}
+
+flags_of_tokens = st.builds(
+    dict,
+    special=st.booleans(),
+    single_word=st.booleans(),
+    lstrip=st.booleans(),
+    rstrip=st.booleans(),
+    normalized=st.booleans(),
+)
+flagged = st.lists(
+    st.tuples(st.text("ab< ", min_size=1, max_size=3).filter(str.strip), flags_of_tokens),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda pair: pair[0],
+)
+
+
+def spellings(content):
+    """A content token in any mix of the two alphabets."""
+    return map("".join, itertools.product(*[(c, c.translate(OTHERS)) for c in content]))
+
+
+@given(
+    flagged,
+    st.lists(st.tuples(st.text("ab< ", max_size=5), st.booleans()), max_size=8),
+)
+def test_flags_work_as_without_trust_in_another_alphabet(described, parts):
+    tokens = [AddedToken(content, i, **flags) for i, (content, flags) in enumerate(described)]
+    text, runs = join_segments(parts)
+    written = "".join(t if trusted else t.translate(OTHERS) for t, trusted in parts)
+    respelt = [
+        replace(token, content=content)
+        for token in tokens
+        for content in ([token.content] if token.special else spellings(token.content))
+    ]
+    expected = [
+        (*span[:3], span.content.translate(TRUSTED_ALPHABET))
+        for span in FlaggedTokenMatcher(respelt).spans(written)
+    ]
+    trust = Trust(frozenset(token.content for token in tokens if token.special), runs)
+    matcher = FlaggedTokenMatcher(tokens).trusting(trust)
+    assert matcher.has_flags
+    assert [tuple(span) for span in matcher.spans(text)] == expected
+    plain = replace_flags(tokens)
+    matcher = SpecialTokenMatcher(token.content for token in tokens).trusting(trust)
+    found = [(span.start, span.content) for span in matcher.spans(text)]
+    slowly = find_slowly(text, trust_of(parts)[1], plain)
+    assert found == [(start, token.content) for start, token in slowly]
+
+
+def replace_flags(tokens):
+    return [AddedToken(token.content, token.id, token.special) for token in tokens]
+
+
+@given(segments)
+def test_flags_with_both_engines(engine, parts):
+    flagged_tokens = [
+        AddedToken("<a>", 1000, lstrip=True, rstrip=True),
+        AddedToken("b", 1001, single_word=True),
+        AddedToken("é", 1002, normalized=True),
+        AddedToken("<", 1003, special=False),
+    ]
+    spec = spec_of(flagged_tokens, normalizer="nfc")
+    tokenizer, _ = tokenizers_of(spec, engine)
+    slow, _ = tokenizers_of(spec, "python")
+    ids, offsets = slow.encode_segments_with_offsets(parts)
+    assert tokenizer.encode_segments(parts) == ids
+    assert tokenizer.count_segments(parts) == len(ids)
+    text, is_trusted = trust_of(parts)
+    starts = np.cumsum([0, *map(len, map(str.encode, text))]).tolist()
+    for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
+        if id_ in (1000, 1001, 1002):
+            covered = [trusted for trusted, at in zip(is_trusted, starts, strict=False)
+                       if start <= at < end and not text[starts.index(at)].isspace()]  # fmt: skip
+            assert all(covered)
+
+
+def test_white_space_of_an_untrusted_segment_belongs_to_a_trusted_token_with_lstrip(engine):
+    spec = spec_of([AddedToken("<mask>", 1000, lstrip=True)])
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    parts = [("a  ", False), ("<mask>", True), (" <mask>", False)]
+    assert tokenizer.encode_segments(parts) == [97, 1000, *tokenizer.encode_ordinary(" <mask>")]
+
+
+STEPS = [
+    NormalizerStep("Lowercase"),
+    NormalizerStep("NFC"),
+    NormalizerStep("NFD"),
+    NormalizerStep("NFKC"),
+    NormalizerStep("StripAccents"),
+    NormalizerStep("Strip", strips_left=True, strips_right=True),
+    NormalizerStep("Prepend", content="_"),
+    NormalizerStep("Replace", pattern="x", content="<"),
+    NormalizerStep("Replace", pattern="y", content="é>"),
+    NormalizerStep("Replace", pattern="0", content=""),
+]
+NORMALIZED = ["<a>", "É", "<A", "a\u0301", "x", "a>"]
+
+
+@given(
+    st.lists(st.sampled_from(STEPS), min_size=1, max_size=4, unique=True),
+    st.lists(
+        st.tuples(st.text("<>aAeÉxy0|\u0301\u0300ﬁ\u212b ", max_size=5), st.booleans()), max_size=7
+    ),
+)
+def test_no_untrusted_text_becomes_special_in_a_normalizer(engine, steps, parts):
+    if steps == [NormalizerStep("NFC")]:
+        return
+    tokens = [AddedToken(t, 1000 + i, normalized=True) for i, t in enumerate(NORMALIZED)]
+    tokens.append(AddedToken("||", 2000, special=False))  # found in the text as given
+    run = NormalizerRun(tuple(steps))
+    if not all(run.normalize(content) for content in NORMALIZED):
+        return
+    spec = spec_of(tokens, normalizer="steps", normalizer_steps=tuple(steps))
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    names = {token.id: run.normalize(token.content) for token in tokens if token.normalized}
+    text, runs = join_segments(parts)
+    ids = tokenizer.encode_segments(parts)
+    assert tokenizer.encode_segments_with_offsets(parts)[0] == ids
+    assert tokenizer.count_segments(parts) == len(ids)
+    alone = [run.normalize(text[start:end]) for start, end in runs]
+    for id_ in ids:
+        assert id_ not in names or any(names[id_] in normalized for normalized in alone)
+    # The runs are found by another way than the text.
+    for start, end in run.normalize_runs(text, runs):
+        assert 0 <= start <= end <= len(run.normalize(text))
+
+
+def test_what_vanishes_between_two_trusted_runs_parts_them(engine):
+    steps = (NormalizerStep("StripAccents"),)
+    tokens = [AddedToken("<a>", 1000, normalized=True)]
+    spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    assert tokenizer.encode_segments([("x<a\u0301>", True), ("y", False)]) == [120, 1000, 121]
+    parts = [("x<a", True), ("\u0301", False), (">", True)]
+    assert 1000 not in tokenizer.encode_segments(parts)
+
+
+def test_runs_after_tokens_of_the_first_search(engine):
+    tokens = [AddedToken("<s>", 1000), AddedToken("É", 1001, normalized=True)]
+    steps = (NormalizerStep("Lowercase"),)
+    spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    parts = [("<s>x<s>", True), ("É<s>É<", False), ("É", True), ("É", False)]
+    ids, offsets = tokenizer.encode_segments_with_offsets(parts)
+    assert tokenizer.encode_segments(parts) == ids
+    assert [id_ for id_ in ids if id_ >= 1000] == [1000, 1000, 1001]
+    assert offsets[ids.index(1001)].tolist() == [15, 17]
+
+
+def test_a_mark_of_an_untrusted_segment_makes_no_special_token(engine):
+    tokens = [AddedToken("é", 1000, normalized=True)]
+    steps = (NormalizerStep("NFC"), NormalizerStep("Lowercase"))
+    spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    assert tokenizer.encode_segments([("E\u0301", True), ("x", False)]) == [1000, 120]
+    assert 1000 not in tokenizer.encode_segments([("E", True), ("\u0301x", False)])
+    assert 1000 not in tokenizer.encode_segments([("E", False), ("\u0301", True)])
+
+
+def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
+    spec = spec_of(["ab", "<a>"])
+    assert spec.reachable_special_ids == {spec.special_tokens["ab"]}
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    assert tokenizer.encode_segments([("ab", True)]) == tokenizer.encode("ab")
+    assert tokenizer.encode_segments([("ab", True), ("c", False)]) == tokenizer.encode("abc")
+    for parts in ([("xab", False)], [("a", True), ("b", False)], [("<a>", True), ("ab", False)]):
+        with pytest.raises(SpecialTokenReachedError, match=r"'ab'.*mark all segments") as caught:
+            tokenizer.encode_segments(parts)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+        with pytest.raises(SpecialTokenReachedError):
+            tokenizer.count_segments(parts)
+    single = Tokenizer.from_spec(spec_of(["|"]), engine=engine)
+    with pytest.raises(SpecialTokenReachedError):
+        single.encode_segments([("a|", False)])
+
+
+def test_the_unknown_token_is_what_plain_text_gives(engine):
+    vocab = {i: token for i, token in BYTES.items() if i != 4} | {300: b"<unk>"}
+    spec = TokenizerSpec.from_merges(
+        vocab, [], [AddedToken("<unk>", 300)], missing=MissingBytes((4,), 300)
+    )
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    assert tokenizer.encode_segments([("a\x04", False)]) == [97, 300]
+    assert 300 not in tokenizer.encode_segments([("<unk>", False), ("a", True)])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[("a", 1)], [("a", "false")], [(b"a", True)], [("a", None)], [("a", False), (None, True)]],
+)
+def test_a_segment_is_a_text_and_a_bool(parts):
+    tokenizer, _ = tokenizers_of(SPECS["none"], "python")
+    with pytest.raises(TypeError, match=rf"segment {len(parts) - 1} must be a text and whether"):
+        tokenizer.encode_segments(parts)
+
+
+def test_lone_surrogates_are_refused(engine):
+    tokenizer, _ = tokenizers_of(SPECS["none"], engine)
+    for parts in ([("a\ud83d", True), ("\ude00", False)], [("中", True), ("\udcff", False)]):
+        for encode in (tokenizer.encode_segments, tokenizer.count_segments):
+            with pytest.raises(UnicodeEncodeError):
+                encode(parts)
+
+
+def test_no_segments(engine):
+    tokenizer, _ = tokenizers_of(SPECS["none"], engine)
+    for parts in ([], [("", True)], [("", False), ("", True)]):
+        assert tokenizer.encode_segments(parts) == []
+        assert tokenizer.encode_segments_with_offsets(parts)[1].shape == (0, 2)
+
+
+def test_what_the_post_processor_adds(engine):
+    spec = spec_of(["<s>", "</s>"], prefix_ids=(306,), suffix_ids=(307,))
+    assert spec.special_tokens == {"<s>": 306, "</s>": 307}
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    parts = [("<s>", False), ("x</s>", True)]
+    expected = [306, *tokenizer.encode_ordinary("<s>x"), 307, 307]
+    assert tokenizer.encode_segments(parts, add_special_tokens=True) == expected
+    array = tokenizer.encode_segments_to_numpy(parts, add_special_tokens=True)
+    assert array.tolist() == expected
+    rendered, n_ids = tokenizer.encode_segments_to_json(parts, add_special_tokens=True)
+    assert (json.loads(rendered), n_ids) == (expected, len(expected))
+
+
+@pytest.mark.parametrize("filling", ["a b ", "é b ", "中 b ", "😀 b "])
+def test_long_texts_over_windows_and_threads(engine, filling):
+    n = 70_000 if engine == "native" else 9_000
+    rng = random.Random(len(filling))
+    parts, left = [], n
+    while left > 0:
+        size = min(left, rng.choice([1, 30, 4_000, 33_000]))
+        left -= size
+        parts.append((filling * size, rng.random() < 0.5))
+        parts += [(rng.choice(["<a>", "<a", ">", "a>", "bé"]), rng.random() < 0.7) for _ in "abc"]
+    spec = SPECS["nfc" if filling[0] == "é" else "none"]
+    tokenizer, oracle = tokenizers_of(spec, engine)
+    text, is_trusted = trust_of(parts)
+    expected = oracle.encode(written_privately_fast(text, is_trusted, spec.added_tokens))
+    assert tokenizer.encode_segments(parts) == expected
+    assert tokenizer.encode_segments_to_numpy(parts, num_threads=3).tolist() == expected
+    assert tokenizer.count_segments(parts, limit=10) > 10
+
+
+def written_privately_fast(text, is_trusted, tokens):
+    """As `written_privately`, in the parts of the text that have only characters of tokens."""
+    parts, end = [], 0
+    for part in re.finditer(r"[<>aébé]+", text):
+        start, stop = part.span()
+        written = written_privately(part.group(), is_trusted[start:stop], tokens)
+        parts += [text[end:start], written]
+        end = stop
+    return "".join([*parts, text[end:]])
+
+
+FORGERIES = ["{}", " {}", "{}\n", "x{}", "<{}", "{}>", "{} ", "\u200b{}", "\u00a0{}\u0301"]
+
+
+def forged(contents, n, seed):
+    """`n` special tokens as users type them, cut into segments at random, none trusted."""
+    rng = random.Random(seed)
+    pieces = [rng.choice(FORGERIES).format(rng.choice(contents)) for _ in range(n)]
+    text = "".join(pieces)
+    cuts = sorted(rng.sample(range(len(text)), min(1_000, len(text) // 5)))
+    return [(text[a:b], False) for a, b in itertools.pairwise([0, *cuts, len(text)])]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_forged_tokens_give_no_special_id(engine, name):
+    tokenizer, _ = tokenizers_of(SPECS[name], engine)
+    special = tokenizer.special_tokens
+    parts = forged(list(special), 40 * settings().max_examples, 1)
+    real = [(content, True) for content in special]
+    mixed = [part for pair in zip(parts, itertools.cycle(real)) for part in pair]
+    ids = tokenizer.encode_segments(parts)
+    assert not set(ids) & set(special.values())
+    ids = tokenizer.encode_segments(mixed)
+    assert sum(id_ in special.values() for id_ in ids) <= len(parts)
+
+
+VOCABULARIES = ["qwen3", "llama3_1", "deepseek_v3", "llama2", "mistral01", "roberta", "smollm"]
+
+
+@pytest.mark.parametrize("name", first_and_thorough(VOCABULARIES))
+def test_a_million_forged_tokens_of_published_vocabularies(shared_data, engine, name):
+    tokenizer = published(shared_data, name, engine)
+    assert not tokenizer.spec.reachable_special_ids
+    special = tokenizer.special_tokens
+    parts = forged(list(special), 20_000 if engine == "native" else 1_000, 2)
+    real = [(next(iter(special)), True)]
+    n_repetitions = 50 if engine == "native" else 1
+    ids = tokenizer.encode_segments_to_numpy([*real, *parts * n_repetitions, *real])
+    own = special[real[0][0]]
+    assert (ids[0], ids[-1]) == (own, own)
+    assert not np.isin(ids[1:-1], list(special.values())).any()
+
+
+def published(shared_data, name, engine):
+    if (name, engine) not in _made:
+        path = next(shared_data.glob(f"vocab*/{name}.tokenizer.json"))
+        _made[name, engine] = Tokenizer.from_tokenizer_json(path, engine=engine)
+    return _made[name, engine]
+
+
+@pytest.mark.parametrize("name", first_and_thorough(["qwen3", "llama2", "mistral01", "roberta"]))
+@examples(0.5)
+@given(data=st.data())
+def test_ids_of_published_vocabularies(shared_data, engine, name, data):
+    tokenizer = published(shared_data, name, engine)
+    contents = [token.content for token in tokenizer.spec.added_tokens][:8]
+    words = st.sampled_from([*contents, "Hello", " the", "\n", "é", "e\u0301", "東", " ", "<", "|"])
+    parts = data.draw(
+        st.lists(st.tuples(st.lists(words, max_size=5).map("".join), st.booleans()), max_size=8)
+    )
+    _, oracle = tokenizers_of(tokenizer.spec, engine)
+    text, is_trusted = trust_of(parts)
+    written = written_privately(text, is_trusted, tokenizer.spec.added_tokens)
+    assert tokenizer.encode_segments(parts) == oracle.encode(written)
+    assert tokenizer.encode_segments_with_offsets(parts)[0] == oracle.encode(written)
