@@ -209,11 +209,14 @@ class TracedMarkup(Markup):
 
     def __new__(cls, text: object = "") -> TracedMarkup:  # noqa: D102 - described by the class
         result = super().__new__(cls, text)
-        result._runs = runs_of(text) if isinstance(text, str) else runs_of(str(result))
+        result._runs = runs_of(text) if isinstance(text, str) else runs_of(str.__str__(result))
         return result
 
     def __str__(self) -> str:
         return _with_runs(str.__str__(self), self._runs)
+
+    def __repr__(self) -> str:
+        return f"Markup({str.__repr__(self)})"  # templates print lists of texts
 
     def __add__(self, other: Any) -> TracedMarkup:
         if not isinstance(other, str):
