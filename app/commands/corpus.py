@@ -1,4 +1,4 @@
-"""`tokenizer corpus encode`, `verify`, `inspect`: make, check and show token files."""
+"""`tokenizer corpus encode`, `verify`, `inspect`, `pack`: make, check, show, pack token files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ from tokenizer_core.corpus import (
     TokenManifest,
     can_resume,
     encode_corpus,
+    pack_token_files,
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.corpus.packing import default_pack_folder
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS
 from tokenizer_core.documents import find_corpus_files
@@ -49,14 +51,15 @@ def add_parsers(subcommands: Any) -> None:
     corpus = subcommands.add_parser(
         "corpus",
         description=(
-            "Turn corpora into token files that a model trains on, check such files, and draw\n"
-            "samples of corpora."
+            "Turn corpora into token files that a model trains on, check such files, pack their\n"
+            "documents into sequences, and draw samples of corpora."
         ),
         epilog=(
             "examples:\n"
             "  tokenizer corpus encode stories.txt --output stories-tokens\n"
             "  tokenizer corpus verify stories-tokens\n"
             "  tokenizer corpus inspect stories-tokens --document 17\n"
+            "  tokenizer corpus pack stories-tokens --length 4096\n"
             "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 -o sample.txt"
         ),
     )
@@ -64,6 +67,7 @@ def add_parsers(subcommands: Any) -> None:
     _add_encode(below)
     _add_verify(below)
     _add_inspect(below)
+    _add_pack(below)
     add_sample(below)
 
 
@@ -213,6 +217,41 @@ def _add_inspect(subcommands: Any) -> None:
     parser.set_defaults(run=run_inspect)
 
 
+def _add_pack(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "pack",
+        help="pack the documents of token files into sequences of a fixed length",
+        description=(
+            "Choose the documents of each training sequence (best-fit decreasing), and write the\n"
+            "choice beside the token files; ids are not copied. Each document is in one sequence."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus pack stories-tokens --length 4096\n"
+            "  tokenizer corpus pack stories-tokens --length 4096 --split-documents -o packed"
+        ),
+    )
+    _add_folder(parser)
+    parser.add_argument(
+        "--length", type=int, required=True, metavar="N", help="most tokens of a sequence"
+    )
+    parser.add_argument(
+        "--split-documents",
+        action="store_true",
+        help="cut documents of more than N tokens (default: refuse them)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="a new folder (default: FOLDER.packed-N beside the token files)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    add_quiet(parser)
+    parser.set_defaults(run=run_pack)
+
+
 def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
@@ -336,6 +375,35 @@ def run_verify(arguments: argparse.Namespace) -> None:
         f"{arguments.folder}: {found.n_files} files, {found.n_documents:,} documents, "
         f"{found.n_tokens:,} tokens, all as the manifest says"
     )
+
+
+def run_pack(arguments: argparse.Namespace) -> None:
+    """Pack the documents, and print how full the sequences are."""
+    files = TokenFiles.open(arguments.folder, cache=arguments.cache)
+    folder = arguments.output or default_pack_folder(files.folder, arguments.length)
+    with progress_bar(quiet=arguments.quiet, desc="packing") as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        packed = pack_token_files(
+            files,
+            arguments.length,
+            folder,
+            split_documents=arguments.split_documents,
+            progress=show,
+        )
+    if arguments.json:
+        print(packed.to_json().decode(), end="")
+        return
+    for split in packed.splits:
+        print(
+            f"{split.name}: {split.n_sequences:,} sequences of at most {packed.length:,} tokens, "
+            f"{packed.fill_rate(split.name):.2%} full; fewer than {split.lower_bound:,} are "
+            f"impossible"
+        )
+    print(f"pack: {folder}")
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@
 - describe: `token_manifest`, `document_index` (where documents are), `token_counts`, `loss_mask`
 - read: `token_files`, `token_dataset` (training batches), `token_samples` (a data set of
   PyTorch), `verify_token_files`
+- pack documents into sequences: `packing`, `best_fit`
 - in a bucket: `remote_token_files`
 - from documents: `corpus_encoding`, with `document_batches`, `document_cuts`, `batch_encoding`,
   `encoding_run` and `document_shuffle`
@@ -13,6 +14,13 @@
 from tokenizer_core.corpus.batch_encoding import DocumentEncoder
 from tokenizer_core.corpus.corpus_encoding import encode_corpus
 from tokenizer_core.corpus.encoding_run import EncodingProgress
+from tokenizer_core.corpus.packing import (
+    PackedSample,
+    PackedSamples,
+    PackedSplit,
+    PackManifest,
+    pack_token_files,
+)
 from tokenizer_core.corpus.remote_token_files import upload_token_files
 from tokenizer_core.corpus.token_counts import RARE
 from tokenizer_core.corpus.token_dataset import TokenDataset
@@ -45,6 +53,10 @@ __all__ = [
     "EncodingProgress",
     "LostTokens",
     "OverLength",
+    "PackManifest",
+    "PackedSample",
+    "PackedSamples",
+    "PackedSplit",
     "ShardRecord",
     "SplitRecord",
     "TokenDataset",
@@ -58,6 +70,7 @@ __all__ = [
     "VerifiedTokenFiles",
     "can_resume",
     "encode_corpus",
+    "pack_token_files",
     "plan_token_files",
     "upload_token_files",
     "verify_token_files",

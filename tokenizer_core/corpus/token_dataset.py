@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenizer_core.corpus.packing import PackedSamples, default_pack_folder
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_samples import NO_LOSS, LossMask, TokenSamples
 from tokenizer_core.errors import TokenFilesError
@@ -145,6 +146,26 @@ class TokenDataset:
             rank=rank,
             world_size=world_size,
             loss_mask=loss_mask,
+        )
+
+    def packed(
+        self,
+        pack: int | str | os.PathLike[str],
+        *,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> PackedSamples:
+        """The sequences of a pack (`pack_token_files`), as a map-style data set for a `DataLoader`
+        of PyTorch. `pack` is its folder, or its length if it is in the default folder.
+
+        Raises:
+            TokenFilesError and its subclasses, LookupError: as `PackedSamples`.
+            ValueError: a rank that is not below `world_size`.
+        """
+        folder = default_pack_folder(self._files.folder, pack) if isinstance(pack, int) else pack
+        return PackedSamples(
+            self._files, self._split, folder, seed=seed, rank=rank, world_size=world_size
         )
 
     def _count_starts(self, batch_size: int, context_length: int) -> int:

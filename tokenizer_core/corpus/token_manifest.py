@@ -23,6 +23,7 @@ from tokenizer_core.corpus.token_plan import (
     Split,
     TokenFilesPlan,
     TokenizerIdentity,
+    split_stem,
 )
 from tokenizer_core.errors import (
     FormatError,
@@ -226,7 +227,7 @@ def ends_name(split: Split) -> str:
         >>> ends_name("validation")
         'val.document-ends.u64'
     """
-    return ("val" if split == "validation" else split) + ENDS_SUFFIX
+    return split_stem(split) + ENDS_SUFFIX
 
 
 def use_name(split: Split) -> str:
@@ -236,7 +237,7 @@ def use_name(split: Split) -> str:
         >>> use_name("train")
         'train.token-use.u64'
     """
-    return ("val" if split == "validation" else split) + USE_SUFFIX
+    return split_stem(split) + USE_SUFFIX
 
 
 def read_manifest(folder: Path) -> bytes:

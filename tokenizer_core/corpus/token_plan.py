@@ -37,9 +37,6 @@ USE_SUFFIX: Final = ".token-use.u64"
 MASK_SUFFIX: Final = ".loss-mask.u8"
 OVER_LENGTHS: Final[tuple[OverLength, ...]] = ("truncate", "drop")
 
-_STEMS: Final[dict[Split, str]] = {"train": "train", "validation": "val"}
-"""The names that trainers expect: nanoGPT opens `val.bin`."""
-
 
 @dataclass(frozen=True, slots=True)
 class TokenizerIdentity:
@@ -116,7 +113,7 @@ class TokenFilesPlan:
         """The file of ids of shard `index` (from 0): `train.bin`, or `train_000000.bin` if the plan
         has shards."""
         number = "" if self.tokens_per_shard is None else f"_{index:06d}"
-        return f"{_STEMS[split]}{number}{self.layout.suffix}"
+        return f"{split_stem(split)}{number}{self.layout.suffix}"
 
     def file_names(self, split: Split, index: int) -> list[str]:
         """All files of shard `index`: the ids, Megatron's index, the mask."""
@@ -162,6 +159,16 @@ class TokenFilesPlan:
                 f"tokens_per_shard is {self.tokens_per_shard}; in the layout {layout.name} it "
                 f"must be {bound}"
             )
+
+
+def split_stem(split: str) -> str:
+    """What the names of a split's files begin with, as trainers expect: nanoGPT opens `val.bin`.
+
+    Example:
+        >>> split_stem("validation")
+        'val'
+    """
+    return "val" if split == "validation" else split
 
 
 def plan_token_files(

@@ -96,6 +96,23 @@ def test_longer_documents_are_cut_or_dropped_and_counted(cli: Cli) -> None:
     assert "--over-length belongs to --max-length" in error
 
 
+def test_documents_are_packed_into_sequences(cli: Cli) -> None:
+    cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
+    lengths = [len(TokenFiles.open("tokens").document(index)) for index in range(2)]
+    length = sum(lengths)
+    out, _ = cli.run("corpus", "pack", "tokens", "--length", str(length))
+    assert out.decode().splitlines() == [
+        f"train: 1 sequences of at most {length} tokens, 100.00% full; fewer than 1 are impossible",
+        f"pack: tokens.packed-{length}",
+    ]
+    sample = TokenDataset.open("tokens").packed(length)[0]
+    assert sample["cu_seqlens"].tolist() == [0, lengths[0], length]
+    assert "--split-documents" in cli.fail("corpus", "pack", "tokens", "--length", "4")
+    command = ["corpus", "pack", "tokens", "--length", "4", "--split-documents", "-o", "p"]
+    out, _ = cli.run(*command, "--json")
+    assert json.loads(out)["splits"][0]["n_tokens"] == length
+
+
 def test_what_is_interrupted_says_how_to_go_on_and_does(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,289 @@
+"""Documents are packed into sequences: each once, none too long, and no heuristic is beaten."""
+
+import itertools
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.profiles import examples
+from tests.tokenizer_core.corpus.small_corpora import NARROW, content, write
+from tests.tokenizer_core.corpus.test_loss_mask import write_marked
+from tokenizer_core.corpus import (
+    PackManifest,
+    TokenDataset,
+    TokenFiles,
+    pack_token_files,
+    plan_token_files,
+)
+from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
+from tokenizer_core.corpus.packing import default_pack_folder
+from tokenizer_core.errors import (
+    TokenFilesCorruptError,
+    TokenFilesError,
+    TokenFilesPlanError,
+)
+
+
+def count_decreasing(lengths: list[int], capacity: int, *, best: bool) -> int:
+    """The number of sequences of best-fit or first-fit decreasing, item by item."""
+    spaces: list[int] = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [index for index, space in enumerate(spaces) if space >= length]
+        if not fitting:
+            spaces.append(capacity - length)
+            continue
+        chosen = min(fitting, key=lambda index: spaces[index]) if best else fitting[0]
+        spaces[chosen] -= length
+    return len(spaces)
+
+
+def count_optimal(lengths: list[int], capacity: int) -> int:
+    """The least number of sequences, by trying everything."""
+    for n_sequences in itertools.count(1):
+        spaces = [capacity] * n_sequences
+
+        def fits(index: int, spaces: list[int] = spaces) -> bool:
+            if index == len(lengths):
+                return True
+            for number, space in enumerate(spaces):
+                if space >= lengths[index] and space not in spaces[:number]:
+                    spaces[number] -= lengths[index]
+                    if fits(index + 1):
+                        return True
+                    spaces[number] += lengths[index]
+            return False
+
+        if fits(0):
+            return n_sequences
+    raise AssertionError
+
+
+@st.composite
+def items_and_capacity(draw: st.DrawFn, most: int = 60) -> tuple[list[int], int]:
+    capacity = draw(st.integers(1, 50))
+    largest = draw(st.integers(1, capacity))
+    return draw(st.lists(st.integers(1, largest), min_size=1, max_size=most)), capacity
+
+
+@examples(2)
+@given(items_and_capacity())
+def test_each_item_is_in_one_sequence_that_is_not_too_long(drawn: tuple[list[int], int]) -> None:
+    lengths, capacity = drawn
+    packed = pack_lengths(np.array(lengths), capacity)
+    assert sorted(packed.items.tolist()) == list(range(len(lengths)))
+    sequences = [part.tolist() for part in np.split(packed.items, packed.ends[:-1])]
+    assert all(sequences)
+    assert all(sum(lengths[item] for item in sequence) <= capacity for sequence in sequences)
+    assert all(sequence == sorted(sequence) for sequence in sequences)
+    assert [sequence[0] for sequence in sequences] == sorted(s[0] for s in sequences)
+    assert len(sequences) == min(
+        count_decreasing(lengths, capacity, best=True),
+        count_decreasing(lengths, capacity, best=False),
+    )
+    again = pack_lengths(np.array(lengths), capacity)
+    assert again.items.tolist() == packed.items.tolist()
+    assert again.ends.tolist() == packed.ends.tolist()
+
+
+@examples(1)
+@given(items_and_capacity(most=8))
+def test_nothing_packs_into_fewer_sequences_than_the_bound(drawn: tuple[list[int], int]) -> None:
+    lengths, capacity = drawn
+    bound = fewest_sequences(np.array(lengths), capacity)
+    assert -(-sum(lengths) // capacity) <= bound <= count_optimal(sorted(lengths)[::-1], capacity)
+
+
+def test_first_fit_is_taken_where_best_fit_needs_more() -> None:
+    lengths = [
+        *(39, 38, 37, 37, 36, 36, 34, 29, 27, 23, 22, 21, 20, 19, 19, 18, 17, 15, 14, 9, 7, 6),
+        *(5, 5, 5, 4, 4),
+    ]
+    assert count_decreasing(lengths, 40, best=True) == 15
+    assert len(pack_lengths(np.array(lengths), 40).ends) == 14
+
+
+def test_lengths_of_more_than_16_bits_are_packed() -> None:
+    packed = pack_lengths(np.array([70_000, 1, 30_000, 99_999, 65_536, 4_464]), 100_000)
+    assert packed.ends.tolist() == [3, 5, 6] or len(packed.ends) == 3
+
+
+def documents_of(lengths: list[int]) -> list[list[int]]:
+    """Documents of these lengths, whose ids say which document and which place they are."""
+    return [[(7 * number + place) % 256 for place in range(n)] for number, n in enumerate(lengths)]
+
+
+@examples(1 / 2)
+@given(data=st.data())
+def test_packed_samples_are_the_documents(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lengths = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=20).filter(any))
+    is_masked, splits = data.draw(st.booleans()), data.draw(st.booleans())
+    length = data.draw(st.integers(1 if splits else max(lengths), 30))
+    folder = tmp_path_factory.mktemp("t") / "tokens"
+    documents = documents_of(lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        if is_masked:
+            marked = [[(id_, id_ % 3 % 2) for id_ in document] for document in documents]
+            write_marked(folder, marked, tokens_per_shard=9)
+        else:
+            write(folder, plan_token_files(NARROW, tokens_per_shard=9), documents)
+        dataset = TokenDataset.open(folder)
+        manifest = pack_token_files(dataset.files, length, split_documents=splits)
+    packed = dataset.packed(length)
+    found = []
+    for sample in packed:
+        ends = sample["cu_seqlens"]
+        assert ends.dtype == np.int32
+        ids = sample["input_ids"]
+        assert 0 < len(ids) == ends[-1] <= length
+        assert sample["max_seqlen"] == np.diff(ends).max()
+        mask = [id_ % 3 % 2 if is_masked else 1 for id_ in ids.tolist()]
+        assert sample["loss_mask"].tolist() == mask
+        for first, last in itertools.pairwise(ends.tolist()):
+            piece = ids[first:last].tolist()
+            found.append(piece)
+            assert sample["position_ids"][first:last].tolist() == list(range(len(piece)))
+            labels = [
+                id_ if bit else -100 for id_, bit in zip(piece, mask[first:last], strict=True)
+            ]
+            assert sample["labels"][first:last].tolist() == [-100, *labels[1:]]
+    expected = [
+        document[start : start + length]
+        for document in documents
+        for start in range(0, len(document), length)
+    ]
+    assert sorted(found) == sorted(expected)
+    (split,) = manifest.splits
+    assert (split.n_sequences, split.n_pieces) == (len(packed), len(expected))
+    assert manifest.fill_rate("train") == sum(lengths) / (len(packed) * length)
+    assert split.lower_bound <= split.n_sequences
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> TokenDataset:
+    lengths = [int(n) for n in np.random.default_rng(3).integers(1, 12, 60)]
+    documents, validation = documents_of(lengths), documents_of([3, 4, 5])
+    write(tmp_path / "t", plan_token_files(NARROW), documents, validation=validation)
+    pack_token_files(TokenFiles.open(tmp_path / "t"), 16)
+    return TokenDataset.open(tmp_path / "t")
+
+
+def ids_of(samples: Any) -> list[tuple[int, ...]]:
+    return [tuple(sample["input_ids"].tolist()) for sample in samples]
+
+
+def test_packing_again_gives_the_same_bytes_and_changes_nothing(
+    dataset: TokenDataset, tmp_path: Path
+) -> None:
+    before = content(tmp_path / "t")
+    calls: list[tuple[int, int]] = []
+    pack_token_files(dataset.files, 16, tmp_path / "p", progress=lambda *at: calls.append(at))
+    folder = default_pack_folder(tmp_path / "t", 16)
+    assert content(tmp_path / "p") == content(folder)
+    assert content(tmp_path / "t") == before
+    assert sorted(content(folder)) == [
+        *("manifest.json", "train.pieces.u64", "train.sequences.u64"),
+        *("val.pieces.u64", "val.sequences.u64"),
+    ]
+    assert calls[-1] == (126, 126)
+    assert calls == sorted(calls)
+    with pytest.raises(TokenFilesError, match="is there already"):
+        pack_token_files(dataset.files, 16)
+    assert ids_of(TokenDataset(dataset.files, "validation").packed(tmp_path / "p")) == [
+        (*range(3), *range(7, 11), *range(14, 19))
+    ]
+
+
+def test_a_longer_document_is_refused_with_the_remedies(
+    dataset: TokenDataset, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        TokenFilesPlanError, match=r"have more than 9 ids \(document \d+ has 11\); "
+    ) as e:
+        pack_token_files(dataset.files, 9)
+    assert "--split-documents" in str(e.value)
+    assert "--max-length 9" in str(e.value)
+    assert not list(tmp_path.glob("*9*"))
+    for length in (0, 1 << 23):
+        with pytest.raises(TokenFilesPlanError, match="between 1 and 4194304"):
+            pack_token_files(dataset.files, length)
+
+
+def test_ranks_share_the_sequences_and_go_on_from_a_state(dataset: TokenDataset) -> None:
+    every = ids_of(dataset.packed(16))
+    for seed in (None, 5):
+        shared = [ids_of(dataset.packed(16, seed=seed, rank=r, world_size=2)) for r in (0, 1)]
+        n_each = len(every) // 2
+        assert [len(rank) for rank in shared] == [n_each, n_each]
+        assert set(shared[0] + shared[1]) <= set(every)
+        if len(every) % 2 == 0:
+            assert sorted(shared[0] + shared[1]) == sorted(every)
+    samples = dataset.packed(16, seed=5)
+    taken = ids_of(itertools.islice(iter(samples), 4))
+    state = samples.state_dict()
+    assert state == {**state, "samples_taken": 4, "epoch": 0, "split": "train", "seed": 5}
+    other = dataset.packed(16, seed=5)
+    other.load_state_dict(pickle.loads(pickle.dumps(state)))
+    assert sorted(taken + ids_of(other)) == sorted(every)
+    with pytest.raises(ValueError, match="the state has seed 5"):
+        dataset.packed(16).load_state_dict(state)
+    with pytest.raises(ValueError, match="the state has pack"):
+        dataset.packed(16).load_state_dict(dataset.samples(4).state_dict())
+    with pytest.raises(TokenFilesError, match="use fewer ranks"):
+        dataset.packed(16, rank=0, world_size=1000)
+
+
+def test_a_copy_in_another_process_maps_the_pack_itself(dataset: TokenDataset) -> None:
+    packed = dataset.packed(16)
+    data = pickle.dumps(packed)
+    assert ids_of(pickle.loads(data)) == ids_of(packed)
+    assert len(data) < 10_000
+
+
+def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(
+    dataset: TokenDataset, tmp_path: Path
+) -> None:
+    folder = default_pack_folder(tmp_path / "t", 16)
+    write(tmp_path / "other", plan_token_files(NARROW), documents_of([3, 4]))
+    with pytest.raises(TokenFilesError, match="is the pack of other token files"):
+        TokenDataset.open(tmp_path / "other").packed(folder)
+    with pytest.raises(TokenFilesError, match=r"t.packed-17. holds no pack; make one"):
+        dataset.packed(17)
+    with pytest.raises(TokenFilesCorruptError, match=r"no pack can be read: .*not that of"):
+        dataset.packed(tmp_path / "t")
+    for name in ("train.pieces.u64", "train.sequences.u64"):
+        shutil.copytree(folder, tmp_path / name)
+        data = bytearray((folder / name).read_bytes())
+        data[8] ^= 1
+        (tmp_path / name / name).write_bytes(data)
+        with pytest.raises(TokenFilesCorruptError, match=f"{name} is missing, or was changed"):
+            dataset.packed(tmp_path / name)
+        (tmp_path / name / name).unlink()
+        with pytest.raises(TokenFilesCorruptError, match=f"{name} is missing, or was changed"):
+            dataset.packed(tmp_path / name)
+    manifest = (folder / "manifest.json").read_bytes()
+    with pytest.raises(TokenFilesCorruptError, match="was changed or damaged"):
+        PackManifest.from_json(manifest.replace(b'"length": 16', b'"length": 17'))
+    with pytest.raises(LookupError, match="this pack has train, validation"):
+        PackManifest.from_json(manifest).split("test")
+
+
+def test_a_real_loader_takes_the_sequences(dataset: TokenDataset) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    data = pytest.importorskip("torch.utils.data")
+    packed = dataset.packed(16)
+    expected = ids_of(packed)
+    for workers in (0, 2):
+        samples = list(data.DataLoader(packed, batch_size=None, num_workers=workers))
+        assert ids_of(samples) == expected
+        assert all(sample["cu_seqlens"].dtype == torch.int32 for sample in samples)
+        assert all(sample["labels"].dtype == torch.int64 for sample in samples)
