@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from operator import index
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from tokenizer_core.batches import (
     encode_block,
     plain_policy,
 )
+from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
+from tokenizer_core.chat.renderer import has_generation_tags, render_chat
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.drift import (
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.patterns import SplitPattern
@@ -603,6 +606,94 @@ class Tokenizer:
                 waiting, n_chars = [], 0
         yield from stream.feed("".join(waiting))
         yield from stream.finish()
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        with_loss: bool = False,
+        limits: RenderLimits | None = None,
+    ) -> RenderedChat:
+        """The text of a conversation by a chat template, as `apply_chat_template` of transformers
+        gives it, with the origin of each character.
+
+        `chat_template` is the name of one of `chat_templates`, or a Jinja source. Without it, the
+        template `tool_use` is used if it exists and there are tools, else `default`.
+        `template_kwargs` are further variables for the template (`enable_thinking`).
+        `continue_final_message` ends the text after the content of the last message, or after the
+        field that it names. The template runs in a child process within `limits`.
+
+        Raises:
+            ChatTemplateMissingError: the tokenizer has no such template.
+            ChatInputError: `messages` is no list of objects, or does not fit the options.
+            ChatTemplateError: the template is invalid or refuses these messages.
+            ChatLimitError: rendering takes more time, memory or text than `limits` allow.
+        """
+        source = choose_template(self.chat_templates, chat_template, with_tools=bool(tools))
+        return render_chat(
+            source,
+            messages,
+            variables=self.template_variables,
+            tools=tools,
+            documents=documents,
+            kwargs=template_kwargs,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            with_turn_borders=with_loss and not has_generation_tags(source),
+            limits=limits,
+        )
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        documents: Sequence[Any] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        with_loss: bool = False,
+        limits: RenderLimits | None = None,
+    ) -> ChatEncoding:
+        """The ids of a conversation; arguments and errors as `render_chat`.
+
+        Special tokens come from the template and the tokenizer's variables only. In the text of
+        messages, tools and documents they are plain text (see `encode_segments`).
+        `with_loss` prepares `ChatEncoding.loss_mask`.
+
+        Example:
+            >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+            >>> template = "{% for m in messages %}{{ m.content + '<|end|>' }}{% endfor %}"
+            >>> tokenizer = tokenizer.with_chat_templates({"default": template})
+            >>> tokenizer.encode_chat([{"role": "user", "content": "hi"}]).ids.tolist()
+            [104, 105, 256]
+        """
+        rendered = self.render_chat(
+            messages,
+            tools=tools,
+            documents=documents,
+            chat_template=chat_template,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+            with_loss=with_loss,
+            limits=limits,
+        )
+        segments = rendered.segments
+        return ChatEncoding(
+            self.encode_segments_to_numpy(segments),
+            rendered,
+            roles_of(messages),
+            tuple(self._spec.special_tokens),
+            lambda: self.encode_segments_with_offsets(segments)[1],
+        )
 
     def pieces(
         self, text: str, *, allowed_special: Allowed = "all", disallowed_special: Disallowed = ()

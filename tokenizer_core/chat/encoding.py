@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokenizer_core.errors import ChatInputError
+from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,7 +30,6 @@ class ChatEncoding:
     """The role of each message."""
     special_tokens: Collection[str] = field(repr=False)
     """The special tokens of the tokenizer."""
-    has_generation_tags: bool = field(repr=False)
     find_offsets: Callable[[], NDArray[np.uint64]] = field(repr=False)
 
     @cached_property
@@ -65,12 +64,13 @@ class ChatEncoding:
             ChatInputError: `template`, and the template has no `generation` tags.
         """
         mask = np.zeros(len(self.ids), dtype=np.uint8)
-        if rule == "template" and not self.has_generation_tags:
+        has_tags = self.rendered.has_generation_tags
+        if rule == "template" and not has_tags:
             raise ChatInputError(
                 "the chat template has no {% generation %} tags, which say what the assistant "
                 "writes; use the loss rule 'role'"
             )
-        by_template = rule == "template" or (rule == "auto" and self.has_generation_tags)
+        by_template = rule == "template" or (rule == "auto" and has_tags)
         spans = self.rendered.generated_spans if by_template else self._turns()
         for span in spans:
             first, end = self._tokens(*span)
@@ -107,6 +107,26 @@ class ChatEncoding:
         end_byte = first_byte + len(text[start:end].encode())
         first = int(np.searchsorted(self.offsets[:, 1], first_byte, side="right"))
         return first, max(first, int(np.searchsorted(self.offsets[:, 0], end_byte, side="left")))
+
+
+def choose_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:
+    """The source of a template, as transformers chooses it; a `name` with braces is a source.
+
+    Raises:
+        ChatTemplateMissingError: there is none of that name.
+    """
+    if name is None:
+        name = "tool_use" if with_tools and "tool_use" in templates else "default"
+    if name in templates:
+        return templates[name]
+    if "{" in name:
+        return name
+    known = ", ".join(templates) or "none"
+    raise ChatTemplateMissingError(
+        f"the tokenizer has no chat template {name!r:.80} (it has: {known}); load the model folder "
+        f"that has one, or add it: with_chat_templates in Python, --chat-template FILE for "
+        f"tokenizer import"
+    )
 
 
 def roles_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,12 +13,13 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,6 +52,7 @@ _ENVIRONMENT_KEPT: Final = (
     "TZ",
 )
 _OWN_VARIABLES: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+_GENERATION_TAG: Final = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
 
 
@@ -76,6 +78,8 @@ class RenderedChat:
     text: str
     lengths: NDArray[np.int32]
     origins: NDArray[np.int32]
+    has_generation_tags: bool = False
+    """Whether the template says with tags what the assistant writes."""
     before_turn: str = ""
     """What `add_generation_prompt` adds before a turn of the assistant, if it was asked for."""
     after_turn: str = ""
@@ -179,7 +183,13 @@ def render_chat(
         response = worker.ask(_dump(request), limits)
         if response[:1] == Status.SOURCE_NEEDED:
             response = worker.ask(_dump({**request, "source": template}), limits)
-        return _read_response(response, limits)
+        chat = _read_response(response, limits)
+    return replace(chat, has_generation_tags=has_generation_tags(template))
+
+
+def has_generation_tags(template: str) -> bool:
+    """Whether a template marks what the assistant writes with `{% generation %}`."""
+    return _GENERATION_TAG.search(template) is not None
 
 
 def _check(messages: object, *lists: object) -> None:
@@ -227,8 +237,8 @@ def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
             text[n_before + n_after :],
             np.frombuffer(body, np.int32, n_runs),
             np.frombuffer(body, np.int32, n_runs, 4 * n_runs),
-            text[:n_before],
-            text[n_before : n_before + n_after],
+            before_turn=text[:n_before],
+            after_turn=text[n_before : n_before + n_after],
         )
     if status == Status.BAD_INPUT:
         raise ChatInputError(json.loads(bytes(body)))

@@ -1,0 +1,120 @@
+"""Tokens of a conversation: special tokens from the template only, messages, and the loss mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ '\n<tool_call>\n' + call|tojson + '\n</tool_call>' }}"
+    "{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TAGGED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}:"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+)
+INSTRUCTION = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
+    "{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
+)
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]"]
+CHAT: list[dict[str, Any]] = [
+    {"role": "system", "content": "be\u00e9"},
+    {"role": "user", "content": "hi <|im_end|>"},
+    {"role": "assistant", "content": "yo \U0001f600"},
+    {"role": "user", "content": "more"},
+    {"role": "assistant", "content": "end <|im_end|> end"},
+]
+
+
+@pytest.fixture(params=["python", "native"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    vocab = {i: bytes([i]) for i in range(256)}
+    if request.param == "native":
+        pytest.importorskip("tokenizer_core._native", reason="no native engine")
+    made = Tokenizer(vocab, [], SPECIAL, engine=request.param)
+    return made.with_chat_templates(
+        {"default": CHATML, "tagged": TAGGED, "instruction": INSTRUCTION, "plain": PLAIN},
+        variables={"bos_token": "<s>"},
+    )
+
+
+def learned(tokenizer: Tokenizer, encoding: ChatEncoding, rule: Any = "auto") -> list[str]:
+    """The texts of the runs of tokens where the loss counts."""
+    mask = encoding.loss_mask(rule)
+    assert mask.dtype == np.uint8
+    assert mask.shape == encoding.ids.shape
+    starts = np.flatnonzero(np.diff(np.append(0, mask.astype(np.int8))) == 1)
+    ends = np.flatnonzero(np.diff(np.append(mask.astype(np.int8), 0)) == -1) + 1
+    return [tokenizer.decode(encoding.ids[a:b]) for a, b in zip(starts, ends, strict=True)]
+
+
+def test_only_the_template_gives_special_tokens(tokenizer: Tokenizer) -> None:
+    encoding = tokenizer.encode_chat(CHAT, add_generation_prompt=True)
+    assert tokenizer.decode(encoding.ids) == encoding.text
+    special = [tokenizer.decode([id_]) for id_ in encoding.ids.tolist() if id_ >= 256]
+    assert special == ["<|im_start|>", "<|im_end|>"] * 5 + ["<|im_start|>"]
+
+
+def test_tokens_of_each_message(tokenizer: Tokenizer) -> None:
+    encoding = tokenizer.encode_chat([*CHAT, {"role": "user"}])
+    spans = encoding.message_tokens()
+    assert spans.pop() is None  # no content
+    texts = [tokenizer.decode(encoding.ids[a:b]) for a, b in spans if a is not None]
+    assert texts == [message["content"] for message in CHAT]
+
+
+@pytest.mark.parametrize(
+    ("template", "rule", "expected"),
+    [
+        ("default", "role", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
+        ("default", "auto", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
+        ("tagged", "auto", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
+        ("tagged", "template", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
+        ("instruction", "role", [" yo \U0001f600</s>", " end <|im_end|> end</s>"]),
+        ("plain", "role", ["yo \U0001f600", "end <|im_end|> end"]),
+    ],
+)
+def test_loss_mask(tokenizer: Tokenizer, template: str, rule: Any, expected: list[str]) -> None:
+    encoding = tokenizer.encode_chat(CHAT, chat_template=template, with_loss=True)
+    assert learned(tokenizer, encoding, rule) == expected
+
+
+def test_loss_counts_what_a_template_writes_around_a_call(tokenizer: Tokenizer) -> None:
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"name": "f", "arguments": {"a": 1}}],
+    }
+    chat = [CHAT[1], call, {"role": "tool", "content": "7"}, {"role": "assistant", "content": "7!"}]
+    encoding = tokenizer.encode_chat(chat, with_loss=True)
+    assert learned(tokenizer, encoding) == [
+        '\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call><|im_end|>',
+        "7!<|im_end|>",
+    ]
+
+
+def test_loss_by_template_needs_its_tags(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ChatInputError, match="use the loss rule 'role'"):
+        tokenizer.encode_chat(CHAT, with_loss=True).loss_mask("template")
+
+
+def test_the_template_of_a_name(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode_chat(CHAT, chat_template="{{ messages|length }}").text == "5"
+    with pytest.raises(ChatTemplateMissingError, match="it has: default, tagged"):
+        tokenizer.encode_chat(CHAT, chat_template="other")
+    with pytest.raises(ChatTemplateMissingError, match=r"it has: none.*--chat-template FILE"):
+        tokenizer.with_chat_templates({}).encode_chat(CHAT)
+    named = tokenizer.with_chat_templates({"default": "no tools", "tool_use": "tools"})
+    assert named.render_chat(CHAT, tools=[{}]).text == "tools"
+    assert named.render_chat(CHAT, tools=[]).text == "no tools"
