@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, TypeVar
 
@@ -262,6 +262,55 @@ class AsyncClient(BaseClient):
             )
         )
 
+    async def encode_segments(
+        self,
+        segments: Iterable[tuple[str, bool]],
+        *,
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> list[int]:
+        """The token ids of a text given in parts, each with whether its author is trusted.
+
+        The ids are those of the joined text; a special token is recognised only where all its
+        characters are in trusted parts.
+
+        Example:
+            >>> client.encode_segments([("low", False), (", lower", True)]) == client.encode(
+            ...     "low, lower"
+            ... )
+            True
+        """
+        return await self._run(
+            text_calls.encode_segments(
+                self._session,
+                segments,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
+        )
+
+    async def encode_segments_to_numpy(
+        self,
+        segments: Iterable[tuple[str, bool]],
+        *,
+        add_special_tokens: bool = False,
+        max_tokens: int | None = None,
+    ) -> IdArray:
+        """As `encode_segments`, as an array, shape (n_tokens,), uint32.
+
+        Example:
+            >>> client.encode_segments_to_numpy([("low", False)]).dtype
+            dtype('uint32')
+        """
+        return await self._run(
+            text_calls.encode_segments_to_numpy(
+                self._session,
+                segments,
+                add_special_tokens=add_special_tokens,
+                max_tokens=max_tokens,
+            )
+        )
+
     async def encode_with_pieces(
         self,
         text: str,
@@ -356,6 +405,15 @@ class AsyncClient(BaseClient):
                 disallowed_special=disallowed_special,
             )
         )
+
+    async def count_segments(self, segments: Iterable[tuple[str, bool]]) -> int:
+        """The number of tokens of `encode_segments`; the service computes no ids.
+
+        Example:
+            >>> client.count_segments([("low", False)]) == client.count("low")
+            True
+        """
+        return await self._run(text_calls.count_segments(self._session, segments))
 
     async def count_batch(
         self,

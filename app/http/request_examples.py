@@ -26,6 +26,13 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
             text="<|endoftext|> is no end here",
             allowed_special="none",
         ),
+        "segments": _example(
+            "A prompt: special tokens count in trusted segments only",
+            segments=[
+                {"text": "<|endoftext|>", "special": True},
+                {"text": "typed by a user: <|endoftext|>", "special": False},
+            ],
+        ),
         "limit": _example("A limit on tokens; over it, 413", text="Hello, world!", max_tokens=16),
     },
     "DecodeRequest": {
@@ -35,6 +42,13 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "IdsRequest": {"inference": _example("As text-embeddings-inference asks", ids=[72, 105])},
     "CountRequest": {
         "text": _example("Count the tokens of a text", text="Hello, world!"),
+        "segments": _example(
+            "Count the tokens of a prompt",
+            segments=[
+                {"text": "<|endoftext|>", "special": True},
+                {"text": "Hello", "special": False},
+            ],
+        ),
         "limit": _example("Whether it fits", text=["Hello", "world"], limit=1),
     },
     "TruncateRequest": {

@@ -13,10 +13,12 @@ from app.http.problem import Problem
 from app.rendering.json_values import (
     Rendered,
     describe_token,
+    joined,
     policies,
     render_described,
     render_each,
     render_ids,
+    sources_of,
     special_token_problem,
     utf8_length,
 )
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from app.rendering.json_values import Source
     from app.serving.live_tokenizer import LiveTokenizer
     from tokenizer_client.schemas.tokens import EncodeRequest
     from tokenizer_core import Tokenizer
@@ -42,7 +45,7 @@ class _EncodedText:
 
 
 def render_encoding(request: EncodeRequest, live: LiveTokenizer, form: IdsForm | None) -> Rendered:
-    """Encode the text or the batch of `request`; the response is JSON, or ids in `form`.
+    """Encode the text, segments or batch of `request`; the response is JSON, or ids in `form`.
 
     Raises:
         Problem: 413 over `max_tokens` or over the limit of detailed tokens; 422 for a forbidden
@@ -53,8 +56,8 @@ def render_encoding(request: EncodeRequest, live: LiveTokenizer, form: IdsForm |
     if form is not None:
         return _render_binary(request, live, form)
     text = request.text
-    if isinstance(text, list) or tuple(request.returned) != ("ids",):
-        return _render_detailed(request, live)
+    if not isinstance(text, str) or tuple(request.returned) != ("ids",):
+        return _render_parts(request, live)
     try:
         ids, n_tokens = live.tokenizer.encode_to_json(
             text,
@@ -69,24 +72,23 @@ def render_encoding(request: EncodeRequest, live: LiveTokenizer, form: IdsForm |
     return Rendered([b'{"tokens":', ids, tail], n_tokens, utf8_length(text))
 
 
-def _render_detailed(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
-    """Render a batch, or more than the ids."""
+def _render_parts(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
+    """Render segments, a batch, or more than the ids."""
     is_batch = isinstance(request.text, list)
-    texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
     encoded: list[_EncodedText] = []
-    n_tokens = n_detailed = 0
+    n_bytes = n_tokens = n_detailed = 0
     is_detailed = "pieces" in request.returned or "offsets" in request.returned
-    for index, text in enumerate(texts):
+    for pointer, source in sources_of(request.text, request.segments):
         check_wanted()
-        pointer = f"/text/{index}" if is_batch else "/text"
-        result = _encode(text, request, live.tokenizer, pointer)
+        result = _encode(source, request, live.tokenizer, pointer)
+        n_bytes += utf8_length(joined(source))
         n_tokens += len(result.ids)
         n_detailed += len(result.ids) * is_detailed
         _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
         encoded.append(result)
     reserve_memory(n_detailed * _BYTES_PER_DETAILED_TOKEN)
     chunks = list(_render(request, encoded, live, is_batch=is_batch))
-    return Rendered(chunks, n_tokens, sum(map(utf8_length, texts)))
+    return Rendered(chunks, n_tokens, n_bytes)
 
 
 def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -> Rendered:
@@ -101,10 +103,11 @@ def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -
         detail = "a binary response holds the ids alone; take JSON for pieces, offsets or a count"
         raise Problem(422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)])
     if not isinstance(request.text, list):
-        ids = _encode_ids(request.text, request, live.tokenizer, "/text")
-        _check_counts(len(ids), 0, request.max_tokens, "/text")
+        [(pointer, source)] = sources_of(request.text, request.segments)
+        ids = _encode_ids(source, request, live.tokenizer, pointer)
+        _check_counts(len(ids), 0, request.max_tokens, pointer)
         chunks = list(render_ids_form(ids, np.array([len(ids)], dtype=np.uint64), form))
-        return Rendered(chunks, len(ids), utf8_length(request.text), form.media_type)
+        return Rendered(chunks, len(ids), utf8_length(joined(source)), form.media_type)
     if form.kind == NPY:
         raise Problem(
             406,
@@ -121,24 +124,31 @@ def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -
     return Rendered(chunks, len(ids), n_bytes, form.media_type)
 
 
-def _encode(text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str) -> _EncodedText:
+def _encode(
+    source: Source, request: EncodeRequest, tokenizer: Tokenizer, pointer: str
+) -> _EncodedText:
     if "offsets" not in request.returned:
-        return _EncodedText(_encode_ids(text, request, tokenizer, pointer), None)
+        return _EncodedText(_encode_ids(source, request, tokenizer, pointer), None)
+    unit = request.offset_unit
     try:
-        unit = request.offset_unit
-        ids, offsets = tokenizer.encode_with_offsets(text, unit=unit, **policies(request))
+        if isinstance(source, str):
+            ids, offsets = tokenizer.encode_with_offsets(source, unit=unit, **policies(request))
+        else:
+            ids, offsets = tokenizer.encode_segments_with_offsets(source, unit=unit)
     except ValueError as error:
         raise special_token_problem(error, pointer) from None
     found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
-    return _surround(found, text, request, tokenizer)
+    return _surround(found, joined(source), request, tokenizer)
 
 
 def _encode_ids(
-    text: str, request: EncodeRequest, tokenizer: Tokenizer, pointer: str
+    source: Source, request: EncodeRequest, tokenizer: Tokenizer, pointer: str
 ) -> NDArray[np.uint32]:
+    add = request.add_special_tokens
     try:
-        add = request.add_special_tokens
-        return tokenizer.encode_to_numpy(text, add_special_tokens=add, **policies(request))
+        if isinstance(source, str):
+            return tokenizer.encode_to_numpy(source, add_special_tokens=add, **policies(request))
+        return tokenizer.encode_segments_to_numpy(source, add_special_tokens=add)
     except ValueError as error:
         raise special_token_problem(error, pointer) from None
 

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from app.access.limits import check_wanted
 from app.http.problem import Problem
 from app.rendering.problems import problem_of, unknown_special_token
-from tokenizer_core.errors import SpecialTokenForbiddenError, TokenizerCoreError
+from tokenizer_client.schemas.tokens import Segments
+from tokenizer_core.errors import (
+    SpecialTokenForbiddenError,
+    SpecialTokenReachedError,
+    TokenizerCoreError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,9 +138,39 @@ def utf8_length(text: str) -> int:
     return sum(len(text[start : start + _CHAR_WINDOW].encode()) for start in windows)
 
 
+Source = str | Segments
+"""A text, or the segments of one."""
+
+
+def sources_of(
+    text: str | list[str] | None, segments: Segments | None
+) -> Iterator[tuple[str, Source]]:
+    """What a request wants to have encoded, each with its JSON pointer.
+
+    Raises:
+        Problem: 422 if neither is given.
+    """
+    if segments is not None:
+        yield "/segments", segments
+    elif isinstance(text, list):
+        for index, item in enumerate(text):
+            yield f"/text/{index}", item
+    elif text is not None:
+        yield "/text", text
+    else:
+        detail = "give either text or segments"
+        raise Problem(422, "invalid_request", detail, errors=[("", detail)])
+
+
+def joined(source: Source) -> str:
+    """The text of a source."""
+    return source if isinstance(source, str) else "".join([text for text, _ in source])
+
+
 def special_token_problem(error: ValueError, pointer: str) -> Exception:
-    """The 422 for a failed special-token policy: the text at `pointer` contains a forbidden token,
-    or the policy names an unknown one. Returns any other `error` unchanged.
+    """The 422 for a failed special-token policy: the text at `pointer` contains a forbidden token
+    or gives a special id as plain text, or the policy names an unknown token. Returns any other
+    `error` unchanged.
 
     Example:
         try:
@@ -143,7 +178,7 @@ def special_token_problem(error: ValueError, pointer: str) -> Exception:
         except ValueError as error:
             raise special_token_problem(error, "/text") from None
     """
-    if isinstance(error, SpecialTokenForbiddenError):
+    if isinstance(error, SpecialTokenForbiddenError | SpecialTokenReachedError):
         problem = problem_of(error)
         if problem is not None:
             listed = [(pointer, problem.detail)]

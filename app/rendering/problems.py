@@ -278,6 +278,12 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
         "The text holds a special token that disallowed_special forbids. To recognise it, add it "
         "to allowed_special; to encode it as plain text, remove it from both.",
     ),
+    core.SpecialTokenReachedError: Row(
+        422,
+        "As plain text, a part of these segments gives id {error.token_id} of a special token, "
+        "which the vocabulary's merges make. Leave that text out, send special: true in all "
+        "segments, or name another tokenizer.",
+    ),
     core.UnknownTokenIdError: _problem_of_unknown_id,
     core.UnknownPatternError: Row(422),
     core.PreTokenTooLongError: Row(413),

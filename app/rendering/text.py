@@ -13,9 +13,11 @@ from app.rendering.json_values import (
     Rendered,
     dump,
     escaped_length,
+    joined,
     policies,
     render_ids,
     render_text,
+    sources_of,
     special_token_problem,
     utf8_length,
 )
@@ -39,27 +41,28 @@ if TYPE_CHECKING:
 
 
 def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
-    """Count the tokens of the text or the texts of `request`.
+    """Count the tokens of the text, the segments or the texts of `request`.
 
     Engines count different distances past the limit, so the response never contains that count.
 
     Raises:
         Problem: 422 for a forbidden special token or one the tokenizer does not have.
     """
-    is_batch = isinstance(request.text, list)
-    texts: list[str] = request.text if isinstance(request.text, list) else [request.text]
+    is_batch, limit = isinstance(request.text, list), request.limit
     counts, exceeded, n_bytes = [], [], 0
-    for index, text in enumerate(texts):
+    for pointer, source in sources_of(request.text, request.segments):
         check_wanted()
         try:
-            count = live.tokenizer.count(text, limit=request.limit, **policies(request))
+            if isinstance(source, str):
+                count = live.tokenizer.count(source, limit=limit, **policies(request))
+            else:
+                count = live.tokenizer.count_segments(source, limit=limit)
         except ValueError as error:
-            pointer = f"/text/{index}" if is_batch else "/text"
             raise special_token_problem(error, pointer) from None
-        is_exceeded = request.limit is not None and count > request.limit
-        counts.append(request.limit if is_exceeded else count)
+        is_exceeded = limit is not None and count > limit
+        counts.append(limit if is_exceeded else count)
         exceeded.append(is_exceeded)
-        n_bytes += utf8_length(text)
+        n_bytes += utf8_length(joined(source))
     fields = {
         "count": counts if is_batch else counts[0],
         "limit_exceeded": exceeded if is_batch else exceeded[0],

@@ -67,11 +67,15 @@ class SpecialOptions(TypedDict, total=False):
     disallowed_special: DisallowedSpecial
 
 
-class EncodeOptions(SpecialOptions, total=False):
-    """Options of an encode request."""
+class SegmentOptions(TypedDict, total=False):
+    """Options of an encode request with segments."""
 
     add_special_tokens: bool
     max_tokens: int | None
+
+
+class EncodeOptions(SpecialOptions, SegmentOptions, total=False):
+    """Options of an encode request with texts."""
 
 
 class DecodeOptions(TypedDict, total=False):
@@ -107,6 +111,27 @@ def encode_batch_to_numpy(
 ) -> Flow[tuple[IdArray, NDArray[np.uint64]]]:
     """The ids of many texts, (n_tokens,) uint32, and offsets, (n_texts + 1,) uint64."""
     return _encode_many(session, texts, options, "encode_batch_to_numpy")
+
+
+def encode_segments(
+    session: Session, segments: Iterable[tuple[str, bool]], **options: Unpack[SegmentOptions]
+) -> Flow[list[int]]:
+    """The token ids of a text given in parts, each with whether special tokens count in it."""
+    ids = yield from encode_segments_to_numpy(session, segments, **options)
+    listed: list[int] = ids.tolist()
+    return listed
+
+
+def encode_segments_to_numpy(
+    session: Session, segments: Iterable[tuple[str, bool]], **options: Unpack[SegmentOptions]
+) -> Flow[IdArray]:
+    """As `encode_segments`, as an array, shape (n_tokens,), uint32."""
+    fields = {"segments": _segment_fields(segments), **plain_options(options)}
+    response = yield from exchange(session, json_request(session, "/encode", fields, accept=IDS))
+    require_media_type(response.headers, IDS)
+    ids = parse_id_bytes(response.body)
+    _check_most_tokens(len(ids), options.get("max_tokens"))
+    return ids
 
 
 def encode_with_pieces(
@@ -171,6 +196,15 @@ def count_batch(
     counted = yield from _call(session, "/count", CountResponse, fields, options)
     if not isinstance(counted.count, list) or len(counted.count) != len(fields["text"]):
         raise UnexpectedResponseError("the response to a batch has not one count for each text")
+    return counted.count
+
+
+def count_segments(session: Session, segments: Iterable[tuple[str, bool]]) -> Flow[int]:
+    """The number of tokens of `encode_segments`; the service computes no ids."""
+    fields = {"segments": _segment_fields(segments)}
+    counted = yield from _call(session, "/count", CountResponse, fields, {})
+    if not isinstance(counted.count, int):
+        raise UnexpectedResponseError("the response to one text has the counts of many")
     return counted.count
 
 
@@ -350,6 +384,19 @@ def _require_text(text: object, method: str, for_many: str | None = None) -> Non
     else:
         remedy = "call it once for each text"
     raise TypeError(f"{method}() takes one text as a str, not {type(text).__name__}; {remedy}")
+
+
+def _segment_fields(segments: Iterable[tuple[str, bool]]) -> list[dict[str, object]]:
+    """Segments as the service takes them; raises TypeError for one of other types."""
+    fields: list[dict[str, object]] = []
+    for index, (text, special) in enumerate(segments):
+        if not isinstance(text, str) or not isinstance(special, bool):
+            raise TypeError(
+                f"segments[{index}] must be a text and whether special tokens count in it (str, "
+                f"bool), not ({type(text).__name__}, {type(special).__name__})"
+            )
+        fields.append({"text": text, "special": special})
+    return fields
 
 
 def _require_texts(texts: Any, method: str, for_one: str) -> list[str]:

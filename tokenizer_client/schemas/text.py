@@ -14,7 +14,8 @@ from tokenizer_client.schemas.tokens import (
     AllowedSpecial,
     DisallowedSpecial,
     RequestModel,
-    Texts,
+    SegmentsField,
+    TextsField,
     TokenizerIdentity,
     TokenizerName,
     parse_ids,
@@ -59,9 +60,10 @@ class TextRequest(RequestModel):
 
 
 class CountRequest(TextRequest):
-    """A text, or texts, whose tokens to count."""
+    """A text, texts, or segments of a text, whose tokens to count."""
 
-    text: Texts
+    text: TextsField = None
+    segments: SegmentsField = None  # its check reads the fields above
     limit: int | None = Field(
         default=None, ge=0, le=MAX_TOKEN_LIMIT, description="Stop counting above this number."
     )

@@ -36,6 +36,7 @@ NAME_PATTERN: Final = rf"{PLAIN_NAME_PATTERN[:-1]}(@[0-9]{{8}}T[0-9]{{6}}Z-[0-9a
 
 MAX_ID: Final = (1 << 32) - 1
 _ID_WINDOW: Final = 1 << 16
+_SEGMENT_FIELDS: Final = {"text", "special"}
 _MAX_NAMED_ERRORS: Final = 8
 
 
@@ -71,6 +72,31 @@ def _check_text(value: Any) -> str | list[str]:
         if not isinstance(item, str):
             raise PydanticCustomError("text", "entry {index} must be a string", {"index": index})
     return value
+
+
+def _check_segments(value: Any, info: ValidationInfo) -> Segments:
+    if info.data.get("text") is not None:
+        raise PydanticCustomError("one_of", "give either text or segments")
+    if info.data.get("allowed_special") != "all" or info.data.get("disallowed_special"):
+        raise PydanticCustomError(
+            "policy",
+            "allowed_special and disallowed_special belong to text; in segments, special says "
+            "where special tokens are recognised",
+        )
+    if not isinstance(value, list):
+        raise PydanticCustomError("segments", "must be a list of objects with text and special")
+    _check_batch_size(value)
+    for index, item in enumerate(value):
+        if not isinstance(item, dict) or item.keys() != _SEGMENT_FIELDS:
+            reason = "must be an object with text and special, and nothing else"
+        elif type(item["text"]) is not str:
+            reason = "must have a string as text"
+        elif type(item["special"]) is not bool:
+            reason = "must have true or false as special"
+        else:
+            continue
+        raise PydanticCustomError("segments", f"entry {index} {reason}")
+    return tuple((item["text"], item["special"]) for item in value)
 
 
 def _check_policy(value: Any, words: tuple[str, ...]) -> str | frozenset[str]:
@@ -185,6 +211,37 @@ Texts = Annotated[
     PlainValidator(_check_text),
     _one_or_many({"type": "string"}, "A text, or a batch of texts."),
 ]
+TextsField = Annotated[
+    str | list[str] | None,
+    PlainValidator(_check_text),
+    _one_or_many({"type": "string"}, "A text, or a batch of texts. Or give segments."),
+]
+"""Absent, not null, where `segments` are given."""
+
+Segments = tuple[tuple[str, bool], ...]
+"""The parts of one text, and whether special tokens are recognised in each."""
+
+SegmentsField = Annotated[
+    Segments | None,
+    PlainValidator(_check_segments),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "maxItems": MAX_BATCH_ITEMS,
+            "items": {
+                "type": "object",
+                "properties": {"text": {"type": "string"}, "special": {"type": "boolean"}},
+                "required": ["text", "special"],
+                "additionalProperties": False,
+            },
+            "description": (
+                "Instead of `text`, its parts in order. The ids are those of the joined text; a "
+                "special token is recognised only where all its characters are in parts with "
+                "`special: true`."
+            ),
+        }
+    ),
+]
 TokenLists = Annotated[
     Any,
     PlainValidator(_check_tokens),
@@ -216,11 +273,12 @@ class RequestModel(BaseModel):
 
 
 class EncodeRequest(RequestModel):
-    """Text to token ids."""
+    """Text, or segments of a text, to token ids."""
 
-    text: Texts
+    text: TextsField = None
     allowed_special: AllowedSpecial = "all"
     disallowed_special: DisallowedSpecial = frozenset()
+    segments: SegmentsField = None  # its check reads the fields above
     add_special_tokens: bool = Field(
         default=False, description="Put around each text what the tokenizer's post-processor adds."
     )

@@ -1,5 +1,6 @@
 """Texts and ids: options on the wire, wrong types, and responses of another shape."""
 
+import json
 import struct
 
 import httpx
@@ -38,6 +39,21 @@ def test_a_service_of_the_release_before_sends_the_old_name_alone(play):
     )
     assert not client.fits("a b", 1)
     assert client.fits("a", 1)
+
+
+def test_segments_on_the_wire_and_wrong_ones(play):
+    client, service = play(octets(b"\x07\0\0\0", "dtype=u32"))
+    assert client.encode_segments(iter([("<s>", True), ("a", False)]), max_tokens=1) == [7]
+    assert json.loads(service.requests[0].content) == {
+        "segments": [{"text": "<s>", "special": True}, {"text": "a", "special": False}],
+        "max_tokens": 1,
+    }
+    for wrong in ([("a", 1)], [(b"a", True)], [(None, False)]):
+        for method in (client.encode_segments, client.encode_segments_to_numpy):
+            with pytest.raises(TypeError, match=r"segments\[0\] must be a text and whether"):
+                method(wrong)
+        with pytest.raises(TypeError, match=r"segments\[0\] must be a text and whether"):
+            client.count_segments(wrong)
 
 
 TEXTS = ["hello world", "a"]
