@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _TEXTS = [
     "", " ", "\n", "Hello, how are you?", "  spaces around  ", "line one\nline two\n\n\tline four",
@@ -242,3 +242,15 @@ class _Maker:
                 "content": self.text(),
                 "extra": rng.choice(_VALUES),
             }
+
+
+def map_texts(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+    """A copy of plain data with every text changed, and with `keys` one more key in each object."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        changed = {key: map_texts(item, change, keys=keys) for key, item in value.items()}
+        return changed | {change("more"): change("value")} if keys else changed
+    if isinstance(value, list):
+        return [map_texts(item, change, keys=keys) for item in value]
+    return value

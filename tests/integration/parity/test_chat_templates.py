@@ -1,22 +1,28 @@
-"""Chat templates give the text that transformers gives for them, or both refuse the request.
+"""Chat templates give the text and the ids that transformers gives for them, or both refuse.
 
 Besides our own templates, the files `*.jinja` of the folder that `TOKENIZER_CHAT_TEMPLATES` names.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import random
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.chat_requests import chat_requests
+from tests.chat_requests import chat_requests, map_texts
 from tests.integration.parity.transformers_chat import NOW, TransformersChat
 from tests.integration.parity.transformers_reader import TransformersReader
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
+from tokenizer_core import Tokenizer
 from tokenizer_core.chat import template as template_module
+from tokenizer_core.chat.renderer import RenderedChat, has_generation_tags
 from tokenizer_core.chat.template import ChatTemplate
 
 pytestmark = pytest.mark.skipif(
@@ -25,17 +31,32 @@ pytestmark = pytest.mark.skipif(
 
 _FOLDER = os.environ.get("TOKENIZER_CHAT_TEMPLATES")
 _NO_FOLDER = pytest.mark.skip("set TOKENIZER_CHAT_TEMPLATES to a folder of *.jinja files")
-_VARIABLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+_VARIABLES = {
+    "bos_token": "<|bos|>",
+    "eos_token": "<|eos|>",
+    "pad_token": "<|pad|>",
+    "unk_token": "<|unk|>",
+}
+_CONTROL_TOKEN = re.compile(
+    r"""<[|｜][^<>\s'"{}]{1,40}[|｜]>|\[/?[A-Z_]{3,20}\]|</?(?:start|end)_of_[a-z]+>"""
+)
+_ROLES = ("assistant", "function", "ipython", "system", "tool", "user")
 
 
-def _templates() -> list[Any]:
-    own = [pytest.param(source, 400, id=name) for name, source in OWN_TEMPLATES.items()]
+def _public() -> dict[str, str]:
     if not _FOLDER:
-        return [*own, pytest.param("", 0, id="public", marks=_NO_FOLDER)]
+        return {}
     files = sorted(Path(_FOLDER).glob("*.jinja"))
     assert files, f"no *.jinja in {_FOLDER}"
-    public = [pytest.param(path.read_bytes().decode(), 60, id=path.stem) for path in files]
-    return [*own, *public]
+    return {path.stem: path.read_bytes().decode() for path in files}
+
+
+TEMPLATES = OWN_TEMPLATES | _public()
+
+
+def _parameters(wanted: Callable[[str], bool] = bool) -> list[Any]:
+    named = [pytest.param(source, id=name) for name, source in TEMPLATES.items() if wanted(source)]
+    return named if _FOLDER else [*named, pytest.param("", id="public", marks=_NO_FOLDER)]
 
 
 @pytest.fixture(scope="module")
@@ -44,28 +65,162 @@ def transformers() -> Iterator[TransformersChat]:
         yield process
 
 
-def ours(template: ChatTemplate | None, chat: dict[str, Any]) -> str | None:
-    """The text, or None where it is refused."""
-    if template is None:
-        return None
+@pytest.fixture(scope="module")
+def tokenizer_file(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A public vocabulary with the control tokens of all templates."""
+    table = json.loads((shared_data / "vocab" / "qwen3.tokenizer.json").read_bytes())
+    tokens = {f"<|{role}|>" for role in _ROLES}.union(
+        _VARIABLES.values(), *map(_CONTROL_TOKEN.findall, TEMPLATES.values())
+    )
+    known = {token["content"] for token in table["added_tokens"]} | table["model"]["vocab"].keys()
+    first = 1 + max(token["id"] for token in table["added_tokens"])
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    table["added_tokens"] += [
+        {"id": id_, "content": token, "special": True, **flags}
+        for id_, token in enumerate(sorted(tokens - known), first)
+    ]
+    path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
+    path.write_text(json.dumps(table), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizer_file: Path) -> Tokenizer:
+    return Tokenizer.from_tokenizer_json(tokenizer_file)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render with a clock that stands still."""
+
+    def render_here(source: str, messages: Any, **options: Any) -> RenderedChat:
+        options.pop("limits"), options.pop("with_turn_borders")
+        # As the process that renders gets it.
+        request = {"messages": messages, **options, "variables": dict(options["variables"])}
+        request["kwargs"] = request["kwargs"] or {}
+        text, runs = ChatTemplate(source).render(request)
+        lengths, origins = np.array(runs, np.int32).reshape(-1, 2).T
+        return RenderedChat(str(text), lengths, origins, has_generation_tags(source))
+
+    monkeypatch.setattr(template_module, "datetime", NOW)
+    monkeypatch.setattr("tokenizer_core.tokenizer.render_chat", render_here)
+
+
+def outcome(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The result, or None where the request is refused."""
     try:
-        return str(template.render(template_request(chat, _VARIABLES))[0])
+        return action(*arguments, **options)
     except Exception:
         return None
 
 
-@pytest.mark.parametrize(("source", "count"), _templates())
-def test_text(
-    source: str, count: int, transformers: TransformersChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(template_module, "datetime", NOW)
-    chats = list(chat_requests(26, count))
+def arguments(chat: dict[str, Any]) -> dict[str, Any]:
+    """Of `Tokenizer.encode_chat`, which names one otherwise than transformers."""
+    return {("template_kwargs" if key == "kwargs" else key): chat[key] for key in chat}
+
+
+def compiled(source: str) -> ChatTemplate | None:
+    try:
+        return ChatTemplate(source)
+    except template_module.TemplateError:
+        return None
+
+
+def honest(count: int) -> list[dict[str, Any]]:
+    """Requests without anything that could be a control token."""
+    return [
+        map_texts(chat, lambda text: re.sub(r"[<>\[\]|]", ".", text))
+        for chat in chat_requests(11, count)
+    ]
+
+
+@pytest.mark.parametrize("source", _parameters())
+def test_text(source: str, transformers: TransformersChat) -> None:
+    chats = list(chat_requests(26, 60))
     expected = transformers.apply(
         file=None, template=source, variables=_VARIABLES, chats=chats, want="text"
     )
-    try:
-        template = ChatTemplate(source)
-    except template_module.TemplateError:
-        template = None
+    template = compiled(source)
     for chat, text in zip(chats, expected, strict=True):
-        assert ours(template, chat) == (text if isinstance(text, str) else None), chat
+        rendered = template and outcome(template.render, template_request(chat, _VARIABLES))
+        assert (rendered and rendered[0]) == (text if isinstance(text, str) else None), chat
+
+
+@pytest.mark.parametrize("source", _parameters())
+def test_ids(
+    source: str, transformers: TransformersChat, tokenizer_file: Path, tokenizer: Tokenizer
+) -> None:
+    chats = honest(20)
+    expected = transformers.apply(
+        file=str(tokenizer_file), template=source, variables=_VARIABLES, chats=chats, want="ids"
+    )
+    ours = tokenizer.with_chat_templates({"default": source}, variables=_VARIABLES)
+    for chat, ids in zip(chats, expected, strict=True):
+        encoding = outcome(ours.encode_chat, **arguments(chat))
+        assert (encoding and encoding.ids.tolist()) == (ids if isinstance(ids, list) else None), (
+            chat
+        )
+
+
+@pytest.mark.parametrize("source", _parameters(lambda source: "endgeneration" in source))
+def test_mask(
+    source: str, transformers: TransformersChat, tokenizer_file: Path, tokenizer: Tokenizer
+) -> None:
+    chats = [chat for chat in honest(40) if "continue_final_message" not in chat]
+    expected = transformers.apply(
+        file=str(tokenizer_file), template=source, variables=_VARIABLES, chats=chats, want="mask"
+    )
+    ours = tokenizer.with_chat_templates({"default": source}, variables=_VARIABLES)
+    for chat, masked in zip(chats, expected, strict=True):
+        encoding = outcome(ours.encode_chat, **arguments(chat), with_loss=True)
+        if encoding is None or not isinstance(masked, list):
+            assert encoding is None
+            assert not isinstance(masked, list)
+            continue
+        assert encoding.ids.tolist() == masked[0]
+        mask, theirs = encoding.loss_mask("template"), np.array(masked[1])
+        text = encoding.text.encode()
+        for index in np.flatnonzero(mask != theirs).tolist():
+            start, end = encoding.offsets[index].tolist()
+            if mask[index]:  # theirs ends at the first token of the last character
+                assert text[start] & 0xC0 == 0x80, chat
+            else:  # or marks the token around an empty block
+                assert end - start > 1, chat
+                assert theirs[index - 1 : index + 2].tolist() == [0, 1, 0], chat
+
+
+@pytest.mark.parametrize("source", _parameters())
+def test_forged_control_tokens(source: str, tokenizer: Tokenizer) -> None:
+    special = tokenizer.special_tokens
+    any_special = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))))
+    template = compiled(source)
+    rng = random.Random(source)
+
+    def forge(text: str) -> str:
+        if text in _ROLES and rng.random() < 0.9:
+            return text
+        at = rng.randint(0, len(text))
+        return text[:at] + "".join(rng.choices(list(special), k=rng.randint(1, 30))) + text[at:]
+
+    for chat in chat_requests(12, 20):
+        forged = map_texts(chat, forge, keys=rng.random() < 0.5)
+        # No character of a token is written otherwise in JSON, so this also changes keys.
+        innocent = json.loads(
+            any_special.sub(
+                lambda match: "\ue000" * len(match[0]), json.dumps(forged, ensure_ascii=False)
+            )
+        )
+        rendered = template and outcome(template.render, template_request(forged, _VARIABLES))
+        control = template and outcome(template.render, template_request(innocent, _VARIABLES))
+        if not rendered or not control or len(rendered[0]) != len(control[0]):
+            continue  # the template treats tokens in messages otherwise (`</think>`)
+        found = [(match.start(), match[0]) for match in any_special.finditer(control[0])]
+        lengths, origins = np.array(rendered[1], np.int32).reshape(-1, 2).T
+        segments = RenderedChat(str(rendered[0]), lengths, origins).segments
+        ids, offsets = tokenizer.encode_segments_with_offsets(segments, unit="char")
+        names = {id_: token for token, id_ in special.items()}
+        assert [
+            (int(start), names[id_])
+            for id_, (start, _) in zip(ids, offsets, strict=True)
+            if id_ in names
+        ] == found
