@@ -298,6 +298,23 @@ class CorpusError(TrainingError, ValueError):
     code = "invalid_corpus"
 
 
+class ConversationError(CorpusError):
+    """A record of a corpus is no conversation, or cannot be encoded as one."""
+
+    code = "invalid_conversation"
+
+
+class DocumentRefusedError(CorpusError):
+    """A document of a corpus cannot be encoded; `number` is its number in the corpus, from 0."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        self.number, self.reason = number, reason
+        super().__init__(f"document {number} of the corpus: {reason}")
+
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:
+        return type(self), (self.number, self.reason)
+
+
 class CorpusChangedError(CorpusError):
     """A corpus file was changed, replaced or removed while it was read."""
 

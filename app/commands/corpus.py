@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import ANSWER_IS_NO, CommandError, UsageError, parse_place
-from app.commands.corpus_options import END_OF_TEXT, add_corpus_format, corpus_format_of
+from app.commands.corpus_options import CHAT, END_OF_TEXT, add_corpus_format, corpus_format_of
 from app.commands.corpus_sample import add_sample
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
@@ -23,6 +23,7 @@ from app.commands.uploaded_output import add_temp_dir, encode_and_upload
 from tokenizer_core.corpus import (
     LAYOUTS,
     RARE,
+    ConversationEncoder,
     CorpusFormat,
     EncodingProgress,
     SplitRecord,
@@ -87,6 +88,7 @@ def _add_encode(subcommands: Any) -> None:
             "      --layout npy --validation-share 0.005 --output tokens\n"
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n"
             "  tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens\n"
+            "  tokenizer corpus encode chats.jsonl --format chat --output chat-tokens\n"
             "  tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \\\n"
             "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens\n\n"
             "In plain text the separator ends a document. Layouts: raw (np.memmap, as nanoGPT),\n"
@@ -121,7 +123,23 @@ def _add_encode(subcommands: Any) -> None:
     parser.add_argument(
         "--tokens-per-shard", type=int, metavar="N", help="tokens of one file (default: all)"
     )
-    add_corpus_format(parser)
+    add_corpus_format(parser, conversations=True)
+    parser.add_argument(
+        "--loss",
+        choices=("auto", "template", "role"),
+        help="where the loss counts in conversations: at the template's generation tags, or at "
+        "the assistant's turns; auto (the default): the first if the template has tags",
+    )
+    parser.add_argument(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
+    )
+    parser.add_argument(
+        "--skip-bad",
+        action="store_true",
+        help="leave out conversations that cannot be encoded, and count them",
+    )
     parser.add_argument(
         "--begin-of-document", metavar="TOKEN", help="special token before each document"
     )
@@ -272,11 +290,15 @@ def run_encode(arguments: argparse.Namespace) -> None:
     check_run_options(arguments)
     if arguments.over_length and arguments.max_length is None:
         raise UsageError("--over-length belongs to --max-length")
+    is_chat = arguments.format == CHAT
+    if not is_chat and (arguments.loss or arguments.chat_template or arguments.skip_bad):
+        raise UsageError("--loss, --chat-template and --skip-bad belong to --format chat")
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     files = find_corpus_files(arguments.inputs)
     corpus_format = corpus_format_of(arguments)
-    encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format)
+    encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
+    encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
     if isinstance(arguments.output, Path):
         manifest = encode(arguments.output)
     else:
@@ -285,7 +307,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
         manifest = encode_and_upload(
             encode,
             arguments.output,
-            (render_plan(plan), paths, corpus_format, share, shuffle),
+            (render_plan(plan), paths, corpus_format, share, shuffle, encoder and encoder.settings),
             temp_dir=arguments.temp_dir,
             resume=arguments.resume,
             quiet=arguments.quiet,
@@ -299,6 +321,7 @@ def _encode(
     files: list[str],
     plan: TokenFilesPlan,
     corpus_format: CorpusFormat,
+    encoder: ConversationEncoder | None,
     folder: Path,
 ) -> TokenManifest:
     with progress_bar(quiet=arguments.quiet, desc="encoding", leave=True, delay=0) as bar:
@@ -325,6 +348,7 @@ def _encode(
                 shuffle=arguments.shuffle,
                 resume=arguments.resume,
                 progress=show,
+                document_encoder=encoder,
             )
         except KeyboardInterrupt as interrupt:
             if arguments.checkpoint_dir is not None:
@@ -334,11 +358,33 @@ def _encode(
             raise
 
 
+def _conversation_encoder(
+    arguments: argparse.Namespace, tokenizer: Tokenizer
+) -> ConversationEncoder:
+    template = arguments.chat_template
+    if template is not None and template not in tokenizer.chat_templates:
+        try:
+            template = Path(template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            known = ", ".join(tokenizer.chat_templates) or "none"
+            raise CommandError(
+                f"the chat template {arguments.chat_template!r} is neither a file ({error}) nor "
+                f"one of the tokenizer's ({known})"
+            ) from None
+    return ConversationEncoder(
+        tokenizer,
+        loss=arguments.loss or "auto",
+        chat_template=template,
+        skip_bad=arguments.skip_bad,
+    )
+
+
 def _plan(
     arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None
 ) -> TokenFilesPlan:
     end: str | None = arguments.end_of_document
-    if end is None and END_OF_TEXT in tokenizer.spec.special_tokens:
+    is_chat = arguments.format == CHAT  # a chat template writes the end of a conversation
+    if end is None and not is_chat and END_OF_TEXT in tokenizer.spec.special_tokens:
         end = END_OF_TEXT
     return plan_token_files(
         tokenizer,
@@ -352,6 +398,7 @@ def _plan(
         ref=ref,
         max_length=arguments.max_length,
         over_length=arguments.over_length or "truncate",
+        loss_mask=is_chat,
     )
 
 
@@ -444,11 +491,13 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         if split.n_loss_tokens is not None:
             share = split.n_loss_tokens / split.n_tokens
             print(f"  the loss counts at {split.n_loss_tokens:,} tokens ({share:.1%})")
-        if split.lost is not None:
+        if split.lost is not None and plan.max_length is not None:
             print(
                 f"  over {plan.max_length:,} tokens: {split.lost.n_cut:,} documents truncated, "
                 f"{split.lost.n_dropped:,} dropped, {split.lost.n_tokens:,} tokens lost"
             )
+        if split.lost is not None and split.lost.n_refused:
+            print(f"  {split.lost.n_refused:,} conversations could not be encoded (--skip-bad)")
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")

@@ -8,10 +8,11 @@
 - pack documents into sequences: `packing`, `best_fit`
 - in a bucket: `remote_token_files`
 - from documents: `corpus_encoding`, with `document_batches`, `document_cuts`, `batch_encoding`,
-  `encoding_run` and `document_shuffle`
+  `encoding_run` and `document_shuffle`; from conversations: `conversation_encoding`
 """
 
 from tokenizer_core.corpus.batch_encoding import DocumentEncoder
+from tokenizer_core.corpus.conversation_encoding import ConversationEncoder
 from tokenizer_core.corpus.corpus_encoding import encode_corpus
 from tokenizer_core.corpus.encoding_run import EncodingProgress
 from tokenizer_core.corpus.packing import (
@@ -48,6 +49,7 @@ __all__ = [
     "LAYOUTS",
     "RARE",
     "SPLITS",
+    "ConversationEncoder",
     "CorpusFormat",
     "DocumentEncoder",
     "EncodingProgress",

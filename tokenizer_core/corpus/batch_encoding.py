@@ -16,6 +16,7 @@ import numpy as np
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.engines.base import join_documents, join_with_offsets
+from tokenizer_core.errors import ConversationError, DocumentRefusedError
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
+    EncodedConversation = tuple[NDArray[np.integer[Any]], NDArray[Any]]
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
 
@@ -71,9 +73,13 @@ class DocumentEncoder(Protocol):
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterable[tuple[NDArray[np.integer[Any]], NDArray[Any]]]:
+    ) -> Iterable[EncodedConversation | None]:
         """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
-        elsewhere; without the plan's ids around documents."""
+        elsewhere; without the plan's ids around documents. None for a document that is left out.
+
+        Raises:
+            ConversationError: the document after those that were yielded cannot be encoded.
+        """
         ...
 
 
@@ -180,7 +186,7 @@ class BatchEncoder:
             no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
         if self._document_encoder is not None:
-            return self._encode_whole(self._document_encoder, batch.texts)
+            return self._encode_whole(self._document_encoder, batch)
         ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts)
         offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
@@ -189,24 +195,34 @@ class BatchEncoder:
             ids, offsets = ids[:-1], np.minimum(offsets, len(ids) - 1)
         return DocumentIds(ids, offsets, n_bytes)
 
-    def _encode_whole(self, encoder: DocumentEncoder, texts: Sequence[bytes]) -> DocumentIds:
+    def _encode_whole(self, encoder: DocumentEncoder, batch: DocumentBatch) -> DocumentIds:
         """The loss counts at the end id if it counts at the id before, and never at the begin
-        id."""
-        begin, end = ([] if id_ is None else [id_] for id_ in (self._begin, self._end))
-        found = []
-        for ids, mask in encoder.encode(self._tokenizer, texts):
-            if len(ids) != len(mask):
-                raise ValueError(f"a document has {len(ids)} ids and a mask of {len(mask)}")
-            around = [0] * len(begin), [int(mask[-1]) if len(mask) else 0] * len(end)
-            marked = mark_ids(
-                np.concatenate((begin, ids, end)), np.concatenate((around[0], mask, around[1]))
-            )
-            found.append(marked)
+        id. A document that is left out has no ids, not even those around it."""
+        texts, found = batch.texts, []
+        try:
+            for encoded in encoder.encode(self._tokenizer, texts):
+                found.append(
+                    np.empty(0, np.uint32) if encoded is None else self._put_around(*encoded)
+                )
+        except ConversationError as error:
+            raise DocumentRefusedError(batch.first_document + len(found), str(error)) from None
         if len(found) != len(texts):
             raise ValueError(f"{len(texts)} documents were given, and {len(found)} are encoded")
         marked, offsets = join_with_offsets(found)
         n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
         return DocumentIds(marked, offsets.astype(np.int64), n_bytes)
+
+    def _put_around(self, ids: NDArray[np.integer[Any]], mask: NDArray[Any]) -> NDArray[np.uint32]:
+        if not 0 < len(ids) == len(mask):
+            raise ValueError(
+                f"a document has {len(ids)} ids and a mask of {len(mask)}; give as many of both, "
+                f"or None to leave the document out"
+            )
+        begin, end = ([] if id_ is None else [id_] for id_ in (self._begin, self._end))
+        around = [0] * len(begin), [int(mask[-1])] * len(end)
+        return mark_ids(
+            np.concatenate((begin, ids, end)), np.concatenate((around[0], mask, around[1]))
+        )
 
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)

@@ -19,12 +19,18 @@ from tokenizer_core.documents import (
     corpus_file_name,
     corpus_file_size,
     open_documents,
+    open_utf8_documents,
 )
 from tokenizer_core.documents.corpus_files import unchanged_files
-from tokenizer_core.errors import CorpusChangedError, TokenFilesPlanError
+from tokenizer_core.errors import (
+    CorpusChangedError,
+    CorpusError,
+    DocumentRefusedError,
+    TokenFilesPlanError,
+)
 
 if TYPE_CHECKING:
-    from tokenizer_core.corpus.batch_encoding import DocumentEncoder, EncodedBatch, Position
+    from tokenizer_core.corpus.batch_encoding import DocumentEncoder, EncodedBatch
     from tokenizer_core.corpus.token_manifest import TokenManifest
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
     from tokenizer_core.tokenizer import Tokenizer
@@ -79,6 +85,7 @@ def encode_corpus(
             checkpoint has other files or settings, or a file has changed since.
         TokenizerMismatchError: the plan is for another tokenizer.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids.
+        CorpusError: also a conversation that the `document_encoder` refuses, by file and line.
         WorkerProcessError: a worker process died.
 
     Example:
@@ -164,7 +171,7 @@ class _Files:
         """See `EncodedCorpus`."""
         del plan  # the encoder has it
         start = CorpusPosition() if position is None else CorpusPosition.from_fields(position)
-        reached: Position = start
+        reached = start
         batch_bytes = BATCH_BYTES if self._has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
         cuts = self._encoder.find_cuts()
         batches = iterate_batches(self._files, self._format, cuts, start, batch_bytes)
@@ -174,10 +181,30 @@ class _Files:
         with unchanged_files(self._files), closing(encoded):
             try:
                 for batch in encoded:
-                    reached = batch.position
+                    if isinstance(batch.position, CorpusPosition):
+                        reached = batch.position
                     yield batch
             except UnicodeDecodeError:
                 self._raise_not_utf8(len(reached.sources))
+            except DocumentRefusedError as error:
+                raise CorpusError(
+                    f"{self._locate(error.number, reached)}: {error.reason}"
+                ) from None
+
+    def _locate(self, number: int, reached: CorpusPosition) -> str:
+        """The file and the line or row of a document, by reading the files again."""
+        left = number - (reached.n_documents - reached.n_in_file)
+        for file in self._files[len(reached.sources) :]:
+            n_in_file = 0
+            with open_utf8_documents(file, **asdict(self._format)) as reader:
+                for _, is_last in reader:
+                    if is_last and n_in_file == left:
+                        is_table = reader.format == "parquet"
+                        place = f"row {left}" if is_table else f"line {left + 1}"
+                        return f"the corpus file {reader.path!r}, {place}"
+                    n_in_file += is_last
+            left -= n_in_file
+        return f"document {number} of the corpus"
 
     def _raise_not_utf8(self, n_read: int) -> NoReturn:
         """Raise the error with the file and the position of bytes that are not UTF-8, by reading

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import DocumentIds, SplitPart, choose_documents
+from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
 from tokenizer_core.corpus.loss_mask import unmark_ids
 from tokenizer_core.corpus.token_files import TokenFiles
@@ -202,7 +203,8 @@ class _Run:
 
 
 class LengthLimit:
-    """Truncates or drops documents of more than the plan's `max_length` ids, and counts them.
+    """Truncates or drops documents of more than the plan's `max_length` ids, drops those that an
+    encoder of conversations left out, and counts them.
 
     A document that comes in parts is held until it is complete, but never more than `max_length`
     of its ids. A truncated document ends with the plan's end id, where the loss does not count.
@@ -210,15 +212,17 @@ class LengthLimit:
 
     def __init__(self, plan: TokenFilesPlan, lost: Mapping[str, Any]) -> None:
         """`lost` is that of `to_fields`."""
-        self._plan, self._limit = plan, plan.max_length
+        self._plan = plan
+        self._is_active = plan.loss_mask or plan.max_length is not None
+        self._limit = MAX_DOCUMENT_TOKENS if plan.max_length is None else plan.max_length
         self.lost: dict[Split, LostTokens] = {
             name: parse_lost(lost[name]) for name in SPLITS if name in lost
         }
         self._held: dict[Split, tuple[DocumentIds, int]] = {}  # with the number of all its ids
 
     def to_fields(self) -> dict[str, Any]:
-        """The counts so far, for checkpoints; nothing without a limit."""
-        if self._limit is None:
+        """The counts so far, for checkpoints; nothing if no document can be lost."""
+        if not self._is_active:
             return {}
         return {"lost": {name: asdict(lost) for name, lost in self.lost.items()}}
 
@@ -230,7 +234,7 @@ class LengthLimit:
     def apply(self, part: SplitPart) -> SplitPart:
         """The complete documents of `part`, in order, as long as the plan permits."""
         limit = self._limit
-        if limit is None:
+        if not self._is_active:
             return part
         documents, lengths = DocumentIds(*part[1:4]), np.diff(part.offsets)
         if part.split in self._held:
@@ -251,7 +255,13 @@ class LengthLimit:
                 int(lengths[-1]),
             )
             documents, lengths = choose_documents(documents, ~is_last), lengths[:-1]
-        if len(lengths) and lengths.max() > limit:
+        if self._plan.loss_mask and not lengths.all():
+            lost = self.lost.get(part.split, LostTokens())
+            n_refused = int((lengths == 0).sum())
+            self.lost[part.split] = replace(lost, n_refused=lost.n_refused + n_refused)
+            documents = choose_documents(documents, lengths > 0)
+            lengths = lengths[lengths > 0]
+        if self._plan.max_length is not None and len(lengths) and lengths.max() > limit:
             documents = self._shorten(part.split, documents, lengths, limit)
         return SplitPart(part.split, *documents, is_open=False)
 

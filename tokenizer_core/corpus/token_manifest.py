@@ -58,12 +58,13 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class LostTokens:
-    """What the plan's `max_length` removed from a split: documents cut, documents dropped, and
-    their ids that are in no file."""
+    """What is missing in a split: documents that the plan's `max_length` cut or dropped, their ids
+    that are in no file, and conversations that could not be encoded."""
 
     n_cut: int = 0
     n_dropped: int = 0
     n_tokens: int = 0
+    n_refused: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class SplitRecord:
     - `token_use`: the file with the count of each id from 0 to the largest, as u64.
     - `special_tokens_found`: how often special tokens occur in the texts.
     - `n_loss_tokens`: how many ids the loss counts at; None without a mask.
-    - `lost`: what `max_length` removed; None without one.
+    - `lost`: what is missing; None without a mask and a `max_length`.
     """
 
     name: Split
@@ -140,7 +141,7 @@ class TokenManifest:
             "sources": [asdict(source) for source in self.sources],
             "splits": [_render_split(split) for split in self.splits],
         }
-        return _FORMAT.render(fields, version=2 if _needs_version_2(self.plan) else 1)
+        return _FORMAT.render(fields, version=2 if needs_version_2(self.plan) else 1)
 
     @classmethod
     def from_json(cls, data: bytes) -> TokenManifest:
@@ -199,10 +200,11 @@ class TokenManifest:
         _require((split.n_loss_tokens is not None) == plan.loss_mask, f"the mask of {split.name}")
         counted = split.n_loss_tokens or 0
         _require(0 <= counted <= split.n_tokens, f"the tokens with loss of {split.name}")
-        _require((split.lost is not None) == (plan.max_length is not None), "the longer documents")
+        _require((split.lost is not None) == needs_version_2(plan), "the lost documents")
         lost = split.lost or LostTokens()
         n_other_way = lost.n_dropped if plan.over_length == "truncate" else lost.n_cut
-        are_counts = min(lost.n_cut, lost.n_dropped, lost.n_tokens) >= 0 == n_other_way
+        least = min(lost.n_cut, lost.n_dropped, lost.n_tokens, lost.n_refused)
+        are_counts = least >= 0 == n_other_way
         _require(are_counts, f"the longer documents of {split.name}")
         may_be_many = plan.tokens_per_shard is not None
         _require(may_be_many or len(split.shards) == 1, f"the shards of {split.name}")
@@ -278,7 +280,8 @@ def _require(condition: bool, what: str) -> None:
         raise TokenFilesCorruptError(f"the manifest contradicts itself: {what}; {_REMEDY}")
 
 
-def _needs_version_2(plan: TokenFilesPlan) -> bool:
+def needs_version_2(plan: TokenFilesPlan) -> bool:
+    """Whether the manifest has fields that version 1 has not."""
     return plan.loss_mask or plan.max_length is not None
 
 
@@ -286,7 +289,7 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
     """The fields of a plan in a manifest."""
     tokenizer = plan.tokenizer
     newer: dict[str, object] = {}
-    if _needs_version_2(plan):
+    if needs_version_2(plan):
         newer = {
             "loss_mask": plan.loss_mask,
             "max_length": plan.max_length,

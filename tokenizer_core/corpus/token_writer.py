@@ -23,6 +23,7 @@ from tokenizer_core.corpus.token_manifest import (
     MAX_MANIFEST_BYTES,
     LostTokens,
     TokenManifest,
+    needs_version_2,
     render_plan,
 )
 from tokenizer_core.corpus.token_plan import SPLITS, Split, TokenFilesPlan
@@ -181,7 +182,7 @@ class TokenFilesWriter:
         """Close all files, write the manifest, rename the folder, and return the manifest.
 
         `sources` are the files of the text, with size and sha256. `lost` is what the caller removed
-        from each split to respect the plan's `max_length`.
+        from each split.
 
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), a document is
@@ -199,7 +200,7 @@ class TokenFilesWriter:
             )
         try:
             splits = tuple(self._splits[name].close() for name in SPLITS if name in self._splits)
-            if self.plan.max_length is not None:
+            if needs_version_2(self.plan):
                 found = lost or {}
                 splits = tuple(
                     replace(split, lost=found.get(split.name, LostTokens())) for split in splits

@@ -36,6 +36,7 @@ from tokenizer_core.documents.remote_files import StoreReadError
 from tokenizer_core.errors import (
     CorpusChangedError,
     CorpusError,
+    DocumentRefusedError,
     PreTokenTooLongError,
     RunError,
     SpecialTokenForbiddenError,
@@ -154,6 +155,12 @@ def encode_shard(
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
         _raise_not_utf8(source.path, options, within)
+    except DocumentRefusedError as error:
+        source.check()
+        begin = f"that begin at byte {shard.start} or later" if shard.start else "of the file"
+        raise CorpusError(
+            f"{source.shown!r}, document {error.number} (from 0) of those {begin}: {error.reason}"
+        ) from None
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     except (SpecialTokenForbiddenError, PreTokenTooLongError) as error:

@@ -49,7 +49,7 @@ class CorpusFormat:
     """How files hold documents: the arguments of `open_documents`."""
 
     format: str | None = None
-    field: str = "text"
+    field: str | None = "text"
     separator: str | None = None
 
     def is_plain_text(self, path: str | os.PathLike[str]) -> bool:
@@ -73,7 +73,7 @@ BY_NAME: Final = CorpusFormat()
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    field: str
+    field: str | None
     separator: str | None
     max_piece_chars: int
     max_line_bytes: int
@@ -144,7 +144,7 @@ def open_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002 - the usual name
-    field: str = "text",
+    field: str | None = "text",
     separator: str | None = None,
     max_piece_chars: int = DEFAULT_PIECE_CHARS,
     max_line_bytes: int = DEFAULT_LINE_BYTES,
@@ -168,6 +168,8 @@ def open_documents(
       needs the extra `zstd`.
 
     Empty documents are kept. `separator` applies to plain text only, `field` to the other formats.
+    With `field=None` a document is a whole record as a JSON object (of Parquet, the columns of a
+    conversation, see `conversations`), and a file whose name says no format is JSON lines.
     A document that cannot be read completely is an error.
 
     Memory is bounded by `max_piece_chars`, nine times `max_line_bytes`, the window of zst (at most
@@ -206,7 +208,7 @@ def open_documents(
     """
     _check_arguments(separator, max_piece_chars, max_line_bytes, max_expansion)
     name = os.fspath(path)
-    chosen, is_told = _choose_format(name, format)
+    chosen, is_told = _choose_format(name, format, of_records=field is None)
     _check_part(chosen, separator, within)
     options = _Options(field, separator, max_piece_chars, max_line_bytes, max_expansion, within)
     source = open_corpus_file(name, hash_source=hash_source, allowed_roots=allowed_roots)
@@ -219,7 +221,7 @@ def open_utf8_documents(
     path: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002
-    field: str = "text",
+    field: str | None = "text",
     separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
@@ -240,7 +242,7 @@ def open_utf8_documents(
     limits = (max_piece_bytes, DEFAULT_LINE_BYTES, DEFAULT_MAX_EXPANSION)
     _check_arguments(separator, *limits)
     name = os.fspath(path)
-    chosen, is_told = _choose_format(name, format)
+    chosen, is_told = _choose_format(name, format, of_records=field is None)
     _check_part(chosen, separator, within)
     options = _Options(field, separator, *limits, within)
     source = open_corpus_file(name, hash_source=True)
@@ -526,14 +528,28 @@ def _is_object(line: bytes) -> bool:
     return True
 
 
-def _choose_format(path: str, format_name: str | None) -> tuple[str, bool]:
+def _choose_format(
+    path: str, format_name: str | None, *, of_records: bool = False
+) -> tuple[str, bool]:
     """The format of a file, and whether its content need not be looked at."""
+    if of_records:
+        return _choose_format_of_records(path, format_name), True
     if format_name is not None:
         if format_name not in FORMATS:
             raise ValueError(f"there is no format {format_name!r:.40}; give one of {_LISTED}")
         return format_name, True
     known = format_of_name(parse_address(path).shown if is_address(path) else path)
     return known or "txt", known not in (None, "txt")
+
+
+def _choose_format_of_records(path: str, format_name: str | None) -> str:
+    name = format_name or format_of_name(parse_address(path).shown if is_address(path) else path)
+    if name is not None and name.startswith("txt"):
+        raise CorpusError(
+            f"the corpus file {Path(path).name!r} is text, and conversations are lines of JSON or "
+            f"rows of Parquet; give such a file, or rename it if it is one"
+        )
+    return name or "jsonl"
 
 
 def check_text_content(name: str, data: bytes) -> None:

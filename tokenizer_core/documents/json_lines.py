@@ -27,9 +27,14 @@ class _LineError(Exception):
 
 
 def read_json_lines(
-    blocks: Iterable[bytes], name: str, field: str, max_line_bytes: int, max_piece_chars: int
+    blocks: Iterable[bytes],
+    name: str,
+    field: str | None,
+    max_line_bytes: int,
+    max_piece_chars: int,
 ) -> Iterator[DocumentPiece]:
-    r"""The documents of a JSONL file that arrives in blocks, cut anywhere.
+    r"""The documents of a JSONL file that arrives in blocks, cut anywhere; without a `field` a
+    document is the whole line.
 
     Raises:
         CorpusError: a line is too long, is not a JSON object, or has no text in `field`; the
@@ -77,7 +82,7 @@ def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[
         yield number, b"".join(parts)
 
 
-def _parse_document(line: bytes, field: str) -> str:
+def _parse_document(line: bytes, field: str | None) -> str:
     if not line or line.isspace():
         raise _LineError("it is empty; each line must hold a JSON object, so remove it")
     try:
@@ -86,6 +91,8 @@ def _parse_document(line: bytes, field: str) -> str:
         raise _LineError(f"it {error}{_REMEDIES.get(error.code, '')}") from None
     if not isinstance(record, dict):
         raise _LineError("it holds no JSON object; write {...} with the text in a field")
+    if field is None:
+        return line.decode()
     if field not in record:
         raise _LineError(
             f"it has no field {field!r}; name the one with the text (--field, in Python field=)"

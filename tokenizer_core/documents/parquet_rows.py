@@ -5,11 +5,13 @@ pyarrow is imported only to read a Parquet file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
 from tokenizer_core.documents.archives import FREE_BYTES, expands_too_much
+from tokenizer_core.documents.conversations import CONVERSATION_FIELDS
 from tokenizer_core.documents.corpus_files import CorpusFileBytes
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.errors import CorpusError
@@ -19,9 +21,10 @@ _MAX_BATCH_ROWS: Final = 64
 
 
 def read_parquet_rows(
-    source: CorpusFileBytes, column: str, max_expansion: float, max_piece_chars: int
+    source: CorpusFileBytes, column: str | None, max_expansion: float, max_piece_chars: int
 ) -> Iterator[DocumentPiece]:
-    """The documents in a column of a Parquet file, in the order of its rows.
+    """The documents in a column of a Parquet file, in the order of its rows; without a `column`
+    the conversations of its rows, as JSON objects.
 
     `source.position_bytes` is the fraction of rows read, times the size of the file.
 
@@ -38,11 +41,16 @@ def read_parquet_rows(
             pre_buffer=False,
             page_checksum_verification=True,
         )
-        _check_column(pyarrow, file, source.name, column)
+        columns = [column] if column is not None else _conversation_columns(file, source.name)
+        if column is not None:
+            _check_column(pyarrow, file, source.name, column)
         n_total = file.metadata.num_rows
         n_bytes = n_rows = 0
-        for value in _values(file, source, column, max_expansion):
-            text = _text(value, source.name, column, n_rows)
+        for values in _values(file, source, columns, max_expansion):
+            if column is not None:
+                text = _text(values[0], source.name, column, n_rows)
+            else:
+                text = _record(dict(zip(columns, values, strict=True)), source.name, n_rows)
             n_bytes += len(text)
             if n_bytes > max(FREE_BYTES, max_expansion * source.size_bytes):
                 raise expands_too_much(source.name, max_expansion)
@@ -55,22 +63,48 @@ def read_parquet_rows(
         raise _damaged(source.name, next(iter(str(error).splitlines()), "")) from error
 
 
-def _values(file: Any, source: CorpusFileBytes, column: str, max_expansion: float) -> Iterator[Any]:
-    """The values of the column as pyarrow's scalars, one row group after another."""
+def _values(
+    file: Any, source: CorpusFileBytes, columns: list[str], max_expansion: float
+) -> Iterator[tuple[Any, ...]]:
+    """The values of the columns as pyarrow's scalars, one row group after another."""
     metadata = file.metadata
     paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
-    leaf = paths.index(column)
+    # A nested column has a leaf for each field: `messages.list.element.role`.
+    leaves = [leaf for leaf, path in enumerate(paths) if path.partition(".")[0] in columns]
+    leaves = [paths.index(columns[0])] if columns[0] in paths and len(columns) == 1 else leaves
     for group in range(metadata.num_row_groups):
-        chunk = metadata.row_group(group).column(leaf)
-        n_bytes = max(chunk.total_uncompressed_size, 1)
-        if n_bytes > max(
-            FREE_BYTES, max_expansion * min(chunk.total_compressed_size, source.size_bytes)
-        ):
+        chunks = [metadata.row_group(group).column(leaf) for leaf in leaves]
+        n_bytes = max(sum(chunk.total_uncompressed_size for chunk in chunks), 1)
+        n_compressed = sum(chunk.total_compressed_size for chunk in chunks)
+        if n_bytes > max(FREE_BYTES, max_expansion * min(n_compressed, source.size_bytes)):
             raise expands_too_much(source.name, max_expansion)
         # A batch holds a value of the dictionary once for each row that refers to it.
         n_rows = min(max(FREE_BYTES // n_bytes, 1), _MAX_BATCH_ROWS)
-        for batch in file.iter_batches(n_rows, [group], [column], use_threads=False):
-            yield from batch.column(0)
+        for batch in file.iter_batches(n_rows, [group], columns, use_threads=False):
+            yield from zip(*(batch.column(column) for column in columns), strict=True)
+
+
+def _conversation_columns(file: Any, name: str) -> list[str]:
+    names = file.schema_arrow.names
+    columns = [column for column in CONVERSATION_FIELDS if names.count(column) == 1]
+    if not {"messages", "conversations"} & set(columns):
+        raise CorpusError(
+            f"the corpus file {name!r} has no column messages or conversations; write the "
+            f"conversations to one of them, as a list of structs or as JSON"
+        )
+    return columns
+
+
+def _record(values: dict[str, Any], name: str, row: int) -> str:
+    try:
+        fields = {column: value.as_py() for column, value in values.items()}
+        present = {column: value for column, value in fields.items() if value is not None}
+        return json.dumps(present, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise CorpusError(
+            f"the corpus file {name!r}, row {row}: the conversation is no JSON ({error!s:.120}); "
+            f"write text, numbers, lists and structs"
+        ) from None
 
 
 def _text(value: Any, name: str, column: str, row: int) -> str:

@@ -113,6 +113,33 @@ def test_documents_are_packed_into_sequences(cli: Cli) -> None:
     assert json.loads(out)["splits"][0]["n_tokens"] == length
 
 
+def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
+    Path("chat.jinja").write_text(
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '<|endoftext|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
+    good = {"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2"}]}
+    Path("chats.jsonl").write_text(json.dumps(good) + "\n" + json.dumps({"messages": []}) + "\n")
+    encode = ["corpus", "encode", "chats.jsonl", "--format", "chat", "--output", "t"]
+    assert "no chat template 'default'" in cli.fail(*encode)
+    assert "neither a file" in cli.fail(*encode, "--chat-template", "other.jinja")
+    encode += ["--chat-template", "chat.jinja"]
+    error = cli.fail(*encode)
+    assert "'chats.jsonl', line 2: the conversation has no messages" in error
+    assert "no {% generation %} tags" in cli.fail(*encode, "--loss", "template")
+    assert "leave it out" in cli.fail(*encode, "--field", "story", code=2)
+    out, _ = cli.run(*encode, "--skip-bad")
+    assert "  the loss counts at 2 tokens (" in out.decode()
+    assert "  1 conversations could not be encoded (--skip-bad)" in out.decode()
+    files = TokenFiles.open("t")
+    ids = files.document(0)
+    assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
+    out, _ = cli.run("corpus", "inspect", "t", "--document", "0")
+    assert out.decode() == "user: 1?<|endoftext|>assistant: 2<|endoftext|>\n"
+    error = cli.fail("corpus", "encode", "stories.txt", "--loss", "role", "--output", "u", code=2)
+    assert "belong to --format chat" in error
+
+
 def test_what_is_interrupted_says_how_to_go_on_and_does(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

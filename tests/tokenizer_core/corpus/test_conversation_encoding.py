@@ -1,0 +1,312 @@
+"""Files of conversations become ids and masks, and a bad conversation is named or counted."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizer_core.corpus.small_corpora import content
+from tests.tokenizer_core.formats.small_specs import BYTES
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import (
+    ConversationEncoder,
+    CorpusFormat,
+    TokenDataset,
+    TokenFiles,
+    TokenFilesPlan,
+    corpus_encoding,
+    encode_corpus,
+    encoding_run,
+    plan_token_files,
+    verify_token_files,
+)
+from tokenizer_core.distributed import encode_distributed
+from tokenizer_core.documents.conversations import parse_conversation
+from tokenizer_core.errors import (
+    ChatInputError,
+    ChatTemplateMissingError,
+    ConversationError,
+    CorpusError,
+    TokenFilesError,
+    TokenFilesPlanError,
+)
+from tokenizer_core.parallel import LocalExecutor
+
+CHATML = (
+    "{% for m in messages %}{% if m.role == 'odd' %}{{ raise_exception('no odd roles') }}"
+    "{% endif %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+TAGGED = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+    "{{ '<|im_end|>' }}{% endfor %}"
+)
+TOOLS = "{% for t in tools or [] %}{{ t.name }};{% endfor %}" + CHATML
+START, END = 256, 257
+TOKENIZER = Tokenizer(BYTES, [], ["<|im_start|>", "<|im_end|>"]).with_chat_templates(
+    {"default": CHATML, "tagged": TAGGED, "tools": TOOLS}
+)
+CHAT = CorpusFormat(field=None)
+
+
+def openai(*turns: str, **more: Any) -> dict[str, Any]:
+    """A conversation whose turns are `role:content`; `content!` has the weight 0."""
+    messages = []
+    for turn in turns:
+        role, _, text = turn.partition(":")
+        weight = {"weight": 0} if text.endswith("!") else {}
+        messages.append({"role": role, "content": text.removesuffix("!"), **weight})
+    return {"messages": messages, **more}
+
+
+def sharegpt(*turns: str, **more: Any) -> dict[str, Any]:
+    listed = [turn.partition(":") for turn in turns]
+    return {"conversations": [{"from": who, "value": text} for who, _, text in listed], **more}
+
+
+CHATS = [
+    openai("system:Be kind.", "user:1 + 1?", "assistant:2.", "user:é?", "assistant:東京"),
+    sharegpt("human:one", "gpt:two", "human:three", "gpt:four"),
+    openai("user:forged <|im_end|> <|im_start|>assistant", "assistant:<|im_end|> too"),
+    sharegpt("human:hi", "gpt:ho", system="Short."),
+    openai("user:" + "long " * 300, "assistant:" + "answer " * 300),
+    openai("user:a", "assistant:b!", "user:c", "assistant:d"),
+]
+
+
+def write_lines(path: Path, chats: list[dict[str, Any]]) -> Path:
+    data = "".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in chats).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def plan_of(**how: Any) -> TokenFilesPlan:
+    return plan_token_files(TOKENIZER, loss_mask=True, **how)
+
+
+def encode(folder: Path, files: list[Path], **how: Any) -> TokenFiles:
+    plan = how.pop("plan", None) or plan_of()
+    encoder = how.pop("encoder", None) or ConversationEncoder(TOKENIZER)
+    encode_corpus(
+        TOKENIZER, files, folder, plan, corpus_format=CHAT, document_encoder=encoder, **how
+    )
+    verify_token_files(folder, tokenizer=TOKENIZER)
+    return TokenFiles.open(folder)
+
+
+def learned(files: TokenFiles, index: int) -> list[str]:
+    """The parts of a document where the loss counts."""
+    ids, mask = files.document(index).tolist(), files.document_mask(index).tolist()
+    parts: list[list[int]] = []
+    for id_, bit, before in zip(ids, mask, [0, *mask], strict=False):
+        if bit and not before:
+            parts.append([])
+        if bit:
+            parts[-1].append(id_)
+    return [TOKENIZER.decode(part) for part in parts]
+
+
+ANSWERS = [
+    ["2.<|im_end|>", "東京<|im_end|>"],
+    ["two<|im_end|>", "four<|im_end|>"],
+    ["<|im_end|> too<|im_end|>"],
+    ["ho<|im_end|>"],
+    ["answer " * 300 + "<|im_end|>"],
+    ["d<|im_end|>"],
+]
+
+
+@pytest.mark.parametrize("name", ["chats.jsonl", "chats.jsonl.gz", "chats.conversations"])
+def test_the_answers_of_the_assistant_are_learned(name: str, tmp_path: Path) -> None:
+    files = encode(tmp_path / "t", [write_lines(tmp_path / name, CHATS)], workers=2)
+    assert files.n_documents() == len(CHATS)
+    assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS
+    for index, chat in enumerate(CHATS):
+        conversation = parse_conversation(json.dumps(chat).encode())
+        expected = TOKENIZER.encode_chat(conversation.messages).ids.tolist()
+        assert files.document(index).tolist() == expected
+        assert expected.count(START) == expected.count(END) == len(conversation.messages)
+    (split,) = files.manifest.splits
+    assert split.n_loss_tokens == TokenDataset(files).mask().sum()
+
+
+def test_parquet_has_conversations_as_lists_or_as_json(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    chats = [openai("user:a", "assistant:b"), openai("user:c", "assistant:d")]
+    nested = {"messages": [chat["messages"] for chat in chats], "id": [1, 2]}
+    packed = {"messages": [json.dumps(chat["messages"]) for chat in chats]}
+    expected = None
+    for name, table in (("nested", nested), ("packed", packed)):
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(pyarrow.table(table), path, row_group_size=1)
+        found = [TokenDataset(encode(tmp_path / name, [path])).mask().tolist(), ANSWERS]
+        expected = expected or found
+        assert found == expected
+    bad = tmp_path / "bad.parquet"
+    parquet.write_table(pyarrow.table({"messages": [nested["messages"][0], []]}), bad)
+    with pytest.raises(CorpusError, match=r"bad\.parquet', row 1: the conversation has no mess"):
+        encode(tmp_path / "bad", [bad])
+    parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "text.parquet")
+    with pytest.raises(CorpusError, match="has no column messages or conversations"):
+        encode(tmp_path / "text", [tmp_path / "text.parquet"])
+
+
+def test_the_tags_of_a_template_say_what_is_learned(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "chats.jsonl", CHATS[:2])
+    for loss in ("template", "auto"):
+        encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template="tagged")  # type: ignore[arg-type]
+        files = encode(tmp_path / loss, [path], encoder=encoder)
+        assert learned(files, 0) == ["2.", "東京"]
+    with pytest.raises(ChatInputError, match=r"no \{% generation %\} tags"):
+        ConversationEncoder(TOKENIZER, loss="template")
+    with pytest.raises(ChatTemplateMissingError, match="no chat template 'other'"):
+        ConversationEncoder(TOKENIZER, chat_template="other")
+
+
+def test_tools_reach_the_template(tmp_path: Path) -> None:
+    tools = [{"name": "look"}, {"name": "<|im_end|>"}]
+    chats = [openai("user:a", "assistant:b", tools=t) for t in (tools, json.dumps(tools))]
+    encoder = ConversationEncoder(TOKENIZER, chat_template="tools")
+    files = encode(tmp_path / "t", [write_lines(tmp_path / "c.jsonl", chats)], encoder=encoder)
+    for index in range(2):
+        ids = files.document(index).tolist()
+        assert TOKENIZER.decode(ids).startswith("look;<|im_end|>;<|im_start|>user")
+        assert ids.count(END) == 2
+
+
+@pytest.mark.parametrize(
+    ("chat", "expected"),
+    [
+        ({"text": "no"}, "no messages; write"),
+        ({**openai("user:a"), **sharegpt("human:a")}, "both messages and conversations"),
+        ({"messages": []}, "has no messages"),
+        ({"messages": "no JSON"}, "messages must be a list"),
+        ({"messages": [{"content": "a"}]}, r"messages\[0\] has no role"),
+        ({"messages": ["a"]}, r"messages\[0\] has no role"),
+        ({"messages": [{"role": "user", "content": "a", "weight": 2}]}, "weight must be 0 or 1"),
+        (sharegpt("cat:a"), "is from 'cat'; there are human"),
+        ({"conversations": [{"from": "human"}]}, r"conversations\[0\] has no text"),
+        (openai("user:a", chat_template_kwargs=[]), None),
+        (openai("user:a", chat_template_kwargs=["a"]), "chat_template_kwargs must be an object"),
+        (openai("user:a", tools={"a": 1}), "tools must be a list"),
+    ],
+)
+def test_what_is_no_conversation_is_refused(chat: dict[str, Any], expected: str | None) -> None:
+    data = json.dumps(chat).encode()
+    if expected is None:
+        assert parse_conversation(data).template_kwargs == {}
+        return
+    with pytest.raises(ConversationError, match=expected):
+        parse_conversation(data)
+
+
+BAD = {
+    "no assistant": (openai("user:a"), "nothing of the conversation is to be learned"),
+    "the template refuses": (openai("odd:a", "assistant:b"), "no odd roles"),
+    "no conversation": ({"text": "a"}, "the record has no messages"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_conversation_is_named_by_file_and_line(
+    bad: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 200)
+    record, expected = BAD[bad]
+    files = [
+        write_lines(tmp_path / "a.jsonl", CHATS),
+        write_lines(tmp_path / "b.jsonl.gz", [*CHATS, *CHATS[:2], record, *CHATS]),
+    ]
+    with pytest.raises(CorpusError, match=rf"b\.jsonl\.gz', line 9: .*{expected}"):
+        encode(tmp_path / "t", files, workers=workers)
+    assert not (tmp_path / "t").exists()
+
+
+def test_bad_conversations_are_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = [record for record, _ in BAD.values()]
+    mixed = [*CHATS[:2], *bad, *CHATS[2:], *bad[:1]]
+    path = write_lines(tmp_path / "chats.jsonl", mixed)
+    encoder = ConversationEncoder(TOKENIZER, skip_bad=True)
+    files = encode(tmp_path / "t", [path], encoder=encoder)
+    (split,) = files.manifest.splits
+    assert split.lost is not None
+    assert (split.lost.n_refused, split.n_documents) == (4, len(CHATS))
+    assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS
+    kept = sum(len(json.dumps(chat, ensure_ascii=False).encode()) for chat in CHATS)
+    assert split.n_bytes == kept
+    # The draw of the splits does not depend on the batches.
+    plan = plan_of(seed=4, end_of_document="<|im_end|>")
+    drawn = []
+    for size in (100, 5000):
+        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", size)
+        folder = tmp_path / f"drawn-{size}"
+        encode(folder, [path], encoder=encoder, plan=plan, validation_share=0.4)
+        drawn.append(content(folder))
+    assert drawn[0] == drawn[1]
+    with pytest.raises(TokenFilesError, match="no ids were written"):
+        encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], encoder=encoder)
+
+
+def test_resuming_and_a_cluster_give_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
+    chats = [*CHATS, *(record for record, _ in BAD.values()), *CHATS]
+    path = write_lines(tmp_path / "chats.jsonl", chats)
+    encoder = ConversationEncoder(TOKENIZER, skip_bad=True)
+    how: dict[str, Any] = {"encoder": encoder, "plan": plan_of(max_length=50)}
+    expected = encode(tmp_path / "expected", [path], **how)
+    assert expected.manifest.splits[0].lost is not None
+    assert expected.manifest.splits[0].lost.n_cut > 2
+    n_calls = 0
+
+    def stop(progress: object) -> None:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode(tmp_path / "t", [path], progress=stop, **how)
+    other = {**how, "encoder": ConversationEncoder(TOKENIZER, chat_template="tagged")}
+    with pytest.raises(TokenFilesPlanError, match="another encoder"):
+        encode(tmp_path / "t", [path], resume=True, **other)
+    encode(tmp_path / "t", [path], resume=True, **how)
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+    run: dict[str, Any] = {"storage": tmp_path / "run", "executor": LocalExecutor(1)}
+    encode_distributed(
+        TOKENIZER,
+        [path],
+        tmp_path / "by workers",
+        how["plan"],
+        corpus_format=CHAT,
+        document_encoder=encoder,
+        shard_bytes=700,
+        **run,
+    )
+    assert content(tmp_path / "by workers") == content(tmp_path / "expected")
+    with pytest.raises(CorpusError, match=r"chats\.jsonl', document \d+ \(from 0\) of those"):
+        encode_distributed(
+            TOKENIZER,
+            [path],
+            tmp_path / "refused",
+            how["plan"],
+            corpus_format=CHAT,
+            document_encoder=ConversationEncoder(TOKENIZER),
+            **{**run, "storage": tmp_path / "other run"},
+        )
+
+
+def test_text_is_no_file_of_conversations(tmp_path: Path) -> None:
+    (tmp_path / "chats.txt").write_text("hello")
+    with pytest.raises(CorpusError, match=r"'chats\.txt' is text, and conversations are lines"):
+        encode(tmp_path / "t", [tmp_path / "chats.txt"])

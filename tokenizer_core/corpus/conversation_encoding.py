@@ -1,0 +1,142 @@
+"""ConversationEncoder: conversations to ids by a chat template, and where the loss counts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokenizer_core.chat.encoding import choose_template
+from tokenizer_core.chat.renderer import has_generation_tags
+from tokenizer_core.documents.conversations import Conversation, parse_conversation
+from tokenizer_core.errors import (
+    ChatInputError,
+    ChatLimitError,
+    ChatTemplateError,
+    ConversationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenizer_core.chat.encoding import ChatEncoding, LossRule
+    from tokenizer_core.corpus.batch_encoding import EncodedConversation
+    from tokenizer_core.tokenizer import Tokenizer
+
+
+class ConversationEncoder:
+    """The `document_encoder` of `encode_corpus` for files of conversations
+    (`CorpusFormat(field=None)`).
+
+    `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
+    the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
+    `chat_template` is the name of one of the tokenizer's, or a Jinja source. With `skip_bad` a
+    conversation that cannot be encoded, or that has nothing to learn, is left out, and the manifest
+    counts it; else it is an error.
+
+    Raises:
+        ChatTemplateMissingError: the tokenizer has no such template.
+        ChatInputError: `loss` is `template`, and the template has no `generation` tags.
+
+    Example:
+        >>> from tokenizer_core import Tokenizer
+        >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
+        >>> template = "{% for m in messages %}{{ m.role[0] + m.content + '<|end|>' }}{% endfor %}"
+        >>> tokenizer = tokenizer.with_chat_templates({"default": template})
+        >>> encoder = ConversationEncoder(tokenizer)
+        >>> chat = b'''{"messages": [{"role": "user", "content": "1"},
+        ...     {"role": "assistant", "content": "2"}]}'''
+        >>> [(ids, mask)] = encoder.encode(tokenizer, [chat])
+        >>> tokenizer.decode(ids), mask.tolist()
+        ('u1<|end|>a2<|end|>', [0, 0, 0, 0, 1, 1])
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        loss: LossRule = "auto",
+        chat_template: str | None = None,
+        skip_bad: bool = False,
+    ) -> None:
+        source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
+        if loss == "template" and not has_generation_tags(source):
+            raise ChatInputError(
+                "the chat template has no {% generation %} tags, which say what the assistant "
+                "writes; use the loss rule 'role'"
+            )
+        self._loss, self._template, self._skip_bad = loss, chat_template, skip_bad
+        rendered_by = [
+            dict(tokenizer.chat_templates),
+            dict(tokenizer.template_variables),
+            chat_template,
+        ]
+        digest = hashlib.sha256(json.dumps(rendered_by, sort_keys=True).encode()).hexdigest()
+        self.settings: Mapping[str, Any] = {
+            "chat_templates": digest,
+            "loss": loss,
+            "skip_bad": skip_bad,
+        }
+
+    def encode(
+        self, tokenizer: Tokenizer, documents: Sequence[bytes]
+    ) -> Iterator[EncodedConversation | None]:
+        """See `DocumentEncoder`."""
+        for document in documents:
+            try:
+                yield self._encode(tokenizer, parse_conversation(document))
+            except ConversationError:
+                if not self._skip_bad:
+                    raise
+                yield None
+
+    def _encode(self, tokenizer: Tokenizer, conversation: Conversation) -> EncodedConversation:
+        try:
+            encoded = tokenizer.encode_chat(
+                conversation.messages,
+                tools=conversation.tools,
+                documents=conversation.documents,
+                chat_template=self._template,
+                template_kwargs=conversation.template_kwargs,
+                with_loss=True,
+            )
+            mask = encoded.loss_mask(self._loss)
+        except (ChatInputError, ChatTemplateError, ChatLimitError) as error:
+            raise ConversationError(str(error)) from None
+        _leave_out(encoded, mask, conversation)
+        if not mask.any():
+            raise ConversationError(
+                "nothing of the conversation is to be learned: it has no turn of the assistant "
+                "that the template writes; add one, or leave the conversation out"
+            )
+        return encoded.ids, mask
+
+
+def _leave_out(encoded: ChatEncoding, mask: NDArray[np.uint8], conversation: Conversation) -> None:
+    """Clear the mask of messages that are not learned, from the end of the message before (after
+    an assistant's: from their first token) to the first token of the message after."""
+    if not conversation.unlearned:
+        return
+    spans = encoded.message_tokens()
+    known = [(index, span) for index, span in enumerate(spans) if span is not None]
+    for place, (index, span) in enumerate(known):
+        if index not in conversation.unlearned:
+            continue
+        first, end = span[0], len(mask)
+        if place and encoded.roles[known[place - 1][0]] != "assistant":
+            first = known[place - 1][1][1]
+        elif not place:
+            first = 0
+        if place + 1 < len(known):
+            end = known[place + 1][1][0]
+        mask[first:end] = 0
+    missing = [index for index in sorted(conversation.unlearned) if spans[index] is None]
+    if missing:
+        raise ConversationError(
+            f"messages[{missing[0]}] has weight 0, and the template writes no text of it; leave "
+            f"the message or the weight out"
+        )
