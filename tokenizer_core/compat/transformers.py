@@ -8,9 +8,11 @@ saving, chat templates, decoding and added tokens are inherited. Needs transform
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import Any, Final
 
+from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.chat_template_files import template_field
 from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
@@ -34,7 +36,8 @@ _BY_TOKENIZERS: Final = (
 )
 """Options that need more than ids: Hugging Face's `tokenizers` encodes, with the same ids."""
 
-_THREADS_FROM_CHARS: Final = 1 << 16
+_LONG_CHARS: Final = 1 << 16
+"""Threads, and rendering `tokenizer.json` to see a change of it, pay from here on."""
 
 
 class PreTrainedTokenizerFast(_Inherited):
@@ -42,8 +45,9 @@ class PreTrainedTokenizerFast(_Inherited):
 
     - `PreTrainedTokenizerFast.from_pretrained(folder)` reads a model folder, as usual.
     - `PreTrainedTokenizerFast.from_tokenizer(tokenizer)` wraps a `Tokenizer`.
-    - `exact` is the `Tokenizer` that encodes. It follows `add_tokens`. After a change of
-      `backend_tokenizer` itself call `forget_exact()`.
+    - `exact` is the `Tokenizer` that encodes. It follows `add_tokens`, and every change of
+      `backend_tokenizer`: once that was handed out, `tokenizers` encodes shorter texts, and before
+      a longer one its state is compared.
 
     The results of a plain call have no `tokens()` and `char_to_token()`; pass
     `return_offsets_mapping=True` for these.
@@ -53,6 +57,8 @@ class PreTrainedTokenizerFast(_Inherited):
     """
 
     _exact: Tokenizer | None = None
+    _exact_sha256 = b""
+    _is_handed_out = False
 
     # No `__init__`: transformers rebuilds the tokenizer of a class that has its own.
 
@@ -83,24 +89,28 @@ class PreTrainedTokenizerFast(_Inherited):
     @property
     def exact(self) -> Tokenizer:
         """The tokenizer that encodes."""
-        if self._exact is None:
-            self._exact = Tokenizer.from_spec(
-                parse_tokenizer_json(self._tokenizer.to_str().encode())
-            )
+        if self._exact is None or self._is_handed_out:
+            state = self._tokenizer.to_str().encode()
+            sha256 = hashlib.sha256(state).digest()
+            if self._exact is None or sha256 != self._exact_sha256:
+                self._exact = Tokenizer.from_spec(parse_tokenizer_json(state))
+                self._exact_sha256 = sha256
         return self._exact
 
-    def forget_exact(self) -> None:
-        """Read `backend_tokenizer` again before the next text."""
-        self._exact = None
+    @property
+    def backend_tokenizer(self) -> Any:
+        """The `tokenizers.Tokenizer`. Its holder may change it at any time."""
+        self._is_handed_out = True
+        return self._tokenizer
 
     def _add_tokens(self, *args: Any, **kwargs: Any) -> int:
-        self.forget_exact()
+        self._exact = None
         added: int = super()._add_tokens(*args, **kwargs)
         return added
 
     def update_post_processor(self) -> None:
         """Apply `add_bos_token` and `add_eos_token`."""
-        self.forget_exact()
+        self._exact = None
         super().update_post_processor()
 
     def tokenize(
@@ -151,7 +161,17 @@ class PreTrainedTokenizerFast(_Inherited):
         is_plain = texts and all(isinstance(text, str) for text in texts)
         if not is_plain or any(options.get(name) for name in _BY_TOKENIZERS):
             return None
-        spec = self.exact.spec
+        is_long = sum(map(len, texts)) >= _LONG_CHARS
+        if self._is_handed_out:
+            try:
+                exact = self.exact if is_long else None
+            except FormatError:
+                exact = None
+            if exact is None:
+                return None
+        else:
+            exact = self.exact
+        spec = exact.spec
         adds = options.get("add_special_tokens", True)
         prefix, suffix = (spec.prefix_ids, spec.suffix_ids) if adds else ((), ())
         room = None
@@ -163,10 +183,9 @@ class PreTrainedTokenizerFast(_Inherited):
         split_special = options.get("split_special_tokens")
         if split_special is None:
             split_special = self.split_special_tokens
-        is_long = sum(map(len, texts)) >= _THREADS_FROM_CHARS
-        listed = self.exact.encode_batch(
+        listed = exact.encode_batch(
             texts,
-            num_threads=os.cpu_count() if is_long and self.exact.engine.has_threads else 1,
+            num_threads=os.cpu_count() if is_long and exact.engine.has_threads else 1,
             allowed_special="none" if split_special else "all",
         )
         if room is not None:

@@ -139,9 +139,35 @@ def test_added_tokens_and_ends_are_followed():
         tokenizer.add_bos_token = True
     assert ours(text)["input_ids"] == theirs(text)["input_ids"]
     assert ours(text)["input_ids"][0] == 356
-    ours.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
-    ours.forget_exact()
-    assert ours("THE")["input_ids"] == theirs("the")["input_ids"]
+
+
+def change_normalizer(backend):
+    backend.normalizer = tokenizers.normalizers.Lowercase()
+
+
+def change_model_in_place(backend):
+    backend.model.ignore_merges = True
+    backend.model.dropout = 1.0  # no merge at all: the library refuses it
+
+
+def exchange_model(backend):
+    vocab = backend.get_vocab(with_added_tokens=False)
+    backend.model = tokenizers.models.BPE(vocab, [])
+
+
+@pytest.mark.parametrize("change", [change_normalizer, change_model_in_place, exchange_model])
+@pytest.mark.parametrize("times", [1, 40_000], ids=["short", "long"])
+def test_a_change_of_the_backend_is_noticed(change, times):
+    ours, theirs = both(SPECS["plain"])
+    text = "THE end, the house " * times
+    before = ours(text)["input_ids"]
+    held = ours.backend_tokenizer
+    assert ours(text)["input_ids"] == before
+    change(held)
+    change(theirs.backend_tokenizer)
+    after = ours(text)["input_ids"]
+    assert after == theirs(text)["input_ids"]
+    assert after != before
 
 
 def test_copies(tmp_path):
