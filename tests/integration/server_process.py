@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -52,14 +54,17 @@ class Server:
         return int(self.url.rpartition(":")[2])
 
     def wait_until_ready(self, *, workers: int) -> None:
-        """Wait for the printed address, and until every serving process has started."""
+        """Wait for the printed address, until every serving process has started, and until the
+        port accepts: uvicorn listens a moment after it says that the startup is complete."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             match = re.search(r"^tokenizer service on (http://\S+)$", self.output, re.MULTILINE)
             started = self.output.count("Application startup complete")
             if match and started >= workers:
                 self.url = match[1]
-                return
+                with contextlib.suppress(ConnectionRefusedError):
+                    socket.create_connection((urlsplit(self.url).hostname, self.port)).close()
+                    return
             time.sleep(0.02)
         raise AssertionError(f"the server did not start:\n{self.output}")
 
