@@ -26,7 +26,6 @@ from app.commands.outputs import print_json, require_folder_of, require_other_fi
 from app.commands.progress import ProgressBars, add_quiet
 from app.commands.run_options import (
     add_run_options,
-    check_run_inputs,
     check_run_options,
     open_executor,
 )
@@ -212,7 +211,6 @@ def run_make(arguments: argparse.Namespace) -> None:
     """Count corpora, write the counts, and print a summary."""
     check_counting_options(arguments)
     check_run_options(arguments)
-    check_run_inputs(arguments)
     require_files(arguments.inputs)
     require_folder_of(arguments.output)
     require_other_files([arguments.output], arguments.inputs)
@@ -309,6 +307,7 @@ def _count_in_run(
             output=output,
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
+            corpus_format=corpus_format_of(arguments),
             progress=lambda phase, done, total: bars.show(
                 TrainingProgress(phase, done, total, messages[phase])
             ),

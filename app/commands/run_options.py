@@ -48,17 +48,6 @@ def check_run_options(arguments: argparse.Namespace) -> None:
         )
 
 
-def check_run_inputs(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a corpus that is not plain text with --checkpoint-dir."""
-    is_plain = arguments.format in (None, "txt") and arguments.separator is None
-    if arguments.checkpoint_dir is not None and not is_plain:
-        raise UsageError(
-            "--checkpoint-dir excludes --format and --separator, since the workers of a run count "
-            "plain text; write the documents to a .txt first (tokenizer corpus sample with "
-            "--fraction 1)"
-        )
-
-
 @contextlib.contextmanager
 def open_executor(arguments: argparse.Namespace) -> Iterator[Executor]:
     """Start the executor that the arguments name; end it with the context.

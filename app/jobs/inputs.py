@@ -24,7 +24,6 @@ from app.jobs.input_files import (
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_client.schemas.token_files import END_OF_TEXT
 from tokenizer_core.corpus import plan_token_files
-from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.errors import TokenFilesPlanError
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def find_training_inputs(
         return folder.write_documents(asked.documents, separator)
     if asked.input_urls is not None:
         hosts = [ListedHost.parse(entry) for entry in settings.corpus_url_hosts]
-        urls = _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
-        _require_countable(asked, settings, [url.name for url in urls])
+        _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
         return []
     if asked.corpus_ids is not None:
         field, names, find = "corpus_ids", asked.corpus_ids, _corpus_finder(corpora)
@@ -86,19 +84,7 @@ def find_training_inputs(
             "The corpus files are empty; there is nothing to learn from.",
             [(f"/{field}", "every file is empty")],
         )
-    _require_countable(asked, settings, [f"x.{f.format}" if f.format else f.path for f in files])
     return files
-
-
-def _require_countable(asked: TrainRequest, settings: Settings, names: Sequence[str]) -> None:
-    """Raise InvalidInputsError if the workers of a cluster cannot count files with these names."""
-    how = CorpusFormat(**corpus_format(asked, []))
-    if settings.executor == "ray" and any(how.needs_copy(name) for name in names):
-        raise InvalidInputsError(
-            "corpus_format",
-            "The workers of this cluster count plain text without a separator; upload the "
-            "documents as text, each ended by a special token.",
-        )
 
 
 def _corpus_finder(corpora: CorpusStore) -> Callable[[str], InputFile]:

@@ -1,7 +1,7 @@
 """Corpus files as all workers see them: on a shared disk, or in a store.
 
 Size and version identify a file; if a worker finds others, it has a wrong file. `Part.to_chunk`
-copies a part to the worker's disk, so that the same code counts it as any local file.
+copies a part to the worker's disk if necessary, so that the same code counts it as any local file.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizer_core.documents import CONTENT_BYTES, CorpusFormat, check_text_content
+from tokenizer_core.documents import (
+    CONTENT_BYTES,
+    CorpusFormat,
+    check_text_content,
+    open_documents,
+    write_separated,
+)
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import changed_error
-from tokenizer_core.documents.remote_files import RemoteFile, open_remote_file
+from tokenizer_core.documents.remote_files import RemoteFile, StoreReadError, open_remote_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, CorpusFile, ReadBytes
@@ -159,31 +165,49 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a corpus file that can be counted alone: the bytes from `start` to `end`."""
+    """A part of a corpus file that can be counted alone: the bytes from `start` to `end`, or, with
+    a `documents` format, the documents that begin there."""
 
     source: SourceFile
     start: int
     end: int
+    documents: CorpusFormat | None = None
 
-    @property
-    def n_bytes(self) -> int:
-        """The size of the part."""
-        return self.end - self.start
-
-    def to_chunk(self, path: Path) -> Chunk:
-        """The part as a chunk of a local file; a part of a file in a store is copied to `path`.
+    def to_chunk(self, path: Path, separator: str) -> tuple[Chunk, int]:
+        """The part as a chunk of a local file, and its bytes of text. A part of a file in a store,
+        and documents with `separator` after each, are copied to `path`.
 
         Raises:
-            CorpusError, RunError: as `SourceFile.reading`.
+            CorpusError: as `SourceFile.reading`, or as `open_documents`.
+            RunError: as `SourceFile.reading`.
         """
+        if self.documents is not None:
+            n_bytes = self._write_documents(self.documents, path, separator)
+            copy = CorpusFile.examine(path)
+            return Chunk(copy, 0, copy.size_bytes), n_bytes
+        n_bytes = self.end - self.start
         if not is_address(self.source.path):
-            return Chunk(self.source.on_disk(), self.start, self.end)
+            return Chunk(self.source.on_disk(), self.start, self.end), n_bytes
         with self.source.reading() as read, path.open("xb") as file:
             for start in range(self.start, self.end, _REQUEST_BYTES):
                 # Write at the offset of the whole file; the hole before it takes no disk space.
                 file.seek(start)
                 file.write(read(start, min(start + _REQUEST_BYTES, self.end)))
-        return Chunk(CorpusFile.examine(path), self.start, self.end)
+        return Chunk(CorpusFile.examine(path), self.start, self.end), n_bytes
+
+    def _write_documents(self, how: CorpusFormat, path: Path, separator: str) -> int:
+        source = self.source
+        is_whole = self.start == 0 and self.end == source.size_bytes
+        within = None if is_whole else (self.start, self.end)
+        source.check()
+        try:
+            with open_documents(source.path, **asdict(how), within=within) as reader:
+                n_bytes = write_separated(path, reader, separator)
+        except StoreReadError as error:  # a retry may succeed
+            raise RunError(str(error)) from None
+        finally:
+            source.check()  # a change may be the reason of an error
+        return n_bytes
 
 
 def _version_of(file: CorpusFile) -> str:

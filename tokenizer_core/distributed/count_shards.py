@@ -10,13 +10,14 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_tables
+from tokenizer_core.documents import make_separator
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -78,6 +79,7 @@ def hash_sources(
 
 def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> dict[str, Any]:
     """The counts of some parts of the corpus: a sorted run for each partition that is not empty.
+    `n_bytes` of them are text, `n_read` is the size of the parts.
 
     Raises:
         CorpusError: a part is not UTF-8, or its file changed.
@@ -85,10 +87,22 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
             defect).
     """
     check_tables(state.unicode_tables)
-    chunks = [part.to_chunk(attempt.scratch / f"part-{i}") for i, part in enumerate(parts)]
+    rules = state.rules
+    separator = make_separator(rules.special_tokens)
+    if any(part.documents for part in parts):
+        rules = replace(rules, special_tokens=(*rules.special_tokens, separator))
+    chunks, n_bytes = list[Chunk](), 0
+    for i, part in enumerate(parts):
+        try:
+            chunk, part_bytes = part.to_chunk(attempt.scratch / f"part-{i}", separator)
+        except CorpusError as error:
+            message = str(error).replace(part.source.path, part.source.shown)
+            raise type(error)(message) from None
+        chunks.append(chunk)
+        n_bytes += part_bytes
     count = _count_natively if _is_native(state) else _count_in_python
     try:
-        counted = count(state, chunks, attempt.scratch)
+        counted = count(state, rules, chunks, attempt.scratch)
         for chunk in chunks:
             chunk.file.check_unchanged()
     except CorpusError as error:
@@ -98,7 +112,6 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
     folder = attempt.scratch / "partitions"
     folder.mkdir()
     partition_bytes = _write_partitions(sorted_entries(counted.counts), state.n_partitions, folder)
-    n_bytes = sum(part.n_bytes for part in parts)
     if sum(partition_bytes) + counted.special_bytes != n_bytes:
         raise RunError(
             f"the pre-tokens of a shard of {n_bytes} bytes have {sum(partition_bytes)} and its "
@@ -109,6 +122,7 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
     )
     return {
         "n_bytes": n_bytes,
+        "n_read": sum(part.end - part.start for part in parts),
         "special_bytes": counted.special_bytes,
         "n_documents": counted.n_documents,
         "partition_bytes": partition_bytes,
@@ -148,9 +162,11 @@ def _is_native(state: ShardRules) -> bool:
     return choose_counting_engine(state.engine, state.rules.pattern, "strict") == "native"
 
 
-def _count_natively(state: ShardRules, parts: Sequence[Chunk], scratch: Path) -> _Counted:
-    rules, chunks, special_bytes = state.rules, list[Chunk](), 0
-    planner, special_bytes_of = _planner(rules), _SpecialBytes(rules.special_tokens)
+def _count_natively(
+    state: ShardRules, rules: CountingRules, parts: Sequence[Chunk], scratch: Path
+) -> _Counted:
+    chunks, special_bytes = list[Chunk](), 0
+    planner, special_bytes_of = _planner(rules), _SpecialBytes(state.rules.special_tokens)
     ceiling = (state.max_memory_bytes, str(scratch))
     with NativeCounter(rules.pattern, rules.special_tokens, 1, ceiling) as counter:
         for chunk in chain.from_iterable(map(planner.cut, parts)):
@@ -171,12 +187,14 @@ def _submit(counter: NativeCounter, chunk: Chunk) -> bool:
         return counter.submit(descriptor, chunk.start, chunk.end)
 
 
-def _count_in_python(state: ShardRules, parts: Sequence[Chunk], scratch: Path) -> _Counted:
+def _count_in_python(
+    state: ShardRules, rules: CountingRules, parts: Sequence[Chunk], scratch: Path
+) -> _Counted:
     table = CountTable(state.max_memory_bytes // 2, scratch)
-    planner, special_bytes_of = _planner(state.rules), _SpecialBytes(state.rules.special_tokens)
+    planner, special_bytes_of = _planner(rules), _SpecialBytes(state.rules.special_tokens)
     n_documents = special_bytes = 0
     for chunk in chain.from_iterable(map(planner.cut, parts)):
-        counted = count_chunk(state.rules, chunk)
+        counted = count_chunk(rules, chunk)
         table.add(counted.counts)
         n_documents += counted.n_documents
         special_bytes += special_bytes_of(chunk)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
@@ -37,7 +37,7 @@ from tokenizer_core.distributed.merge_shards import (
     merge_partition,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import BY_NAME
+from tokenizer_core.documents import BY_NAME, CorpusFormat, can_be_entered
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import Executor
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
@@ -64,7 +64,8 @@ _MOST_PARTITIONS: Final = 256
 _OFFSETS_PER_TASK: Final = 256
 _PARTS_PER_SHARD: Final = 4096
 _FILES_PER_TASK: Final = 256
-_LAYOUT: Final = 1
+_LAYOUT: Final = 2
+_EMPTY: Final = "the corpus is empty: give at least one file with text in it"
 
 Phase = Literal["count", "merge"]
 Progress = Callable[[Phase, int, int], object]
@@ -79,10 +80,17 @@ class _Plan:
     special_tokens: tuple[str, ...]
     shard_bytes: int
     n_partitions: int
+    corpus_format: CorpusFormat
 
     @property
     def n_bytes(self) -> int:
         return sum(source.size_bytes for source in self.sources)
+
+    def is_plain(self, source: SourceFile) -> bool:
+        """Whether the bytes of the file are counted, not copies of its documents."""
+        separator = self.corpus_format.separator
+        is_ended = separator is None or separator in self.special_tokens
+        return is_ended and self.corpus_format.is_plain_text(source.path)
 
     def identity(self) -> dict[str, object]:
         return {
@@ -94,6 +102,7 @@ class _Plan:
             "special_tokens": list(self.special_tokens),
             "shard_bytes": self.shard_bytes,
             "n_partitions": self.n_partitions,
+            "format": asdict(self.corpus_format),
         }
 
 
@@ -110,6 +119,7 @@ def count_distributed(
     n_partitions: int | None = None,
     max_memory_bytes: int | None = None,
     scratch_folder: Path | None = None,
+    corpus_format: CorpusFormat = BY_NAME,
     progress: Progress | None = None,
     while_waiting: Callable[[], object] | None = None,
 ) -> None:
@@ -122,7 +132,10 @@ def count_distributed(
     - `executor`: its workers need access to the files, at the same paths, and to the storage.
     - `shard_bytes`, `n_partitions`: the sizes of the work; they affect only the time.
     - `max_memory_bytes`, `scratch_folder`: for each worker's counts, 512 MiB by default; the rest
-      goes to the folder, by default the system's, as do files that a worker fetches.
+      goes to the folder, by default the system's, as do files that a worker fetches, and the text
+      of its shard of files that are not plain text.
+    - `corpus_format`: how the files hold documents, as for `count_pretokens`. A packed file or
+      Parquet is one shard.
     - `progress` gets `count` with bytes, then `merge` with partitions; `while_waiting` is called
       several times a second, and an exception in it ends the run.
 
@@ -145,7 +158,7 @@ def count_distributed(
         >>> dict(PretokenCounts.load(folder / "counts").counts)
         {' low': 1, ' lower': 1, 'low': 1}
     """
-    plan = _make_plan(inputs, pattern, special_tokens, shard_bytes, n_partitions)
+    plan = _make_plan(inputs, pattern, special_tokens, shard_bytes, n_partitions, corpus_format)
     run = Run(storage, plan.identity(), scratch=scratch_folder)
     rules = CountingRules(plan.pattern, plan.special_tokens)
     state = ShardRules(rules, engine, plan.n_partitions, max_memory_bytes or MEMORY_BYTES)
@@ -176,32 +189,23 @@ def _make_plan(
     special_tokens: Sequence[str],
     shard_bytes: int | None,
     n_partitions: int | None,
+    corpus_format: CorpusFormat,
 ) -> _Plan:
     sources = tuple(
         each if isinstance(each, SourceFile) else SourceFile.examine(each) for each in inputs
     )
     n_bytes = sum(source.size_bytes for source in sources)
     if not n_bytes:
-        raise CorpusError(
-            "the corpus is empty: give at least one file with text in it"
-            if sources
-            else "no corpus file was given"
-        )
+        raise CorpusError(_EMPTY if sources else "no corpus file was given")
     for source in sources:
-        if not BY_NAME.is_plain_text(source.shown):
-            raise CorpusError(
-                f"the workers of a run count plain text, and {source.shown!r} is not: write its "
-                f"documents to a .txt first (tokenizer corpus sample with --fraction 1), or count "
-                f"on one machine"
-            )
-        source.check_content(BY_NAME)
+        source.check_content(corpus_format)
     # Only the size of the corpus decides: the workers may change between calls.
     some = min(max(n_bytes // _BYTES_PER_PARTITION, _FEWEST_PARTITIONS), _MOST_PARTITIONS)
     for name, given in (("shard_bytes", shard_bytes), ("n_partitions", n_partitions)):
         if given is not None and given < 1:
             raise ValueError(f"{name} must be at least 1, not {given}")
     size = shard_bytes or choose_shard_bytes(n_bytes)
-    return _Plan(sources, pattern, tuple(special_tokens), size, n_partitions or some)
+    return _Plan(sources, pattern, tuple(special_tokens), size, n_partitions or some, corpus_format)
 
 
 def choose_shard_bytes(n_bytes: int) -> int:
@@ -218,7 +222,7 @@ def choose_shard_bytes(n_bytes: int) -> int:
 def _offsets_to_look_at(plan: _Plan) -> list[tuple[SourceFile, Sequence[int]]]:
     """The offsets at which large files are to be cut, in tasks."""
     looks: list[tuple[SourceFile, Sequence[int]]] = []
-    for source in plan.sources:
+    for source in filter(plan.is_plain, plan.sources):
         offsets = range(plan.shard_bytes, source.size_bytes, plan.shard_bytes)
         looks += (
             (source, offsets[first : first + _OFFSETS_PER_TASK])
@@ -236,14 +240,18 @@ def _shards_of(
         cuts[source].update(manifest.figures["cuts"])
     shard: list[Part] = []
     n_bytes = 0
+    how = {"format": plan.corpus_format.format, "separator": plan.corpus_format.separator}
     for source in plan.sources:
+        documents = None if plan.is_plain(source) else plan.corpus_format
+        if documents is not None and can_be_entered(source.path, **how):
+            cuts[source].update(range(plan.shard_bytes, source.size_bytes, plan.shard_bytes))
         bounds = sorted({0, *cuts[source], source.size_bytes})
         for start, end in pairwise(bounds):
             is_full = n_bytes + end - start > plan.shard_bytes or len(shard) == _PARTS_PER_SHARD
             if shard and is_full:
                 yield shard
                 shard, n_bytes = [], 0
-            shard.append(Part(source, start, end))
+            shard.append(Part(source, start, end, documents))
             n_bytes += end - start
     if shard:
         yield shard
@@ -275,6 +283,9 @@ def _partitions_of(plan: _Plan, counted: Sequence[ShardManifest]) -> list[Partit
 def _corpus_of(
     plan: _Plan, counted: Mapping[str, Sequence[ShardManifest]], merged: Sequence[ShardManifest]
 ) -> CountedCorpus:
+    n_bytes = sum(manifest.figures["n_bytes"] for manifest in counted["count"])
+    if not n_bytes:
+        raise CorpusError(_EMPTY)
     hashes = [sha256 for manifest in counted["hash"] for sha256 in manifest.figures["sha256"]]
     return CountedCorpus(
         partitions=[manifest.files[MERGED] for manifest in merged],
@@ -284,6 +295,7 @@ def _corpus_of(
             CorpusSource(source.shown, source.size_bytes, sha256)
             for source, sha256 in zip(plan.sources, hashes, strict=True)
         ),
+        n_bytes=n_bytes,
         n_documents=sum(manifest.figures["n_documents"] for manifest in counted["count"]),
         special_bytes=sum(manifest.figures["special_bytes"] for manifest in counted["count"]),
     )
@@ -302,7 +314,7 @@ class _Report:
         if self._progress is None:
             return
         if manifest.stage == "count":
-            self._bytes_done += manifest.figures["n_bytes"]
+            self._bytes_done += manifest.figures["n_read"]
             self._progress("count", self._bytes_done, self._n_bytes)
         elif manifest.stage in ("merge", "assemble"):
             self._merges_done += 1

@@ -50,6 +50,7 @@ class CountedCorpus:
     pattern: SplitPattern
     special_tokens: tuple[str, ...]
     sources: tuple[CorpusSource, ...]
+    n_bytes: int
     n_documents: int
     special_bytes: int
 
@@ -83,7 +84,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
         CorpusError: the counts do not fit 64 bits.
         RunError: their number of bytes differs from the corpus, or a partition is damaged.
     """
-    n_bytes = sum(source.size_bytes for source in corpus.sources)
+    n_bytes = corpus.n_bytes
     if n_bytes > MAX_SUM:
         raise CorpusError("the corpus has more bytes than 64 bits count; count less of it")
     with _merged(corpus.partitions, attempt) as entries:

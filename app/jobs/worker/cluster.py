@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.jobs.input_files import InputChangedError, InputFile
 from app.jobs.worker.context import vocabulary_options
+from tokenizer_core.documents import BY_NAME, CorpusFormat
 from tokenizer_core.errors import StorageError
 from tokenizer_core.patterns import resolve_pattern
 
@@ -67,6 +68,8 @@ def train_on_cluster(
     files: Sequence[InputFile],
     engine: str,
     progress: Callable[[TrainingProgress], object],
+    *,
+    corpus_format: CorpusFormat = BY_NAME,
 ) -> TrainingResult:
     """As `train`: the cluster's workers count, and this process learns from the merged counts.
 
@@ -95,6 +98,7 @@ def train_on_cluster(
             executor=executor,
             output=output,
             engine=engine,
+            corpus_format=corpus_format,
             progress=lambda phase, done, total: progress(
                 TrainingProgress(phase, done, total, _MESSAGES[phase])
             ),

@@ -43,8 +43,10 @@ def train_and_publish(job: WorkerJob) -> None:
                 is_read = True
             events.report(progress.phase, progress.done, progress.total, progress.message)
 
+        # An earlier release made the job: it knew text only.
+        how = CorpusFormat(**request.get("corpus_format", {"format": "txt"}))
         if "ray_address" in request:
-            result = train_on_cluster(job, files, engine.name, report)
+            result = train_on_cluster(job, files, engine.name, report, corpus_format=how)
         else:
             result = train(
                 paths,
@@ -55,8 +57,7 @@ def train_and_publish(job: WorkerJob) -> None:
                     vocabulary=vocabulary_options(request),
                     engine=engine.name,
                     num_workers=request["num_workers"],
-                    # An earlier release made the job: it knew text only.
-                    corpus_format=CorpusFormat(**request.get("corpus_format", {"format": "txt"})),
+                    corpus_format=how,
                     scratch_folder=job.folder.scratch_path,
                 ),
                 progress=report,

@@ -165,6 +165,14 @@ def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
     assert not (both.folder / "x.counts").exists()
 
 
+def test_a_run_counts_documents_of_any_format(both: Cli) -> None:
+    (both.folder / "news").write_text('{"body": "low lower"}\n{"body": "lowest"}\n' * 20)
+    make = ["counts", "make", "news", "--format=jsonl", "--field=body"]
+    both.run(*make, "--output=one.counts")
+    both.run(*make, "--checkpoint-dir=run", "--output=run.counts")
+    assert (both.folder / "run.counts").read_bytes() == (both.folder / "one.counts").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -173,10 +181,6 @@ def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
         (
             ["corpus.txt", "--executor=ray", "--checkpoint-dir=x", "--workers=2"],
             "--workers counts local processes",
-        ),
-        (
-            ["corpus.txt", "--checkpoint-dir=x", "--format=jsonl"],
-            "--checkpoint-dir excludes --format and --separator",
         ),
         (["corpus.txt", "--executor=slurm"], "invalid choice: 'slurm'"),
     ],

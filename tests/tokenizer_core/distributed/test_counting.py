@@ -1,6 +1,7 @@
 """Counting in shards gives the same file as one machine, for any cuts, workers and failures."""
 
 import random
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
+from tests.tokenizer_core.documents.corpus_writer import write_corpus
 from tokenizer_core.distributed import (
     SourceFile,
     count_distributed,
@@ -17,6 +19,7 @@ from tokenizer_core.distributed import (
     encode_shards,
     merge_shards,
 )
+from tokenizer_core.documents import FORMATS, CorpusFormat
 from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
@@ -51,9 +54,9 @@ def corpus(tmp_path: Path) -> list[Path]:
 
 
 def local(
-    files: list[Path], specials: list[str], path: Path, pattern: SplitPattern = GPT2
+    files: list[Path], specials: list[str], path: Path, pattern: SplitPattern = GPT2, **options: Any
 ) -> bytes:
-    count_pretokens(files, pattern=pattern, special_tokens=specials).save(path)
+    count_pretokens(files, pattern=pattern, special_tokens=specials, **options).save(path)
     return path.read_bytes()
 
 
@@ -100,6 +103,80 @@ def test_however_it_is_cut(
         n_partitions=n_partitions,
         engine=engine,
     ) == local(files, specials, folder / "local", pattern)
+
+
+@examples(1 / 20, suppress_health_check=list(HealthCheck))
+@given(
+    files=st.lists(
+        st.tuples(
+            st.sampled_from([name for name in FORMATS if name != "parquet"]),
+            st.lists(st.text(ALPHABET, max_size=60), max_size=8),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["漢"]]),
+    separator=st.sampled_from([None, "<|endoftext|>", "b"]),
+    shard_bytes=st.integers(1, 200),
+    engine=st.sampled_from(["auto", "python"]),
+)
+def test_documents_of_every_format_however_they_are_cut(
+    files, specials, separator, shard_bytes, engine, tmp_path_factory
+):
+    folder = tmp_path_factory.mktemp("formats")
+    paths = [
+        write_corpus(folder / f"{number}.{name}", documents, name)
+        for number, (name, documents) in enumerate(files)
+    ]
+    how = CorpusFormat(separator=separator)
+    try:
+        expected = local(paths, specials, folder / "local", corpus_format=how)
+    except CorpusError as error:
+        with pytest.raises(CorpusError, match=re.escape(str(error))):
+            distributed(paths, specials, folder, shard_bytes=shard_bytes, corpus_format=how)
+        return
+    found = distributed(
+        paths, specials, folder, shard_bytes=shard_bytes, engine=engine, corpus_format=how
+    )
+    assert found == expected
+
+
+def test_parquet_and_a_field_and_progress(tmp_path):
+    parquet = write_corpus(tmp_path / "some.parquet", ["low lower", "", "lowest" * 40], "parquet")
+    lines = tmp_path / "some"
+    lines.write_text('{"text": "newer"}\n{"text": "widest"}\n' * 50)
+    for files, how in (
+        ([parquet], CorpusFormat()),
+        ([lines], CorpusFormat("jsonl")),
+    ):
+        folder = tmp_path / f"of-{how.format}"
+        folder.mkdir()
+        seen: list[tuple[str, int, int]] = []
+        found = distributed(
+            files, [], folder, shard_bytes=300,
+            corpus_format=how, progress=lambda *now, seen=seen: seen.append(now),
+        )  # fmt: skip
+        assert found == local(files, [], tmp_path / "local", corpus_format=how)
+        counted = [now for now in seen if now[0] == "count"]
+        assert counted[-1][1:] == (files[0].stat().st_size,) * 2
+
+
+def test_a_wrong_line_names_the_file_as_the_caller_did(tmp_path):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "one"}\n{"other": "two"}\n')
+    source = SourceFile.examine(lines, shown="the news")
+    with pytest.raises(CorpusError, match="the news") as raised:
+        distributed([source], [], tmp_path)  # type: ignore[list-item]
+    assert str(lines) not in str(raised.value)
+
+
+def test_a_file_of_lines_that_changes_is_an_error(tmp_path, monkeypatch):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "one"}\n' * 9)
+    sources = [SourceFile.examine(lines)]
+    lines.write_text('{"text": "two"}\n' * 9 + "\n")
+    with pytest.raises(CorpusError, match="changed"):
+        distributed(sources, [], tmp_path)  # type: ignore[arg-type]
 
 
 def test_a_table_that_comes_to_its_ceiling(corpus, tmp_path):

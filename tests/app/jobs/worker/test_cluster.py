@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,6 +72,20 @@ def test_the_tokenizer_is_the_one_that_is_trained_here(job: WorkerJob, corpus: P
     assert (job.folder.path / "run" / "run.json").exists()
     job.folder.remove_inputs()
     assert not (job.folder.path / "run").exists()
+
+
+def test_lines_of_json_are_counted_by_their_field(job: WorkerJob, corpus: Path) -> None:
+    lines = corpus / "news.jsonl.gz"
+    lines.write_bytes(gzip.compress(b'{"body": "low lower"}\n{"body": "lowest newest"}\n' * 40))
+    how = CorpusFormat(field="body")
+    file = find_input_file([corpus], lines.name)
+    result = train_on_cluster(job, [file], "auto", Mock(), corpus_format=how)
+    expected = train(
+        [lines],
+        TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"], corpus_format=how),
+    )
+    assert result.spec.fingerprint == expected.spec.fingerprint
+    assert result.counts.n_bytes == expected.counts.n_bytes == 40 * len("low lowerlowest newest")
 
 
 def test_a_wrong_size_is_said_before_anything_is_counted(job: WorkerJob, corpus: Path) -> None:
