@@ -25,6 +25,7 @@ from app.commands.outputs import (
     require_other_files,
     write_output,
 )
+from app.commands.tokenizer_arguments import TOKENIZER, load_one
 from app.commands.vocabulary_files import add_reading_options, read_files, with_chat_option
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
@@ -56,20 +57,21 @@ def _add_list(subcommands: Any) -> None:
 def _add_inspect(subcommands: Any) -> None:
     inspect = subcommands.add_parser(
         "inspect",
-        description="Verify a published tokenizer and show what it is and where it comes from.",
+        description="Verify a tokenizer and show what it is and where it comes from.",
         epilog=(
             "examples:\n"
             "  tokenizer inspect starter\n"
             "  tokenizer inspect news@20261121T041500Z-1a2b3c4d --longest 50\n"
             "  tokenizer inspect starter --json | jq .training\n"
+            "  tokenizer inspect gpt2 my-model/tokenizer.json\n"
             "  tokenizer inspect news-8000 news-16000 --html news.html --judge judge.json"
         ),
     )
     inspect.add_argument(
         "tokenizers",
         nargs="+",
-        metavar="NAME[@VERSION]",
-        help="NAME alone is its newest version; `active` is the one that serves",
+        metavar="TOKENIZER",
+        help=f"{TOKENIZER}; NAME alone is its newest version, `active` the one that serves",
     )
     inspect.add_argument(
         "--longest",
@@ -78,7 +80,9 @@ def _add_inspect(subcommands: Any) -> None:
         metavar="N",
         help="number of longest tokens to show (default: 10)",
     )
-    inspect.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    inspect.add_argument(
+        "--json", action="store_true", help="print the manifest of a published one as JSON"
+    )
     inspect.add_argument(
         "--html", type=Path, metavar="FILE", help="write the report of their training as a page"
     )
@@ -203,19 +207,29 @@ def _find_served(store: Artifacts) -> ArtifactRef | None:
 
 
 def run_inspect(arguments: argparse.Namespace) -> None:
-    """Verify the files of versions; print or write what is known of them."""
+    """Verify tokenizers; print or write what is known of them."""
     _check_inspect(arguments)
     inspected = {}
-    for name in arguments.tokenizers:
-        store, ref = resolve_tokenizer(arguments, name)
-        inspected[ref] = store.open(ref), json.loads(store.read_manifest(ref).to_json())
+    for word in arguments.tokenizers:
+        tokenizer, ref, _ = load_one(arguments, word)
+        if ref is not None:
+            store, _ = resolve_tokenizer(arguments, word)
+            manifest = json.loads(store.read_manifest(ref).to_json())
+            inspected[str(ref)] = tokenizer.spec, manifest
+        elif arguments.json:
+            raise CommandError(
+                f"{word} is not published, so it has no manifest: leave out --json, or publish it "
+                f"(tokenizer import)"
+            )
+        else:
+            inspected[word] = tokenizer.spec, {"chat_templates": tokenizer.spec.chat.record()}
     if arguments.html:
         _write_training_page(arguments, inspected)
-    for ref, (spec, manifest) in inspected.items():
+    for name, (spec, manifest) in inspected.items():
         if arguments.json:
             print(json.dumps(manifest, indent=2))
         elif arguments.html != STANDARD_OUTPUT:
-            _print_inspected(ref, spec, manifest, arguments.longest)
+            _print_inspected(name, spec, manifest, arguments.longest)
 
 
 def _check_inspect(arguments: argparse.Namespace) -> None:
@@ -234,20 +248,20 @@ def _check_inspect(arguments: argparse.Namespace) -> None:
 
 
 def _write_training_page(
-    arguments: argparse.Namespace, inspected: dict[ArtifactRef, tuple[TokenizerSpec, Any]]
+    arguments: argparse.Namespace, inspected: dict[str, tuple[TokenizerSpec, Any]]
 ) -> None:
     # Imported here because most runs write no page.
     from tokenizer_core.evaluation.judge_data import load_judgement
     from tokenizer_core.evaluation.training_page import render_training_page
 
-    runs = {str(ref): manifest.get("training") or {} for ref, (_, manifest) in inspected.items()}
+    runs = {name: manifest.get("training") or {} for name, (_, manifest) in inspected.items()}
     for name, run in runs.items():
         if not run.get("curve"):
             raise CommandError(
                 f"{name} has no report of its training: it was imported, or an old release made "
                 f"it. tokenizer report measures any tokenizer"
             )
-    fingerprints = {str(ref): spec.fingerprint for ref, (spec, _) in inspected.items()}
+    fingerprints = {name: spec.fingerprint for name, (spec, _) in inspected.items()}
     judgement = load_judgement(arguments.judge) if arguments.judge else None
     if judgement and not any(map(judgement.find, fingerprints.values())):
         judged = ", ".join(each.name for each in judgement.tokenizers)
@@ -259,9 +273,9 @@ def _write_training_page(
 
 
 def _print_inspected(
-    ref: ArtifactRef, spec: TokenizerSpec, manifest: dict[str, Any], n_longest: int
+    name: str, spec: TokenizerSpec, manifest: dict[str, Any], n_longest: int
 ) -> None:
-    print(f"{ref}\n  digest       {ref.digest}")
+    print(f"{name}\n  digest       {spec.fingerprint}")
     for label, value in _describe(spec, manifest):
         print(f"  {label:<12} {value}")
     print(f"  longest tokens, of {len(spec.vocab)}:")
@@ -276,7 +290,7 @@ def _print_inspected(
 
 def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
-        ("made", manifest["created_at"]),
+        *([("made", manifest["created_at"])] if "created_at" in manifest else []),
         ("kind", f"{spec.kind}, {len(spec.vocab)} tokens, largest id {spec.largest_id}"),
         ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
         *_describe_dialect(spec),
@@ -398,9 +412,11 @@ def _served_before(store: Artifacts) -> ArtifactRef:
 
 
 def _version_before(store: Artifacts, name: str) -> ArtifactRef:
-    active = store.active() or store.resolve(default_tokenizer())
     if "@" in name:
         raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
+    if name not in store.names():
+        resolve_published(store, name)  # raises what there is
+    active = store.active() or resolve_published(store, default_tokenizer())
     if active.name != name:
         raise CommandError(
             f"{active} is being served, and no version of {name}; tokenizer promote {name} does it"

@@ -158,12 +158,19 @@ def resolve_tokenizer(
 
 def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
     """The version that `NAME[@VERSION]` names; raises CommandError as `resolve_tokenizer`."""
-    from tokenizer_core.errors import ArtifactNotFoundError
+    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
 
     try:
         return store.resolve(name)
     except ArtifactNotFoundError as error:
         raise unknown_tokenizer(store, name) from error
+    except ArtifactNameError:
+        if not Path(name.partition(",")[0]).exists():
+            raise
+        raise CommandError(
+            f"{name} is not published here; publish it: tokenizer import "
+            f"{name.replace(',', ' ')} --name NAME"
+        ) from None
 
 
 def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -> CommandError:

@@ -23,11 +23,11 @@ from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.tokenizer import Tokenizer
 
-_WHAT: Final = (
+TOKENIZER: Final = (
     "NAME or NAME@VERSION of a published one, a preset (gpt2, cl100k_base, ...), or a path: a "
     "model folder, tokenizer.json, tekken.json, VOCAB,MERGES or FILE.tiktoken:PATTERN"
 )
-TOKENIZER_HELP: Final = f"{_WHAT}; LABEL= before it names it in the output"
+TOKENIZER_HELP: Final = f"{TOKENIZER}; LABEL= before it names it in the output"
 
 _NO_PATTERN: Final = re.compile("give the pattern|does not say how text is split")
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
@@ -40,7 +40,7 @@ def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tokenizer",
         metavar="TOKENIZER",
-        help=f"{_WHAT} (default: the active one)",
+        help=f"{TOKENIZER} (default: the active one)",
     )
     group.add_argument(
         "--files",
@@ -83,7 +83,7 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
         return Tokenizer.from_spec(spec), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
-    tokenizer, ref, _ = _load(arguments, arguments.tokenizer)
+    tokenizer, ref, _ = load_one(arguments, arguments.tokenizer)
     return tokenizer, ref
 
 
@@ -115,7 +115,7 @@ def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> di
     found: dict[str, Tokenizer] = {}
     for word in words:
         label, what = split_label(word)
-        tokenizer, _, name = _load(arguments, what)
+        tokenizer, _, name = load_one(arguments, what)
         if (label or name) in found:
             raise UsageError(
                 f"two tokenizers are called {label or name}; tell them apart: LABEL={what}"
@@ -149,10 +149,11 @@ def split_label(word: str) -> tuple[str | None, str]:
     return match[1], match[2]
 
 
-def _load(
+def load_one(
     arguments: argparse.Namespace, what: str | None
 ) -> tuple[Tokenizer, ArtifactRef | None, str]:
-    """The tokenizer, its version if it is published, and its name in the output.
+    """The tokenizer that a word names, or the active one; its version if it is published, and its
+    name in the output.
 
     Raises:
         CommandError: there is none; names those there are.

@@ -53,6 +53,32 @@ def test_back_among_the_versions_of_a_name(cli: Cli, versions: list[str]) -> Non
     assert "name alone" in cli.fail("rollback", versions[0], code=2)
 
 
+def test_any_tokenizer_is_inspected(cli: Cli) -> None:
+    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=news")
+    tokenizer = Tokenizer.from_preset("gpt2")
+    tokenizer.save_tokenizer_json(cli.folder / "tokenizer.json")
+    shown = cli.run("inspect", "gpt2", "tokenizer.json", "news")[0].decode()
+    assert [line for line in shown.splitlines() if not line.startswith(" ")][:2] == [
+        "gpt2",
+        "tokenizer.json",
+    ]
+    assert f"digest       {tokenizer.spec.fingerprint}\n  kind         ranks" in shown
+    assert shown.count("  made  ") == 1  # only a published one says when
+    assert "has no manifest: leave out --json" in cli.fail("inspect", "gpt2", "--json")
+    assert "no report of its training" in cli.fail("inspect", "gpt2", "--html=page.html")
+
+
+@pytest.mark.parametrize("command", ["promote", "rollback"])
+def test_only_a_published_tokenizer_serves(cli: Cli, command: str) -> None:
+    (cli.folder / "tokenizer.json").write_text("{}")
+    said = "it: tokenizer import --preset gpt2 --name gpt2"
+    assert said in cli.fail(command, "gpt2")
+    path = str(cli.folder / "tokenizer.json")
+    assert f"publish it: tokenizer import {path} --name NAME" in cli.fail(command, path)
+    assert "there is no tokenizer 'nothing'" in cli.fail(command, "nothing")
+    assert "invalid name" in cli.fail(command, "No/File")
+
+
 def test_back_from_a_version_that_is_gone(cli: Cli, versions: list[str]) -> None:
     cli.run("promote", versions[0])
     cli.run("promote", versions[1])
