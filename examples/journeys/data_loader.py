@@ -1,7 +1,7 @@
 """Batches from token files through PyTorch's DataLoader, and an epoch that is continued.
 
 tokenizer corpus encode stories.txt --tokenizer stories --output tokens
-python examples/integrations/data_loader.py tokens
+python examples/journeys/data_loader.py tokens
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The journeys of examples/integrations: each program runs as its reader would run it."""
+"""The journeys of examples/journeys: each program runs as its reader would run it."""
 
 import ast
 import importlib.util
@@ -15,11 +15,15 @@ import pytest
 import tiktoken
 
 from tests.conftest import REPOSITORY
+from tests.integration.server_process import ADMIN_KEY, publish_bytes, serve
+from tests.tokenizer_core.documents.corpus_writer import write_corpus
 from tokenizer_core import Tokenizer
 from tokenizer_core.conversion import convert_spec
-from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+from tokenizer_core.corpus import TokenDataset, TokenFilesWriter, plan_token_files
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.training import TrainingOptions, train_from_iterator
 
-EXAMPLES = REPOSITORY / "examples" / "integrations"
+EXAMPLES = REPOSITORY / "examples" / "journeys"
 DATATROVE = Path(sys.prefix) / "datatrove"
 END = "<|endoftext|>"
 STORIES = [f"Once there was a {name} of {n} years.\n" for n in range(40) for name in ("cat", "dog")]
@@ -50,6 +54,65 @@ def load(name: str):
 def test_the_page_lists_every_example():
     listed = re.findall(r"^\| \[.*\]\((.*?)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     assert sorted([*listed, "README.md"]) == sorted(path.name for path in EXAMPLES.glob("*.*"))
+
+
+def test_a_newcomer_encodes_trains_and_converts(tmp_path):
+    programs = Path(sys.executable).parent
+    done = subprocess.run(
+        ["sh", EXAMPLES / "newcomer.sh"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    starter, decoded, pieces, *rest = done.stdout.splitlines()
+    assert [int(id_) for id_ in starter.split()] == [16500, 44, 2067, 33]
+    assert decoded == "Hello, world!"
+    assert pieces == '2616\t"na"'
+    tokenizer = Tokenizer.load(tmp_path / "zen.json")
+    n_ids = tokenizer.count("Beautiful is better than ugly.")
+    assert str(n_ids) in rest
+    assert f"{n_ids} tokens: " in done.stdout
+    assert "zen" in done.stdout
+    assert tokenizer.n_vocab == 400
+
+
+def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
+    artifacts, folder = tmp_path / "artifacts", tmp_path / "corpora"
+    folder.mkdir()
+    publish_bytes(artifacts, "starter")
+    documents = [f"{story}naïve and 東京. " * 40 for story in STORIES[:30]]
+    files = [
+        write_corpus(folder / "news.jsonl.gz", documents[:10], "jsonl.gz"),
+        write_corpus(folder / "books.parquet", documents[10:20], "parquet"),
+        write_corpus(folder / "more.txt", documents[20:], "txt"),
+    ]
+    options = ["--name", "stories", "--vocab-size", "300", "--validation-share", "0.4"]
+    with serve(artifacts) as server:
+        printed = run(
+            "data_engineer.py", *files, "--tokens", tmp_path / "tokens", *options, "--promote",
+            TOKENIZER_URL=server.url, TOKENIZER_API_KEY=ADMIN_KEY,
+        )  # fmt: skip
+    store = ArtifactStore(artifacts)
+    ref = store.resolve("stories")
+    assert f"trained {ref}" in printed
+    assert store.active() == ref
+    expected = train_from_iterator(documents, TrainingOptions(300, [END]))
+    assert list(store.open(ref).merges) == expected.merges
+    # The printed figures match the files, and the files contain the documents.
+    tokenizer = Tokenizer.from_spec(store.open(ref))
+    files_made = TokenDataset.open(tmp_path / "tokens", tokenizer).files
+    ids = np.memmap(tmp_path / "tokens" / "train.bin", np.uint16, mode="r")
+    assert f"a batch (4, 32) of {len(ids)} mapped ids" in printed
+    found = [
+        files_made.decode_document(index, tokenizer, split)
+        for split in (record.name for record in files_made.manifest.splits)
+        for index in range(files_made.n_documents(split))
+    ]
+    assert sorted(found) == sorted(document + END for document in documents)
 
 
 def test_a_library_user_replaces_tiktoken(tmp_path):

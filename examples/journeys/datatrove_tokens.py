@@ -1,6 +1,6 @@
 """datatrove's DocumentTokenizer, with this library's engine.
 
-    python examples/integrations/datatrove_tokens.py stories.jsonl tokenizer.json tokens
+    python examples/journeys/datatrove_tokens.py stories.jsonl tokenizer.json tokens
 
 Reads documents of a JSONL file (`text`) and writes datatrove's token files. The tokenizer is any
 file or folder that `Tokenizer.load` reads.

@@ -1,6 +1,6 @@
 """Count the tokens of files and cut them to a limit, as code written for tiktoken does.
 
-    python examples/integrations/replace_tiktoken.py gpt2 100 README.md
+    python examples/journeys/replace_tiktoken.py gpt2 100 README.md
 
 Only the import differs. A vocabulary other than gpt2 is fetched once: `tokenizer pull cl100k_base`.
 """

@@ -1,6 +1,6 @@
 """Evaluate a model with lm-eval, its text encoded by this library's engine.
 
-    python examples/integrations/lm_eval_model.py HuggingFaceTB/SmolLM2-135M lambada_openai
+    python examples/journeys/lm_eval_model.py HuggingFaceTB/SmolLM2-135M lambada_openai
 
 Ids are those of the model's `tokenizer.json`, so the results are those of lm-eval alone; a file
 that cannot be read exactly is refused.

@@ -1,6 +1,6 @@
 """Train the tokenizer of nanochat and write the `tokenizer.pkl` that it loads.
 
-    python examples/integrations/nanochat_tokenizer.py texts.txt 32768 ~/.cache/nanochat/tokenizer
+    python examples/journeys/nanochat_tokenizer.py texts.txt 32768 ~/.cache/nanochat/tokenizer
 
 nanochat unpickles an object with tiktoken's methods; this one encodes with this library's engine.
 Its folder must be able to import `tokenizer_core`. Documents are separated by blank lines here.

@@ -1,19 +1,19 @@
-"""Prepare training data with the service: from a folder of texts to a tokenizer and mapped ids.
+"""Prepare training data with the service: from corpus files to a tokenizer and mapped ids.
 
     TOKENIZER_URL=http://127.0.0.1:8000 TOKENIZER_API_KEY=... \
-        python examples/prepare_data.py texts/ tokens/ --name stories --vocab-size 10000
+        python examples/journeys/data_engineer.py news.jsonl.gz books.parquet more.txt \
+        --tokens tokens --name stories --vocab-size 10000
 
-The script uploads every `.txt` file below the folder as one corpus, trains a tokenizer on it,
-encodes the corpus with that version to token files, downloads them, and reads a batch like a
-training loop. It needs no tokenizer and little memory. After an interruption it uploads and trains
-again, and downloads only missing files.
+The script uploads every file as a corpus of its name, which says its format, trains a tokenizer on
+all of them, encodes them with that version to token files, downloads these, and reads a batch like
+a training loop. It needs no tokenizer and little memory. After an interruption it uploads and
+trains again, and downloads only missing files.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from tokenizer_client import Client, ClientError
 from tokenizer_client.schemas.jobs import AnyJobView
 
 END_OF_TEXT = "<|endoftext|>"
-PIECE_BYTES = 1 << 20
 
 
 def main() -> int:
@@ -33,19 +32,15 @@ def main() -> int:
         with Client() as client:
             prepare(client, arguments)
     except (ClientError, OSError, ValueError) as error:
-        print(f"prepare_data: {error}", file=sys.stderr)
+        print(f"data_engineer: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def prepare(client: Client, arguments: argparse.Namespace) -> None:
-    """Do all steps, from texts to a batch."""
-    texts = sorted(arguments.texts.rglob("*.txt"))
-    if not texts:
-        raise ValueError(f"no .txt file below {arguments.texts}")
-    upload(client, arguments.name, texts)
-
-    tokenizer = train(client, arguments)
+    """Do all steps, from files to a batch."""
+    corpora = upload(client, arguments.corpora)
+    tokenizer = train(client, corpora, arguments)
     print(f"trained {tokenizer}")
     if arguments.promote:
         client.tokenizers.promote(tokenizer)
@@ -53,34 +48,32 @@ def prepare(client: Client, arguments: argparse.Namespace) -> None:
 
     # Pin the version: somebody else may promote another tokenizer meanwhile.
     pinned = client.pinned(tokenizer)
-    dtype = encode(pinned, arguments)
+    dtype = encode(pinned, corpora, arguments)
     show_batch(pinned, arguments.tokens / "train.bin", dtype, arguments.seed)
 
 
-def upload(client: Client, corpus_id: str, texts: list[Path]) -> None:
-    """Upload all texts as one corpus, piece by piece, with END_OF_TEXT after each."""
-    n_bytes = sum(text.stat().st_size + len(END_OF_TEXT) for text in texts)
+def upload(client: Client, files: list[Path]) -> list[str]:
+    """Upload each file as a corpus and return the ids of the corpora."""
+    n_bytes = sum(file.stat().st_size for file in files)
+    n_before = 0
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="upload") as bar:
-        client.corpora.upload(
-            corpus_id,
-            pieces_of(texts),
-            on_progress=lambda n_done, _: bar.update(n_done - bar.n),
-        )
+        for file in files:
+            client.corpora.upload(
+                file.name,
+                file,
+                on_progress=lambda n_done, _, n_before=n_before: bar.update(
+                    n_before + n_done - bar.n
+                ),
+            )
+            n_before += file.stat().st_size
+    return [file.name for file in files]
 
 
-def pieces_of(texts: list[Path]) -> Iterator[bytes]:
-    """Yield the bytes of the corpus."""
-    for text in texts:
-        with text.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
-                yield piece
-        yield END_OF_TEXT.encode()
-
-
-def train(client: Client, arguments: argparse.Namespace) -> str:
-    """Train on the corpus and return `name@version`."""
+def train(client: Client, corpora: list[str], arguments: argparse.Namespace) -> str:
+    """Train on the corpora and return `name@version`."""
     job = client.train(
-        corpus_ids=[arguments.name],
+        corpus_ids=corpora,
+        field=arguments.field,
         name=arguments.name,
         vocab_size=arguments.vocab_size,
         special_tokens=[END_OF_TEXT],
@@ -90,10 +83,15 @@ def train(client: Client, arguments: argparse.Namespace) -> str:
     return f"{published.name}@{published.version}"
 
 
-def encode(client: Client, arguments: argparse.Namespace) -> str:
-    """Encode the corpus to token files, download them, and return the dtype of the ids."""
+def encode(client: Client, corpora: list[str], arguments: argparse.Namespace) -> str:
+    """Encode the corpora to token files, download them, and return the dtype of the ids."""
+    first, *others = corpora
     job = client.corpora.encode(
-        arguments.name, validation_share=arguments.validation_share, seed=arguments.seed
+        first,
+        further_corpora=others,
+        field=arguments.field,
+        validation_share=arguments.validation_share,
+        seed=arguments.seed,
     )
     token_files_id = wait(client, job.id, "encode").result.id
     with tqdm(unit="B", unit_scale=True, desc="download") as bar:
@@ -138,9 +136,12 @@ def show_batch(client: Client, path: Path, dtype: str, seed: int) -> None:
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("texts", type=Path, help="folder with .txt files (UTF-8)")
-    parser.add_argument("tokens", type=Path, help="folder for the token files")
-    parser.add_argument("--name", default="prepared", help="name of the tokenizer and the corpus")
+    parser.add_argument(
+        "corpora", nargs="+", type=Path, help="text, JSON lines or Parquet, also .gz and .zst"
+    )
+    parser.add_argument("--field", help="field of JSON lines and Parquet (default: text)")
+    parser.add_argument("--tokens", type=Path, default="tokens", help="folder for the token files")
+    parser.add_argument("--name", default="prepared", help="name of the tokenizer")
     parser.add_argument("--vocab-size", type=int, default=10_000)
     parser.add_argument("--validation-share", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
