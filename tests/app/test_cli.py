@@ -289,7 +289,7 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
         (("train", "--from-counts", "corpus.txt"), 1, "counts"),
         (("encode", "a", "--tokenizer", "none"), 1, "none"),
         (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
-        (("inspect", "none@../x"), 1, "version"),
+        (("promote", "none@../x"), 1, "version"),
         (("promote", "none"), 1, "none"),
         (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
         (("import", "corpus.txt"), 2, "--name"),
@@ -495,8 +495,7 @@ def test_an_unknown_version_is_answered_with_those_there_are(cli: Cli, published
     version_ = published.partition("@")[2]
     assert f"did you mean {version_}?; it has {version_}" in told
     assert "did you mean gpt2?" in cli.fail("encode", "a", "--tokenizer", "gtp2")
-    for command in ("promote", "inspect"):
-        assert "tokenizer import --preset gpt2 --name gpt2" in cli.fail(command, "gpt2")
+    assert "tokenizer import --preset gpt2 --name gpt2" in cli.fail("promote", "gpt2")
     cli.run("import", "--preset", "gpt2", "--name", "gpt2")
     cli.run("promote", "gpt2")
 
