@@ -23,7 +23,7 @@ from tokenizer_core.batches import (
     plain_policy,
 )
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
-from tokenizer_core.chat.renderer import has_generation_tags, render_chat
+from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.drift import (
@@ -645,7 +645,7 @@ class Tokenizer:
             kwargs=template_kwargs,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            with_turn_borders=with_loss and not has_generation_tags(source),
+            with_turn_borders=with_loss,
             limits=limits,
         )
 

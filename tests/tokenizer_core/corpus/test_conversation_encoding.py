@@ -161,6 +161,11 @@ def test_the_tags_of_a_template_say_what_is_learned(tmp_path: Path) -> None:
         encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template="tagged")  # type: ignore[arg-type]
         files = encode(tmp_path / loss, [path], encoder=encoder)
         assert learned(files, 0) == ["2.", "東京"]
+    # The rule `role` gives the same with tags and without them.
+    prompted = TAGGED + CHATML[CHATML.index("{% if add_generation_prompt") :]
+    encoder = ConversationEncoder(TOKENIZER, loss="role", chat_template=prompted)
+    files = encode(tmp_path / "role", [path], encoder=encoder)
+    assert learned(files, 0) == ["2.<|im_end|>", "東京<|im_end|>"]
     with pytest.raises(ChatInputError, match=r"no \{% generation %\} tags"):
         ConversationEncoder(TOKENIZER, loss="template")
     with pytest.raises(ChatTemplateMissingError, match="no chat template 'other'"):

@@ -409,6 +409,21 @@ def test_samples_give_the_mask_apart_or_ignore_it(dataset: TokenDataset) -> None
         dataset.samples(8, loss_mask="labels")  # type: ignore[arg-type]
 
 
+def test_a_loss_of_torch_leaves_out_what_is_not_learned(dataset: TokenDataset) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    data = pytest.importorskip("torch.utils.data")
+    logits = torch.arange(259.0)
+    for workers in (0, 2):
+        loader = data.DataLoader(dataset.samples(8), batch_size=5, num_workers=workers)
+        ((inputs, targets),) = list(loader)
+        shown = logits.expand(*targets.shape, -1).flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(shown, targets.flatten())
+        learned = torch.tensor([id_ for id_ in range(1, 41) if id_ % 2 or id_ >= 30])
+        expected = torch.logsumexp(logits, 0) - logits[learned].mean()
+        assert torch.isclose(loss, expected)
+        assert inputs.flatten().tolist() == list(range(40))
+
+
 def test_a_copied_folder_without_its_mask_is_refused(dataset: TokenDataset, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
     (tmp_path / "copy" / "train_000002.loss-mask.u8").unlink()
