@@ -192,20 +192,20 @@ def has_generation_tags(template: str) -> bool:
     return _GENERATION_TAG.search(template) is not None
 
 
-def _check(messages: object, *lists: object) -> None:
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise ChatInputError("messages must be a list of objects with role and content")
+def _check(messages: object, tools: object, documents: object) -> None:
+    for name, value in {"messages": messages, "tools": tools, "documents": documents}.items():
+        needs = "an object with role and content" if name == "messages" else "an object"
+        if value is None and name != "messages":
+            continue
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            raise ChatInputError(f"{name} must be a list; each entry is {needs}")
+        for index, entry in enumerate(value):
+            if not isinstance(entry, Mapping):
+                raise ChatInputError(
+                    f"{name}[{index}] is {type(entry).__name__}: it must be {needs}"
+                )
     if not messages:
         raise ChatInputError("messages is empty: give at least one message")
-    for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise ChatInputError(
-                f"messages[{index}] is {type(message).__name__}: it must be an object with role "
-                f"and content"
-            )
-    for value in lists:
-        if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
-            raise ChatInputError("tools and documents must be lists")
 
 
 def _dump(request: dict[str, Any]) -> bytes:
