@@ -30,6 +30,7 @@ _OTHER_VARIABLES: Final = {
     "ids are the same. Unset: the fastest that the processor has.",
     "TOKENIZER_REQUIRE_NATIVE": "The build and the tests: fail if the native engine is missing.",
     "TOKENIZER_TEST_DATA": "The tests: folder of the larger corpora and vocabularies.",
+    "TOKENIZER_CHAT_TEMPLATES": "The tests: folder of public chat templates, `*.jinja`.",
 }
 """Variables that other parts of the project read, and their meanings."""
 
