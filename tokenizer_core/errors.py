@@ -215,9 +215,14 @@ class ShardFailedError(RunError):
 
 
 class ChatError(TokenizerCoreError):
-    """A conversation could not be rendered with a chat template."""
+    """A conversation could not be rendered with a chat template. `message_index`: the message that
+    the template was at, if known."""
 
     code = "chat_failed"
+
+    def __init__(self, message: str, message_index: int | None = None) -> None:
+        super().__init__(message)
+        self.message_index = message_index
 
 
 class ChatInputError(ChatError, ValueError):

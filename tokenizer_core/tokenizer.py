@@ -635,7 +635,7 @@ class Tokenizer:
             ChatTemplateError: the template is invalid or refuses these messages.
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
-        source = choose_template(self.chat_templates, chat_template, with_tools=bool(tools))
+        source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         return render_chat(
             source,
             messages,

@@ -118,7 +118,7 @@ def _respond(
             (before + after + text).encode(),
         ]
     except ChatInputError as error:
-        return [Status.BAD_INPUT, json.dumps(str(error)).encode()]
+        return [Status.BAD_INPUT, json.dumps([str(error), len(request["messages"]) - 1]).encode()]
     except MemoryError:
         raise
     except Exception as error:  # whatever an expression of the template raised
@@ -148,7 +148,8 @@ def _describe(error: Exception) -> bytes:
     lines += [getattr(error, "lineno", None)]
     line = next((line for line in reversed(lines) if line is not None), None)
     where = f" (line {line} of the template)" if line is not None else ""
-    return json.dumps(f"{message[:2000]}{where}").encode()
+    index = getattr(error, "message_index", None)
+    return json.dumps([f"{message[:2000]}{where}", index]).encode()
 
 
 def _write(responses: IO[bytes], parts: list[Any]) -> None:

@@ -202,7 +202,8 @@ def _check(messages: object, tools: object, documents: object) -> None:
         for index, entry in enumerate(value):
             if not isinstance(entry, Mapping):
                 raise ChatInputError(
-                    f"{name}[{index}] is {type(entry).__name__}: it must be {needs}"
+                    f"{name}[{index}] is {type(entry).__name__}: it must be {needs}",
+                    index if name == "messages" else None,
                 )
     if not messages:
         raise ChatInputError("messages is empty: give at least one message")
@@ -241,14 +242,24 @@ def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
             after_turn=text[n_before : n_before + n_after],
         )
     if status == Status.BAD_INPUT:
-        raise ChatInputError(json.loads(bytes(body)))
+        raise ChatInputError(*json.loads(bytes(body)))
     if status == Status.TEMPLATE_FAILED:
-        raise ChatTemplateError(f"the chat template failed: {json.loads(bytes(body))}")
+        message, index = json.loads(bytes(body))
+        raise ChatTemplateError(f"the chat template failed: {message}", index)
     if status == Status.TOO_LARGE:
         raise ChatLimitError(f"the rendered chat has more than {limits.chars:,} characters")
     raise ChatLimitError(
         f"rendering the chat needs more than {limits.memory_bytes >> 20} MiB of memory"
     )
+
+
+def end_render_processes() -> None:
+    """End all processes, at work or not; a later call starts new ones.
+
+    A rendering at work raises WorkerProcessError in its thread.
+    """
+    _workers.end_idle()
+    _workers.kill_busy()
 
 
 class _Worker:
@@ -302,9 +313,13 @@ class _Worker:
         """Whether the process has not ended, for example by the kernel for its memory."""
         return self._process.poll() is None
 
+    def kill(self) -> None:
+        """End the process; `ask` of another thread raises WorkerProcessError."""
+        self._process.kill()
+
     def end(self) -> None:
         """End the process and close its pipes."""
-        self._process.kill()
+        self.kill()
         with contextlib.suppress(OSError):
             self._process.communicate()
 
@@ -321,6 +336,7 @@ class _Workers:
 
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
         self._lock = threading.Lock()
         atexit.register(self.end_idle)
         if hasattr(os, "register_at_fork"):
@@ -330,6 +346,7 @@ class _Workers:
     def one(self, memory_bytes: int) -> Iterator[_Worker]:
         """A process for one rendering; it is kept if the rendering ends well."""
         worker = self._take(memory_bytes) or _Worker(memory_bytes)
+        self._busy.add(worker)
         try:
             yield worker
         except (ChatInputError, ChatTemplateError):
@@ -338,6 +355,8 @@ class _Workers:
         except BaseException:
             worker.end()
             raise
+        finally:
+            self._busy.discard(worker)
         self._keep(worker)
 
     def end_idle(self) -> None:
@@ -346,6 +365,11 @@ class _Workers:
             idle, self._idle = self._idle, []
         for worker in idle:
             worker.end()
+
+    def kill_busy(self) -> None:
+        """End the processes at work."""
+        for worker in list(self._busy):
+            worker.kill()
 
     def _take(self, memory_bytes: int) -> _Worker | None:
         with self._lock:
@@ -365,9 +389,9 @@ class _Workers:
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-        for worker in self._idle:
+        for worker in [*self._idle, *self._busy]:
             worker.forget()
-        self._idle = []
+        self._idle, self._busy = [], set()
 
 
 _workers = _Workers()

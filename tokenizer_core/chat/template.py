@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 import string
+import traceback
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
@@ -69,12 +70,7 @@ class ChatTemplate:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        environment = _Environment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[_GenerationTag, ext.loopcontrols],
-        )
-        self._compiled = environment.from_string(source)
+        self._compiled = _make_environment().from_string(source)
 
     def render(self, request: dict[str, Any]) -> Rendered:
         """The text for a request and the origins of its characters.
@@ -91,16 +87,19 @@ class ChatTemplate:
             _trace_message(index, message) for index, message in enumerate(request["messages"])
         ]
         final = _mark_final_message(messages, request["continue_final_message"], self._source)
-        text = self._render(
-            {
-                **trace_value(request["variables"], TRUSTED),
-                **request["kwargs"],
-                "messages": messages,
-                "tools": request["tools"],
-                "documents": request["documents"],
-                "add_generation_prompt": request["add_generation_prompt"],
-            }
-        )
+        variables = {
+            **trace_value(request["variables"], TRUSTED),
+            **request["kwargs"],
+            "messages": messages,
+            "tools": request["tools"],
+            "documents": request["documents"],
+            "add_generation_prompt": request["add_generation_prompt"],
+        }
+        try:
+            text = self._render(variables)
+        except Exception as error:
+            vars(error)["message_index"] = _message_at(error, messages)
+            raise
         if final is not None:
             text = _cut_after_final_message(text, final)
         return text, runs_of(text)
@@ -142,6 +141,35 @@ class ChatTemplate:
         except Exception:
             # Rewrites the traceback to lines of the template, and raises the exception again.
             self._compiled.environment.handle_exception()
+
+
+def parse(source: str) -> nodes.Template:
+    """The syntax tree of a template.
+
+    Raises:
+        TemplateError: the source is not a template.
+    """
+    return _make_environment().parse(source)
+
+
+def _make_environment() -> _Environment:
+    return _Environment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_GenerationTag, ext.loopcontrols],
+    )
+
+
+def _message_at(error: Exception, messages: list[dict[str, Any]]) -> int | None:
+    """The message that a variable of the template held when it failed; the last of several."""
+    indices = {id(message): index for index, message in enumerate(messages)}
+    found = [
+        indices[id(value)]
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        for value in frame.f_locals.values()
+        if id(value) in indices
+    ]
+    return max(found, default=None)
 
 
 def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:

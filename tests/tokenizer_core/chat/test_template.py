@@ -235,3 +235,28 @@ def test_fields_without_value_are_missing() -> None:
 def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         ChatTemplate(source).render(request())
+
+
+@pytest.mark.parametrize(
+    ("source", "index"),
+    [
+        ("{% for m in messages %}{{ m.content.no.such }}{% endfor %}", 0),
+        (
+            "{% set first = messages[0] %}{% for m in messages %}"
+            "{% if loop.last %}{{ m.a.b }}{% endif %}{% endfor %}",
+            1,
+        ),
+        (
+            "{% macro show(m) %}{{ raise_exception(m.role) }}{% endmacro %}{{ show(messages[1]) }}",
+            1,
+        ),
+        ("{{ raise_exception('never') }}", None),
+        ("{% for m in messages %}{% endfor %}{{ a.b.c }}", None),
+    ],
+)
+def test_a_failure_names_the_message_that_the_template_was_at(
+    source: str, index: int | None
+) -> None:
+    with pytest.raises(TemplateError) as caught:
+        parts(source)
+    assert vars(caught.value)["message_index"] == index
