@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import httpx
 import numpy as np
@@ -26,8 +26,10 @@ from tokenizer_client.base import (
     id_of,
     name_of,
 )
+from tokenizer_client.calls import chat as chat_calls
 from tokenizer_client.calls import corpora, jobs, service, streams
 from tokenizer_client.calls import text as text_calls
+from tokenizer_client.calls.chat import LossRule, Messages
 from tokenizer_client.calls.corpora import Progress
 from tokenizer_client.calls.exchange import Emitting, Flow
 from tokenizer_client.calls.jobs import JobLimits
@@ -36,6 +38,7 @@ from tokenizer_client.calls.retries import RetryPolicy
 from tokenizer_client.calls.streams import EncodedFile
 from tokenizer_client.calls.text import AllowedSpecial, DisallowedSpecial, Errors
 from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
+from tokenizer_client.schemas.chat import ChatEncodeResponse
 from tokenizer_client.schemas.jobs import (
     AnyJobSummary,
     AnyJobView,
@@ -437,6 +440,146 @@ class Client(BaseClient):
                 texts,
                 allowed_special=allowed_special,
                 disallowed_special=disallowed_special,
+            )
+        )
+
+    def encode_chat(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+    ) -> list[int]:
+        """The token ids of a conversation, as the tokenizer's chat template writes it.
+
+        Special tokens come from the template only, never from the text of a message.
+
+        Example:
+            >>> messages = [{"role": "user", "content": "Hello"}]
+            >>> ids = client.encode_chat(messages, add_generation_prompt=True)
+            >>> len(ids) == client.count_chat(messages, add_generation_prompt=True)
+            True
+        """
+        return self._run(
+            chat_calls.encode_chat(
+                self._session,
+                messages,
+                tools=tools,
+                documents=documents,
+                chat_template=chat_template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs=template_kwargs,
+                max_tokens=max_tokens,
+            )
+        )
+
+    def encode_chat_to_numpy(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+    ) -> IdArray:
+        """The token ids of a conversation as an array, shape (n_tokens,), uint32.
+
+        Example:
+            >>> client.encode_chat_to_numpy([{"role": "user", "content": "Hello"}]).dtype
+            dtype('uint32')
+        """
+        return self._run(
+            chat_calls.encode_chat_to_numpy(
+                self._session,
+                messages,
+                tools=tools,
+                documents=documents,
+                chat_template=chat_template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs=template_kwargs,
+                max_tokens=max_tokens,
+            )
+        )
+
+    def encode_chat_with_mask(
+        self,
+        messages: Messages,
+        *,
+        loss_rule: LossRule = "auto",
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+    ) -> ChatEncodeResponse:
+        """The ids of a conversation, its text, a loss mask, and the tokens of each message.
+
+        `mask` has 1 for each token that the assistant shall learn to write, found by `loss_rule`:
+        the generation tags of the template, the messages of the assistant, or (`auto`) the tags if
+        there are any.
+
+        Example:
+            >>> messages = [{"role": "user", "content": "Hello"}]
+            >>> found = client.encode_chat_with_mask(messages)
+            >>> found.spans[0].role, sum(found.mask)
+            ('user', 0)
+        """
+        return self._run(
+            chat_calls.encode_chat_with_mask(
+                self._session,
+                messages,
+                loss_rule=loss_rule,
+                tools=tools,
+                documents=documents,
+                chat_template=chat_template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs=template_kwargs,
+                max_tokens=max_tokens,
+            )
+        )
+
+    def count_chat(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
+    ) -> int:
+        """The number of tokens of a conversation.
+
+        Example:
+            >>> client.count_chat([{"role": "user", "content": "Hello"}]) > 0
+            True
+        """
+        return self._run(
+            chat_calls.count_chat(
+                self._session,
+                messages,
+                tools=tools,
+                documents=documents,
+                chat_template=chat_template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs=template_kwargs,
+                max_tokens=max_tokens,
             )
         )
 

@@ -151,7 +151,7 @@ def encode_with_pieces(
             raise UnexpectedResponseError(
                 "the response has not one id, one piece and one pair of offsets for each token"
             )
-    _check_most_tokens(cast("int", found.count), options.get("max_tokens"))
+    check_most_tokens(cast("int", found.count), options.get("max_tokens"))
     return found
 
 
@@ -217,7 +217,7 @@ def fits(
     counted = yield from _call(session, "/count", CountResponse, fields, options)
     if not isinstance(counted.limit_exceeded, bool) or isinstance(counted.count, list):
         raise UnexpectedResponseError("the response to one text has the counts of many")
-    _check_most_tokens(counted.count, max_tokens)
+    check_most_tokens(counted.count, max_tokens)
     return not counted.limit_exceeded
 
 
@@ -234,7 +234,7 @@ def truncate(
     fields = {"text": text, "max_tokens": max_tokens, "side": side}
     found = yield from _call(session, "/truncate", TruncateResponse, fields, options)
     require_same("number of tokens", found.count, len(found.tokens))
-    _check_most_tokens(found.count, max_tokens)
+    check_most_tokens(found.count, max_tokens)
     return found
 
 
@@ -257,7 +257,7 @@ def chunk(
     }
     chunks = (yield from _call(session, "/chunk", ChunkResponse, fields, options)).chunks
     for found in chunks:
-        _check_most_tokens(len(found.tokens), max_tokens)
+        check_most_tokens(len(found.tokens), max_tokens)
     bounds = [0, *(found.end for found in chunks)]
     if bounds != sorted(bounds) or any(found.start > found.end for found in chunks):
         raise UnexpectedResponseError("the chunks in the response are not in order")
@@ -326,7 +326,7 @@ def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, s
 def _encode_one(session: Session, text: str, options: EncodeOptions, method: str) -> Flow[IdArray]:
     _require_text(text, method, method.replace("encode", "encode_batch"))
     ids = parse_id_bytes((yield from _encode(session, text, options, IDS)))
-    _check_most_tokens(len(ids), options.get("max_tokens"))
+    check_most_tokens(len(ids), options.get("max_tokens"))
     return ids
 
 
@@ -337,7 +337,7 @@ def _encode_many(
     body = yield from _encode(session, listed, options, _BATCH)
     packed, offsets = parse_batch(body, 4, len(listed))
     if listed:
-        _check_most_tokens(int(np.diff(offsets).max()), options.get("max_tokens"))
+        check_most_tokens(int(np.diff(offsets).max()), options.get("max_tokens"))
     return parse_id_bytes(packed), offsets
 
 
@@ -443,7 +443,8 @@ def _require_rows(rows: Any) -> list[Ids]:
     return listed
 
 
-def _check_most_tokens(n_tokens: int, most: int | None) -> None:
+def check_most_tokens(n_tokens: int, most: int | None) -> None:
+    """Raise UnexpectedResponseError for more tokens than were asked for."""
     if most is not None and n_tokens > most:
         raise UnexpectedResponseError(
             f"the response has {n_tokens} tokens where at most {most} were asked for"

@@ -8,10 +8,11 @@ November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel, Field, RootModel
 
+from tokenizer_client.schemas.chat import Messages, TemplateArguments, TemplateName, Tools
 from tokenizer_client.schemas.tokens import (
     RequestModel,
     Texts,
@@ -71,13 +72,33 @@ class PlainTextRequest(DialectRequest):
     text: str
 
 
-TokenizeRequest = PromptRequest | ContentRequest | InputsRequest | PlainTextRequest
+class MessagesRequest(DialectRequest):
+    """`/tokenize` of vLLM for a conversation, which its chat template renders."""
+
+    messages: Messages
+    tools: Tools = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = Field(
+        default=False, description="Add the ids of the tokenizer's post-processor."
+    )
+    chat_template: TemplateName = None
+    chat_template_kwargs: TemplateArguments = None
+    return_token_strs: bool = False
+    media_io_kwargs: Any = Field(default=None, description="Ignored; media are refused.")
+    mm_processor_kwargs: Any = Field(default=None, description="Ignored; media are refused.")
+
+
+TokenizeRequest = (
+    PromptRequest | ContentRequest | InputsRequest | PlainTextRequest | MessagesRequest
+)
 
 DIALECTS: Final[dict[str, type[TokenizeRequest]]] = {
     "prompt": PromptRequest,
     "content": ContentRequest,
     "inputs": InputsRequest,
     "text": PlainTextRequest,
+    "messages": MessagesRequest,
 }
 """The key that identifies a dialect -> its request."""
 
@@ -183,5 +204,6 @@ class TokenizerInfoResponse(BaseModel):
     additional_special_tokens: list[str]
     added_tokens_decoder: dict[int, str]
     clean_up_tokenization_spaces: bool
+    chat_template: str | None = Field(description="The source of the template `default`.")
     vocab_size: int
     tokenizer: TokenizerIdentity

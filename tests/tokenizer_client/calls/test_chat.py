@@ -1,0 +1,120 @@
+"""Conversations: options on the wire, wrong types, and responses of another shape."""
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.tokenizer_client.calls.test_exchange import TOKENIZER, octets
+from tokenizer_client import UnexpectedResponseError
+
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+FOUND = {
+    "tokens": [1, 2, 3],
+    "count": 3,
+    "text": "a b",
+    "mask": [0, 0, 1],
+    "spans": [{"role": "user", "tokens": [0, 1]}, {"role": "assistant", "tokens": None}],
+    "chat_template": {"name": "default", "sha256": "0"},
+    "tokenizer": TOKENIZER,
+}
+
+
+def ids(*values):
+    return octets(np.array(values, "<u4").tobytes(), "dtype=u32")
+
+
+def test_the_fields_of_a_request(play):
+    client, service = play(ids(1, 2), ids(1, 2))
+    assert client.encode_chat(MESSAGES) == [1, 2]
+    found = client.encode_chat_to_numpy(
+        tuple(MESSAGES),
+        tools=({"type": "function"},),
+        documents=None,
+        chat_template="rag",
+        add_generation_prompt=True,
+        continue_final_message="content",
+        template_kwargs={"enable_thinking": False},
+        max_tokens=2,
+    )
+    assert found.dtype == np.uint32
+    bare, full = (json.loads(request.content) for request in service.requests)
+    assert bare == {"messages": MESSAGES}
+    assert full == {
+        "messages": MESSAGES,
+        "tools": [{"type": "function"}],
+        "chat_template": "rag",
+        "add_generation_prompt": True,
+        "continue_final_message": "content",
+        "chat_template_kwargs": {"enable_thinking": False},
+        "max_tokens": 2,
+    }
+
+
+def test_a_count_asks_for_no_ids(play):
+    client, service = play(
+        httpx.Response(
+            200, json={key: FOUND[key] for key in ("count", "chat_template", "tokenizer")}
+        )
+    )
+    assert client.count_chat(MESSAGES) == 3
+    assert json.loads(service.requests[0].content) == {"messages": MESSAGES, "return": []}
+
+
+def test_a_mask_and_spans(play):
+    client, service = play(httpx.Response(200, json=FOUND))
+    found = client.encode_chat_with_mask(MESSAGES, loss_rule="role")
+    assert (found.tokens, found.mask, found.text) == ([1, 2, 3], [0, 0, 1], "a b")
+    assert [(span.role, span.tokens) for span in found.spans] == [
+        ("user", (0, 1)),
+        ("assistant", None),
+    ]
+    asked = json.loads(service.requests[0].content)
+    assert asked["return"] == ["ids", "text", "mask", "spans"]
+    assert asked["loss_rule"] == "role"
+
+
+@pytest.mark.parametrize("method", ["encode_chat", "encode_chat_to_numpy", "count_chat"])
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ("hello", "not str"),
+        (MESSAGES[0], "not dict"),
+        (b"x", "not bytes"),
+        (None, "not NoneType"),
+        ([*MESSAGES, "x"], r"messages\[2\] is str"),
+    ],
+)
+def test_messages_of_another_form(play, method, messages, reason):
+    client, service = play()
+    with pytest.raises(TypeError, match=rf"{method}\(\).*{reason}"):
+        getattr(client, method)(messages)
+    assert not service.requests
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mask": [1]},
+        {"tokens": [1, 2]},
+        {"tokens": None},
+        {"text": None},
+        {"spans": FOUND["spans"][:1]},
+        {"spans": [{"role": "user", "tokens": [0, 4]}, FOUND["spans"][1]]},
+        {"spans": [{"role": "user", "tokens": [2, 1]}, FOUND["spans"][1]]},
+    ],
+    ids=str,
+)
+def test_responses_of_another_shape(play, changes):
+    client, _ = play(httpx.Response(200, json={**FOUND, **changes}))
+    with pytest.raises(UnexpectedResponseError):
+        client.encode_chat_with_mask(MESSAGES)
+
+
+def test_more_tokens_than_asked_for(play):
+    client, _ = play(ids(1, 2), httpx.Response(200, json=FOUND))
+    with pytest.raises(UnexpectedResponseError, match="at most 1"):
+        client.encode_chat(MESSAGES, max_tokens=1)
+    with pytest.raises(UnexpectedResponseError, match="at most 1"):
+        client.count_chat(MESSAGES, max_tokens=1)

@@ -1,0 +1,188 @@
+"""Schemas of requests with a conversation: our own route, and routes of other servers.
+
+`/tokenize` takes messages too, see `dialects`. The models of other servers ignore fields that do
+not change the prompt; a field that is `null` counts as not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tokenizer_client.schemas.tokens import RequestModel, TokenizerIdentity, TokenizerName
+
+MAX_CHAT_NESTING: Final = 64
+"""Greatest nesting of objects and lists in a request with a conversation."""
+
+Objects = list[dict[str, Any]]
+Messages = Annotated[
+    Objects,
+    Field(
+        min_length=1,
+        description="The conversation: objects with `role`, `content` and what the template reads.",
+    ),
+]
+Tools = Annotated[
+    Objects | None, Field(description="Functions that the model may call, as JSON schemas.")
+]
+Documents = Annotated[Objects | None, Field(description="Documents for templates that read them.")]
+TemplateName = Annotated[
+    str | None,
+    Field(
+        max_length=256,
+        description="Name of a chat template of the tokenizer; its source is refused.",
+    ),
+]
+TemplateArguments = Annotated[
+    dict[str, Any] | None,
+    Field(description="Further variables of the template, such as `enable_thinking`."),
+]
+FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_]{1,64}$")]
+
+
+class ChatEncodeRequest(RequestModel):
+    """A conversation to token ids, as the chat template of the tokenizer writes it."""
+
+    messages: Messages
+    tools: Tools = None
+    documents: Documents = None
+    chat_template: TemplateName = None
+    add_generation_prompt: bool = Field(
+        default=False, description="End with what asks the model for its next turn."
+    )
+    continue_final_message: bool | FieldName = Field(
+        default=False,
+        description="End inside the last message, after its content or after the named field, for "
+        "the model to continue it.",
+    )
+    chat_template_kwargs: TemplateArguments = None
+    returned: Sequence[Literal["ids", "text", "mask", "spans"]] = Field(
+        default=("ids",), alias="return", max_length=4, description="Parts of the response."
+    )
+    loss_rule: Literal["auto", "template", "role"] = Field(
+        default="auto",
+        description="How `mask` finds what the assistant writes: `template` by the generation tags "
+        "of the template, `role` by the messages of the assistant, `auto` by the tags if there are "
+        "any.",
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=0, description="A conversation with more tokens is a 413."
+    )
+    tokenizer: TokenizerName | None = None
+
+
+class _OtherServersRequest(BaseModel):
+    """Base of the requests of other servers, whose further fields have no effect here."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    model: str | None = Field(
+        default=None, description="Ignored; `tokenizer` chooses the tokenizer."
+    )
+    tokenizer: TokenizerName | None = None
+    chat_template: TemplateName = None
+    chat_template_kwargs: TemplateArguments = None
+    tools: Tools = None
+
+
+class ChatRenderRequest(_OtherServersRequest):
+    """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: Messages
+    documents: Documents = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = Field(
+        default=False, description="Add the ids of the tokenizer's post-processor."
+    )
+    reasoning_effort: str | None = Field(
+        default=None, description="A variable of the template; also sets `enable_thinking`."
+    )
+    truncate_prompt_tokens: Any = Field(default=None, description="Refused: cut the ids yourself.")
+    return_token_offsets: bool | None = False
+
+
+class CountTokensRequest(_OtherServersRequest):
+    """`/v1/messages/count_tokens` of Anthropic."""
+
+    messages: Messages
+    system: str | Objects | None = None
+
+
+class InputTokensRequest(_OtherServersRequest):
+    """`/v1/responses/input_tokens` of OpenAI."""
+
+    input: str | Objects | None = None
+    instructions: str | None = None
+    reasoning: dict[str, Any] | None = Field(
+        default=None, description="`effort` is a variable of the template."
+    )
+    previous_response_id: Any = Field(default=None, description="Refused: nothing is stored here.")
+    conversation: Any = Field(default=None, description="Refused: nothing is stored here.")
+
+
+class ChatTemplateIdentity(BaseModel):
+    """The chat template that rendered a conversation."""
+
+    name: str
+    sha256: str
+
+
+class MessageSpan(BaseModel):
+    """The tokens of a message's text, without what the template writes around it."""
+
+    role: str
+    tokens: tuple[int, int] | None = Field(
+        description="Index of the first token and of the one after the last; null if the template "
+        "uses no text of the message."
+    )
+
+
+class ChatEncodeResponse(BaseModel):
+    """The parts that `return` names; `count`, `chat_template` and `tokenizer` always."""
+
+    tokens: list[int] | None = None
+    count: int
+    text: str | None = None
+    mask: list[int] | None = Field(
+        default=None, description="1 for each token that the assistant shall learn to write."
+    )
+    spans: list[MessageSpan] | None = None
+    chat_template: ChatTemplateIdentity
+    tokenizer: TokenizerIdentity
+
+
+class ChatRenderResponse(BaseModel):
+    """The request that vLLM's `/inference/v1/generate` takes."""
+
+    request_id: str
+    token_ids: list[int]
+    token_offsets: list[tuple[int, int]] | None = Field(
+        description="Start and end of each token in characters of the prompt, if asked for."
+    )
+    features: None
+    sampling_params: dict[str, Any] = Field(
+        description="What the request sets, under the names of vLLM's sampling parameters."
+    )
+    model: str | None
+    stream: bool
+    stream_options: dict[str, Any] | None
+    cache_salt: str | None
+    priority: int
+
+
+class CountTokensResponse(BaseModel):
+    """Anthropic's response."""
+
+    input_tokens: int
+
+
+class InputTokensResponse(BaseModel):
+    """OpenAI's response."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
