@@ -33,6 +33,7 @@ _GROUPS: Final = {
         "encode": ("text", "turn text into token ids, or show its pieces"),
         "decode": ("text", "turn token ids into text"),
         "count": ("text", "count the tokens of a text"),
+        "chat": ("chat", "turn a conversation into token ids, by a chat template"),
     },
     "corpora and training": {
         "train": ("training", "learn a tokenizer from text files"),

@@ -157,15 +157,16 @@ def run_encode(arguments: argparse.Namespace) -> None:
     blocks = _blocks_of_all(tokenizer, allowed, arguments)
     if arguments.format == "pieces":
         is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
-        rendered = _render_pieces(blocks, tokenizer.spec.vocab, is_coloured=is_coloured)
+        rendered = render_pieces(blocks, tokenizer.spec.vocab, is_coloured=is_coloured)
     else:
         rendered = _render_ids(blocks, arguments.format)
     write_output(arguments.output, rendered)
 
 
-def _render_pieces(
+def render_pieces(
     blocks: Iterable[list[int]], vocab: Mapping[int, bytes], *, is_coloured: bool
 ) -> Iterator[bytes]:
+    """The pieces of all ids: in colour one after the other, else a line each."""
     index = 0
     for block in blocks:
         lines = []
