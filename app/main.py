@@ -40,6 +40,7 @@ from app.observability.metrics import DiskCollector, ServiceMetrics
 from app.observability.tracing import Traces, Tracing, open_traces
 from app.rendering.problems import install_problem_handlers, problem_of
 from app.routes import (
+    chat,
     corpora,
     decode,
     dialects,
@@ -60,6 +61,7 @@ from app.services import Services
 from app.serving.artifact_files import ArtifactFiles
 from app.serving.live_tokenizers import LiveTokenizers
 from app.settings import Settings, unknown_variables
+from tokenizer_core.chat.renderer import end_render_processes
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 
@@ -74,6 +76,7 @@ ROUTERS: Final = (
     decode.router,
     stream.router,
     dialects.router,
+    chat.router,
     text.router,
     vocab.router,
     tokenizers.router,
@@ -92,6 +95,10 @@ FAST_ENDPOINTS: Final = (
     decode.decode,
     dialects.tokenize,
     dialects.detokenize,
+    chat.encode_chat,
+    chat.render_chat_completion,
+    chat.count_message_tokens,
+    chat.count_input_tokens,
     text.count,
     text.truncate,
     text.chunk,
@@ -198,12 +205,15 @@ async def _lifespan(
     executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
     # Small work holds the interpreter lock, so that more threads would not make it faster.
     quick_executor = ThreadPoolExecutor(1, thread_name_prefix="small-request")
+    chat_executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="chat")
     async with contextlib.AsyncExitStack() as closing:
+        closing.callback(end_render_processes)
         closing.callback(sys.setswitchinterval, switch_interval)
         if traces is not None:
             closing.push_async_callback(asyncio.to_thread, traces.close)
         closing.callback(executor.shutdown, wait=False, cancel_futures=True)
         closing.callback(quick_executor.shutdown, wait=False, cancel_futures=True)
+        closing.callback(chat_executor.shutdown, wait=False, cancel_futures=True)
         store = open_artifacts(settings.store, settings.artifacts_dir)
         live = LiveTokenizers(settings, store, service_metrics)
         stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
@@ -236,6 +246,11 @@ async def _lifespan(
             ),
             quick_queue=WorkQueue(
                 quick_executor,
+                service_metrics.queue_depth.inc,
+                work_seconds=settings.work_seconds,
+            ),
+            chat_queue=WorkQueue(
+                chat_executor,
                 service_metrics.queue_depth.inc,
                 work_seconds=settings.work_seconds,
             ),

@@ -43,6 +43,7 @@ class Services:
     executor: ThreadPoolExecutor
     queue: WorkQueue
     quick_queue: WorkQueue
+    chat_queue: WorkQueue
     budget: ByteBudget
     metrics: ServiceMetrics
 

@@ -188,6 +188,19 @@ class Settings(BaseSettings):
         description="Time in seconds that a large request may work on a thread. Then it ends with "
         "a 413; a stream with an error.",
     )
+    chat_seconds: float = Field(
+        default=5,
+        gt=0,
+        le=3600,
+        description="Time in seconds that a chat template may take for one conversation.",
+    )
+    chat_memory_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=16 * 1024 * 1024,
+        le=1 << 40,
+        description="Memory in bytes that a chat template may take for one conversation, in a "
+        "process of its own.",
+    )
     threads: int | None = Field(
         default=None,
         ge=1,

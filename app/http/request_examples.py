@@ -71,6 +71,44 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "ContentRequest": {"llama.cpp": _example("As llama.cpp asks", content="Hi", with_pieces=True)},
     "InputsRequest": {"inference": _example("As text-embeddings-inference asks", inputs="Hello")},
     "PlainTextRequest": {"Cohere": _example("As Cohere asks", text="Hello")},
+    "MessagesRequest": {
+        "conversation": _example(
+            "A conversation, as vLLM asks", messages=[{"role": "user", "content": "Hello"}]
+        )
+    },
+    "ChatEncodeRequest": {
+        "conversation": _example(
+            "A conversation, ready for the model's turn",
+            messages=[{"role": "user", "content": "Hello"}],
+            add_generation_prompt=True,
+        ),
+        "training": _example(
+            "For training: which tokens are the assistant's",
+            **{
+                "messages": [
+                    {"role": "user", "content": "Hello"},
+                    {"role": "assistant", "content": "Hi!"},
+                ],
+                "return": ["ids", "mask", "spans"],
+            },
+        ),
+    },
+    "ChatRenderRequest": {
+        "vLLM": _example(
+            "As vLLM asks", messages=[{"role": "user", "content": "Hello"}], max_tokens=64
+        )
+    },
+    "CountTokensRequest": {
+        "Anthropic": _example(
+            "As Anthropic asks",
+            model="any",
+            system="Be brief.",
+            messages=[{"role": "user", "content": "Hello"}],
+        )
+    },
+    "InputTokensRequest": {
+        "OpenAI": _example("As OpenAI asks", model="any", input="Hello", instructions="Be brief.")
+    },
     "DetokenizeRequest": {"ids": _example("All dialects", tokens=[72, 105])},
     "PromoteRequest": {"newest": _example("The newest version of a name", tokenizer="starter")},
     "TrainRequest": {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from app.access.limits import check_wanted, reserve_memory
+from app.rendering.chat import encode_chat_completion
 from app.rendering.decode import (
     check_decoded_size,
     render_texts,
@@ -25,6 +26,7 @@ from tokenizer_client.schemas.dialects import (
     NO_MODEL_LENGTH,
     ContentRequest,
     InputsRequest,
+    MessagesRequest,
     PromptRequest,
     TokenizerInfoResponse,
 )
@@ -44,17 +46,24 @@ if TYPE_CHECKING:
         PlainTextRequest,
         TokenizeRequest,
     )
+    from tokenizer_core.chat.renderer import RenderLimits
 
 _END_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """End tokens of public vocabularies whose files do not name an end token."""
 
 
-def render_tokenize(request: TokenizeRequest, live: LiveTokenizer) -> Rendered:
-    """Encode the text of `request` and render the response of its dialect.
+def render_tokenize(
+    request: TokenizeRequest, live: LiveTokenizer, *, limits: RenderLimits
+) -> Rendered:
+    """Encode the text of `request` and render the response of its dialect; `limits` are those of
+    the chat template for messages.
 
     Raises:
-        Problem: 413 for more tokens than a response may describe beyond their ids.
+        Problem: 413 for more tokens than a response may describe beyond their ids; for messages
+            as `encode_conversation`.
     """
+    if isinstance(request, MessagesRequest):
+        return _render_messages(request, live, limits)
     if isinstance(request, PromptRequest):
         return _render_prompt(request, live)
     if isinstance(request, ContentRequest):
@@ -121,6 +130,7 @@ def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
             for token in reversed(spec.added_tokens)
         },
         clean_up_tokenization_spaces=False,
+        chat_template=live.tokenizer.chat_templates.get("default"),
         vocab_size=live.tokenizer.vocab_size,
         tokenizer=TokenizerIdentity(**live.identity),
     )
@@ -139,13 +149,29 @@ def _render_prompt(request: PromptRequest, live: LiveTokenizer) -> Rendered:
     rows = _encode(
         texts, live, request.return_token_strs, add_special_tokens=request.add_special_tokens
     )
-    strings: Iterator[bytes] = iter([b"null"])
+    chunks = _vllm_chunks(rows, live, request.return_token_strs, is_batch=is_batch)
+    return _rendered(chunks, texts, rows)
+
+
+def _render_messages(
+    request: MessagesRequest, live: LiveTokenizer, limits: RenderLimits
+) -> Rendered:
+    chat = encode_chat_completion(request, live, limits, request.chat_template_kwargs or {})
     if request.return_token_strs:
+        check_detailed(len(chat.ids))
+    return chat.rendered(_vllm_chunks([chat.ids], live, request.return_token_strs, is_batch=False))
+
+
+def _vllm_chunks(
+    rows: list[NDArray[np.uint32]], live: LiveTokenizer, with_strings: bool, *, is_batch: bool
+) -> list[bytes]:
+    strings: Iterator[bytes] = iter([b"null"])
+    if with_strings:
         render_string = _token_strings(live)
         strings = render_each(
             (render_described(ids, render_string) for ids in rows), is_batch=is_batch
         )
-    chunks = [
+    return [
         b'{"count":',
         *render_each((iter([b"%d" % len(ids)]) for ids in rows), is_batch=is_batch),
         b',"max_model_len":%d,"tokens":' % NO_MODEL_LENGTH,
@@ -154,7 +180,6 @@ def _render_prompt(request: PromptRequest, live: LiveTokenizer) -> Rendered:
         *strings,
         b"}",
     ]
-    return _rendered(chunks, texts, rows)
 
 
 def _render_content(request: ContentRequest, live: LiveTokenizer) -> Rendered:

@@ -67,7 +67,7 @@ def render_encoding(request: EncodeRequest, live: LiveTokenizer, form: IdsForm |
         )
     except ValueError as error:
         raise special_token_problem(error, "/text") from None
-    _check_counts(n_tokens, 0, request.max_tokens, "/text")
+    check_counts(n_tokens, 0, request.max_tokens, "/text")
     tail = b',"count":%d,"tokenizer":%b}' % (n_tokens, live.identity_json)
     return Rendered([b'{"tokens":', ids, tail], n_tokens, utf8_length(text))
 
@@ -84,7 +84,7 @@ def _render_parts(request: EncodeRequest, live: LiveTokenizer) -> Rendered:
         n_bytes += utf8_length(joined(source))
         n_tokens += len(result.ids)
         n_detailed += len(result.ids) * is_detailed
-        _check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
+        check_counts(len(result.ids), n_detailed, request.max_tokens, pointer)
         encoded.append(result)
     reserve_memory(n_detailed * _BYTES_PER_DETAILED_TOKEN)
     chunks = list(_render(request, encoded, live, is_batch=is_batch))
@@ -105,7 +105,7 @@ def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -
     if not isinstance(request.text, list):
         [(pointer, source)] = sources_of(request.text, request.segments)
         ids = _encode_ids(source, request, live.tokenizer, pointer)
-        _check_counts(len(ids), 0, request.max_tokens, pointer)
+        check_counts(len(ids), 0, request.max_tokens, pointer)
         chunks = list(render_ids_form(ids, np.array([len(ids)], dtype=np.uint64), form))
         return Rendered(chunks, len(ids), utf8_length(joined(source)), form.media_type)
     if form.kind == NPY:
@@ -118,7 +118,7 @@ def _render_binary(request: EncodeRequest, live: LiveTokenizer, form: IdsForm) -
     ids, lengths = _encode_batch(request.text, request, live.tokenizer)
     if request.max_tokens is not None and len(lengths):
         longest = int(lengths.argmax())
-        _check_counts(int(lengths[longest]), 0, request.max_tokens, f"/text/{longest}")
+        check_counts(int(lengths[longest]), 0, request.max_tokens, f"/text/{longest}")
     chunks = list(render_ids_form(ids, lengths, form))
     n_bytes = sum(map(utf8_length, request.text))
     return Rendered(chunks, len(ids), n_bytes, form.media_type)
@@ -190,7 +190,8 @@ def _surround(
     )
 
 
-def _check_counts(count: int, n_detailed: int, max_tokens: int | None, pointer: str) -> None:
+def check_counts(count: int, n_detailed: int, max_tokens: int | None, pointer: str) -> None:
+    """Raise 413 for more tokens than the client or the service allows."""
     if max_tokens is not None and count > max_tokens:
         raise Problem(
             413,

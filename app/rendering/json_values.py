@@ -34,12 +34,14 @@ _DESCRIBED_WINDOW: Final = 1 << 12
 
 
 class Rendered(NamedTuple):
-    """The body of a response in chunks, with the token and text byte counts for the metrics."""
+    """The body of a response in chunks, with the token and text byte counts for the metrics, and
+    headers beside those of the tokenizer."""
 
     chunks: list[bytes]
     n_tokens: int
     n_bytes: int = 0
     media_type: str = "application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def dump(value: object) -> bytes:

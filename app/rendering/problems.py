@@ -140,6 +140,17 @@ def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
     )
 
 
+def _problem_of_dead_worker(error: core.WorkerProcessError) -> Problem:
+    log.error("a worker process died: %s", error)
+    return Problem(
+        503,
+        error.code,
+        "The process that did the work ended; the log of the server says why. Send the request "
+        "again.",
+        headers=_retry_after(1),
+    )
+
+
 def _problem_of_unknown_id(error: core.UnknownTokenIdError) -> Problem:
     detail = (
         f"The id at index {error.index} is not in the vocabulary (largest id "
@@ -288,6 +299,20 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.UnknownPatternError: Row(422),
     core.PreTokenTooLongError: Row(413),
     core.SplitTooSlowError: Row(422),
+    core.ChatInputError: Row(422),
+    core.ChatTemplateMissingError: Row(
+        422, "The tokenizer has no chat template of this name; publish a version with it."
+    ),
+    core.ChatTemplateError: Row(
+        422,
+        "{error}. Send messages and variables that this template takes, or name another template.",
+    ),
+    core.ChatLimitError: Row(
+        422,
+        "{error}; send a shorter conversation. The operator can raise TOKENIZER_CHAT_SECONDS and "
+        "TOKENIZER_CHAT_MEMORY_BYTES.",
+    ),
+    core.WorkerProcessError: _problem_of_dead_worker,
     core.VocabSizeError: Row(422),
     core.CorpusError: Row(422),
     core.ArtifactNotFoundError: Row(

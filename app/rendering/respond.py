@@ -32,6 +32,9 @@ _IDS: Final = ("ids",)
 _DETAILED: Final = (InputsRequest, PlainTextRequest)
 """Requests that always get more than ids."""
 
+_TEMPLATE: Final = "chat_template"
+"""Field of all requests that render a chat template."""
+
 _UNLEASED_BYTES: Final = 1 << 16
 
 
@@ -53,8 +56,9 @@ async def respond(
     """Call `render` on the body that `parse` reads; return the result and its response.
 
     Small work runs on the event loop. A small body with more work, such as a batch of many texts,
-    has a thread of its own, so it does not wait for large requests. All other work runs on the
-    threads for large requests; without `is_short`, so does that of small bodies.
+    has a thread of its own, so it does not wait for large requests. A small conversation has
+    another, because a template may take its time. All other work runs on the threads for large
+    requests; without `is_short`, so does that of small bodies.
 
     Raises:
         Problem: the request is invalid.
@@ -91,12 +95,14 @@ async def respond(
                 or isinstance(wanted, _DETAILED)
             )
         )
-        if is_light:
+        renders_template = _TEMPLATE in fields
+        if is_light and not renders_template:
             rendered = render(wanted, live)
         else:
             lease = services.budget.lease()
             departure = scope.get(DEPARTURE)
-            rendered = await services.quick_queue.run_for(departure, lease, render, wanted, live)
+            queue = services.chat_queue if renders_template else services.quick_queue
+            rendered = await queue.run_for(departure, lease, render, wanted, live)
     else:
         lease = lease or services.budget.lease()
         bodies = [bytes(body)]
@@ -106,7 +112,7 @@ async def respond(
         )
     response = ChunkedBody(
         rendered.chunks,
-        raw_headers=live.raw_headers,
+        raw_headers=(*live.raw_headers, *rendered.headers),
         media_type=rendered.media_type,
         idle_seconds=services.settings.send_seconds,
     )

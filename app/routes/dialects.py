@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -11,6 +11,8 @@ from app.access.auth import require_read
 from app.http.bodies import json_request, require_acceptable, require_json, validate
 from app.http.json import parse_strict_json
 from app.http.problem import Problem
+from app.rendering.chat import render_limits_of
+from app.rendering.conversations import require_shallow, without_nulls
 from app.rendering.dialects import describe_tokenizer, render_detokenize, render_tokenize
 from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
 from app.rendering.problems import problem_responses
@@ -47,15 +49,18 @@ _PROBLEMS = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
 )
 async def tokenize(request: Request) -> Response:
     """Encode text in the dialect of the key that holds it: `prompt` (vLLM, SGLang), `content`
-    (llama.cpp), `inputs` (text-embeddings-inference) or `text` (Cohere).
+    (llama.cpp), `inputs` (text-embeddings-inference) or `text` (Cohere). `messages` (vLLM) is a
+    conversation, which the tokenizer's chat template renders.
 
     The defaults are those of each server: `prompt` and `inputs` add the tokens of the tokenizer's
     post-processor, the other keys do not. Special tokens in the text are recognised.
     """
     require_json(request)
     require_acceptable(request, "application/json")
-    made, response = await respond(request, parse_tokenize, render_tokenize)
-    services_of(request).metrics.count_encoded(made.n_bytes, made.n_tokens)
+    services = services_of(request)
+    render = partial(render_tokenize, limits=render_limits_of(services.settings))
+    made, response = await respond(request, parse_tokenize, render)
+    services.metrics.count_encoded(made.n_bytes, made.n_tokens)
     return response
 
 
@@ -88,7 +93,7 @@ async def tokenizer_info(
     response: Response,
     tokenizer: TokenizerQuery = None,
 ) -> TokenizerInfoResponse:
-    """Show the values that its `tokenizer_config.json` would have, without a chat template."""
+    """Show the values that its `tokenizer_config.json` would have."""
     require_known_query(request, "tokenizer")
     live = await choose_tokenizer(request, tokenizer)
     response.headers.update(live.headers)
@@ -99,17 +104,9 @@ def parse_tokenize(body: bytes) -> TokenizeRequest:
     """Parse the request in `body`, in the dialect of its key.
 
     Raises:
-        Problem: 422 for no key, several keys, or a conversation; otherwise as `validate`.
+        Problem: 422 for no key or several keys; otherwise as `validate`.
     """
-    value = _without_nulls(parse_strict_json(body))
-    if isinstance(value, dict) and "messages" in value:
-        raise Problem(
-            422,
-            "chat_template_unsupported",
-            "Tokenizers here have no chat template. Apply the model's template yourself and send "
-            "the text as `prompt` with add_special_tokens false.",
-            errors=[("/messages", "no chat template is applied here")],
-        )
+    value = without_nulls(parse_strict_json(body))
     keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
     if len(keys) != 1:
         given = " and ".join(keys) or "none of them"
@@ -120,16 +117,11 @@ def parse_tokenize(body: bytes) -> TokenizeRequest:
             f"format of the response; it has {given}.",
             errors=[(f"/{key}", "one of several texts") for key in keys] or [("", "no text")],
         )
+    if keys == ["messages"]:
+        require_shallow(value)
     return validate(value, DIALECTS[keys[0]])
 
 
 def parse_detokenize(body: bytes) -> DetokenizeRequest:
     """Parse the request in `body`; raises Problem."""
-    return validate(_without_nulls(parse_strict_json(body)), DetokenizeRequest)
-
-
-def _without_nulls(value: Any) -> Any:
-    """`value` without its null members, which those servers treat as absent."""
-    if isinstance(value, dict):
-        return {key: member for key, member in value.items() if member is not None}
-    return value
+    return validate(without_nulls(parse_strict_json(body)), DetokenizeRequest)

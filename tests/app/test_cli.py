@@ -515,7 +515,7 @@ def test_pieces_are_a_line_each_in_a_pipe(cli: Cli, published: str) -> None:
 
 def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters() -> None:
     vocab = {1: b"lo\nw", 2: b"\xe2\x84", 3: b"\x1b[31m", 4: b"\t"}
-    [shown, end] = text_commands._render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
+    [shown, end] = text_commands.render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
     plain = re.sub(r"\x1b\[(30;48;5;\d+|0)m", "", shown.decode())
     assert plain == "lo⏎\nw<e2 84>\\x1b[31m⇥"
     assert "\x1b[31m" not in shown.decode()

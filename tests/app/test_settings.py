@@ -35,6 +35,8 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "STREAM_IDLE_SECONDS": ("60", 60),
         "THREADS": ("2", 2),
         "WORK_SECONDS": ("60", 60),
+        "CHAT_SECONDS": ("2.5", 2.5),
+        "CHAT_MEMORY_BYTES": ("67108864", 64 << 20),
         "TRAIN_QUEUE": ("0", 0),
         "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
         "TRAIN_THREADS": ("1", 1),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.app.chats import with_templates
 from tests.app.conftest import other_spec, small_spec, small_tokenizer
 from tests.integration.running_server import RunningServer, run_server
 from tests.integration.s3_server import s3_bucket, s3_server
@@ -19,6 +20,6 @@ def server(
 ) -> Iterator[RunningServer]:
     """One server, shared by tests that do not change it."""
     root = tmp_path_factory.mktemp("server") / "artifacts"
-    ArtifactStore(root).publish(small_spec, name="starter")
+    ArtifactStore(root).publish(with_templates(small_spec), name="starter")
     with run_server(root) as running:
         yield running

@@ -130,7 +130,7 @@ def encode_segments_to_numpy(
     response = yield from exchange(session, json_request(session, "/encode", fields, accept=IDS))
     require_media_type(response.headers, IDS)
     ids = parse_id_bytes(response.body)
-    _check_most_tokens(len(ids), options.get("max_tokens"))
+    check_most_tokens(len(ids), options.get("max_tokens"))
     return ids
 
 

@@ -27,6 +27,10 @@ JSON_ROUTES = [
     ("POST", "/merges"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
+    ("POST", "/chat/encode"),
+    ("POST", "/chat/completions/render"),
+    ("POST", "/messages/count_tokens"),
+    ("POST", "/responses/input_tokens"),
     ("PUT", "/tokenizers/active"),
 ]
 

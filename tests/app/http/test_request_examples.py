@@ -13,7 +13,12 @@ from app.http.request_examples import REQUEST_EXAMPLES
 from app.jobs.runner import JobRunner
 from app.main import create_app
 from app.settings import Settings
+from tests.app.chats import rendering_here, with_templates
 from tests.app.conftest import ADMIN_KEY
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
+
+__all__ = ["rendering_here"]
 
 PATHS = {"{corpus_id}": "stories"}
 JSON_BODIES = [
@@ -26,9 +31,15 @@ JSON_BODIES = [
 
 @pytest.fixture
 def client(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
+    store: ArtifactStore,
+    small_spec: TokenizerSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rendering_here: None,
 ) -> Iterator[TestClient]:
     """A service with the objects that the examples name, in which no job starts."""
+    store.publish(with_templates(small_spec), name="starter")
 
     async def do_nothing(runner: JobRunner) -> None:
         pass

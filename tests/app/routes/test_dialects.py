@@ -220,8 +220,9 @@ def test_detokenize_answers_all_at_once(around: TestClient) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"messages": [{"role": "user", "content": "x"}]}, "chat_template_unsupported"),
-        ({"messages": [], "prompt": "x"}, "chat_template_unsupported"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "chat_template_missing"),
+        ({"messages": [], "prompt": "x"}, "ambiguous_dialect"),
+        ({"messages": []}, "invalid_request"),
         ({"prompt": "x", "content": "x"}, "ambiguous_dialect"),
         ({"text": "x", "inputs": "x"}, "ambiguous_dialect"),
         ({}, "invalid_request"),
@@ -333,5 +334,5 @@ def test_the_document_shows_every_dialect(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     schema = paths["/tokenize"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     keys = {key for one in schema["anyOf"] for key in one["required"]}
-    assert keys == {"prompt", "content", "inputs", "text"}
+    assert keys == {"prompt", "content", "inputs", "text", "messages"}
     assert "ids" in json.dumps(paths["/decode"]["post"]["requestBody"])

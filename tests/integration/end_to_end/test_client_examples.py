@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.chats import with_templates
 from tests.conftest import REPOSITORY
 from tests.integration.end_to_end.test_readme import blocks
 from tests.integration.server_process import ADMIN_KEY, Server, publish_bytes, serve
@@ -16,7 +17,8 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(artifacts: Path):
-    publish_bytes(artifacts, "starter")
+    store, ref = ArtifactStore(artifacts), publish_bytes(artifacts, "starter")
+    store.publish(with_templates(store.open(ref)), name="starter")
     with serve(artifacts) as server:
         yield server
 
