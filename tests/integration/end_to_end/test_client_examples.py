@@ -8,6 +8,7 @@ from tests.app.chats import with_templates
 from tests.conftest import REPOSITORY
 from tests.integration.end_to_end.test_readme import blocks
 from tests.integration.server_process import ADMIN_KEY, Server, publish_bytes, serve
+from tokenizer_core.registry import ArtifactStore
 
 
 @pytest.fixture(scope="module")
