@@ -84,6 +84,10 @@ def save_and_load(tokenizer: Any) -> None:
     assert Tokenizer.load(FOLDER / "tokenizer.json", engine=ENGINE) == tokenizer
     loaded = Tokenizer.from_files(FOLDER / "vocab.pkl", FOLDER / "merges.pkl", [END])
     assert loaded == tokenizer
+    template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
+    chats = tokenizer.with_chat_templates({"default": template})
+    chat = chats.encode_chat([{"role": "user", "content": "low"}]).ids.tolist()
+    assert chat == tokenizer.encode("low" + END)
     assert Tokenizer.from_preset("gpt2", engine=ENGINE).decode([15496, 11]) == "Hello,"
 
 
@@ -186,6 +190,8 @@ def run_commands() -> None:
         *("corpus", "encode", FOLDER / "corpus.jsonl.gz", "-o", FOLDER / "by-command"),
         *("--tokenizer", "trained", "--artifacts-dir", store, "--workers", 1),
     )
+    assert done[0] == 0, done
+    done = command("corpus", "pack", FOLDER / "by-command", "--length", 64, "--split-documents")
     assert done[0] == 0, done
     assert command("encode", "--tokenizer", "gpt2", "Hello,") == (0, "15496 11\n")
     code, shown = command("serve")
