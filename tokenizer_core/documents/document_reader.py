@@ -20,7 +20,7 @@ from typing import Final, Self, TypeVar
 
 from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
-from tokenizer_core.documents.corpus_files import CorpusFileBytes, open_corpus_file
+from tokenizer_core.documents.corpus_files import CorpusFileBytes, enter_part, open_corpus_file
 from tokenizer_core.documents.document_pieces import (
     DEFAULT_PIECE_CHARS,
     MAX_PIECE_CHARS,
@@ -30,7 +30,6 @@ from tokenizer_core.documents.document_pieces import (
     split_plain_text,
     split_utf8_text,
 )
-from tokenizer_core.documents.file_parts import enter_part
 from tokenizer_core.documents.json_lines import DEFAULT_LINE_BYTES, read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusError
