@@ -90,6 +90,8 @@ test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and test
 	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python -m pytest tests/tokenizer_core/evaluation/test_language_model.py \
 		tests/tokenizer_core/evaluation/test_judge.py \
 		tests/tokenizer_core/corpus/test_token_samples.py \
+		tests/tokenizer_core/corpus/test_packing.py \
+		tests/tokenizer_core/test_examples.py \
 		tests/integration/end_to_end/test_journeys.py \
 		tests/integration/end_to_end/test_language_model.py $(ARGS)
 

@@ -134,7 +134,7 @@ def test_the_answers_of_the_assistant_are_learned(name: str, tmp_path: Path) -> 
 
 
 def test_parquet_has_conversations_as_lists_or_as_json(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra parquet)")
     parquet = pytest.importorskip("pyarrow.parquet")
     chats = [openai("user:a", "assistant:b"), openai("user:c", "assistant:d")]
     nested = {"messages": [chat["messages"] for chat in chats], "id": [1, 2]}

@@ -278,7 +278,7 @@ def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(
 
 
 def test_a_real_loader_takes_the_sequences(dataset: TokenDataset) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
     data = pytest.importorskip("torch.utils.data")
     packed = dataset.packed(16)
     expected = ids_of(packed)

@@ -143,7 +143,7 @@ def test_a_copy_in_another_process_maps_the_files_itself(dataset):
 
 
 def test_a_real_loader_collates_the_samples(dataset):
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
     data = pytest.importorskip("torch.utils.data")
     for workers in (0, 2):
         loader = data.DataLoader(dataset.samples(CONTEXT), batch_size=4, num_workers=workers)
