@@ -107,21 +107,27 @@ def normalized_text(spec: TokenizerSpec, text: str) -> str:
     return next(normalized_parts(spec, NO_TOKENS, text))[0]
 
 
-def text_as_decoded(spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str) -> str:
-    """The text that the ids of `text` decode to, and what the split pattern drops; with a
-    `word_suffix`, without that.
+def text_as_decoded(
+    spec: TokenizerSpec, matcher: SpecialTokenMatcher, text: str, *, with_lost: bool = True
+) -> str:
+    """The text that the ids of `text` decode to. By default with the text that encoding loses: what
+    the split pattern drops (but not with a `word_suffix`), and bytes without a token.
 
     Raises:
         CancelledError: another thread cancelled the call.
     """
-    parts: list[str] = []
+    parts: list[bytes] = []
     for plain, token in normalized_parts(spec, matcher, text):
         check_stop()
+        data = plain.encode()
         if spec.word_suffix:
             suffix = spec.word_suffix.decode()
-            plain = "".join(word + suffix for word in split(plain, spec.pattern))
-        parts += [plain, token or ""]
-    joined = "".join(parts)
+            data = "".join(word + suffix for word in split(plain, spec.pattern)).encode()
+        elif spec.loses_text and not with_lost:
+            pre_tokens = map(str.encode, split(plain, spec.pattern))
+            data = b"".join(map(spec.decoded_pre_token, pre_tokens))
+        parts += [data, (token or "").encode()]
+    joined = b"".join(parts).decode(errors="replace")  # bytes that are lost may break a character
     if spec.normalizer.startswith("metaspace"):
         joined = joined.replace(METASPACE_CHARACTER, " ")  # of special tokens
     return joined.removeprefix(" ") if strips_space(spec.normalizer) else joined

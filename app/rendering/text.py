@@ -24,7 +24,7 @@ from app.rendering.json_values import (
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS
 from tokenizer_core import truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError
-from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import TextChunks
 
 if TYPE_CHECKING:
@@ -148,10 +148,11 @@ def render_verification(
         UnknownTokenIdError: an id is not in the vocabulary.
     """
     n_bytes = n_tokens = 0
+    is_lossy = False
     try:
         if request.tokens is None:
             text = request.text or ""
-            difference = first_difference_of_text(live.tokenizer, text, **policies(request))
+            difference, is_lossy = check_text(live.tokenizer, text, **policies(request))
             n_bytes = utf8_length(text)
         else:
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
@@ -160,7 +161,7 @@ def render_verification(
     except ValueError as error:
         pointer = "/text" if request.tokens is None else "/tokens"
         raise special_token_problem(error, pointer) from None
-    fields = {"ok": difference is None, "first_difference": difference}
+    fields = {"ok": difference is None, "first_difference": difference, "lossy": is_lossy}
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return Rendered(chunks, n_tokens, n_bytes)
 

@@ -25,7 +25,7 @@ from tokenizer_core.formats.manifest_fields import (
 )
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry.golden_text import check_golden_text
-from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text
 
 BASE = json.loads(render_tokenizer_json(trained_spec(60, special_tokens=[])))
@@ -105,7 +105,7 @@ def test_ids_and_offsets_equal_tokenizers(found, step, engine):
     assert ours.decode(expected.ids) == theirs(table).decode(
         expected.ids, skip_special_tokens=False
     )
-    assert first_difference_of_text(ours, text) is None
+    assert check_text(ours, text).first_difference is None
     batch = DocumentBatch(0, False, [text.encode(), b"a"])
     (part,) = BatchEncoder(ours, plan_token_files(ours)).encode(batch).parts
     assert part.ids[: part.offsets[1]].tolist() == expected.ids

@@ -14,6 +14,7 @@ from tokenizer_core.evaluation.samples import SamplePiece
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import split
 from tokenizer_core.registry.golden_text import check_golden_text
+from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text
 from tokenizer_core.training import count_pretokens
 
@@ -68,6 +69,12 @@ def test_every_way_to_encode_gives_the_ids_of_tiktoken(ours, theirs):
     assert documents.ids.tolist() == [
         id_ for text in TEXTS[:4] for id_ in theirs.encode_ordinary(text)
     ]
+
+
+def test_what_is_dropped_is_no_difference(ours, theirs):
+    for text in TEXTS:
+        decoded = theirs.decode(theirs.encode(text, allowed_special="all"))
+        assert check_text(ours, text) == (None, decoded != text)
 
 
 def test_a_stream_gives_the_same_ids_at_every_cut(ours, theirs):

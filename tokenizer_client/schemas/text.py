@@ -172,6 +172,13 @@ class VerifyResponse(BaseModel):
             "Index of the first id, or of the first character of the normalized text, that changes."
         )
     )
+    lossy: bool = Field(
+        default=False,
+        description=(
+            "Whether the tokenizer loses some of the text, as its split pattern or its missing "
+            "bytes say; that is no difference."
+        ),
+    )
     tokenizer: TokenizerIdentity
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tokenizer_core.normalization import text_as_decoded
 from tokenizer_core.special_tokens import matcher_for, resolve_policy
@@ -19,19 +19,27 @@ if TYPE_CHECKING:
 _WINDOW_CHARS: Final = 1 << 16
 
 
-def first_difference_of_text(
+class TextRoundTrip(NamedTuple):
+    """The first difference after encoding and decoding a text, in characters (None: none), and
+    whether the tokenizer loses some of the text, as its split pattern and vocabulary say."""
+
+    first_difference: int | None
+    is_lossy: bool
+
+
+def check_text(
     tokenizer: Tokenizer,
     text: str,
     *,
     allowed_special: Allowed = "all",
     disallowed_special: Disallowed = (),
-) -> int | None:
-    """The first index where `decode(encode(text))` differs from the normalized `text`, in
-    characters; None if they are equal. If one is a prefix of the other, this is its length.
+) -> TextRoundTrip:
+    """Compare `decode(encode(text))` with the normalized `text`, without what the tokenizer loses.
+    If one is a prefix of the other, the first difference is its length.
 
     NFC applies to the text between special tokens, as in encoding, and white space that a special
-    token includes is left out. Text that the split pattern drops is missing after decoding, which
-    is a difference. So are bytes that the vocabulary lacks.
+    token includes is left out. Text that the split pattern drops, and bytes that the vocabulary
+    lacks, are no difference.
 
     Raises:
         SpecialTokenForbiddenError: the text contains a disallowed special token.
@@ -41,14 +49,17 @@ def first_difference_of_text(
     ids = tokenizer.encode_to_numpy(
         text, allowed_special=allowed_special, disallowed_special=disallowed_special
     )
-    expected, spec = text, tokenizer.spec
+    spec = tokenizer.spec
+    whole = expected = text
+    recognised, _ = resolve_policy(spec.added_tokens, allowed_special, ())
     if spec.normalizer != "none" or spec.has_flags or spec.word_suffix:
-        recognised, _ = resolve_policy(spec.added_tokens, allowed_special, ())
-        expected = text_as_decoded(spec, matcher_for(spec, recognised), text)
+        whole = expected = text_as_decoded(spec, matcher_for(spec, recognised), text)
+    if spec.loses_text:
+        expected = text_as_decoded(spec, matcher_for(spec, recognised), text, with_lost=False)
     check_stop()
     decoded = tokenizer.decode(ids)
     check_stop()
-    return _first_difference(decoded, expected)
+    return TextRoundTrip(_first_difference(decoded, expected), expected != whole)
 
 
 def _first_difference(one: str, other: str) -> int | None:

@@ -359,7 +359,18 @@ def test_verify_a_text(
     assert answer_of(post("/verify", text=""))["ok"] is True
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "the cat")
     answer = answer_of(post("/verify", text="the dog"))
-    assert (answer["ok"], answer["first_difference"]) == (False, 4)
+    assert (answer["ok"], answer["first_difference"], answer["lossy"]) == (False, 4, False)
+
+
+def test_verify_a_text_that_the_tokenizer_drops_in_part(
+    post: Callable[..., httpx.Response], store: ArtifactStore
+) -> None:
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    ref = store.publish(TokenizerSpec.from_ranks(ranks, pattern=r"\p{L}+"), name="letters")
+    answer = answer_of(post("/verify", text="ab 1 c", tokenizer=str(ref)))
+    assert (answer["ok"], answer["first_difference"], answer["lossy"]) == (True, None, True)
+    answer = answer_of(post("/verify", text="abc", tokenizer=str(ref)))
+    assert (answer["ok"], answer["lossy"]) == (True, False)
 
 
 def test_verify_ids(

@@ -26,7 +26,7 @@ from tokenizer_core.formats.manifest_fields import (
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import MissingBytes
-from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.round_trips import check_text
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
 SUFFIX = "</w>"
@@ -105,7 +105,7 @@ def test_ids_offsets_and_decoded_texts(pattern, text):
         ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
         assert (ids, list(map(tuple, offsets.tolist()))) == (expected.ids, expected.offsets)
         assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
-        assert first_difference_of_text(tokenizer, text) is None
+        assert check_text(tokenizer, text).first_difference is None
 
 
 @given(pattern=patterns, text=texts)
@@ -217,7 +217,7 @@ def test_a_text_with_suffixes_comes_back_without_a_normalizer_too():
     assert spec.normalizer == "none"
     tokenizer = Tokenizer.from_spec(spec)
     text = "A photo <|startoftext|>x"
-    assert first_difference_of_text(tokenizer, text) is None
+    assert check_text(tokenizer, text).first_difference is None
     ids = theirs.encode(text).ids
     decoded = theirs.decode(ids, skip_special_tokens=False)
     assert tokenizer.decode(tokenizer.encode(text)) == decoded != text

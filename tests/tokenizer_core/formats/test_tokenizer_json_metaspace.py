@@ -39,7 +39,7 @@ from tokenizer_core.pretokenize import find_last_safe_cut, find_safe_cut, split,
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import pattern_of_characters
 from tokenizer_core.text.merge_trees import MergeTrees
-from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
@@ -266,7 +266,7 @@ def test_parts_of_a_text_are_encoded_as_they_say(rule, text, n_tokens):
         assert part.start == covered
         covered = part.end
     assert covered == len(text.encode())
-    assert first_difference_of_text(ours, text) is None
+    assert check_text(ours, text).first_difference is None
 
 
 @every_table
@@ -500,7 +500,7 @@ def test_tokens_with_flags_include_white_space_before_it_is_written_otherwise(
     assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
     assert ours.encode(text) == expected.ids
     assert ours.decode(ids) == reference.decode(ids, skip_special_tokens=False)
-    assert first_difference_of_text(ours, text) is None
+    assert check_text(ours, text).first_difference is None
     stream, found, rest = StreamingEncoder(ours), [], text
     for size in [*cuts, len(text)]:
         found += stream.feed(rest[:size])

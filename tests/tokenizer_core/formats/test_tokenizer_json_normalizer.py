@@ -27,10 +27,10 @@ from tokenizer_core.formats.manifest_fields import (
     render_spec_fields,
 )
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
-from tokenizer_core.normalization import normalized_text, text_as_decoded
-from tokenizer_core.registry.golden_text import check_golden_text, remaining_text
+from tokenizer_core.normalization import NO_TOKENS, normalized_text, text_as_decoded
+from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.special_tokens import matcher_of
-from tokenizer_core.text.round_trips import first_difference_of_text
+from tokenizer_core.text.round_trips import check_text
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
 CLIP = {
@@ -165,7 +165,7 @@ def test_decoding_gives_the_normalized_text(normalizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text_as_decoded(spec, matcher, text)
     assert tokenizer.decode(tokenizer.encode_ordinary(text)) == normalized_text(spec, text)
     if spec.normalizer == "steps":
-        assert first_difference_of_text(tokenizer, text) is None
+        assert check_text(tokenizer, text).first_difference is None
 
 
 def test_cuts_need_nothing_of_the_text_after_them():
@@ -306,7 +306,7 @@ def test_missing_bytes_beside_steps(normalizer, text, tokens, unk, is_fused, ign
         assert offsets.max(initial=0) <= len(text.encode())
         for cut in range(len(text) + 1):
             assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == expected.ids
-        plain = remaining_text(spec, normalized_text(spec, text))
+        plain = text_as_decoded(spec, NO_TOKENS, text, with_lost=False)
         assert tokenizer.decode(tokenizer.encode_ordinary(text)) == plain
         for side in ("left", "right"):
             part = truncate_text(tokenizer, text, size, side=side)

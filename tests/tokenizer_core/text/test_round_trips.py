@@ -14,7 +14,7 @@ from tokenizer_core.engines import StopFlag, make_stop_flag, stoppable
 from tokenizer_core.errors import CancelledError, SpecialTokenForbiddenError, UnknownTokenIdError
 from tokenizer_core.text.round_trips import (
     _first_difference,
-    first_difference_of_text,
+    check_text,
 )
 
 VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: "中".encode()}
@@ -36,7 +36,7 @@ def test_every_text_comes_back_and_so_do_its_ids(
     if engine == "native":
         native_module()
     tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer), engine=engine)
-    assert first_difference_of_text(tokenizer, text, allowed_special=policy) is None
+    assert check_text(tokenizer, text, allowed_special=policy).first_difference is None
     if normalizer == "none":
         ids = tokenizer.encode_to_numpy(text, allowed_special=policy)
         assert tokenizer.first_drift(ids, allowed_special=policy) is None
@@ -64,12 +64,12 @@ def test_a_longer_or_shorter_answer_differs_at_its_end(engine, monkeypatch):
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "xyz")
     assert tokenizer.first_drift(ids_of(120, 121)) == 2
     assert tokenizer.first_drift(ids_of(120, 121, 122, 123)) == 3
-    assert first_difference_of_text(tokenizer, "xy") == 2
-    assert first_difference_of_text(tokenizer, "xyz!") == 3
-    assert first_difference_of_text(tokenizer, "xéz") == 1
+    assert check_text(tokenizer, "xy").first_difference == 2
+    assert check_text(tokenizer, "xyz!").first_difference == 3
+    assert check_text(tokenizer, "xéz").first_difference == 1
     long = "a" * 70_000
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: long + "b" + long)
-    assert first_difference_of_text(tokenizer, long + "c" + long) == 70_000
+    assert check_text(tokenizer, long + "c" + long).first_difference == 70_000
 
 
 def test_with_nfc_the_text_between_special_tokens_is_what_is_normalized(engine):
@@ -77,14 +77,14 @@ def test_with_nfc_the_text_between_special_tokens_is_what_is_normalized(engine):
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
     for text in ("e\u0301", "<e\u0301>e\u0301", "<e\u0301", "\u212b"):
         for policy in ("all", "none"):
-            assert first_difference_of_text(tokenizer, text, allowed_special=policy) is None
+            assert check_text(tokenizer, text, allowed_special=policy).first_difference is None
 
 
 def test_a_forbidden_special_token_is_an_error(engine):
     tokenizer = Tokenizer(VOCAB, [(b"a", b"b")], ["<|a|>"], engine=engine)
     options = {"allowed_special": "none", "disallowed_special": "all"}
     with pytest.raises(SpecialTokenForbiddenError):
-        first_difference_of_text(tokenizer, "x<|a|>", **options)
+        check_text(tokenizer, "x<|a|>", **options)
     with pytest.raises(SpecialTokenForbiddenError):
         tokenizer.first_drift(ids_of(258), **options)
 
@@ -112,8 +112,8 @@ class CancelledBy(Tokenizer):
 @pytest.mark.parametrize(
     ("check", "value", "step", "steps"),
     [
-        (first_difference_of_text, "abc", "encode", ["encode"]),
-        (first_difference_of_text, "abc", "decode", ["encode", "decode"]),
+        (check_text, "abc", "encode", ["encode"]),
+        (check_text, "abc", "decode", ["encode", "decode"]),
         (Tokenizer.first_drift, ids_of(97, 98), "decode", ["decode"]),
         (Tokenizer.first_drift, ids_of(97, 98), "encode", ["decode", "encode"]),
     ],
