@@ -9,7 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenizer_core.errors import HubError
-from tokenizer_core.formats.model_folder import FILE_NAMES, MERGES, TOKENIZER, VOCAB
+from tokenizer_core.formats.model_folder import (
+    FILE_NAMES,
+    MERGES,
+    TEKKEN,
+    TOKENIZER,
+    VOCAB,
+    has_vocabulary,
+)
 
 
 def download_model_folder(name: str, revision: str | None = None) -> Path:
@@ -20,8 +27,8 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
 
     Raises:
         HubError: `huggingface_hub` is not installed; no such model or revision; no network and
-            nothing in the cache; the model has neither `tokenizer.json` nor `vocab.json` with
-            `merges.txt`.
+            nothing in the cache; the model has no `tokenizer.json`, no `vocab.json` with
+            `merges.txt`, and no `tekken.json`.
     """
     # Imported here because it is optional, and because it reads its variables when it is imported.
     try:
@@ -45,11 +52,10 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "huggingface_hub"):
             raise
         raise _error(name, error) from error
-    has = [(Path(folder) / file).is_file() for file in (TOKENIZER, VOCAB, MERGES)]
-    if not has[0] and not all(has[1:]):
+    if not has_vocabulary(Path(folder)):
         raise HubError(
-            f"the model {name} has no {TOKENIZER}, and no {VOCAB} with {MERGES}; download its "
-            f"vocabulary and load that file"
+            f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, and no {TEKKEN}; "
+            f"download its vocabulary and load that file"
         )
     return Path(folder)
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.errors import FormatError, PresetError
-from tokenizer_core.formats import detect_format, load_spec
+from tokenizer_core.formats import detect_file, load_model_folder, load_spec
+from tokenizer_core.formats.model_folder import sole_rank_file
 from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES, parse_tiktoken_ranks
 from tokenizer_core.spec import TokenizerSpec
 
@@ -196,13 +197,18 @@ def load_path_spec(path: StrPath) -> TokenizerSpec:
         FormatError: no supported format, or one that needs more than the path.
         OSError: a file cannot be read.
     """
-    found = "tokenizer_json" if Path(path).is_dir() else detect_format(path)
+    if Path(path).is_dir():
+        ranks = sole_rank_file(path)
+        return load_model_folder(path) if ranks is None else load_path_spec(ranks)
+    detected = detect_file(path)
+    found = detected.format
     if found == "tiktoken":
         preset = recognise_preset_file(path)
         if preset is None:
             raise FormatError(
-                "the .tiktoken file is not the published file of a preset, and does not say how "
-                "text is split; use Tokenizer.from_tiktoken with its pattern and special tokens"
+                f"{Path(path).name} is not the published file of a preset, and a .tiktoken file "
+                f"does not say how text is split; use Tokenizer.from_tiktoken with its pattern and "
+                f"special tokens, or tokenizer import with --pattern and --special"
             )
         return load_preset_spec(preset.name, path)
     if found in ("pickle", "gpt2"):
@@ -210,7 +216,7 @@ def load_path_spec(path: StrPath) -> TokenizerSpec:
             f"a file of the format {found} belongs to a second one; use "
             f"Tokenizer.from_files(vocabulary, merges)"
         )
-    return load_spec([path])
+    return load_spec([path], detected=detected)
 
 
 def load_preset_spec(name: str, path: StrPath | None = None) -> TokenizerSpec:

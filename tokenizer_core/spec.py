@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from operator import add
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -207,7 +207,7 @@ class TokenizerSpec:
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),
-            merges=tuple(tuple(merge) for merge in merges),  # type: ignore[misc]
+            merges=tuple(map(tuple, merges)),  # type: ignore[arg-type]
             pattern=resolve_pattern(pattern),
             added_tokens=added,
             ignore_merges=ignore_merges,
@@ -305,7 +305,10 @@ class TokenizerSpec:
         wins, but a character precedes the byte that it is encoded as.
         """
         long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
-        made = {left + right for left, right in self.merges} if long_added else set()
+        asked = {self.vocab[id_] for id_ in long_added}
+        if self.byte_ids:
+            asked.update(self.vocab[token.id] for token in self.added_tokens)
+        made = asked.intersection(starmap(add, self.merges)) if asked else asked
         left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}.union(self.empty_ids)
         if self.missing:
             # An added token may have such a byte; merging does not start from it.
@@ -811,11 +814,8 @@ def _check_missing(spec: TokenizerSpec) -> None:
 
 
 def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:
-    lefts, rights = [left for left, _ in merges], [right for _, right in merges]
-    products = map(add, lefts, rights)
-    if len(set(merges)) == len(merges) and all(
-        map(token_to_id.__contains__, chain(lefts, rights, products))
-    ):
+    parts = chain(chain.from_iterable(merges), starmap(add, merges))
+    if len(set(merges)) == len(merges) and all(map(token_to_id.__contains__, parts)):
         return
     seen: set[Merge] = set()
     for rank, merge in enumerate(merges):

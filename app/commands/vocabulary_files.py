@@ -15,8 +15,9 @@ from app.commands.command_line import (
 )
 from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
 from tokenizer_core.errors import FormatError, InvalidSpecError
-from tokenizer_core.formats import detect_format, load_spec
+from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
+from tokenizer_core.formats.model_folder import sole_rank_file
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file
 from tokenizer_core.spec import TokenizerSpec
@@ -73,13 +74,18 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
     if arguments.no_special and special:
         raise UsageError("--no-special and --special exclude each other")
     try:
-        if not files[0].is_dir() and detect_format(files[0]) == "tiktoken":
+        if files[0].is_dir() and len(files) == 1:
+            files = [sole_rank_file(files[0]) or files[0]]
+        detected = None if files[0].is_dir() else detect_file(files[0])
+        if detected is not None and detected.format == "tiktoken":
             if not (arguments.pattern or special or arguments.no_special or len(files) > 1):
                 preset = recognise_preset_file(files[0])
                 if preset is not None:
                     return load_preset_spec(preset.name, files[0])
             _require_pattern_and_special(files[0], arguments, special, name)
-        return load_spec(files, pattern=arguments.pattern, special_tokens=special or None)
+        return load_spec(
+            files, pattern=arguments.pattern, special_tokens=special or None, detected=detected
+        )
     except FormatError as error:
         raise CommandError(f"{files[0]}: {error}") from error
 

@@ -142,6 +142,13 @@ def test_a_path_comes_before_the_caches(tiny, tmp_path):
     assert load_preset_spec("tiny", tmp_path / "given").special_tokens == {"<|end|>": 256}
 
 
+def test_a_folder_with_the_file_of_a_preset_is_that_preset(tiny, tmp_path):
+    (tmp_path / "tiny.tiktoken").write_bytes(TINY)
+    assert Tokenizer.load(tmp_path) == Tokenizer.from_preset(
+        "tiny", path=tmp_path / "tiny.tiktoken"
+    )
+
+
 def test_the_caches_are_tiktokens_and_then_our_own(tiny, tmp_path, monkeypatch):
     own = tmp_path / "cache" / "tokenizer-service" / "vocabularies" / "tiny.tiktoken"
     key = hashlib.sha1(tiny.url.encode()).hexdigest()

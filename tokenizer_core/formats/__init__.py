@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
 from tokenizer_core.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
@@ -40,14 +40,18 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
-from tokenizer_core.formats.tekken_file import is_tekken, load_tekken
+from tokenizer_core.formats.tekken_file import is_tekken, load_tekken, parse_tekken_table
 from tokenizer_core.formats.tiktoken_file import (
     check_no_flags,
     load_tiktoken_ranks,
     recover_merges,
     save_tiktoken,
 )
-from tokenizer_core.formats.tokenizer_json import load_tokenizer_json, save_tokenizer_json
+from tokenizer_core.formats.tokenizer_json import (
+    load_tokenizer_json,
+    parse_tokenizer_table,
+    save_tokenizer_json,
+)
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import warn_of_unmarked
@@ -62,8 +66,10 @@ if TYPE_CHECKING:
 FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json", "tekken"]
 
 __all__ = [
+    "DetectedFile",
     "FormatName",
     "byte_to_unicode",
+    "detect_file",
     "detect_format",
     "load_files_spec",
     "load_gpt2_files",
@@ -90,6 +96,14 @@ _TIKTOKEN_LINE: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(\n|\Z)")
 _PICKLE_STARTS: Final = (b"\x80", b"(d", b"(l", b"}q", b"]q")
 
 
+class DetectedFile(NamedTuple):
+    """The format of a file, and the value of one that is JSON: parsing it takes most of the time
+    of a detection."""
+
+    format: FormatName
+    table: object = None
+
+
 def detect_format(path: StrPath) -> FormatName:
     """The format of a file, from its content; `gpt2` for both `vocab.json` and `merges.txt`.
 
@@ -97,24 +111,29 @@ def detect_format(path: StrPath) -> FormatName:
         FormatError: the file has no known format.
         OSError: the file cannot be read.
     """
+    return detect_file(path).format
+
+
+def detect_file(path: StrPath) -> DetectedFile:
+    """As `detect_format`, with the value of a JSON file, which `load_spec` takes."""
     data = read_whole_file(path, max_bytes=_MAX_BYTES)
     if data.startswith(_PICKLE_STARTS):
-        return "pickle"
+        return DetectedFile("pickle")
     if data.lstrip()[:1] == b"{":
         table = parse_strict_json(data, "the file")
         if is_tekken(table):
-            return "tekken"
+            return DetectedFile("tekken", table)
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
-        return "tokenizer_json" if is_json else "gpt2"
+        return DetectedFile("tokenizer_json" if is_json else "gpt2", table)
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise FormatError("the file begins with a byte order mark; save it as UTF-8 without one")
     line = data[: data.find(b"\n") + 1 or len(data)]
     # A rank line has at least four base64 characters; no first merge has a left side of four.
     if _TIKTOKEN_LINE.fullmatch(line) and line.index(b" ") % 4 == 0:
-        return "tiktoken"
+        return DetectedFile("tiktoken")
     if line.startswith(b"#version") or len(line.split(b" ")) == 2:
-        return "gpt2"
+        return DetectedFile("gpt2")
     raise FormatError(
         "the file is none of: a pickled vocabulary or merges, vocab.json, merges.txt, .tiktoken, "
         "tokenizer.json, tekken.json"
@@ -251,13 +270,15 @@ def load_spec(
     *,
     pattern: str | SplitPattern | None = None,
     special_tokens: SpecialTokens = None,
+    detected: DetectedFile | None = None,
 ) -> TokenizerSpec:
     """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`), of two (vocabulary, then
     merges), or of a model folder of Hugging Face.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
     next free ids if the vocabulary lacks them. A `tokenizer.json`, a `tekken.json` or a folder
-    contains both, so neither argument may be given for it.
+    contains both, so neither argument may be given for it. `detected` is the result of
+    `detect_file` for the first file, if the caller has it.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.
@@ -273,7 +294,8 @@ def load_spec(
                 "the folder alone"
             )
         return load_model_folder(paths[0])
-    found = detect_format(paths[0])
+    detected = detected or detect_file(paths[0])
+    found = detected.format
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
         wanted = "its merges as a second file" if len(paths) == 1 else "no second file"
         raise FormatError(f"a file of the format {found} needs {wanted}")
@@ -283,7 +305,7 @@ def load_spec(
                 f"{'tekken' if found == 'tekken' else 'tokenizer'}.json says itself how text is "
                 f"split and which tokens are special; leave pattern and special tokens out"
             )
-        return (load_tekken if found == "tekken" else load_tokenizer_json)(paths[0])
+        return (parse_tekken_table if found == "tekken" else parse_tokenizer_table)(detected.table)
     if found == "tiktoken":
         if pattern is None:
             raise FormatError("a .tiktoken file does not say how text is split; give the pattern")

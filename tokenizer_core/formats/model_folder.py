@@ -34,6 +34,7 @@ from tokenizer_core.formats.chat_template_files import (
     template_field,
 )
 from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
+from tokenizer_core.formats.tekken_file import load_tekken
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
     assign_added_ids,
@@ -59,6 +60,7 @@ ADDED_TOKENS: Final = "added_tokens.json"
 MODEL_CONFIG: Final = "config.json"
 VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
+TEKKEN: Final = "tekken.json"
 FILE_NAMES: Final = (
     TOKENIZER,
     CONFIG,
@@ -67,6 +69,7 @@ FILE_NAMES: Final = (
     MODEL_CONFIG,
     VOCAB,
     MERGES,
+    TEKKEN,
     *CHAT_FILE_NAMES,
 )
 """The files that are read, as patterns."""
@@ -207,7 +210,7 @@ _MODELS: Final = MappingProxyType(
 
 def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
     """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
-    that belong to it.
+    that belong to it. A folder with neither may have a `tekken.json`, read as that file.
 
     Raises:
         FormatError: none of these; a file is malformed; a setting is not supported, or
@@ -216,6 +219,11 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
         OSError: a file cannot be read.
     """
     folder = Path(folder)
+    if not _has_own_vocabulary(folder) and has_vocabulary(folder):
+        config = _read_table(folder, CONFIG)
+        config |= _special_tokens_of_file(folder, config)
+        chat = read_chat_templates(folder, config, _template_variables(config))
+        return load_tekken(folder / TEKKEN).with_chat(chat)
     is_pair = not (folder / TOKENIZER).is_file()
     table = _table_of_pair(folder) if is_pair else _read_table(folder, TOKENIZER)
     spec = parse_tokenizer_table(table)
@@ -329,10 +337,16 @@ def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
 def _table_of_pair(folder: Path) -> dict[str, Any]:
     """What the class of a folder without `tokenizer.json` builds of `vocab.json` and `merges.txt`,
     as a `tokenizer.json`."""
-    if not all((folder / name).is_file() for name in (VOCAB, MERGES)):
+    if not has_vocabulary(folder):
+        ranks = sole_rank_file(folder)
+        way_on = (
+            "a folder must have one of them"
+            if ranks is None
+            else f"load {ranks.name} with its pattern and special tokens (Tokenizer.from_tiktoken)"
+        )
         raise FormatError(
-            f"the folder {folder} has no {TOKENIZER}, and no {VOCAB} with {MERGES}; load one of "
-            f"its files instead (tekken.json or a .tiktoken file)"
+            f"the folder {folder} has no {TOKENIZER}, no {VOCAB} with {MERGES}, and no {TEKKEN}; "
+            f"{way_on}"
         )
     config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
@@ -369,6 +383,28 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             "merges": [list(map(render_token, pair)) for pair in load_merges_txt(folder / MERGES)],
         },
     }
+
+
+def sole_rank_file(folder: str | os.PathLike[str]) -> Path | None:
+    """The `.tiktoken` file (or `tiktoken.model`) of a folder that has no other vocabulary; None
+    where there are several or none."""
+    folder = Path(folder)
+    if has_vocabulary(folder):
+        return None
+    found = [path for path in folder.iterdir() if path.suffix == ".tiktoken"]
+    found += [path for path in (folder / "tiktoken.model",) if path.is_file()]
+    return found[0] if len(found) == 1 else None
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether the folder has a vocabulary that `load_model_folder` reads."""
+    return _has_own_vocabulary(folder) or (folder / TEKKEN).is_file()
+
+
+def _has_own_vocabulary(folder: Path) -> bool:
+    """Whether the folder has a vocabulary in a format of Hugging Face."""
+    has_pair = all((folder / name).is_file() for name in (VOCAB, MERGES))
+    return has_pair or (folder / TOKENIZER).is_file()
 
 
 def _read_table(folder: Path, name: str) -> dict[str, Any]:

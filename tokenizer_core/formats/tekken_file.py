@@ -76,7 +76,11 @@ def load_tekken(path: str | os.PathLike[str]) -> TokenizerSpec:
 
 def parse_tekken(data: bytes) -> TokenizerSpec:
     """Parse the text of a `tekken.json` to a spec; raises as `load_tekken`."""
-    root = parse_strict_json(data, "tekken.json")
+    return parse_tekken_table(parse_strict_json(data, "tekken.json"))
+
+
+def parse_tekken_table(root: object) -> TokenizerSpec:
+    """Parse the JSON value of a `tekken.json` to a spec; raises as `load_tekken`."""
     if not is_tekken(root):
         raise FormatError(
             "this is no tekken.json: that is an object with an object `config` and a list `vocab`"

@@ -27,6 +27,7 @@ from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.gpt2_files import (
+    byte_to_unicode,
     check_id,
     check_one_name_an_id,
     parse_tokens,
@@ -46,6 +47,7 @@ from tokenizer_core.formats.tokenizer_json_metaspace import (
 from tokenizer_core.formats.tokenizer_json_parts import (
     check_byte_level,
     check_fields,
+    cuts_between_bytes,
     is_byte_level,
     parse_post_processor,
     parse_pre_tokenizer,
@@ -58,6 +60,7 @@ from tokenizer_core.normalization import NormalizerRun
 from tokenizer_core.normalizer_steps import NormalizerStep, StepKind, check_steps
 from tokenizer_core.spec import (
     ADDED_TOKEN_FLAGS,
+    MAX_TOKEN_ID,
     NEVER_IN_UTF8,
     AddedToken,
     MissingBytes,
@@ -138,12 +141,14 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
     tokens = dict(zip(texts, parse_tokens(texts), strict=True))
     vocab = _bytes_of(texts, tokens, added)
-    missing = _parse_missing(model, texts, tokens)
+    missing = _parse_missing(model, texts)
     word_suffix = _parse_word_suffix(model, tokens, missing)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
+    merges = _parse_merges(model["merges"], tokens)
+    _check_cuts_between_bytes(root["pre_tokenizer"], model, merges, missing)
     return TokenizerSpec.from_merges(
         vocab,
-        _parse_merges(model["merges"], tokens),
+        merges,
         added,
         pattern=pattern,
         ignore_merges=model.get("ignore_merges") is True,
@@ -167,13 +172,15 @@ def _parse_word_suffix(
             f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}; only visible ASCII can "
             f"be read exactly"
         )
-    if suffix and missing:
+    if not suffix:
+        return b""
+    if missing:
         raise FormatError(
             f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.vocab lacks "
             f"the byte 0x{missing.values[0]:02x}; a suffix can be read exactly only in a "
             f"vocabulary of all bytes"
         )
-    if suffix and model.get("ignore_merges") is True:
+    if model.get("ignore_merges") is True:
         raise FormatError(
             f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.ignore_merges "
             f"is true; with a suffix, only false can be read exactly"
@@ -184,7 +191,7 @@ def _parse_word_suffix(
         for byte in range(256)
         if bytes([byte]) + ending not in found and byte not in NEVER_IN_UTF8
     ]
-    if suffix and lacking:
+    if lacking:
         raise FormatError(
             f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.vocab lacks "
             f"{len(lacking)} of the bytes of UTF-8 at the end of a word (first: "
@@ -274,12 +281,10 @@ def _check_model(value: object) -> dict[str, object]:
     )
 
 
-def _parse_missing(
-    model: Mapping[str, object], texts: Mapping[str, int], tokens: Mapping[str, bytes | None]
-) -> MissingBytes | None:
+def _parse_missing(model: Mapping[str, object], texts: Mapping[str, int]) -> MissingBytes | None:
     """The bytes of UTF-8 that the model lacks. `tokenizers` leaves them out before it merges, or
     gives `unk_token` for each, or with `fuse_unk` for several in a row."""
-    found = {token[0] for token in tokens.values() if token is not None and len(token) == 1}
+    found = {byte for byte, text in byte_to_unicode().items() if text in texts}
     values = tuple(sorted(set(range(256)) - NEVER_IN_UTF8 - found))
     if not values or not found:
         return None  # the spec refuses a vocabulary without any
@@ -303,6 +308,10 @@ def _check_texts(value: object) -> dict[str, int]:
     """The model's vocabulary as in the file; checks each id, and that each id occurs only once."""
     if not isinstance(value, dict):
         raise FormatError("tokenizer.json: model.vocab is no object")
+    ids = value.values()
+    are_ids = set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= MAX_TOKEN_ID
+    if are_ids and len(set(ids)) == len(ids):
+        return value  # a million entries one by one would take a second
     owners: dict[int, str] = {}
     for text, id_ in value.items():
         check_id(id_, text)
@@ -320,25 +329,22 @@ def _bytes_of(
     """id -> bytes of the model's entries; `tokens` has each entry decoded from the byte alphabet.
     Entries of added tokens are plain text, the others use the alphabet; an ambiguous entry is
     refused."""
-    contents = {token.content for token in added}
-    vocab: dict[int, bytes] = {}
-    for text, id_ in texts.items():
-        token = tokens[text]
-        if text in contents:
-            plain = text.encode()
-            if token is not None and token != plain:
-                raise FormatError(
-                    f"tokenizer.json: the added token {text!r:.60} is spelt like the bytes "
-                    f"{token!r:.60} in model.vocab, which gives one id two meanings"
-                )
-            token = plain
-        if token is None:
+    vocab = dict(zip(texts.values(), map(tokens.__getitem__, texts), strict=True))
+    for text in [token.content for token in added if token.content in texts]:
+        token, plain = tokens[text], text.encode()
+        if token is not None and token != plain:
             raise FormatError(
-                f"tokenizer.json: the entry {text!r:.60} of model.vocab is neither in the byte "
-                f"alphabet nor an added token: this is not byte-level BPE"
+                f"tokenizer.json: the added token {text!r:.60} is spelt like the bytes "
+                f"{token!r:.60} in model.vocab, which gives one id two meanings"
             )
-        vocab[id_] = token
-    return vocab
+        vocab[texts[text]] = plain
+    if None in vocab.values():
+        text = next(text for text, id_ in texts.items() if vocab[id_] is None)
+        raise FormatError(
+            f"tokenizer.json: the entry {text!r:.60} of model.vocab is neither in the byte "
+            f"alphabet nor an added token: this is not byte-level BPE"
+        )
+    return cast("dict[int, bytes]", vocab)
 
 
 def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Merge]:
@@ -359,6 +365,37 @@ def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Mer
             cast("list[object]", value),
         )
     return cast("list[Merge]", merges)
+
+
+def _check_cuts_between_bytes(
+    pre_tokenizer: object,
+    model: Mapping[str, object],
+    merges: Sequence[Merge],
+    missing: MissingBytes | None,
+) -> None:
+    """Refuse steps after a ByteLevel that cut where a merge joins.
+
+    Where no merge joins a token that ends with the byte before a cut to one that begins with the
+    byte after it, both sides merge alike with and without the cut, which is therefore left out.
+    """
+    cuts = cuts_between_bytes(pre_tokenizer)
+    if cuts is None:
+        return
+    digits, isolates_each = cuts
+    if missing or model.get("ignore_merges") is True or model.get("end_of_word_suffix"):
+        raise FormatError(
+            "tokenizer.json: pre_tokenizer has Digits after a ByteLevel, which can be read exactly "
+            "only with all bytes in model.vocab, without ignore_merges and end_of_word_suffix"
+        )
+    for left, right in merges:
+        before, after = left[-1] in digits, right[0] in digits
+        if before != after or (isolates_each and before):
+            raise FormatError(
+                f"tokenizer.json: pre_tokenizer has Digits after a ByteLevel, where it splits "
+                f"between the bytes of a character, and the merge of {left!r:.40} and "
+                f"{right!r:.40} joins across such a place, which cannot be read exactly; encode "
+                f"with Hugging Face's tokenizers"
+            )
 
 
 def _sides_of_merges(value: object) -> list[str]:

@@ -142,6 +142,10 @@ _DIGITS: Final = MappingProxyType(
 )
 """Whether Digits isolates each digit -> Digits as a step among others."""
 
+_THREE_DIGITS: Final = "[0-9][0-9][0-9]"
+_NUMERIC_BYTES: Final = frozenset(b"0123456789\xb2\xb3\xb9\xbc\xbd\xbe")
+"""The bytes whose characters in the alphabet are digits to Digits."""
+
 _DEEPSEEK_SPLITS: Final = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -231,13 +235,65 @@ def puts_prefix_space(value: object) -> bool:
     return isinstance(last, dict) and last.get("add_prefix_space") is True
 
 
+def cuts_between_bytes(value: object) -> tuple[frozenset[int], bool] | None:
+    """Where the steps after a ByteLevel cut a pre-token of a checked `pre_tokenizer`: between a
+    byte of the set and any other byte, and with True between any two of the set. None: nowhere.
+
+    Digits there sees the alphabet of bytes, in which bytes of other characters are digits too: the
+    last byte of U+00F2 is a superscript two.
+    """
+    steps = value.get("pretokenizers") if isinstance(value, dict) else None
+    steps = steps if isinstance(steps, list) else []
+    after = filter(_is_digits, steps[_n_before_bytes(steps) :])
+    found = [step["individual_digits"] for step in after]
+    return (_NUMERIC_BYTES, any(found)) if found else None
+
+
+def _n_before_bytes(steps: list[Any]) -> int:
+    """The number of steps before the first ByteLevel; all of them without one."""
+    return next((i for i, step in enumerate(steps) if _is_byte_level(step)), len(steps))
+
+
+def _is_digits(step: object) -> bool:
+    return isinstance(step, dict) and step.get("type") == "Digits"
+
+
+def _parse_steps_of_bytes(steps: list[object], places: list[str]) -> list[SplitPattern]:
+    """The steps after a ByteLevel (Falcon), as steps before it that split alike.
+
+    Digits cuts where the caller must prove that no merge joins; see `cuts_between_bytes`. Three
+    digits in a row are the same characters before and after. Digits cuts no run of digits, unless
+    it isolates each, after which no Split finds three.
+    """
+    placed = list(zip(steps, places, strict=True))
+    are_individual = [_are_individual(step, at) for step, at in placed if _is_digits(step)]
+    splits = [(step, at) for step, at in placed if not _is_digits(step)]
+    for step, at in splits:
+        if step != _render_split(_THREE_DIGITS) or any(are_individual):
+            raise FormatError(
+                f"tokenizer.json: {at} is a step after a ByteLevel, where it splits the alphabet "
+                f"of bytes; only Digits, or Digits of runs and a Split of {_THREE_DIGITS} "
+                f"(Falcon), can be read exactly there"
+            )
+    return [_parse_split(step, at) for step, at in splits]
+
+
 def _parse_steps(steps: list[object], where: str) -> SplitPattern:
     """The pattern of several Splits and Digits, and a ByteLevel, which may split too."""
     places = [f"{where}.pretokenizers[{index}]" for index in range(len(steps))]
-    parsed = [_parse_step(step, at) for step, at in zip(steps[:-1], places, strict=False)]
-    last = check_byte_level(steps[-1], places[-1], add_prefix_space=(False,))
-    _require(last, places[-1], "add_prefix_space")
-    if last.get("use_regex", True) is True:
+    n_before = min(_n_before_bytes(steps), len(steps) - 1)
+    parsed = [_parse_step(steps[i], places[i]) for i in range(n_before)]
+    last = check_byte_level(steps[n_before], places[n_before], add_prefix_space=(False,))
+    _require(last, places[n_before], "add_prefix_space")
+    if n_before < len(steps) - 1:
+        parsed += [PATTERNS["gpt2"]] if last.get("use_regex", True) is True else []
+        parsed += _parse_steps_of_bytes(steps[n_before + 1 :], places[n_before + 1 :])
+        if not parsed:
+            raise FormatError(
+                f"tokenizer.json: {where} splits between the bytes of characters alone, which "
+                f"cannot be read exactly"
+            )
+    elif last.get("use_regex", True) is True:
         for individually, digits in _DIGITS.items():
             if parsed == [digits]:
                 return DIGITS_THEN_GPT2[individually]
@@ -252,12 +308,6 @@ def _parse_steps(steps: list[object], where: str) -> SplitPattern:
 
 def _parse_step(value: object, where: str) -> SplitPattern:
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind == "ByteLevel":
-        raise FormatError(
-            f"tokenizer.json: {where} is a ByteLevel before other steps (Falcon). Those would "
-            f"split between the bytes of a character (the last byte of U+00F2 counts as a digit), "
-            f"which this service does not do; encode with Hugging Face's tokenizers"
-        )
     if kind == "Digits":
         return _DIGITS[_are_individual(value, where)]
     if kind == "Punctuation":

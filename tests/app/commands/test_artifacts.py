@@ -129,3 +129,14 @@ def test_chat_templates_of_a_folder_and_of_files(cli: Cli) -> None:
     (cli.folder / "latin.jinja").write_bytes(b"\xff")
     wrong = "--chat-template=latin.jinja"
     assert "not UTF-8 at byte 0" in cli.fail("import", "model", "--name=m", wrong)
+
+
+def test_a_folder_of_ranks_needs_pattern_and_special_tokens(cli: Cli) -> None:
+    spec = Tokenizer.load(make_folder(cli.folder / "model")).spec
+    (cli.folder / "ranks").mkdir()
+    Tokenizer.from_spec(spec).save_tiktoken(cli.folder / "ranks" / "tiktoken.model")
+    assert "--pattern and --special" in cli.fail("import", "ranks", "--name=r", code=2)
+    special = ("--special=<|endoftext|>=258", "--special=<bos>=259")
+    cli.run("import", "ranks", "--name=r", "--pattern=gpt2", *special)
+    store = ArtifactStore(cli.folder / "artifacts")
+    assert store.open(store.resolve("r")).special_tokens == spec.special_tokens

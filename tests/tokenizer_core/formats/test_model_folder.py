@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 
 import pytest
@@ -17,10 +19,10 @@ from tests.tokenizer_core.formats.model_folders import (
     TEXTS,
     make_folder,
 )
-from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
-from tokenizer_core import Tokenizer
+from tests.tokenizer_core.formats.small_specs import character_spec, small_tekken, trained_spec
+from tokenizer_core import Tokenizer, strict_json
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import save_gpt2_files
+from tokenizer_core.formats import load_model_folder, save_gpt2_files
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 
 
@@ -91,7 +93,35 @@ def test_a_vocabulary_of_characters_is_read_unless_its_class_replaces_the_normal
 
 
 def test_a_folder_without_tokenizer_json_is_refused(tmp_path):
-    with pytest.raises(FormatError, match=r"has no tokenizer.json, .*load one of its files"):
+    with pytest.raises(FormatError, match=r"no tokenizer.json, .*must have one of them"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_folder_of_mistral_is_read_as_its_tekken_json(tmp_path):
+    path = tmp_path / "tekken.json"
+    path.write_text(json.dumps(small_tekken(None, n_special=40)), encoding="utf-8")
+    assert Tokenizer.load(tmp_path) == Tokenizer.load(path)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer == Tokenizer.load(path)
+    assert dict(tokenizer.chat_templates) == {"default": "{{ messages }}"}
+    assert dict(tokenizer.template_variables) == {"bos_token": "<s>"}
+    make_folder(tmp_path)  # a tokenizer.json goes before it
+    assert Tokenizer.load(tmp_path).token_to_id("<|endoftext|>") == 258
+
+
+@pytest.mark.parametrize("name", ["tiktoken.model", "qwen.tiktoken"])
+def test_a_folder_of_ranks_is_refused_with_the_way_on(name, tmp_path):
+    ranks = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
+    (tmp_path / name).write_bytes(ranks)
+    words = f"{name} is not the published file of a preset, .*Tokenizer.from_tiktoken .*--pattern"
+    with pytest.raises(FormatError, match=words):
+        Tokenizer.load(tmp_path)
+    with pytest.raises(FormatError, match=f"load {name} with its pattern and special tokens"):
+        load_model_folder(tmp_path)
+    (tmp_path / "other.tiktoken").write_bytes(ranks)
+    with pytest.raises(FormatError, match="a folder must have one of them"):
         Tokenizer.load(tmp_path)
 
 
@@ -139,3 +169,18 @@ def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
     (tmp_path / "vocab.json").write_text("[]")
     with pytest.raises(FormatError, match=r"vocab.json: it is no object"):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tekken.json", "model"])
+def test_json_is_parsed_once(name, tmp_path, monkeypatch):
+    """A million entries take a second each time."""
+    folder = make_folder(tmp_path / "model")
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    (tmp_path / "tekken.json").write_text(
+        json.dumps(small_tekken(None, n_special=40)), encoding="utf-8"
+    )
+    parsed = []
+    parse = strict_json.read_json
+    monkeypatch.setattr(strict_json, "read_json", lambda data: parsed.append(data) or parse(data))
+    Tokenizer.load(tmp_path / name)
+    assert len(parsed) == 1

@@ -1,10 +1,11 @@
 """Sequences of pre-tokenizers in a `tokenizer.json`, held against `tokenizers`."""
 
 import json
+from functools import cache
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.adversarial import class_borders_in_context
@@ -150,7 +151,6 @@ def test_class_borders_after_two_steps():
         ({"pattern": {"String": 5}}, "pattern.String is no text"),
         ({"pattern": {"Regex": "a", "String": "b"}}, "a Regex or a String"),
         ({"type": "Metaspace"}, "is 'Metaspace'"),
-        ({"type": "ByteLevel"}, r"\[0\] is a ByteLevel before other steps \(Falcon\)"),
     ],
 )
 def test_what_no_step_is_is_refused_by_name(step, message):
@@ -159,12 +159,131 @@ def test_what_no_step_is_is_refused_by_name(step, message):
         parse_tokenizer_json(table_of([split | step, split], use_regex=False))
 
 
+FALCON_DIGITS = {"type": "Digits", "individual_digits": False}
+THREE_DIGITS = {
+    "type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated",
+    "invert": False,
+}  # fmt: skip
+FALCON_TEXTS = [
+    "in 2023: 12345678, \u00f2\u00bd5\u00b23 x123\u066333 \u4e72\u4e7312 $$$!! 1234\u00b2",
+    "\u00f2\u00f2123 \u00e4\u00b2\u00b3\u00b9 \u00bc12\u00be3456 don't   \n\n12.34",
+    "".join(map(chr, range(0x600))),
+    "".join(f"{chr(0x4E00 + 7 * i)}{i}" for i in range(500)),
+]
+
+
+def falcon(after: list[dict], *, use_regex: bool = True, **model: object) -> bytes:
+    """A file in the shape of Falcon's, whose merges `tokenizers` learns with its pre-tokenizer."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    byte_level["use_regex"] = use_regex
+    table = json.loads(table_of([], use_regex=True))
+    table["model"] |= {"vocab": {}, "merges": []}
+    punctuation = {"type": "Punctuation", "behavior": "Contiguous"}
+    table["pre_tokenizer"]["pretokenizers"] = [punctuation, byte_level, *after]
+    learning = tokenizers.Tokenizer.from_str(json.dumps(table))
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=900, initial_alphabet=alphabet, show_progress=False
+    )
+    learning.train_from_iterator(FALCON_TEXTS * 3, trainer)
+    learned = json.loads(learning.to_str())
+    learned["model"] |= model
+    return json.dumps(learned).encode()
+
+
 def test_steps_after_a_byte_level_split_within_characters_in_tokenizers():
-    """The reason why they are refused."""
+    """The reason for the proof from the merges."""
     byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     digits = tokenizers.pre_tokenizers.Digits(individual_digits=False)
     falcon = tokenizers.pre_tokenizers.Sequence([byte_level, digits])
     assert falcon.pre_tokenize_str("\u00f2") == [("\u00c3", (0, 1)), ("\u00b2", (0, 1))]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [FALCON_DIGITS, THREE_DIGITS],
+        [THREE_DIGITS, FALCON_DIGITS],
+        [FALCON_DIGITS],
+        [THREE_DIGITS],
+        [{"type": "Digits", "individual_digits": True}],
+    ],
+)
+@pytest.mark.parametrize("use_regex", [True, False])
+def test_falcon_has_the_ids_of_tokenizers(after, use_regex):
+    data = falcon(after, use_regex=use_regex)
+    spec, theirs = parse_tokenizer_json(data), tokenizers.Tokenizer.from_str(data.decode())
+    written = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(written) == spec
+    again = tokenizers.Tokenizer.from_str(written.decode())
+    for engine in ENGINES:
+        ours = Tokenizer.from_spec(spec, engine=engine)
+        borders = class_borders_in_context() if engine == "native" and len(after) == 2 else []
+        for text in [*FALCON_TEXTS, *borders]:
+            ids = theirs.encode(text).ids
+            assert ours.encode(text) == ids == again.encode(text).ids, text[:40]
+        text = FALCON_TEXTS[0]
+        for cut in range(len(text) + 1):
+            assert list(ours.encode_iterable([text[:cut], text[cut:]])) == theirs.encode(text).ids
+
+
+@given(samples=st.lists(texts.map("".join), min_size=1, max_size=8))
+@example(samples=["\u00f2\u00bd5\u00b23"])
+def test_any_text_has_falcon_s_ids(samples):
+    ours, theirs = falcon_pair()
+    for text in samples:
+        assert ours.encode(text) == theirs.encode(text).ids
+
+
+@cache
+def falcon_pair() -> tuple[Tokenizer, tokenizers.Tokenizer]:
+    data = falcon([FALCON_DIGITS, THREE_DIGITS])
+    ours = Tokenizer.from_spec(parse_tokenizer_json(data))
+    return ours, tokenizers.Tokenizer.from_str(data.decode())
+
+
+@pytest.mark.parametrize(
+    ("merge", "individually"),
+    [("\u00c3 \u00b2", False), ("\u00b2 \u00c3", False), ("1 a", False), ("1 2", True)],
+)
+def test_merges_that_join_across_a_cut_are_refused(merge, individually):
+    table = json.loads(falcon([{"type": "Digits", "individual_digits": individually}]))
+    model = table["model"]
+    model["merges"] = [*map(" ".join, model["merges"]), merge]
+    model["vocab"].setdefault(merge.replace(" ", ""), 900)
+    with pytest.raises(FormatError, match=r"has Digits after a ByteLevel, .* joins across"):
+        parse_tokenizer_json(json.dumps(table).encode())
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ([{"type": "Digits", "individual_digits": True}, THREE_DIGITS], "step after a ByteLevel"),
+        ([THREE_DIGITS | {"behavior": "Removed"}], "step after a ByteLevel"),
+        ([THREE_DIGITS | {"pattern": {"Regex": "[0-9]"}}], "step after a ByteLevel"),
+        ([{"type": "Punctuation"}], r"\[2\] is a step after a ByteLevel"),
+        (
+            [{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}],
+            "step after a ByteLevel",
+        ),
+    ],
+)
+def test_other_steps_after_a_byte_level_are_refused(after, words):
+    with pytest.raises(FormatError, match=words):
+        parse_tokenizer_json(falcon(after))
+
+
+def test_where_the_proof_does_not_hold_is_refused():
+    whole = json.loads(falcon([FALCON_DIGITS]))
+    for change in ({"ignore_merges": True}, {"end_of_word_suffix": "</w>"}):
+        table = {**whole, "model": whole["model"] | change}
+        with pytest.raises(FormatError, match=r"Digits after a ByteLevel|end_of_word_suffix"):
+            parse_tokenizer_json(json.dumps(table).encode())
+    bare = {**whole, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}, FALCON_DIGITS,
+    ]}}  # fmt: skip
+    with pytest.raises(FormatError, match="between the bytes of characters alone"):
+        parse_tokenizer_json(json.dumps(bare).encode())
 
 
 def test_a_behavior_needs_the_text_without_a_match():
