@@ -201,6 +201,30 @@ def test_text_comes_out_as_soon_as_it_is_settled(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("stops", "text", "before", "stopped"),
+    [
+        (["abcd", "bc"], "xabcd", "xa", "bc"),  # the one that ends first
+        (["c", "bc"], "xabcd", "xa", "bc"),  # of those that end there, the longest
+        (["aab"], "aaaab", "aa", "aab"),
+        (["abac", "ba!"], "abab!aba!", "abab!a", "ba!"),
+        (["é!", "!"], "éé!", "é", "é!"),
+    ],
+)
+def test_which_stop_string_ends_a_text(engine, stops, text, before, stopped):
+    for parts in ([text], list(text)):
+        for order in (stops, stops[::-1]):
+            streams = DecodeStreams(TOKENIZERS["bytes", engine], stop=order)
+            one, whole = streams.open(), streams.open(include_stop=True)
+            given_out = [streams.append([one, whole], [list(part.encode())] * 2) for part in parts]
+            assert ["".join(texts) for texts in zip(*given_out, strict=True)] == [
+                before,
+                before + stopped,
+            ]
+            assert streams.stopped == {one: stopped, whole: stopped}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_broken_run_of_byte_ids_is_not_held(engine):
     spec = SHAPES["metaspace-first"]
     streams = DecodeStreams(TOKENIZERS["metaspace-first", engine])

@@ -98,6 +98,33 @@ def test_after_a_special_token_the_ids_are_those_of_the_whole_text(shape, engine
         assert tokenizer.extend(ids, text).ids == whole
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("shape", "before", "text"),
+    [
+        ("flags", "a<|right|>", " \n ab"),  # which takes the white space after it
+        ("flags", "a<think>", " ab"),
+        ("prefix-space", "a<|end|>", "ab"),
+        ("steps", "a<|end|>", " Ab "),
+        ("metaspace-prepend", "a</s>", " ab"),
+        ("metaspace-always", "a</s>", "ab"),
+        ("metaspace-first", "a</s>", "ab"),
+        ("metaspace-first", "", "ab"),
+    ],
+)
+def test_how_text_after_a_special_token_begins(shape, engine, before, text):
+    tokenizer = TOKENIZERS[shape, engine]
+    assert tokenizer.extend(tokenizer.encode(before), text).ids == tokenizer.encode(before + text)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_at_the_beginning_do_not_run_inside_a_text(engine):
+    tokenizer = TOKENIZERS["steps", engine]
+    extended = tokenizer.extend(tokenizer.encode("A"), " B ")
+    assert tokenizer.decode(extended.ids) == ">a b"
+    assert extended.drift_at == 1  # encoding the decoded text puts another prefix
+
+
 @every_tokenizer
 @given(data=st.data())
 def test_inside_a_text_nothing_is_put_before_the_new_text(shape, engine, data):

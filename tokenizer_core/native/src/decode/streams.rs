@@ -239,6 +239,7 @@ mod tests {
             ["", "\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}", "a", "", "-"]
         );
         assert_eq!(runs(&[&[3]]), ["", "\u{fffd}", "-"]);
+        assert_eq!(runs(&[&[2], &[2]]), ["c", " c", "", "-"]);
     }
 
     #[test]
