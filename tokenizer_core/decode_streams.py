@@ -268,7 +268,7 @@ class DecodeStreams:
                 return self._native.append(numbers, batch)
             except ValueError:
                 pass  # an error, or elements that the engine does not read
-        plain = self._checked(numbers, batch)
+        numbers, plain = self._checked(numbers, batch)
         if self._native is not None:
             try:
                 return self._native.append(numbers, plain)
@@ -287,9 +287,7 @@ class DecodeStreams:
         Raises:
             LookupError: no stream of that number is open.
         """
-        numbers = _listed(streams)
-        for number in numbers:
-            self._check_open(number)
+        numbers = list(map(self._open_number, _listed(streams)))
         self._is_finished.update(dict.fromkeys(numbers, True))
         if self._native is not None:
             return self._native.finish(numbers)
@@ -301,34 +299,39 @@ class DecodeStreams:
         Raises:
             LookupError: no stream of that number is open.
         """
-        self._check_open(stream)
-        del self._is_finished[stream]
+        number = self._open_number(stream)
+        del self._is_finished[number]
         if self._native is not None:
-            self._native.close(stream)
+            self._native.close(number)
         else:
-            del self._streams[stream]
+            del self._streams[number]
 
-    def _checked(self, numbers: list[int], batch: list[int | Ids]) -> list[list[int]]:
-        """The ids of each stream; raises for the first stream that does not take them."""
+    def _checked(
+        self, numbers: list[int], batch: list[int | Ids]
+    ) -> tuple[list[int], list[list[int]]]:
+        """The numbers and the ids of each stream, as plain ints; raises for the first stream that
+        does not take them."""
         if len(numbers) != len(batch):
             raise ValueError(
                 f"there are {len(numbers)} streams and the ids of {len(batch)}; give one element "
                 f"of ids for each stream"
             )
+        opened = list(map(self._open_number, numbers))
         checked = []
-        for number, ids in zip(numbers, batch, strict=True):
-            self._check_open(number)
+        for number, ids in zip(opened, batch, strict=True):
             if self._is_finished[number]:
                 raise ValueError(f"stream {number} is finished; open another")
             several = ids if isinstance(ids, (np.ndarray, Iterable)) else [ids]
             checked.append(self._plain_ids(several, f"stream {number}"))
-        return checked
+        return opened, checked
 
-    def _check_open(self, number: int) -> None:
-        if number not in self._is_finished:
+    def _open_number(self, number: object) -> int:
+        is_integer = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+        if not is_integer or number not in self._is_finished:
             raise LookupError(
                 f"no stream {number!r:.40} is open: it was closed, or `open` did not return it"
             )
+        return index(number)
 
     def _plain_ids(self, ids: Ids, where: str) -> list[int]:
         try:

@@ -285,7 +285,7 @@ def test_a_stream_that_is_not_open_is_an_error(engine):
     streams = DecodeStreams(TOKENIZERS["bytes", engine])
     one, other = streams.open(), streams.open()
     streams.append([one], [[0xC3]])
-    for wrong in (2, -1, 2**80, "0"):
+    for wrong in (2, -1, 2**80, "0", 0.0, False, [0], None):
         for call in (
             lambda wrong=wrong: streams.append([one, wrong], [[0xA9], [97]]),
             lambda wrong=wrong: streams.finish([one, wrong]),
@@ -297,8 +297,13 @@ def test_a_stream_that_is_not_open_is_an_error(engine):
     streams.finish([one])
     with pytest.raises(ValueError, match="stream 0 is finished"):
         streams.append([other, one], [[97], [97]])
-    streams.close(other)
-    assert streams.open() == 2  # a number is not given twice
+    streams.close(np.int64(other))
+    assert streams.open(stop="b") == 2  # a number is not given twice
+    assert streams.append([np.int64(2), 2], [[97], [98]]) == ["a", ""]
+    assert streams.finish([np.int64(2), 2]) == ["", ""]
+    with pytest.raises(ValueError, match="stream 2 is finished"):
+        streams.append([2], [[97]])  # also one that a stop string ended
+    assert streams.stopped == {2: "b"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,15 +9,6 @@ use crate::decode::text::{Text, TextRules};
 use crate::decode::vocabulary::Vocabulary;
 use crate::mem::growth::{Grow, NoMemory};
 
-/// Whether a stream takes more ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    /// The index of the stop string that ended it.
-    Stopped(usize),
-    Finished,
-}
-
 /// One stream.
 pub struct Stream {
     text: Text,
@@ -28,7 +19,9 @@ pub struct Stream {
     node: u32,
     /// The end of the text that may begin a stop string.
     held: Vec<u8>,
-    state: State,
+    /// The index of the stop string that ended the text.
+    stopped: Option<usize>,
+    is_finished: bool,
 }
 
 impl Stream {
@@ -39,25 +32,20 @@ impl Stream {
             includes_stop,
             node: ROOT,
             held: Vec::new(),
-            state: State::Open,
+            stopped: None,
+            is_finished: false,
         }
     }
 
     /// The stop string that ended the stream.
     pub fn stopped(&self) -> Option<&str> {
-        match (self.state, &self.stops) {
-            (State::Stopped(index), Some(stops)) => Some(&stops.strings()[index]),
-            _ => None,
-        }
+        let stops = self.stops.as_ref()?;
+        Some(&stops.strings()[self.stopped?])
     }
 
     /// Whether `append` may be called with these ids, all of them known.
     pub fn takes(&self, rules: &TextRules, ids: &[u32]) -> bool {
-        match self.state {
-            State::Open => self.text.has_room(rules, ids),
-            State::Stopped(_) => true,
-            State::Finished => false,
-        }
+        !self.is_finished && (self.stopped.is_some() || self.text.has_room(rules, ids))
     }
 
     /// Appends to `out` the text that `ids` complete; nothing after a stop string.
@@ -68,7 +56,7 @@ impl Stream {
         ids: &[u32],
         out: &mut Vec<u8>,
     ) -> Result<(), NoMemory> {
-        if self.state != State::Open {
+        if self.stopped.is_some() {
             return Ok(());
         }
         let start = out.len();
@@ -80,18 +68,17 @@ impl Stream {
 
     /// Appends the rest of the text, which ends here.
     pub fn finish(&mut self, rules: &TextRules, out: &mut Vec<u8>) -> Result<(), NoMemory> {
-        if self.state != State::Open {
+        if self.stopped.is_some() || self.is_finished {
+            self.is_finished = true;
             return Ok(());
         }
+        self.is_finished = true;
         let start = out.len();
         out.try_extend(&self.held)?;
         let new = out.len();
         self.text.finish(rules, out)?;
         self.search(start, new, out)?;
-        if self.state == State::Open {
-            out.try_extend(&self.held)?;
-            self.state = State::Finished;
-        }
+        out.try_extend(&self.held)?;
         self.held = Vec::new();
         Ok(())
     }
@@ -110,7 +97,7 @@ impl Stream {
                     false => stops.strings()[found].len(),
                 };
                 out.truncate(index + 1 - n_left_out);
-                self.state = State::Stopped(found);
+                self.stopped = Some(found);
                 self.held = Vec::new();
                 return Ok(());
             }
