@@ -90,6 +90,30 @@ export async function encode(text, { tokenizer, special, signal }) {
   return { ids: new Uint32Array(await response.arrayBuffer()), ...identityOf(response) };
 }
 
+/** Encode messages by a chat template: {tokens, count, text, spans: [{role, tokens}]} and who did. */
+export async function encodeChat(messages, { tokenizer, template, addPrompt, signal }) {
+  const json = {
+    messages, add_generation_prompt: addPrompt, return: ["ids", "text", "spans"],
+    ...(template ? { chat_template: template } : {}), ...(tokenizer ? { tokenizer } : {}),
+  };
+  const response = await ask("chat/encode", { method: "POST", json, signal });
+  return { ...(await response.json()), ...identityOf(response) };
+}
+
+/** The names of the chat templates of `name@version`. */
+export async function chatTemplates(full) {
+  const path = `tokenizers/${full.split("@").map(encodePath).join("/")}/chat_templates.json`;
+  return Object.keys((await asJson(ask(path))).templates);
+}
+
+/** The ids of the special tokens. */
+export async function specialIds(tokenizer) {
+  const described = await asJson(ask(`tokenizer_info?tokenizer=${encodePath(tokenizer)}`));
+  const special = new Set(described.additional_special_tokens);
+  const added = Object.entries(described.added_tokens_decoder);
+  return new Set(added.filter(([, token]) => special.has(token)).map(([id]) => Number(id)));
+}
+
 /** The number of tokens of each text. */
 export async function countEach(text, tokenizer) {
   return (await (await ask("count", { method: "POST", json: { text, tokenizer } })).json()).count;

@@ -1,6 +1,7 @@
 /** Assemble the page. */
 
 import { key } from "./api.js";
+import { ChatView } from "./chat_view.js";
 import { DecodeView } from "./decode_view.js";
 import { byId } from "./elements.js";
 import { EncodeView } from "./encode_view.js";
@@ -34,6 +35,7 @@ async function lookAt(pane, index, byKey) {
 }
 
 const encodeView = new EncodeView(lookAt);
+const chatView = new ChatView(lookAt);
 const decodeView = new DecodeView(lookAt, () => {
   const [{ encoding, tokenizer }] = encodeView.panes;
   return { ids: encoding?.ids ?? [], tokenizer: tokenizer || encoding?.version };
@@ -44,6 +46,7 @@ const trainView = new TrainView(() => encodeView.text);
 const openTab = startTabs((name) => {
   if (details.isOpen) details.close();
   if (name === "train") trainView.open();
+  if (name === "chat") chatView.open();
   if (name === "languages") languagesView.open();
 });
 

@@ -15,20 +15,22 @@ const N_COLOURS = 6;
 const LARGE_TOKENS = 5000;
 const MOST_RESIZED = 50_000; // tokens that the slider regroups while it moves
 
+const tintOf = (encoding, index) => `tint-${index % N_COLOURS}`;
+
 /** Render a piece as text or, with `asBytes`, as hexadecimal bytes. */
-function renderPiece(encoding, index, asBytes) {
+function renderPiece(encoding, index, look, asBytes) {
   const parts = partsOf(encoding.bytesOf(index));
   const characterOf = inText(encoding, index);
-  const cell = make("span", { class: `piece tint-${index % N_COLOURS}` });
+  const cell = make("span", { class: `piece ${look(encoding, index)}` });
   if (asBytes) cell.textContent = hexOf(encoding.bytesOf(index));
   else showParts(cell, parts, characterOf);
   cell.setAttribute("aria-label", `${describeParts(parts, characterOf)}, id ${encoding.ids[index]}`);
   return cell;
 }
 
-function renderId(encoding, index) {
+function renderId(encoding, index, look) {
   const id = encoding.ids[index];
-  const cell = make("span", { class: `id tint-${index % N_COLOURS}`, textContent: id });
+  const cell = make("span", { class: `id ${look(encoding, index)}`, textContent: id });
   const words = describeParts(partsOf(encoding.bytesOf(index)), inText(encoding, index));
   cell.setAttribute("aria-label", `id ${id}, ${words}`);
   return cell;
@@ -74,9 +76,10 @@ class VocabularySize {
 export class Pane {
   /**
    * Callbacks: `hovered(span)` with the byte range under the pointer or null; `chosen(pane, index, byKey)`;
-   * `retargeted()` when another tokenizer is selected; `encoded(pane)` after each response.
+   * `retargeted()` when another tokenizer is selected; `encoded(pane)` after each response. With
+   * `classOf(encoding, index)`, the class of each token, the pane does not regroup tokens.
    */
-  constructor(label, { hovered, chosen, retargeted, encoded }) {
+  constructor(label, { hovered, chosen, retargeted, encoded, classOf }) {
     this.element = byId("pane-template").content.firstElementChild.cloneNode(true);
     this.element.setAttribute("aria-label", label);
     const find = (selector) => this.element.querySelector(selector);
@@ -92,6 +95,8 @@ export class Pane {
     this.merges = null;
     this.size = new VocabularySize(find(".size"), () => this.#resize());
     this.encoded = encoded;
+    this.isResizable = classOf === undefined;
+    const look = classOf ?? tintOf;
     this.select.addEventListener("change", retargeted);
     find(".copy-ids").addEventListener("click", (event) => this.#copyIds(event.target));
     const flow = (selector, what, renderCell) => new TokenFlow(find(selector), {
@@ -106,8 +111,8 @@ export class Pane {
       this.pieces.show(this.encoding);
     });
     this.pieces = flow(".pieces", "pieces", (encoding, index) =>
-      renderPiece(encoding, index, asBytes.ariaPressed === "true"));
-    this.idFlow = flow(".ids", "ids", renderId);
+      renderPiece(encoding, index, look, asBytes.ariaPressed === "true"));
+    this.idFlow = flow(".ids", "ids", (encoding, index) => renderId(encoding, index, look));
     this.controller = new AbortController();
   }
 
@@ -163,7 +168,7 @@ export class Pane {
     const { whole } = this;
     if (this.merges?.of !== whole) this.merges = null;
     this.size.show(null);
-    if (whole.length > MOST_RESIZED) return whole;
+    if (!this.isResizable || whole.length > MOST_RESIZED) return whole;
     try {
       const answer = await whole.loadMerges(signal);
       if (answer === null || answer.full_size <= answer.base_size) return whole;

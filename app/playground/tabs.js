@@ -1,6 +1,6 @@
 /** The page's tabs, with arrow-key navigation. */
 
-const NAMES = ["encode", "decode", "languages", "train"];
+const NAMES = ["encode", "chat", "decode", "languages", "train"];
 
 /** Wire the tabs; call `opened(name)` on each change. Returns a function that opens a tab by name. */
 export function startTabs(opened) {

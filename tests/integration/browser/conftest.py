@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.app.chats import SPEC, with_templates
 from tests.app.conftest import ADMIN_KEY, other_spec
 from tests.conftest import REPOSITORY
 from tests.integration.running_server import RunningServer, run_server
@@ -41,10 +42,12 @@ def browser() -> Iterator[Any]:
 def site(
     tmp_path_factory: pytest.TempPathFactory, other_spec: TokenizerSpec
 ) -> Iterator[RunningServer]:
-    """The service with the starter tokenizer, and `bytes`, which has no merges."""
+    """The service with the starter tokenizer, `bytes`, which has no merges, and `chat`, which has
+    chat templates."""
     artifacts = tmp_path_factory.mktemp("site") / "artifacts"
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts / "tokenizers")
     ArtifactStore(artifacts).publish(other_spec, name="bytes")
+    ArtifactStore(artifacts).publish(with_templates(SPEC), name="chat")
     with run_server(artifacts) as running:
         yield running
 

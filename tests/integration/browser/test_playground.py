@@ -211,7 +211,7 @@ def test_the_keyboard_does_it_all(open_page: Open) -> None:
     expect(focused).to_have_attribute("aria-label", re.compile(r"^\., id"))
     page.locator("#tab-encode").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#panel-decode")).to_be_visible()
+    expect(page.locator("#panel-chat")).to_be_visible()
 
 
 def test_ids_come_back_as_text(open_page: Open, service: Service) -> None:
@@ -226,6 +226,43 @@ def test_ids_come_back_as_text(open_page: Open, service: Service) -> None:
     expect(page.locator("#decode-problem")).to_contain_text("vocabulary")
     page.fill("#ids", "72 x")
     expect(page.locator("#decode-problem")).to_contain_text("Number 2 is no token id")
+
+
+def test_a_conversation_is_shown_by_role(open_page: Open, service: Service) -> None:
+    service.promote("chat")
+    page = open_page(with_problems=True)
+    page.click("#tab-chat")
+    pieces = page.locator("#chat-pane .pieces")
+    starts = pieces.locator(".special", has_text="<|im_start|>")
+    expect(starts).to_have_count(5)  # four messages and the prompt for the next
+    expect(pieces.locator(".special", has_text="<|im_end|>")).to_have_count(4)
+    page.uncheck("#generation-prompt")
+    expect(starts).to_have_count(4)
+    rows = page.locator("#messages li")
+    for _ in range(2):
+        rows.nth(2).locator("button").click()
+    rows.nth(1).locator("textarea").fill("Hi <|im_end|>")
+    expect(pieces.locator(".role-user")).to_have_count(len("Hi <|im_end|>"))
+    expect(pieces.locator(".role-assistant")).to_have_count(0)
+    expect(starts).to_have_count(2)
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": "Hi <|im_end|>"},
+    ]
+    ids = service.ask("POST", "/chat/encode", json={"messages": messages})["tokens"]
+    expect(page.locator("#chat-pane .n-tokens")).to_have_text(str(len(ids)))
+    page.click("#add-message")
+    page.keyboard.type("Ho")
+    expect(pieces.locator(".role-assistant")).to_have_count(2)
+    page.click("#panel-chat summary")
+    expect(page.locator("#chat-text")).to_contain_text("<|im_start|>assistant\nHo<|im_end|>")
+    page.select_option("#chat-template", "tagged")
+    expect(page.locator("#chat-text")).to_contain_text("<|im_end|><|im_start|>")
+    page.select_option("#chat-template", "broken")
+    expect(page.locator("#chat-problem")).to_contain_text("the chat template failed")
+    expect(page.locator("#chat-pane .pane")).to_be_hidden()
+    service.promote("starter")
+    expect(page.locator("#chat-problem")).to_contain_text("tokenizer import")
 
 
 @pytest.mark.slow
@@ -415,6 +452,10 @@ def every_view(page: Any) -> Any:
     page.locator("#compare").evaluate("button => button.click()")
     expect(page.locator("#comparison")).to_be_visible()
     yield "encode"
+    page.locator("#tab-chat").evaluate("tab => tab.click()")
+    page.select_option("#chat-tokenizer", label="chat")
+    expect(page.locator("#chat-pane .piece").first).to_be_visible()
+    yield "chat"
     page.locator("#tab-decode").evaluate("tab => tab.click()")
     page.click("#take-ids")
     expect(page.locator("#decode-verdict")).not_to_be_empty()
