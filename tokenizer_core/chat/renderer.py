@@ -234,9 +234,15 @@ def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
         n_runs, n_before, n_after = RESULT_HEADER.unpack_from(body)
         body = body[RESULT_HEADER.size :]
         text = str(body[8 * n_runs :], "utf-8")
+        lengths = np.frombuffer(body, np.int32, n_runs)
+        if lengths.sum(dtype=np.int64) != len(text) - n_before - n_after:
+            raise WorkerProcessError(
+                "the origins of the rendered text do not fit it, which is an error of this "
+                "library: please report the template"
+            )
         return RenderedChat(
             text[n_before + n_after :],
-            np.frombuffer(body, np.int32, n_runs),
+            lengths,
             np.frombuffer(body, np.int32, n_runs, 4 * n_runs),
             before_turn=text[:n_before],
             after_turn=text[n_before : n_before + n_after],

@@ -303,16 +303,20 @@ def _trace_format(form: TracedText, args: tuple[Any, ...], kwargs: dict[str, Any
     """`form.format(...)` with origins, or None where a field is more than a number or a name."""
     if {origin & ~GENERATED for _, origin in runs_of(form)} != {TRUSTED}:
         return None
-    values = {**{str(index): arg for index, arg in enumerate(args)}, **kwargs}
     unnamed = itertools.count()
     parts: list[str] = []
     for literal, name, spec, conversion in string.Formatter().parse(form):
         parts.append(traced(literal, TRUSTED))
         if name is not None:
             key = name or str(next(unnamed))
-            if spec or conversion or key not in values:
+            if spec or conversion:
                 return None
-            parts.append(str(values[key]))
+            if key.isidentifier() and key in kwargs:
+                parts.append(str(kwargs[key]))
+            elif key in map(str, range(len(args))):
+                parts.append(str(args[int(key)]))
+            else:
+                return None
     return join_traced("", parts)
 
 
@@ -385,18 +389,17 @@ def _join(
 
 
 def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """Jinja's `indent`, with origins."""
+    """Jinja's `indent`, with origins: that of a line break is that of the one it replaces."""
+    if isinstance(s, Markup):
+        return jinja2.filters.do_indent(s, width, first, blank)
     margin = width if isinstance(width, str) else traced(" " * width, TRUSTED)
-    newline = traced("\n", TRUSTED)
-    s = s + newline  # so that a last line break has a line after it
-    if blank:
-        result = join_traced(newline + margin, s.splitlines())
-    else:
-        head, *lines = s.splitlines()
-        result = head
-        if lines:
-            result += newline + join_traced(newline, [line and margin + line for line in lines])
-    return margin + result if first else result
+    s = s + traced("\n", TRUSTED)  # so that a last line break has a line after it
+    parts: list[str] = [margin] if first else []
+    line_break = ""
+    for line, whole in zip(s.splitlines(), s.splitlines(True), strict=True):
+        parts += [line_break, margin if line_break and (line or blank) else "", line]
+        line_break = traced("\n", runs_of(whole[len(line) :])[0][1])
+    return join_traced("", parts)
 
 
 def _to_json(

@@ -1,0 +1,220 @@
+"""No filter, method, test or operator of a template makes text of the request trusted.
+
+Templates here write their literal text in one set of characters, and requests come in another.
+A trusted character of the second set came from the request. Every filter, test and public method
+that exists is tried, so that a new one of Jinja or Python is tried too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.profiles import examples
+from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
+from tokenizer_core.chat.renderer import RenderLimits, _read_response
+from tokenizer_core.chat.template import ChatTemplate, Rendered, _Environment
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
+from tokenizer_core.errors import WorkerProcessError
+
+REQUESTED = "Жщŉ★ж\nЩ&<0"  # in capitals it is longer
+LITERAL = frozenset("tTsS_|{}% Bb")
+"""What templates here write, in both cases."""
+
+VALUES = [
+    "m.content",
+    "'tT' ~ m.content ~ '_|'",
+    "[m.content, 'tT', m.content ~ 't']",
+    "{'t': m.content, m.content: 'T'}",
+    "tools",
+    "bos_token",
+    "('t' ~ m.content)|safe",
+    "2",
+    "'{t}{}%s'",
+    "kw",
+]
+ARGUMENTS = [0, 1, 5, 7]
+"""Of VALUES."""
+
+VALUE = "{% set m = messages[0] %}{% set v = [" + ", ".join(VALUES) + "] %}"
+METHODS = sorted(
+    {
+        name
+        for kind in (str, bytes, list, dict, int)
+        for name in dir(kind)
+        if not name.startswith("_")
+    }
+)
+STATEMENTS = {
+    "for": "{% for x in v[i] %}{{ x }}{{ loop.cycle(v[j], x) }}{{ loop.previtem }}{% endfor %}",
+    "recursive": "{% for x in v[i] recursive %}{{ x }}{{ loop(x) if x is not string }}{% endfor %}",
+    "items": "{% for a, b in v[i].items() %}{{ a }}{{ b }}{% endfor %}",
+    "macro": (
+        "{% macro f(a, b=v[j]) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{{ caller() if caller }}"
+        "{% endmacro %}{{ f(v[i]) }}{{ f(v[i], v[j], v[i], t=v[j]) }}"
+        "{% call f(v[j]) %}{{ v[i] }}{% endcall %}"
+    ),
+    "set": (
+        "{% set x %}t{{ v[i] }}{% endset %}{% set y | upper %}{{ v[j] }}t{{ x }}{% endset %}"
+        "{{ x }}{{ y }}"
+    ),
+    "namespace": (
+        "{% set ns = namespace(a=v[i]) %}{% set ns.b = ns.a ~ v[j] %}{{ ns.a }}{{ ns.b }}{{ ns }}"
+    ),
+    "dict": "{% set d = dict(t=v[i]) %}{{ d }}{{ d.t }}{{ dict.fromkeys(v[i], v[j]) }}",
+    "autoescape": (
+        "{% autoescape true %}t{{ v[i] }}{{ v[i] ~ v[j] }}{% set x %}{{ v[i] }}t{% endset %}"
+        "{{ x }}{{ x ~ 't' }}{% endautoescape %}"
+    ),
+    "generation": "{% generation %}t{{ v[i] }}{% endgeneration %}{{ v[j] }}",
+    "block": "{% block b %}t{{ messages[0].content }}{% endblock %}{{ self.b() }}{{ v[i] }}",
+    "globals": (
+        "{% set a = joiner(v[i]) %}{{ a() }}{{ a() }}{% set c = cycler(v[i], v[j]) %}"
+        "{{ c.next() }}{{ c.next() }}"
+    ),
+    "time": "{{ strftime_now(v[i]) }}",
+    "fill": "{% filter indent(2, true) %}{{ v[i] }}t{{ v[j] }}{% endfilter %}",
+    "slices": "{{ v[i][::-1] }}{{ v[i][1:] }}{{ v[i][:-1] }}{{ v[i][0] }}{{ v[i][-1] }}",
+    "format": (
+        "{{ '{}{}'.format(v[i], v[j]) }}{{ '{1}t{0}'.format(v[i], v[j]) }}{{ '{!s}'.format(v[i]) }}"
+        "{{ '%s' % v[i] }}{{ '%s%s' % (v[i], v[j]) }}{{ ('t{}'|safe).format(v[i]) }}"
+    ),
+}
+
+
+def request(content: str = REQUESTED, **kwargs: Any) -> dict[str, Any]:
+    return {
+        "messages": [{"content": content, "name": content}],
+        "tools": [{"name": content}],
+        "documents": None,
+        "variables": {"bos_token": "B"},
+        "kwargs": {"kw": content, **kwargs},
+        "add_generation_prompt": False,
+        "continue_final_message": False,
+    }
+
+
+def trusted_text(rendered: Rendered) -> str:
+    """The trusted characters of a rendered text."""
+    text, runs = rendered
+    assert sum(length for length, _ in runs) == len(text)
+    origins = [origin & ~GENERATED for length, origin in runs for _ in range(length)]
+    return "".join(c for c, origin in zip(text, origins, strict=True) if origin == TRUSTED)
+
+
+def check(source: str, *indices: Iterable[int]) -> int:
+    """Render with every choice of values; return how often the template did not refuse them."""
+    template = ChatTemplate(VALUE + source)
+    n_rendered = 0
+    for choice in itertools.product(*indices):
+        try:
+            rendered = template.render(request(**dict(zip("ijk", choice, strict=False))))
+        except Exception:  # the operation does not take these values
+            continue
+        wrong = set(trusted_text(rendered)) - LITERAL
+        assert not wrong, (source, [VALUES[index] for index in choice])
+        n_rendered += 1
+    return n_rendered
+
+
+ALL = range(len(VALUES))
+
+
+@pytest.mark.parametrize("name", sorted(_Environment().filters))
+def test_filters(name: str) -> None:
+    check(f"{{{{ v[i]|{name} }}}}", ALL)
+    check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS)
+    check(f"{{{{ v[i]|{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
+    check(f"{{{{ v[i]|map('{name}')|join(v[j]) }}}}", ALL, ARGUMENTS[:2])
+    check(f"{{% filter {name} %}}t{{{{ v[i] }}}}T{{% endfilter %}}", ALL)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(name: str) -> None:
+    check(f"{{{{ v[i].{name}() }}}}", ALL)
+    check(f"{{{{ v[i].{name}(v[j]) }}}}", ALL, ARGUMENTS)
+    check(f"{{{{ v[i].{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
+    check(f"{{{{ v[i].{name}(v[j])|join('t') }}}}", ALL, ARGUMENTS[:2])
+    check(f"{{{{ v[i].{name}(t=v[j]) }}}}", ALL, ARGUMENTS[:2])
+
+
+def test_tests_and_operators() -> None:
+    for name in filter(str.isidentifier, _Environment().tests):
+        check(f"{{{{ v[i] is {name} }}}}{{{{ v[i]|select('{name}')|join }}}}", ALL)
+    for operator in ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "and", "or", "in"):
+        check(f"{{{{ v[i] {operator} v[j] }}}}", ALL, ALL)
+        check(f"{{{{ (v[i] {operator} v[j])[1:] }}}}", ALL, ALL)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements(name: str) -> None:
+    assert check(STATEMENTS[name], ALL, ARGUMENTS)
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from([*VALUES[:4], "'tT_|'", "' t'", "kw", "bos_token", "messages|length"]),
+    lambda inner: st.one_of(
+        st.builds("({} ~ {})".format, inner, inner),
+        st.builds("({} + {})".format, inner, inner),
+        st.builds("({} * 2)".format, inner),
+        st.builds("({})[{}:{}]".format, inner, st.integers(-3, 3), st.integers(-3, 9)),
+        st.builds("({})[{}]".format, inner, st.integers(-3, 3)),
+        st.builds("({}).replace({}, {})".format, inner, inner, inner),
+        st.builds("({}).split({})|join({})".format, inner, inner, inner),
+        st.builds("({}).{}()".format, inner, st.sampled_from(METHODS)),
+        st.builds("({})|{}".format, inner, st.sampled_from(sorted(_Environment().filters))),
+        st.builds("({})|indent({}, true, true)".format, inner, inner),
+        st.builds("'t{{}}{{}}'.format({}, {})".format, inner, inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@examples(10)
+@given(EXPRESSIONS)
+def test_nested_expressions(expression: str) -> None:
+    check("{{ " + expression + " }}")
+
+
+def test_the_arguments_of_format_are_not_confused() -> None:
+    """A template that has the text of a message as a literal does not make it trusted."""
+    for form in (
+        "'{}'.format(m.content, **{'0': 'tT'})",
+        "'{0}'.format(m.content, **{'0': 'tT'})",
+        "'{00}'.format(m.content, **{'00': 'tT'})",
+        "'{t[0]}'.format(t=[m.content], **{'t[0]': 'tT'})",
+    ):
+        template = ChatTemplate(VALUE + "{{ " + form + " }}")
+        assert trusted_text(template.render(request("tT"))) == "", form
+    template = ChatTemplate(VALUE + "{{ '{}_{0}{t}'.replace('{}', '{0}').format('t', t='T') }}")
+    assert trusted_text(template.render(request())) == "t_tT"
+
+
+@pytest.mark.parametrize("options", ["2", "2, true", "2, true, true", "'T'"])
+def test_line_breaks_of_the_request_stay_its_own_when_lines_are_indented(options: str) -> None:
+    template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
+    for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
+        found = trusted_text(template.render(request(content)))
+        assert found.translate({ord(" "): "", ord("T"): ""}) == "tt"
+    template = ChatTemplate(VALUE + "{{ 't\\nt\\n'|indent(" + options + ") }}")
+    assert trusted_text(template.render(request())).count("\n") == 2
+
+
+def test_origins_that_do_not_fit_the_text_are_refused() -> None:
+    """Shifted origins would trust other characters."""
+    origins = struct.pack("<2i", FIRST_MESSAGE, TRUSTED)
+    for lengths, is_right in (((2, 1), True), ((2, 2), False), ((1, 1), False)):
+        header = RESULT_HEADER.pack(2, 1, 0)
+        response = Status.RESULT + header + struct.pack("<2i", *lengths) + origins + "Bété".encode()
+        if is_right:
+            assert _read_response(response, RenderLimits()).text == "été"
+        else:
+            with pytest.raises(WorkerProcessError, match="report the template"):
+                _read_response(response, RenderLimits())
