@@ -29,7 +29,7 @@ from tokenizer_client.base import (
 from tokenizer_client.calls import chat as chat_calls
 from tokenizer_client.calls import corpora, jobs, service, streams
 from tokenizer_client.calls import text as text_calls
-from tokenizer_client.calls.chat import LossRule, Messages
+from tokenizer_client.calls.chat import Messages
 from tokenizer_client.calls.corpora import Progress
 from tokenizer_client.calls.exchange import Emitting, Flow
 from tokenizer_client.calls.jobs import JobLimits
@@ -49,7 +49,12 @@ from tokenizer_client.schemas.jobs import (
     JobView,
 )
 from tokenizer_client.schemas.text import Chunk, TruncateResponse, VerifyResponse, VocabResponse
-from tokenizer_client.schemas.token_files import TokenFilesList, TokenFilesView
+from tokenizer_client.schemas.token_files import (
+    LossRule,
+    OverLength,
+    TokenFilesList,
+    TokenFilesView,
+)
 from tokenizer_client.schemas.tokens import (
     EncodeResponse,
     InfoResponse,
@@ -1023,9 +1028,13 @@ class CorpusResource:
         further_corpora: Sequence[str] | None = None,
         token_files_id: str | None = None,
         tokenizer: TokenizerOrName | None = None,
-        format: FileFormat | None = None,  # noqa: A002 - the name of the field
+        format: Literal[FileFormat, "chat"] | None = None,  # noqa: A002 - the name of the field
         field: str | None = None,
         separator: str | None = None,
+        loss: LossRule | None = None,
+        skip_bad: bool | None = None,
+        max_length: int | None = None,
+        over_length: OverLength | None = None,
         begin_of_document: str | None = None,
         end_of_document: str | None = None,
         layout: Literal["raw", "npy", "megatron", "llmc"] | None = None,
@@ -1056,6 +1065,10 @@ class CorpusResource:
                 format=format,
                 field=field,
                 separator=separator,
+                loss=loss,
+                skip_bad=skip_bad,
+                max_length=max_length,
+                over_length=over_length,
                 begin_of_document=begin_of_document,
                 end_of_document=end_of_document,
                 layout=layout,

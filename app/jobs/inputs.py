@@ -23,8 +23,8 @@ from app.jobs.input_files import (
 )
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_client.schemas.token_files import END_OF_TEXT
-from tokenizer_core.corpus import plan_token_files
-from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.corpus import ConversationEncoder, plan_token_files
+from tokenizer_core.errors import ChatError, TokenFilesPlanError
 
 if TYPE_CHECKING:
     from app.jobs.corpora import CorpusStore
@@ -154,13 +154,15 @@ def plan_encoding(
     """The plan, and the arguments from which the child rebuilds it.
 
     Raises:
-        InvalidInputsError: the ids cannot be written with the requested options.
+        InvalidInputsError: the ids cannot be written with the requested options, or the tokenizer
+            has no chat template for conversations.
         UnknownSpecialTokenError: the request names a token that is not special.
     """
     tokenizer = live.tokenizer
     known = tokenizer.spec.special_tokens
-    end = asked.end_of_document
-    if end is None and END_OF_TEXT in known:
+    end, is_chat = asked.end_of_document, asked.format == "chat"
+    # A chat template writes the end of a conversation.
+    if end is None and not is_chat and END_OF_TEXT in known:
         end = END_OF_TEXT
     for field, token in (("begin_of_document", asked.begin_of_document), ("end_of_document", end)):
         if token and token not in known:
@@ -178,11 +180,21 @@ def plan_encoding(
         "allowed_special": _as_json(asked.allowed_special),
         "disallowed_special": _as_json(asked.disallowed_special),
         "seed": asked.seed,
+        "loss_mask": is_chat,
+        "max_length": asked.max_length,
+        "over_length": asked.over_length,
     }
     try:
+        if is_chat:
+            ConversationEncoder(tokenizer, **conversation_options(asked))
         return plan_token_files(tokenizer, **arguments, ref=live.ref), arguments
-    except TokenFilesPlanError as error:
+    except (TokenFilesPlanError, ChatError) as error:
         raise InvalidInputsError(error.code, f"{error}.") from None
+
+
+def conversation_options(asked: EncodeCorpusRequest) -> dict[str, Any]:
+    """The options of the library's `ConversationEncoder`."""
+    return {"loss": asked.loss, "skip_bad": asked.skip_bad}
 
 
 def corpus_format(
@@ -195,8 +207,16 @@ def corpus_format(
         InvalidInputsError: the files were uploaded with different fields, and none is asked for.
     """
     formats = {file.format for file in files}
+    if asked.format == "chat" and any(name and name.startswith("txt") for name in formats):
+        raise InvalidInputsError(
+            "corpus_format",
+            "Conversations are JSON lines or Parquet, and a corpus was uploaded as text; upload it "
+            "with ?format=jsonl.",
+        )
     # Files of several formats have names that end in theirs; see `name_inputs`.
     known = next(iter(formats)) if len(formats) == 1 else None
+    if asked.format == "chat":
+        return {"format": known, "field": None, "separator": None}
     fields = {file.text_field or _DEFAULT_FIELD for file in files if file.format != "txt"}
     if asked.field is None and len(fields) > 1:
         raise InvalidInputsError(
@@ -225,7 +245,8 @@ def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: Token
         file.size_bytes * _ids_per_byte(file, tokenizer) for file in largest if file.size_bytes
     )
     n_bytes = sum(file.size_bytes for file in files)
-    return round(n_bytes * n_ids / n_sampled * plan.disk_dtype.itemsize)
+    bytes_per_id = plan.disk_dtype.itemsize + plan.loss_mask
+    return round(n_bytes * n_ids / n_sampled * bytes_per_id)
 
 
 def _ids_per_byte(file: InputFile, tokenizer: Tokenizer) -> float:

@@ -46,7 +46,7 @@ from tokenizer_client.schemas.token_files import (
     TokenFilesView,
 )
 from tokenizer_core.blobs.atomic_files import make_folder, remove_folder, sync_folder
-from tokenizer_core.corpus import TokenFiles
+from tokenizer_core.corpus import LostTokens, TokenFiles
 from tokenizer_core.corpus.token_manifest import MANIFEST_NAME
 from tokenizer_core.errors import TokenFilesError
 from tokenizer_core.registry.versions import NAME
@@ -353,6 +353,7 @@ def _summarise(
 
 
 def _describe_split(split: SplitRecord) -> TokenFilesSplit:
+    lost = split.lost or LostTokens()
     return TokenFilesSplit(
         documents=split.n_documents,
         tokens=split.n_tokens,
@@ -360,6 +361,11 @@ def _describe_split(split: SplitRecord) -> TokenFilesSplit:
         bytes_per_token=round(split.bytes_per_token, 4),
         shards=len(split.shards),
         special_tokens_found=dict(split.special_tokens_found),
+        loss_tokens=split.n_loss_tokens,
+        documents_truncated=lost.n_cut,
+        documents_dropped=lost.n_dropped,
+        tokens_lost=lost.n_tokens,
+        conversations_refused=lost.n_refused,
     )
 
 

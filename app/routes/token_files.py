@@ -17,6 +17,7 @@ from app.http.json import parse_strict_json
 from app.http.responses import FileBody, requested_span
 from app.jobs.errors import TokenFilesExistError
 from app.jobs.inputs import (
+    conversation_options,
     corpus_format,
     estimate_bytes,
     find_encoding_inputs,
@@ -217,6 +218,7 @@ def _take(
             },
             "plan": arguments,
             "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
+            "conversations": conversation_options(asked) if asked.format == "chat" else None,
             "validation_share": asked.validation_share,
             "shuffle": asked.shuffle,
             "workers": asked.workers,

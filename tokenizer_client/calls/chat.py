@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from tokenizer_client.calls.exchange import (
     Flow,
@@ -17,11 +17,10 @@ from tokenizer_client.calls.text import IDS, check_most_tokens, plain_options
 from tokenizer_client.calls.wire_formats import IdArray, parse_id_bytes
 from tokenizer_client.errors import UnexpectedResponseError
 from tokenizer_client.schemas.chat import ChatEncodeResponse
+from tokenizer_client.schemas.token_files import LossRule
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 """Objects with `role`, `content` and what else the chat template reads."""
-
-LossRule: TypeAlias = Literal["auto", "template", "role"]
 
 
 class ChatOptions(TypedDict, total=False):

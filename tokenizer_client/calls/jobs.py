@@ -49,6 +49,7 @@ from tokenizer_client.schemas.jobs import (
     FileFormat,
     JobView,
 )
+from tokenizer_client.schemas.token_files import LossRule, OverLength
 
 _UNFINISHED: Final = ("queued", "running")
 _MANY: Final = 1 << 62
@@ -90,9 +91,13 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
     further_corpora: Sequence[str] | None
     token_files_id: str | None
     tokenizer: str | None
-    format: FileFormat | None
+    format: Literal[FileFormat, "chat"] | None
     field: str | None
     separator: str | None
+    loss: LossRule | None
+    skip_bad: bool | None
+    max_length: int | None
+    over_length: OverLength | None
     begin_of_document: str | None
     end_of_document: str | None
     layout: Literal["raw", "npy", "megatron", "llmc"] | None

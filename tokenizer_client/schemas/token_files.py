@@ -31,6 +31,10 @@ from tokenizer_client.schemas.tokens import (
 END_OF_TEXT: Final = "<|endoftext|>"
 MAX_FURTHER_CORPORA: Final = 999
 _MAX_SEED: Final = (1 << 63) - 1
+_MAX_LENGTH: Final = (1 << 31) - 1
+
+LossRule = Literal["auto", "template", "role"]
+OverLength = Literal["truncate", "drop"]
 
 _Token = Annotated[str, Field(max_length=MAX_SPECIAL_TOKEN_CHARS)]
 
@@ -55,9 +59,33 @@ class EncodeCorpusRequest(RequestModel):
             "is fixed when the job is created."
         ),
     )
-    format: FileFormat | None = Field(
+    format: Literal[FileFormat, "chat"] | None = Field(
         default=None,
-        description="Format of all corpora; by default the one each was uploaded with.",
+        description=(
+            "Format of all corpora; by default the one each was uploaded with. `chat`: "
+            "conversations in JSON lines or Parquet, encoded by the tokenizer's chat template, "
+            "with a loss mask."
+        ),
+    )
+    loss: LossRule = Field(
+        default="auto",
+        description=(
+            "Where the loss counts in conversations: at the template's `generation` tags or at "
+            "the turns of the assistant; `auto`: the first if the template has tags."
+        ),
+    )
+    skip_bad: bool = Field(
+        default=False,
+        description="Leave out conversations that cannot be encoded, and count them.",
+    )
+    max_length: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MAX_LENGTH,
+        description="Most tokens of a document, with those around it; by default any number.",
+    )
+    over_length: OverLength = Field(
+        default="truncate", description="What to do with a longer document."
     )
     field: FieldName | None = Field(
         default=None,
@@ -135,12 +163,24 @@ class EncodeCorpusRequest(RequestModel):
             raise PydanticCustomError(
                 "invalid", "a line or row is a document; omit separator, or set format to text"
             )
+        is_chat = self.format == "chat"
+        if is_chat and (self.field is not None or self.separator):
+            raise PydanticCustomError(
+                "invalid", "a conversation is a whole record; omit field and separator"
+            )
+        if not is_chat and (self.loss != "auto" or self.skip_bad):
+            raise PydanticCustomError(
+                "invalid", "loss and skip_bad need format chat; omit them, or set it"
+            )
         return self
 
     def digest(self, corpus_id: str) -> str:
         """sha256 (hex) of the request with its defaults: equal for equal requests."""
         fields = self.model_dump()
         fields["format"] = self.format or "text"  # the default of earlier releases
+        for name in ("loss", "skip_bad", "max_length", "over_length"):  # they had none of these
+            if fields[name] == EncodeCorpusRequest.model_fields[name].default:
+                del fields[name]
         for name in ("allowed_special", "disallowed_special"):
             if not isinstance(fields[name], str):
                 fields[name] = sorted(fields[name])
@@ -169,6 +209,13 @@ class TokenFilesSplit(BaseModel):
     special_tokens_found: dict[str, int] = Field(
         description="Occurrences of each special token in the texts"
     )
+    loss_tokens: int | None = Field(
+        default=None, description="Tokens at which the loss counts; null without a loss mask"
+    )
+    documents_truncated: int = Field(default=0, description="Documents cut at `max_length`")
+    documents_dropped: int = Field(default=0, description="Documents over `max_length` left out")
+    tokens_lost: int = Field(default=0, description="Tokens cut or left out by `max_length`")
+    conversations_refused: int = Field(default=0, description="Left out because of `skip_bad`")
 
 
 class TokenFile(BaseModel):

@@ -20,6 +20,7 @@ from app.jobs.worker.cluster import cluster_encoder
 from app.jobs.worker.context import WorkerJob, name_inputs, open_inputs, say
 from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
+    ConversationEncoder,
     CorpusFormat,
     EncodingProgress,
     TokenFiles,
@@ -109,6 +110,7 @@ def _encode(
 ) -> TokenManifest:
     request = job.request
     files = [InputFile.from_json(value) for value in request["inputs"]]
+    how = request.get("conversations")  # jobs of earlier releases have none
     with _encoder(job, files) as encoder:
         encode = partial(
             encoder,
@@ -119,6 +121,7 @@ def _encode(
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
             progress=_reporter(job),
+            document_encoder=None if how is None else ConversationEncoder(tokenizer, **how),
         )
         try:
             return encode(resume=True)

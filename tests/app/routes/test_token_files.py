@@ -130,6 +130,13 @@ WRONG: list[tuple[Fields, str]] = [
     ({"format": "parquet", "separator": "<|endoftext|>"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
     ({"format": "jsonl", "field": ""}, "/field"),
+    ({"format": "chat", "field": "text"}, ""),
+    ({"format": "chat", "separator": "<|endoftext|>"}, ""),
+    ({"loss": "role"}, ""),
+    ({"skip_bad": True}, ""),
+    ({"format": "chat", "loss": "all"}, "/loss"),
+    ({"max_length": 0}, "/max_length"),
+    ({"over_length": "wrap"}, "/over_length"),
     ({"layout": "tfrecord"}, "/layout"),
     ({"dtype": "int64"}, "/dtype"),
     ({"tokens_per_shard": 0}, "/tokens_per_shard"),
@@ -151,6 +158,12 @@ def test_a_request_that_is_none(admin: TestClient) -> None:
     for body, pointer in WRONG:
         found = problem(encode(admin, **body), 422, "invalid_request")
         assert found["errors"][0]["pointer"] == pointer, body
+    assert jobs(admin) == []
+
+
+def test_conversations_need_a_template_and_records(admin: TestClient) -> None:
+    found = problem(encode(admin, format="chat"), 422, "chat_template_missing")
+    assert "no chat template 'default'" in found["detail"]
     assert jobs(admin) == []
 
 
@@ -290,6 +303,11 @@ def test_what_there_is_is_listed_and_described(
         "bytes_per_token": 1.2,
         "shards": 3,
         "special_tokens_found": {},
+        "loss_tokens": None,
+        "documents_truncated": 0,
+        "documents_dropped": 0,
+        "tokens_lost": 0,
+        "conversations_refused": 0,
     }
     assert list(one["splits"]) == ["train", "validation"]
     named = {file["name"]: (file["bytes"], file["sha256"]) for file in described["files"]}

@@ -219,6 +219,50 @@ def test_all_options_reach_the_files(service: Service) -> None:
     assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
 
 
+def test_conversations_become_ids_and_masks(service: Service) -> None:
+    template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
+    store = ArtifactStore(service.settings.artifacts_dir)
+    tokenizer, _ = tokenizer_of(service)
+    ref = store.publish(tokenizer.with_chat_templates({"default": template}).spec, name="chatty")
+    lines = [
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+        '{"conversations": [{"from": "human", "value": "cd"}, {"from": "gpt", "value": "efg"}]}',
+        '{"messages": []}',
+    ]
+    upload(service, "chats?format=jsonl", "\n".join(lines))
+    asked: Fields = {"format": "chat", "tokenizer": "chatty", "max_length": 6}
+    job = wait(service, start(service, "chats", token_files_id="bad", **asked))
+    assert job["state"] == "failed"
+    assert "'chats', line 3: the conversation has no messages" in job["error"]["detail"]
+    body = {**asked, "skip_bad": True, "loss": "role"}
+    job = wait(service, start(service, "chats", token_files_id="tokens", **body))
+    assert job["state"] == "succeeded", job
+    files = TokenFiles.open(folder_of(service).path("tokens"))
+    assert files.manifest.plan.tokenizer.version == ref.version
+    end = 256
+    assert [files.document(n).tolist() for n in range(2)] == [
+        [*b"a", end, *b"b", end],
+        [*b"cd", end, *b"efg"],
+    ]
+    assert [files.document_mask(n).tolist() for n in range(2)] == [
+        [0, 0, 1, 1],
+        [0, 0, 0, 1, 1, 1],
+    ]
+    split = service.client.get("/token-files/tokens").json()["splits"]["train"]
+    shown = {
+        "loss_tokens": 5,
+        "documents_truncated": 1,
+        "documents_dropped": 0,
+        "tokens_lost": 1,
+        "conversations_refused": 1,
+    }
+    assert {name: split[name] for name in shown} == shown
+    upload(service, "text")
+    refused = service.client.post("/corpora/text/encode", json=asked)
+    assert refused.status_code == 422
+    assert refused.json()["code"] == "corpus_format"
+
+
 def test_a_shuffle_is_that_of_the_library_and_says_what_it_does(
     service: Service, tmp_path: Path
 ) -> None:
