@@ -162,6 +162,37 @@ def test_ids(
         )
 
 
+@pytest.mark.parametrize("name", OWN_TEMPLATES)
+@pytest.mark.parametrize(
+    ("file", "bos", "eos"),
+    [
+        ("vocab/llama3_1", "<|begin_of_text|>", "<|eot_id|>"),
+        ("vocab_open/deepseek_v3", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+        ("vocab_open/llama2", "<s>", "</s>"),
+        ("vocab_open/smollm", "<|im_start|>", "<|im_end|>"),
+    ],
+)
+def test_ids_of_public_vocabularies(
+    name: str, file: str, bos: str, eos: str, transformers: TransformersChat, shared_data: Path
+) -> None:
+    path = shared_data / f"{file}.tokenizer.json"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    variables = {"bos_token": bos, "eos_token": eos}
+    source, chats = OWN_TEMPLATES[name], honest(40)
+    expected = transformers.apply(
+        file=str(path), template=source, variables=variables, chats=chats, want="ids"
+    )
+    ours = Tokenizer.from_tokenizer_json(path).with_chat_templates(
+        {"default": source}, variables=variables
+    )
+    for chat, ids in zip(chats, expected, strict=True):
+        encoding = outcome(ours.encode_chat, **arguments(chat))
+        assert (encoding and encoding.ids.tolist()) == (ids if isinstance(ids, list) else None), (
+            chat
+        )
+
+
 @pytest.mark.parametrize("source", _parameters(lambda source: "endgeneration" in source))
 def test_mask(
     source: str, transformers: TransformersChat, tokenizer_file: Path, tokenizer: Tokenizer
