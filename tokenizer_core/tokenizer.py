@@ -1032,6 +1032,8 @@ class Tokenizer:
         plain = [plain for plain, _ in parts]
         ids, offsets = self._engine.encode_batch_to_numpy(plain, num_threads)
         added = [self._added[token] for _, token in parts if token is not None]
+        if not added:
+            return ids
         return np.insert(ids, offsets[1:-1].astype(np.int64), np.array(added, dtype=np.uint32))
 
 

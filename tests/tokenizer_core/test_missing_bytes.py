@@ -4,6 +4,7 @@ gives the unknown token. Every way to encode does the same."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import random
 
@@ -37,6 +38,8 @@ from tokenizer_core.text.truncate import chunk_text, truncate_text
 
 # `!` is missing, so that punctuation of one pre-token meets; 0x84 and 0xE4 occur in Chinese.
 VALUES = (0x04, 0x21, 0x84, 0xE4, 0xF1)
+# Without 0x84 every character keeps its last bytes, and texts are cut.
+FIRST_BYTES = (0x04, 0x21, 0xE4, 0xF1)
 RULES = [(None, False), (97, False), (97, True)]
 ALPHABET = "?!=a \u4e00\u4e04\u4e84\u00e4\u0104\x04\U00040000\U000c4000\u2004"
 DIGITS = parse_pre_tokenizer(
@@ -110,7 +113,7 @@ def in_hugging_face(spec: TokenizerSpec) -> tokenizers.Tokenizer:
 @pytest.mark.parametrize("pattern", [*PATTERNS, DIGITS, COMMAS], ids=str)
 def test_ids_and_texts_are_those_of_tokenizers(engine, pattern, unk_id, is_fused, ignore_merges):
     for seed in range(4):
-        missing = MissingBytes(VALUES, unk_id, is_fused)
+        missing = MissingBytes([VALUES, FIRST_BYTES][seed % 2], unk_id, is_fused)
         spec = random_spec(seed, missing, pattern=pattern, ignore_merges=ignore_merges)
         ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
         n_changed = 0
@@ -141,9 +144,13 @@ def test_every_way_to_encode_gives_the_same_ids(engine, unk_id, is_fused):
     assert documents.ids.tolist() == [id_ for ids in expected[:4] for id_ in ids]
 
 
-@given(st.text(alphabet=st.sampled_from(ALPHABET + "<|x>"), max_size=60), st.sampled_from(RULES))
-def test_any_text_has_the_ids_of_tokenizers(text, rule):
-    ours, theirs = _pair_of(rule)
+@given(
+    st.text(alphabet=st.sampled_from(ALPHABET + "<|x>"), max_size=60),
+    st.sampled_from(RULES),
+    st.sampled_from([VALUES, FIRST_BYTES]),
+)
+def test_any_text_has_the_ids_of_tokenizers(text, rule, values):
+    ours, theirs = _pair_of(rule, values)
     ids = theirs.encode(text).ids
     for tokenizer in ours:
         assert tokenizer.encode(text) == ids
@@ -151,15 +158,27 @@ def test_any_text_has_the_ids_of_tokenizers(text, rule):
         assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == ids
 
 
-_PAIRS: dict[tuple[int | None, bool], tuple[list[Tokenizer], tokenizers.Tokenizer]] = {}
+@functools.cache
+def _pair_of(
+    rule: tuple[int | None, bool], values: tuple[int, ...]
+) -> tuple[list[Tokenizer], tokenizers.Tokenizer]:
+    spec = random_spec(3, MissingBytes(values, *rule), pattern="cl100k")
+    ours = [Tokenizer.from_spec(spec, engine=name) for name in ("python", "auto")]
+    return ours, in_hugging_face(spec)
 
 
-def _pair_of(rule: tuple[int | None, bool]) -> tuple[list[Tokenizer], tokenizers.Tokenizer]:
-    if rule not in _PAIRS:
-        spec = random_spec(3, MissingBytes(VALUES, *rule), pattern="cl100k")
-        ours = [Tokenizer.from_spec(spec, engine=name) for name in ("python", "auto")]
-        _PAIRS[rule] = ours, in_hugging_face(spec)
-    return _PAIRS[rule]
+@given(
+    st.integers(0, 10**9),
+    st.text("!=?a \u4e00\u4e04\u5b57\u3042\x04\U00040000\U000c4000", max_size=80),
+    st.sampled_from(RULES),
+    st.booleans(),
+)
+def test_cuts_around_what_is_left_of_characters_change_no_id(seed, text, rule, ignore_merges):
+    missing = MissingBytes(FIRST_BYTES, *rule)
+    spec = random_spec(seed % 50, missing, ignore_merges=ignore_merges)
+    native, python = (Tokenizer.from_spec(spec, engine=name) for name in ("auto", "python"))
+    for repeated in (text, text * 5):
+        assert native.encode(repeated) == python.encode(repeated)
 
 
 @pytest.mark.parametrize(("unk_id", "is_fused"), RULES)

@@ -33,7 +33,7 @@ from tokenizer_core.engines import (
     resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.patterns import METASPACE, PATTERNS
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
@@ -140,6 +140,59 @@ def test_merges_across_characters_equal_the_python_engines(seed, is_ranks, text)
     native, python = create_engine(spec, "native"), create_engine(spec, "python")
     assert native.encode_pre_tokens([text]) == python.encode_pre_tokens([text])
     assert native.encode(text) == python.encode(text)
+
+
+_MIXED = "ab7.,(\n\t жя中文é\u0e01\u0301🙂"
+"""Words, numbers, symbols, white space, and scripts with and without blanks."""
+
+
+@given(
+    st.integers(0, 10**9),
+    st.sampled_from(["characters", "merges", "whole merges", "ranks"]),
+    st.text(_MIXED, max_size=80) | st.text(_MIXED[:9], max_size=300),
+)
+def test_cuts_within_pre_tokens_change_no_id(seed, kind, text):
+    """Few tokens of two or three characters: between most characters nothing merges."""
+    native_module()
+    rng = random.Random(seed)
+    merges = random_character_merges(rng, _MIXED, rng.randrange(1, 25))
+    if kind == "characters":
+        tokens = [character.encode() for character in _MIXED]
+        merges = []
+        for _ in range(rng.randrange(1, 25)):
+            left, right = rng.choice(tokens), rng.choice(tokens)
+            # No word joins the blank after it.
+            if right[:1] != b" " and left + right not in tokens:
+                merges.append((left, right))
+                tokens.append(left + right)
+        spec = TokenizerSpec.from_merges(
+            BYTES | {256 + i: token for i, token in enumerate(tokens)},
+            merges,
+            pattern=METASPACE,
+            normalizer="metaspace",
+            byte_ids=tuple(range(256)),
+        )
+    elif kind == "ranks":
+        ranks = {token: id_ for id_, token in spec_of(merges).vocab.items()}
+        spec = TokenizerSpec.from_ranks(ranks, pattern=METASPACE)
+    else:
+        # Tokens that no merge makes: only a whole pre-token becomes one.
+        whole = ["b中", " a.", "a", "жя7", "\n\n", "中文.a"] if kind == "whole merges" else []
+        vocab = dict(spec_of(merges).vocab)
+        known = set(vocab.values())
+        vocab |= {
+            len(vocab) + i: token.encode()
+            for i, token in enumerate(whole)
+            if token.encode() not in known
+        }
+        spec = TokenizerSpec.from_merges(
+            vocab, merges, pattern=METASPACE, ignore_merges=bool(whole)
+        )
+    native, python = create_engine(spec, "native"), create_engine(spec, "python")
+    for cut in (text, text * 9, text[3:] + " " + text, text.replace(" ", "")):
+        ids = python.encode(cut)
+        for _ in range(2):  # from the cache too
+            assert native.encode(cut) == ids
 
 
 @pytest.mark.thorough

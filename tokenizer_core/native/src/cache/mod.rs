@@ -52,7 +52,7 @@ const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NA
 const SHORT_BITS: (u32, u32) = (14, 19);
 const MIDDLE_BITS: (u32, u32) = (14, 18);
 /// A new cache has at most this many lines, as a power of two.
-const MAX_FIRST_BITS: u32 = 18;
+const MAX_FIRST_BITS: u32 = 17;
 
 /// How many pieces a cache can hold.
 pub const MAX_ENTRIES: usize =
@@ -156,12 +156,12 @@ impl<'c> Lookup<'c> {
 }
 
 impl PieceCache {
-    /// Starts with the ids of some short tokens, and with room for at least as many again.
+    /// Starts with the ids of some short tokens, and with room for three times as many others, up to a size.
     pub fn seeded<'t>(
         kernel: Kernel,
         seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
     ) -> Result<PieceCache, NoMemory> {
-        let bits = seeds.len().next_power_of_two().trailing_zeros() + 1;
+        let bits = seeds.len().next_power_of_two().trailing_zeros() + 2;
         let mut short = ShortTable::new(bits.clamp(SHORT_BITS.0, MAX_FIRST_BITS))?;
         let keys = HashKeys::random();
         seed(&mut short, &keys, kernel, seeds);

@@ -38,6 +38,8 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
 pub struct FindEnds<'a, G> {
     pub grammar: G,
     pub boundaries: &'a Boundaries,
+    /// Whether it matters that a piece is a part; otherwise ends may lack that flag.
+    pub marks_parts: bool,
     pub text: &'a [u8],
     pub start: usize,
     pub ends: &'a mut Ends,
@@ -48,12 +50,16 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
 
     #[inline(always)]
     fn run(self, kernel: K) -> usize {
+        if G::BEGINS_AT_BLANKS {
+            return find_ends_between_blanks(kernel, self);
+        }
         let FindEnds {
             grammar,
             boundaries,
             text,
             start,
             ends,
+            ..
         } = self;
         let (mut at, mut n, mut inside) = (start, 0, 0);
         while n < BATCH && at < text.len() && at - start < MAX_BATCH_BYTES {
@@ -111,6 +117,76 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
         }
         n
     }
+}
+
+/// As `FindEnds`, where pre-tokens begin at runs of blanks. Such a pre-token may be a page of code or a
+/// chapter in Chinese, so it is cut wherever words, numbers and symbols meet and nothing merges
+/// across. Runs of one kind stay whole, and blanks and tabs with what follows them: more parts would
+/// take more look-ups. Scanning continues from any character, so nothing is read twice.
+#[inline(always)]
+fn find_ends_between_blanks<G>(kernel: impl Blocks, task: FindEnds<'_, G>) -> usize {
+    let FindEnds {
+        boundaries,
+        marks_parts,
+        text,
+        start,
+        ends,
+        ..
+    } = task;
+    let is_begin = start == 0 || text[start] == b' ' && text[start - 1] != b' ';
+    let (mut at, mut n, mut inside) = (start, 0, u32::from(!is_begin));
+    while n < BATCH && at < text.len() && at - start < MAX_BATCH_BYTES {
+        let classes = classes(kernel, text, at);
+        let Classes { inner, high, .. } = classes;
+        let starts = classes.begins_of_blanks();
+        let differs = |of: u64| of ^ of << 1;
+        let kinds = differs(classes.letter) | differs(classes.number) | differs(classes.space);
+        let mut cuts = kinds & !((classes.space & !classes.newline) << 1);
+        if classes.is_wide || high != 0 && starts == 0 {
+            // Of a script without blanks, probably.
+            cuts |= high | high << 1;
+        }
+        let valid = u64::MAX >> (BLOCK - classes.valid);
+        let starts = starts & valid & !1;
+        let mut left = cuts & !inner & !starts & valid & !1;
+        let mut cuts = 0;
+        while left != 0 {
+            let position = left.trailing_zeros();
+            left &= left - 1;
+            let after = Meeting::at(text, at + position as usize);
+            let may_join = if high << 1 >> position & 1 == 0 {
+                boundaries.may_join_ascii(after)
+            } else {
+                let before = (!inner & ((1 << position) - 1)).leading_zeros() as usize;
+                let before = Meeting::after_nothing(text, at + (before ^ (BLOCK - 1)));
+                boundaries.may_join(before, after)
+            };
+            cuts |= u64::from(!may_join & 1) << position;
+        }
+        let found = starts | cuts;
+        let positions = ends[n..].first_chunk_mut::<BLOCK>();
+        let positions = positions.expect("room for a block after a batch");
+        kernel.write_positions(found, (at - start) as u32, positions);
+        let n_found = found.count_ones() as usize;
+        if marks_parts {
+            let mut left = found;
+            for end in &mut positions[..n_found] {
+                let is_cut = (cuts >> left.trailing_zeros()) as u32 & 1;
+                left &= left - 1;
+                *end |= flags(is_cut, inside);
+                inside = is_cut;
+            }
+        }
+        n += n_found;
+        let last = 63 - (!inner & valid).leading_zeros() as usize;
+        if at + classes.valid == text.len() {
+            ends[n] = (text.len() - start) as u32 | flags(0, inside);
+            return n + 1;
+        }
+        // The next block begins with the last character of this one: two characters decide.
+        at += last;
+    }
+    n
 }
 
 /// Writes where the pre-tokens of a block and their parts end, each plus `base`: up to the last
@@ -246,6 +322,10 @@ pub fn find_parts(
 mod tests {
     use super::*;
     use crate::merge::pair_table::Pair;
+    use crate::simd::Kernel;
+    use crate::split::Grammar;
+    use crate::split::automaton::{Automaton, Behavior, StepTables};
+    use crate::split::blocks::ruled::{Metaspace, Ruled};
 
     const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
 
@@ -311,5 +391,110 @@ mod tests {
             }
         }
         assert!((20..1900).contains(&n_alone), "{n_alone}");
+    }
+
+    /// Every pre-token ends somewhere, nothing that may merge is cut, and parts are marked.
+    #[test]
+    fn pre_tokens_between_blanks_end_where_they_should_and_are_cut_nowhere_else() {
+        const PARTS: [&str; 24] = [
+            "a",
+            "the",
+            "B",
+            "1",
+            "42",
+            ".",
+            "(",
+            ");",
+            "\n",
+            "\t",
+            " ",
+            " ",
+            "  ",
+            "é",
+            "ж",
+            "слово",
+            "中",
+            "文",
+            "字",
+            "。",
+            "ก",
+            "\u{301}",
+            "🙂",
+            "a long word without any blank or sign in it",
+        ];
+        let automaton = metaspace();
+        let grammar = Ruled {
+            automaton: &automaton,
+            rule: Metaspace,
+        };
+        let mut state = 3usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let boundaries = some_cuts();
+        let mut n_cuts = 0;
+        for round in 0..3000 {
+            let kinds: Vec<&str> = (0..1 + next(9)).map(|_| PARTS[next(PARTS.len())]).collect();
+            let n_parts = [30, 200, 2000][round % 3];
+            let text: String = (0..1 + next(n_parts))
+                .map(|_| kinds[next(kinds.len())])
+                .collect();
+            let bytes = text.as_bytes();
+            for kernel in Kernel::all() {
+                let (mut at, mut expected) = (0, 0);
+                while at < text.len() {
+                    let ends = &mut [0; BATCH + BLOCK];
+                    let n = kernel.run(FindEnds {
+                        grammar,
+                        boundaries: &boundaries,
+                        marks_parts: true,
+                        text: bytes,
+                        start: at,
+                        ends,
+                    });
+                    assert!(n > 0);
+                    for number in 0..n {
+                        let begin = at + offset_of(number, ends);
+                        let end = at + offset_of(number + 1, ends);
+                        assert!(begin < end && text.is_char_boundary(end));
+                        // The pre-token that this is a part of.
+                        let is_inside = begin > expected;
+                        let pre_token_end = grammar.advance(bytes, expected);
+                        assert!(end <= pre_token_end, "{text:?}");
+                        let is_cut = end < pre_token_end;
+                        let wanted = flags(is_cut.into(), is_inside.into());
+                        assert_eq!(ends[number] & !END, wanted, "{text:?} at {begin}");
+                        if is_cut {
+                            n_cuts += 1;
+                            let before = text[..end].chars().next_back().unwrap().len_utf8();
+                            let before = Meeting::after_nothing(bytes, end - before);
+                            let after = Meeting::at(bytes, end);
+                            assert_eq!(boundaries.may_join(before, after) & 1, 0);
+                        } else {
+                            expected = end;
+                        }
+                    }
+                    at += offset_of(n, ends);
+                }
+                assert_eq!(at, text.len());
+            }
+        }
+        assert!(n_cuts > 100_000, "{n_cuts}");
+    }
+
+    /// ` *+[^ ]++| ++` with two classes, blanks and all others.
+    fn metaspace() -> Automaton {
+        const MATCHED: u32 = 1 << 31;
+        // The states: none, first, blanks, others. The classes: others, blanks, the end.
+        let moves = [[0, 0, 0], [3, 2, 0], [3, 2, MATCHED], [3, MATCHED, MATCHED]];
+        let step = StepTables {
+            moves: moves.concat(),
+            behavior: Behavior::Isolated,
+            invert: false,
+            drops_unmatched: false,
+        };
+        let cuts = vec![false; 4];
+        Automaton::build(&[0, 32, 33], &[0, 1, 0], vec![step], cuts, None).unwrap()
     }
 }

@@ -278,6 +278,7 @@ impl<'s> Session<'s> {
             let n = self.tables.kernel.run(FindEnds {
                 grammar,
                 boundaries: &self.tables.boundaries,
+                marks_parts: self.tables.has_whole(),
                 text,
                 start: at,
                 ends,

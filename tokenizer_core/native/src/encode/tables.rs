@@ -44,6 +44,16 @@ impl MissingBytes {
     pub fn has(&self, byte: u8) -> bool {
         self.is_missing[usize::from(byte)]
     }
+
+    fn values(&self) -> impl Iterator<Item = u8> {
+        (0..=255).filter(|&byte| self.has(byte))
+    }
+
+    /// Whether no byte is missing that continues a character. Then what is left of a character has
+    /// all its other bytes, and never completes the character before it.
+    fn begin_characters(&self) -> bool {
+        self.values().all(|byte| !(0x80..0xC0).contains(&byte))
+    }
 }
 
 /// What merging starts from, where that is not the bytes of a pre-token alone.
@@ -139,14 +149,19 @@ impl Tables {
             merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
         }
         // The end of a part is no end of a word.
-        let boundaries = if missing.is_some() || has_ends {
+        let boundaries = if has_ends || missing.as_ref().is_some_and(|it| !it.begin_characters()) {
             Boundaries::none()
         } else {
-            Boundaries::new(
+            let mut boundaries = Boundaries::new(
                 merger.pairs(),
                 whole.iter().map(|&id| vocabulary.token(id)),
                 |id| vocabulary.token(id),
-            )
+            );
+            // What is next to a byte that is left out may merge with what is beyond it.
+            for byte in missing.iter().flat_map(MissingBytes::values) {
+                boundaries.exclude(byte);
+            }
+            boundaries
         };
         let whole = (!whole.is_empty()).then(|| TokenTable::new(&vocabulary, &whole));
         Ok(Tables {
@@ -164,6 +179,11 @@ impl Tables {
     #[inline]
     pub fn whole_id(&self, piece: &[u8]) -> Option<u32> {
         self.whole.as_ref()?.get(&self.vocabulary, piece)
+    }
+
+    /// Whether there are such tokens.
+    pub fn has_whole(&self) -> bool {
+        self.whole.is_some()
     }
 
     fn seeds(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {

@@ -64,6 +64,17 @@ impl Boundaries {
         }
     }
 
+    /// No position next to a character that begins with `byte` is a boundary, though no pair of the
+    /// table says so; after one outside ASCII, whose last byte is another, nothing changes.
+    pub fn exclude(&mut self, byte: u8) {
+        for other in 0..=255 {
+            for bytes in [[byte, other], [other, byte]] {
+                let (word, bit) = Meeting::at(&bytes, 1).position_of_bytes();
+                self.by_bytes[word] |= 1 << bit;
+            }
+        }
+    }
+
     /// Remembers that `left` and `right` may belong together.
     fn join(&mut self, left: &[u8], right: &[u8]) {
         let (&last, &first) = (left.last().expect("bytes"), right.first().expect("bytes"));
@@ -111,9 +122,14 @@ impl Boundaries {
     pub fn may_join(&self, before: Meeting, after: Meeting) -> u32 {
         let (word, bit) = self.position_of_characters(before, after);
         let by_characters = self.by_characters[word] >> bit;
+        by_characters as u32 | self.may_join_ascii(after)
+    }
+
+    /// The same where the character before is ASCII.
+    #[inline(always)]
+    pub fn may_join_ascii(&self, after: Meeting) -> u32 {
         let (word, bit) = after.position_of_bytes();
-        let by_bytes = self.by_bytes[word] >> bit;
-        (by_characters | by_bytes) as u32
+        (self.by_bytes[word] >> bit) as u32
     }
 
     /// The bit of two characters.
@@ -146,6 +162,15 @@ impl Meeting {
     pub fn at_start(text: &[u8]) -> Meeting {
         let byte = |position: usize| text.get(position).copied().unwrap_or(0);
         Meeting::of([0, byte(0), byte(1), byte(2)])
+    }
+
+    /// The character at `position`, without the byte before it.
+    #[inline(always)]
+    pub fn after_nothing(text: &[u8], position: usize) -> Meeting {
+        match text[position..].first_chunk() {
+            Some(&[first, second, third]) => Meeting::of([0, first, second, third]),
+            None => Meeting::at_start(&text[position..]),
+        }
     }
 
     #[inline(always)]
@@ -244,6 +269,26 @@ mod tests {
         assert!(!may_join('文', '字') && !may_join('中', '字') && !may_join('é', 'a'));
         assert!(!may_join('a', '文') && !may_join('字', '中'));
     }
+
+    #[test]
+    fn no_position_next_to_an_excluded_byte_is_a_boundary() {
+        let mut boundaries = Boundaries::new([].into_iter(), [].into_iter(), |_| &[]);
+        boundaries.exclude(b'!');
+        boundaries.exclude(0xE4);
+        for (text, position, is_joined) in [
+            ("a!", 1, true),
+            ("!a", 1, true),
+            ("é!", 2, true),
+            ("é中", 2, true),
+            ("中é", 3, false),
+            ("ab", 1, false),
+        ] {
+            let text = text.as_bytes();
+            let [before, after] = [Meeting::at_start(text), Meeting::at(text, position)];
+            assert_eq!(boundaries.may_join(before, after) & 1 == 1, is_joined);
+        }
+    }
+
     /// With all lines, and with few.
     #[test]
     fn of_many_characters_those_that_meet_may_join_and_few_others() {

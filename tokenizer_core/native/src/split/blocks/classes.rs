@@ -196,6 +196,12 @@ impl High {
 }
 
 impl Classes {
+    /// Where runs of blanks begin.
+    #[inline(always)]
+    pub fn begins_of_blanks(&self) -> u64 {
+        self.blank & !(self.blank << 1)
+    }
+
     #[inline(always)]
     fn add_known(&mut self, high: &High) {
         let (ideographs, cased, symbols) = high.whole();

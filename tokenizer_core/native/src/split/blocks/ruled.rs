@@ -29,6 +29,9 @@ pub struct Ruled<'a, R> {
 
 /// How the blocks of a pattern are split.
 pub trait Rule: Copy {
+    /// As of `BlockGrammar`.
+    const BEGINS_AT_BLANKS: bool = false;
+
     /// Changes classes that the pattern has otherwise.
     #[inline(always)]
     fn adjust(self, _classes: &mut Classes) {}
@@ -128,6 +131,8 @@ impl<R: Rule> Grammar for Ruled<'_, R> {
 }
 
 impl<R: Rule> BlockGrammar for Ruled<'_, R> {
+    const BEGINS_AT_BLANKS: bool = R::BEGINS_AT_BLANKS;
+
     #[inline(always)]
     fn adjust(self, classes: &mut Classes, text: &[u8], at: usize) {
         let samples = self.automaton.samples();
@@ -165,9 +170,11 @@ impl<R: Rule> BlockGrammar for Ruled<'_, R> {
 }
 
 impl Rule for Metaspace {
+    const BEGINS_AT_BLANKS: bool = true;
+
     #[inline(always)]
     fn starts(self, classes: Classes, _: &[u8], _: usize) -> u64 {
-        classes.blank & !(classes.blank << 1) | 1
+        classes.begins_of_blanks() | 1
     }
 }
 

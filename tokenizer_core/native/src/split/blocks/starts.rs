@@ -18,6 +18,9 @@ const WORTH_GOING_ON: u32 = 20;
 
 /// A split pattern that can be followed block by block.
 pub trait BlockGrammar: Grammar {
+    /// Whether pre-tokens begin at runs of blanks and nowhere else.
+    const BEGINS_AT_BLANKS: bool = false;
+
     /// Changes classes that the grammar has otherwise, before `starts`.
     #[inline(always)]
     fn adjust(self, _classes: &mut Classes, _text: &[u8], _at: usize) {}
