@@ -5,11 +5,12 @@
 //! hides none within it.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, BuildError, Input, MatchKind};
+use aho_corasick::{AhoCorasick, Anchored, BuildError, Input, Match, MatchKind, StartKind};
+use memchr::memmem;
 
 /// The special tokens of one call. A clone shares the tables.
 #[derive(Clone)]
@@ -27,7 +28,7 @@ struct Trusted {
 }
 
 struct Tokens {
-    finder: Option<AhoCorasick>,
+    finder: Option<Finder>,
     ids: Vec<u32>,
     /// The pairs of adjacent characters in them.
     pairs: HashSet<(u32, u32)>,
@@ -116,14 +117,9 @@ impl SpecialTokens {
 
 impl Tokens {
     fn new(tokens: &[(&str, u32)]) -> Result<Tokens, BuildError> {
-        let contents = tokens.iter().map(|(content, _)| content);
-        let finder = (!tokens.is_empty())
-            .then(|| {
-                AhoCorasick::builder()
-                    .match_kind(MatchKind::LeftmostLongest)
-                    .build(contents)
-            })
-            .transpose()?;
+        let contents: Vec<&str> = tokens.iter().map(|(content, _)| *content).collect();
+        let finder = (!tokens.is_empty()).then(|| Finder::new(&contents));
+        let finder = finder.transpose()?;
         let ids = tokens.iter().map(|(_, id)| *id).collect();
         let pairs_of = |content: &str| {
             let codes: Vec<u32> = content.chars().map(u32::from).collect();
@@ -147,8 +143,86 @@ impl Tokens {
     /// The first one within a range: the leftmost, and the longest of those.
     #[inline]
     fn find(&self, text: &str, range: Range<usize>) -> Option<Found> {
-        let found = self.finder.as_ref()?.find(Input::new(text).range(range))?;
+        let found = self.finder.as_ref()?.find(text, range)?;
         Some((found.range(), self.ids[found.pattern()]))
+    }
+}
+
+/// Finds any of some strings: the leftmost, and the longest of those.
+struct Finder {
+    strings: AhoCorasick,
+    /// What those with the same first byte have in common, if there are few such bytes. A text has it
+    /// rarely, and vectors find it. The automaton alone would look for rare bytes: those of DeepSeek's
+    /// `｜` are in most Chinese characters.
+    beginnings: Vec<memmem::Finder<'static>>,
+}
+
+const MAX_BEGINNINGS: usize = 4;
+/// Bytes in which all beginnings are looked for before the next ones.
+const SEARCHED: usize = 1 << 11;
+/// After so many positions in vain, and one more for each `BYTES_PER_TRY`, the automaton searches.
+const FREE_TRIES: usize = 32;
+const BYTES_PER_TRY: usize = 32;
+
+impl Finder {
+    fn new(strings: &[&str]) -> Result<Finder, BuildError> {
+        let mut common: BTreeMap<u8, &[u8]> = BTreeMap::new();
+        for string in strings.iter().map(|string| string.as_bytes()) {
+            let known = common.entry(string[0]).or_insert(string);
+            let pairs = known.iter().zip(string);
+            *known = &known[..pairs.take_while(|(one, other)| one == other).count()];
+        }
+        let has_few = common.len() <= MAX_BEGINNINGS;
+        let beginnings = common.values().filter(|_| has_few);
+        Ok(Finder {
+            strings: AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .start_kind(StartKind::Both)
+                .prefilter(!has_few)
+                .build(strings)?,
+            beginnings: beginnings
+                .map(|beginning| memmem::Finder::new(beginning).into_owned())
+                .collect(),
+        })
+    }
+
+    #[inline]
+    fn find(&self, text: &str, range: Range<usize>) -> Option<Match> {
+        let (input, mut at) = (Input::new(text), range.start);
+        let mut n_left = if self.beginnings.is_empty() {
+            0
+        } else {
+            FREE_TRIES
+        };
+        while n_left > 0 {
+            let Some(start) = self.next_beginning(text.as_bytes(), at..range.end) else {
+                return None;
+            };
+            let here = input.clone().range(start..range.end);
+            if let found @ Some(_) = self.strings.find(here.anchored(Anchored::Yes)) {
+                return found;
+            }
+            n_left += (start - at) / BYTES_PER_TRY;
+            n_left -= 1;
+            at = start + 1;
+        }
+        self.strings.find(input.range(at..range.end))
+    }
+
+    /// Where the next string may begin.
+    fn next_beginning(&self, text: &[u8], mut range: Range<usize>) -> Option<usize> {
+        while !range.is_empty() {
+            let until = range.end.min(range.start + SEARCHED);
+            let first = |beginning: &memmem::Finder| {
+                let end = range.end.min(until + beginning.needle().len() - 1);
+                beginning.find(&text[range.start..end])
+            };
+            if let Some(distance) = self.beginnings.iter().filter_map(first).min() {
+                return Some(range.start + distance);
+            }
+            range.start = until;
+        }
+        None
     }
 }
 
@@ -431,5 +505,51 @@ pub(crate) mod tests {
             encoder.encode_texts(Scanner::Gpt2, &SpecialTokens::none(), &none, 4),
             Ok(Encoded::default())
         );
+    }
+
+    #[test]
+    fn strings_are_found_whatever_they_begin_with_and_however_often() {
+        let sets: [&[&str]; 6] = [
+            &["<|a|>", "<|a|><|a|>", "<b>"],
+            &["<a", "é|", "é"],
+            &["aa", "aab", "b"],
+            &["<"],
+            &["a", "b", "c", "<", "é"],
+            &["<|é|>", "<|éé|>"],
+        ];
+        const PARTS: [&str; 9] = ["<", "<|a|>", "|", "a", "b", ">", "é", "<|é", "xxxxx"];
+        let mut state = 5usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        for round in 0..3000 {
+            let strings = sets[round % sets.len()];
+            let finder = Finder::new(strings).unwrap();
+            let kinds = 1 + next(PARTS.len());
+            let mut text: String = (0..next(100)).map(|_| PARTS[next(kinds)]).collect();
+            if round % 5 == 0 {
+                text.insert_str(0, &"x".repeat(SEARCHED - 3));
+            }
+            let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+            let Some(&from) = starts.get(next(3)) else {
+                continue;
+            };
+            let to = text.len() - if text.ends_with('x') { next(4) } else { 0 };
+            let expected = starts.iter().filter(|&&at| at >= from).find_map(|&at| {
+                let here = text[at..].as_bytes();
+                let fits =
+                    |string: &&&str| here.starts_with(string.as_bytes()) && at + string.len() <= to;
+                let longest = strings
+                    .iter()
+                    .filter(fits)
+                    .max_by_key(|string| string.len());
+                longest.map(|string| at..at + string.len())
+            });
+            let found = finder
+                .find(&text, from.min(to)..to)
+                .map(|found| found.range());
+            assert_eq!(found, expected, "{strings:?} {text:?}");
+        }
     }
 }
