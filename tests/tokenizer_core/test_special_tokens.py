@@ -57,6 +57,20 @@ def test_many_tokens_that_begin_alike(tokens, text):
     assert list(SpecialTokenMatcher(tokens).split(text)) == split_at_special_tokens(text, tokens)
 
 
+@given(
+    st.lists(st.sampled_from(["<a>", "<a><a>", "<", "<<b"]), min_size=1, max_size=3),
+    st.lists(st.tuples(st.sampled_from(["<", "<a>", "<<b", "<a"]), st.integers(1, 20)), max_size=4),
+    st.sampled_from(["", "x" * 30, "x" * 1100]),
+)
+def test_beginnings_that_are_frequent_or_rare(tokens, runs, between):
+    text = between.join(between.join([part] * n) for part, n in runs)
+    matcher = SpecialTokenMatcher(tokens)
+    assert list(matcher.split(text)) == split_at_special_tokens(text, tokens)
+    half = len(text) // 2
+    found = [match.span() for match in matcher.matches(text, 1, half)]
+    assert found == [match.span() for match in SpecialTokenMatcher(tokens).matches(text[:half], 1)]
+
+
 def test_special_characters_of_expressions_are_plain():
     tokens = [".*", "a|b", "(?:", "\\", "[x]", "^$", "a{2}", "\n", "😀+"]
     text = "x.*y a|b(?:\\[x]^$aaa{2}\n😀+"

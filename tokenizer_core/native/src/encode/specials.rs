@@ -195,9 +195,7 @@ impl Finder {
             FREE_TRIES
         };
         while n_left > 0 {
-            let Some(start) = self.next_beginning(text.as_bytes(), at..range.end) else {
-                return None;
-            };
+            let start = self.next_beginning(text.as_bytes(), at..range.end)?;
             let here = input.clone().range(start..range.end);
             if let found @ Some(_) = self.strings.find(here.anchored(Anchored::Yes)) {
                 return found;
@@ -537,7 +535,7 @@ pub(crate) mod tests {
             };
             let to = text.len() - if text.ends_with('x') { next(4) } else { 0 };
             let expected = starts.iter().filter(|&&at| at >= from).find_map(|&at| {
-                let here = text[at..].as_bytes();
+                let here = &text.as_bytes()[at..];
                 let fits =
                     |string: &&&str| here.starts_with(string.as_bytes()) && at + string.len() <= to;
                 let longest = strings
