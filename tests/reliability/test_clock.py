@@ -22,6 +22,7 @@ STAMPS = {
     "app/jobs/database/sqlite.py": "the same, and leases, which fencing makes up for",
     "app/serving/live_tokenizer.py": "since when a version is served",
     "app/jobs/token_files.py": "when token files were written",
+    "tokenizer_core/chat/template.py": "strftime_now of chat templates, which writes the date",
     "tokenizer_core/registry/versions.py": "the names of versions, which increase whatever it says",
     "tokenizer_core/registry/pointer.py": "when a version was promoted",
     "tokenizer_core/registry/manifest.py": "when a version was made",
