@@ -278,7 +278,7 @@ def test_a_long_pre_token_needs_few_bytes_of_memory_for_each_of_its_bytes(way, c
 
 
 @pytest.mark.parametrize("kind", ["whole merges", "ranks"])
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", [*PATTERNS, METASPACE], ids=str)
 def test_tokens_that_no_merge_makes_are_taken_whole(kind, pattern):
     # Some characters never merge with another; of some only the bytes merge.
     native_module()
