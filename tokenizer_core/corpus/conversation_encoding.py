@@ -46,6 +46,7 @@ class ConversationEncoder:
         >>> from tokenizer_core import Tokenizer
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
         >>> template = "{% for m in messages %}{{ m.role[0] + m.content + '<|end|>' }}{% endfor %}"
+        >>> template += "{% if add_generation_prompt %}a{% endif %}"
         >>> tokenizer = tokenizer.with_chat_templates({"default": template})
         >>> encoder = ConversationEncoder(tokenizer)
         >>> chat = b'''{"messages": [{"role": "user", "content": "1"},
