@@ -34,6 +34,7 @@ from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRe
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 from tokenizer_client.schemas.tokens import EncodeRequest, PromoteRequest
 from tokenizer_core import strict_json as strict_files
+from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
@@ -169,7 +170,8 @@ def _known(wanted: Any) -> Any:
 def dialect_body(data: bytes) -> None:
     """Requests in the form of other servers; the response is JSON."""
     if data[:1] == b"0":
-        chunks = render_tokenize(dialects.parse_tokenize(data[1:]), live()).chunks
+        text = dialects.parse_tokenize(data[1:])
+        chunks = render_tokenize(text, live(), limits=RenderLimits()).chunks
     else:
         wanted = dialects.parse_detokenize(data[1:])
         chunks = render_detokenize(wanted, live(), max_decoded_bytes=_MOST_BYTES).chunks
