@@ -53,6 +53,8 @@ _ENVIRONMENT_KEPT: Final = (
 )
 _OWN_VARIABLES: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
 _GENERATION_TAG: Final = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+_BYTES_PER_CHAR: Final = 12  # at most: UTF-8, and a run of its own
+_OTHER_BYTES: Final = 1 << 16
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
 
 
@@ -303,6 +305,9 @@ class _Worker:
         header = stdout.read(FRAME_HEADER.size)
         if len(header) == FRAME_HEADER.size:
             (size,) = FRAME_HEADER.unpack(header)
+            if size > _BYTES_PER_CHAR * limits.chars + _OTHER_BYTES:
+                self.kill()
+                raise WorkerProcessError("the process that renders chat templates sends too much")
             response = stdout.read(size)
             if len(response) == size:
                 return response
