@@ -102,11 +102,17 @@ class ChatEncoding:
 
     def _tokens(self, start: int, end: int) -> tuple[int, int]:
         """The tokens that have bytes of `text[start:end]`."""
-        text = self.rendered.text
-        first_byte = len(text[:start].encode())
-        end_byte = first_byte + len(text[start:end].encode())
+        first_byte, end_byte = self._byte_positions[[start, end]]
         first = int(np.searchsorted(self.offsets[:, 1], first_byte, side="right"))
         return first, max(first, int(np.searchsorted(self.offsets[:, 0], end_byte, side="left")))
+
+    @cached_property
+    def _byte_positions(self) -> NDArray[np.uint64]:
+        """Where each character begins in UTF-8, and where the text ends: shape (n_chars + 1,)."""
+        codes = np.frombuffer(self.rendered.text.encode("utf-32-le"), dtype=np.uint32)
+        positions = np.zeros(len(codes) + 1, dtype=np.uint64)
+        np.cumsum(1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000), out=positions[1:])
+        return positions
 
 
 def choose_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:
