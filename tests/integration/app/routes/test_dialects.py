@@ -39,4 +39,4 @@ def test_the_remote_tokenizer_of_lm_evaluation_harness(
         text = "The quick\n brown <|a|> 中文 fox"
         assert decode(encode(text)) == text
         assert info.json().get("bos_token") is None
-        assert info.json().get("chat_template") is None
+        assert "messages" in info.json()["chat_template"]  # it applies the template itself
