@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FRAME_HEADER: Final = struct.Struct("<Q")
 RESULT_HEADER: Final = struct.Struct("<QQQ")
 """Number of runs, lengths in characters of the two borders of a turn, which precede the text."""
+EXIT_OUT_OF_MEMORY: Final = 77
 _TEMPLATES_KEPT: Final = 16
 # What messages of Python and of Jinja call the text of a template.
 _NAMES_OF_TEXT: Final = ("tokenizer_core.chat.traced_text.TracedText", "TracedText")
@@ -50,6 +51,13 @@ class Status:
 
 def serve() -> None:
     """Process requests until the input ends."""
+    try:
+        _serve()
+    except MemoryError:  # no memory is left even for a response
+        os._exit(EXIT_OUT_OF_MEMORY)
+
+
+def _serve() -> None:
     from tokenizer_core.chat import template  # here: the parent imports this module, not jinja2
 
     memory_bytes = int(sys.argv[1])
@@ -62,12 +70,11 @@ def serve() -> None:
     templates: OrderedDict[str, ChatTemplate] = OrderedDict()
     while len(header := requests.read(FRAME_HEADER.size)) == FRAME_HEADER.size:
         body = requests.read(FRAME_HEADER.unpack(header)[0])
-        try:
+        response = None
+        # The exception holds what the template made, so it must end before the response is written.
+        with contextlib.suppress(MemoryError):
             response = _respond(body, templates, make_template)
-        except MemoryError:
-            templates.clear()
-            response = [Status.OUT_OF_MEMORY]
-        _write(responses, response)
+        _write(responses, response or [Status.OUT_OF_MEMORY])
 
 
 def _limit_process(memory_bytes: int) -> None:

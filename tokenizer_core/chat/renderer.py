@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tokenizer_core.chat.render_worker import FRAME_HEADER, RESULT_HEADER, Status
+from tokenizer_core.chat.render_worker import (
+    EXIT_OUT_OF_MEMORY,
+    FRAME_HEADER,
+    RESULT_HEADER,
+    Status,
+)
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
 from tokenizer_core.errors import (
     ChatInputError,
@@ -312,6 +317,8 @@ class _Worker:
             if len(response) == size:
                 return response
         code = self._process.wait()
+        if code == EXIT_OUT_OF_MEMORY:
+            return Status.OUT_OF_MEMORY
         if os.name == "posix" and code == -signal.SIGALRM:
             raise ChatLimitError(f"rendering the chat took longer than {limits.seconds:g} s")
         raise WorkerProcessError(
