@@ -384,7 +384,7 @@ def _stripped(step: NormalizerStep, text: str, *, is_first: bool) -> tuple[int, 
 
 
 def _matches(step: NormalizerStep, text: str) -> list[tuple[int, int]]:
-    """The spans that a `Replace` replaces; none is empty."""
+    """The spans, none of them empty, that a `Replace` replaces."""
     if step.is_regex:
         return list(find_matches(text, step.split_pattern))
     size = len(step.pattern)

@@ -496,7 +496,7 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
             heads = [
                 head
                 if head is None or head.start() >= position
-                # The other search continues behind this match.
+                # The other search continues after this match.
                 else next(search(text, position), None)
                 for head, search in zip(heads, searches, strict=True)
             ]

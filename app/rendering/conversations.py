@@ -2,9 +2,9 @@
 
 Templates read the messages of OpenAI's chat completions as transformers gives them. vLLM changes a
 request in a few ways before its template sees it, and `from_messages` makes the same changes, so
-that the ids are those of the model behind vLLM. The requests of Anthropic and of OpenAI's responses
-become chat messages first, as vLLM converts them too. What no text stands for, such as an image, is
-refused by its name: a count without it would be wrong.
+that the ids are those of a model that vLLM serves. Requests of Anthropic's and OpenAI's APIs become
+chat messages first, as in vLLM. A part without text, such as an image, is refused by name: a count
+without it would be wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Message = dict[str, Any]
 
 @dataclass
 class Conversation:
-    """What a chat template renders, and where each message stands in the request."""
+    """What a chat template renders, and the position of each message in the request."""
 
     messages: list[Message]
     pointers: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Conversation:
     continue_final_message: bool | str = False
 
     def pointer(self, index: int) -> str:
-        """Where message `index` stands in the request."""
+        """The JSON pointer of message `index` in the request."""
         return self.pointers[index] if self.pointers else f"/messages/{index}"
 
 
@@ -170,7 +170,7 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     """The conversation of a request to `/v1/responses/input_tokens`.
 
     `instructions` become a system message. A `function_call` becomes a tool call and `reasoning`
-    the reasoning of the assistant's message that it stands in, `function_call_output` a message of
+    the reasoning of the assistant's message around it, `function_call_output` a message of
     the role `tool`. A last item whose status is unfinished is continued, as by vLLM.
 
     Raises:
