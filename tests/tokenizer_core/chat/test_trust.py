@@ -42,7 +42,9 @@ VALUES = [
 ARGUMENTS = [0, 1, 5, 7]
 """Of VALUES."""
 
-VALUE = "{% set m = messages[0] %}{% set v = [" + ", ".join(VALUES) + "] %}"
+VALUE = (
+    "{% set m = messages[0] %}{% set v = [" + ", ".join(VALUES) + "] %}{% set literal = 'tT_|' %}"
+)
 METHODS = sorted(
     {
         name
@@ -157,8 +159,10 @@ def test_statements(name: str) -> None:
     assert check(STATEMENTS[name], ALL, ARGUMENTS)
 
 
+# Literals stand in a variable. Jinja computes an expression of constants when it compiles, so its
+# result is literal text of the template: '4' in `{{ 'tT_|'|length }}` is trusted, and rightly so.
 EXPRESSIONS = st.recursive(
-    st.sampled_from([*VALUES[:4], "'tT_|'", "' t'", "kw", "bos_token", "messages|length"]),
+    st.sampled_from([*VALUES[:4], "literal", "kw", "bos_token", "messages|length"]),
     lambda inner: st.one_of(
         st.builds("({} ~ {})".format, inner, inner),
         st.builds("({} + {})".format, inner, inner),
