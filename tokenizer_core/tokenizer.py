@@ -399,7 +399,11 @@ class Tokenizer:
         `num_threads` bounds the threads of an engine that has them (default: one); the Python
         engine always uses one.
         """
-        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        matcher = self._matcher
+        if allowed_special != "all" or disallowed_special:
+            matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        if not (self._is_prepared or add_special_tokens):  # a short text notices each further call
+            return self._engine.encode_to_numpy(text, num_threads, matcher)
         return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
 
     def encode_to_json(

@@ -217,8 +217,11 @@ class NativeEngine(BaseEngine):
         thread by default and for patterns without an automaton. Never builds the changed text as a
         `str`."""
         if self._is_compiled:
-            n_threads, specials = max(1, num_threads or 1), self._specials[matcher]
-            return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
+            n_threads = 1 if num_threads is None else max(1, num_threads)
+            specials = self._specials[matcher]
+            if changes:
+                return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
+            return self._encoder.encode_to_numpy(text, n_threads, specials)
         return super().encode_to_numpy(text, num_threads, matcher, changes)
 
     def encode_to_json(
@@ -251,7 +254,7 @@ class NativeEngine(BaseEngine):
     ) -> list[list[int]]:
         """As `encode`, of each text in order, in one call with up to `num_threads` threads."""
         if self._is_compiled:
-            n_threads = max(1, num_threads or 1)
+            n_threads = 1 if num_threads is None else max(1, num_threads)
             return self._encoder.encode_batch(list(texts), n_threads, self._specials[matcher])
         return super().encode_batch(texts, num_threads, matcher)
 
@@ -263,7 +266,8 @@ class NativeEngine(BaseEngine):
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
         """The ids of all texts, and the offsets of each text's ids."""
         if self._is_compiled:
-            specials, n_threads = self._specials[matcher], max(1, num_threads or 1)
+            n_threads = 1 if num_threads is None else max(1, num_threads)
+            specials = self._specials[matcher]
             return self._encoder.encode_batch_to_numpy(list(texts), n_threads, specials)
         return super().encode_batch_to_numpy(texts, num_threads, matcher)
 

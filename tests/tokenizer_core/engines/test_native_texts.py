@@ -83,13 +83,16 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width, n_before)
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_lists_of_any_length_are_the_arrays_and_each_call_has_its_own(both, width):
-    # Short texts share the memory of their thread, texts of 4,097 characters and more do not.
+    # Short texts share the memory of their thread, texts of 16,385 characters and more do not.
     native, _ = both
-    text = WIDTHS[width] * 500
-    lengths = [*range(40), 4_095, 4_096, 4_097, len(text), 3, 0]
+    text = (WIDTHS[width] * 2_000)[:20_000]
+    lengths = [*range(40), 16_383, 16_384, 16_385, len(text), 3, 0]
     lists = [native.encode(text[:n]) for n in lengths]
-    for n, ids in zip(lengths, lists, strict=True):
-        assert ids == native.encode_to_numpy(text[:n]).tolist(), n
+    arrays = [native.encode_to_numpy(text[:n]) for n in lengths]
+    batch = native.encode_batch([text[:n] for n in lengths])
+    for n, ids, array, of_batch in zip(lengths, lists, arrays, batch, strict=True):
+        assert ids == array.tolist() == of_batch, n
+        assert array.dtype == np.uint32
         with pytest.raises(UnicodeEncodeError):
             native.encode(text[:n] + "\ud800")
         assert native.encode(text[:n]) == ids, n
@@ -157,7 +160,7 @@ def test_of_several_texts_with_surrogates_the_first_is_named(both, num_threads, 
         assert (refused.value.object, refused.value.start) == (texts[n_before], 9)
 
 
-@pytest.mark.parametrize("n_before", [0, 15, 4_095, 4_096, 20_000])
+@pytest.mark.parametrize("n_before", [0, 15, 16_374, 16_375, 20_000])
 @pytest.mark.parametrize("around", ["a", "é", "中", "🙂"])
 def test_a_surrogate_anywhere_in_a_long_text_is_an_error_that_names_its_place(
     both, around, n_before

@@ -18,7 +18,7 @@ use crate::mem::growth::collected;
 use crate::mem::{buffer_pool, huge_pages};
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
-use crate::python::arrays::array_of;
+use crate::python::arrays::{array_of, array_with_copy};
 use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
@@ -163,8 +163,12 @@ impl NativeEncoder {
         specials: Option<&NativeSpecials>,
         changes: Items<Change<PyBackedStr>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let ids = self.ids_of(py, text, num_threads, specials, &changes.0)?;
-        array_of(py, ids)
+        let changes = changes.0;
+        if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
+            return array_of(py, self.ids_of(py, text, num_threads, specials, &changes)?);
+        }
+        let encode = |ids| self.append_short(py, text, specials, ids);
+        with_short_ids(encode, |ids| array_with_copy(py, ids))
     }
 
     /// (the ids as the text of a JSON array, their number)
