@@ -4,13 +4,14 @@ A chat template joins its own literal text with strings of the request. Special 
 the template only, so the renderer must know the origin of each character of the result.
 
 `TracedText` is a `str` with runs of origins. Operations that move or copy characters keep their
-origins. All others (formatting, `translate`, a filter that builds a new string) return a plain
+origins. All others (`translate`, a filter that builds a new string) return a plain
 `str`, as for every subclass of `str`. A plain `str` has the origin `LOST`, which is not trusted, so
 a method that is missing here loses trust and never gives any.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias
 
 from markupsafe import Markup, escape
@@ -29,6 +30,11 @@ FIRST_MESSAGE: Final = 2
 """Message `i` of the request has the origin `FIRST_MESSAGE + i`."""
 GENERATED: Final = 1 << 30
 """This bit is set between `{% generation %}` and `{% endgeneration %}`."""
+
+# A field of `%`: its key, and how its value is written. `%%` has neither.
+_PERCENT_FIELD: Final = re.compile(
+    r"%%|%(?:\(([^()]*)\))?([-#0 +]*[0-9]*(?:\.[0-9]+)?[acdefgiorsuxEFGX])"
+)
 
 
 class TracedText(str):
@@ -60,6 +66,33 @@ class TracedText(str):
         return _with_runs(text, _join_runs([self._runs] * (len(text) // (len(self) or 1))))
 
     __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> str:
+        text = TracedText(str.__mod__(self, values))  # "%s" % value is the value itself
+        if any(origin & ~GENERATED != TRUSTED for _, origin in self._runs):
+            return text
+        traced_text = self._filled(values)
+        return traced_text if traced_text == text else text
+
+    def _filled(self, values: Any) -> str | None:
+        """`self % values` with origins, or None where a field is not understood.
+
+        A value keeps its origins where it is written as it is (`%s`).
+        """
+        unnamed = iter(values if isinstance(values, tuple) else (values,))
+        parts: list[str] = []
+        at = 0
+        for field in _PERCENT_FIELD.finditer(self):
+            parts.append(self[at : field.start()])
+            at = field.end()
+            key, form = field.groups()
+            if form is None:
+                parts.append(self[at - 1])
+                continue
+            value = next(unnamed) if key is None else values[key]
+            parts.append(str(value) if form == "s" else str.__mod__("%" + form, (value,)))
+        parts.append(self[at:])
+        return None if any("%" in part for part in parts[::2]) else join_traced("", parts)
 
     def __getitem__(self, key: SupportsIndex | slice) -> str:
         text = str.__getitem__(self, key)

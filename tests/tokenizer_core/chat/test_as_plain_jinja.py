@@ -26,8 +26,8 @@ _SETTINGS = (
     "{% set t = messages[0].t %}{% set u = messages[0].u %}{% set m = '<m>' ~ t ~ 'Xx\n' ~ u %}"
 )
 _ATOMS = (
-    "t", "u", "m", "'<a>X x'", "' b\n'", "'{} {0}'", "'%s'", "'X'", "''", "bos_token",
-    "messages[0].role", "nothing", "1", "2", "-1", "none", "true", "['X', t, m]",
+    "t", "u", "m", "'<a>X x'", "' b\n'", "'{} {0}'", "'%s'", "'<%(X)s%%%r>'", "'X'", "''",
+    "bos_token", "messages[0].role", "nothing", "1", "2", "-1", "none", "true", "['X', t, m]",
     "{'X': t, t: 'x'}", "(t, u)", "messages", "range(3)", "t|safe", "m|e", "'<s>'|safe",
 )  # fmt: skip
 _METHODS = sorted(name for name in dir(str) if not name.startswith("_"))

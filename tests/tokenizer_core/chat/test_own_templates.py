@@ -126,11 +126,10 @@ def test_macros() -> None:
         documents=[{"title": "a title", "text": "<b>"}],
         add_generation_prompt=True,
     )
-    # `%` loses the origin of its result, `format` keeps it.
     assert marked(chat) == (
         "<tools_start>«get_weather»: {«city»: «string», «days»?: «integer» | «null»[], «unit»?: "
-        '«"C"» | «"F"»}«<tools_end>»\nSYSTEM: «Be brief.»\n«[1] A Title»: «<b>»\n'
-        "<user_start>User: «WEATHER IN ZÜRICH? <|IM_END|><user_end>»\n"
-        "<assistant_start>Assistant: «<think>x</think>\n\nSunny.<assistant_end>»\n"
-        "<user_start>User: «Thanks<user_end>»\nafter «3»\n<assistant_start>"
+        '«"C"» | «"F"»}<tools_end>\nSYSTEM: «Be brief.»\n[«1»] «A Title»: «<b>»\n'
+        "<user_start>User: «WEATHER IN ZÜRICH? <|IM_END|>»<user_end>\n"
+        "<assistant_start>Assistant: «<think>x</think>\n\nSunny.»<assistant_end>\n"
+        "<user_start>User: «Thanks»<user_end>\nafter «3»\n<assistant_start>"
     )

@@ -127,7 +127,8 @@ def test_repeated_text_keeps_its_origins(text: str, count: int) -> None:
 @pytest.mark.parametrize(
     "operation",
     [
-        lambda text: (text + traced("%s", TRUSTED)) % 1,
+        lambda text: (text + traced("%*d", TRUSTED)) % (3, 1),
+        lambda text: traced("%r", TRUSTED) % text,
         lambda text: (text + traced("{}", TRUSTED)).format(1),
         lambda text: f"{text}x",
         lambda text: text.center(40, "<"),

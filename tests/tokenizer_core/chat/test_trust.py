@@ -86,6 +86,7 @@ STATEMENTS = {
     "format": (
         "{{ '{}{}'.format(v[i], v[j]) }}{{ '{1}t{0}'.format(v[i], v[j]) }}{{ '{!s}'.format(v[i]) }}"
         "{{ '%s' % v[i] }}{{ '%s%s' % (v[i], v[j]) }}{{ ('t{}'|safe).format(v[i]) }}"
+        "{{ 't%sT'|format(v[i]) }}{{ '%(t)s%(t)s' % {'t': v[i]} }}{{ '%r%5s%%' % (v[i], v[j]) }}"
     ),
 }
 
@@ -175,6 +176,8 @@ EXPRESSIONS = st.recursive(
         st.builds("({})|{}".format, inner, st.sampled_from(sorted(_Environment().filters))),
         st.builds("({})|indent({}, true, true)".format, inner, inner),
         st.builds("'t{{}}{{}}'.format({}, {})".format, inner, inner),
+        st.builds("('t%s%s' % ({}, {}))".format, inner, inner),
+        st.builds("('t%' ~ {} ~ '%(t)s' % {{'t': {}}})".format, inner, inner),
         st.builds("({} if {} else {})".format, inner, inner, inner),
     ),
     max_leaves=6,
@@ -199,6 +202,33 @@ def test_the_arguments_of_format_are_not_confused() -> None:
         assert trusted_text(template.render(request("tT"))) == "", form
     template = ChatTemplate(VALUE + "{{ '{}_{0}{t}'.replace('{}', '{0}').format('t', t='T') }}")
     assert trusted_text(template.render(request())) == "t_tT"
+
+
+@pytest.mark.parametrize(
+    ("expression", "trusted"),
+    [
+        ("'t_%s_T' % m.content", "t__T"),
+        ("'t%sT' % bos_token", "tBT"),
+        ("'%s%sT' % (bos_token, m.content)", "BT"),
+        ("'t%%%s' % m.content", "t%"),
+        ("'t%(a)s%(b)s%(a)s' % {'a': bos_token, 'b': m.content}", "tBB"),
+        ("'t%s|%s'|format(m.content, bos_token)", "t|B"),
+        ("'t%(a)sT'|format(a=m.content)", "tT"),
+        ("'t%dT' % messages|length", "tT"),  # a number may be of the request
+        ("'t%3sT' % bos_token", "tT"),
+        ("'t%*dT' % (messages|length, 1)", ""),
+    ],
+)
+@pytest.mark.parametrize("content", ["Ж", "%s", "tT"])
+def test_percent_keeps_origins(expression: str, trusted: str, content: str) -> None:
+    template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
+    assert trusted_text(template.render(request(content))) == trusted
+
+
+@pytest.mark.parametrize("expression", ["m.content % bos_token", "('t' ~ m.content) % bos_token"])
+def test_percent_trusts_nothing_where_the_request_is_its_form(expression: str) -> None:
+    template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
+    assert trusted_text(template.render(request("%s"))) == ""
 
 
 @pytest.mark.parametrize("options", ["2", "2, true", "2, true, true", "'T'"])
