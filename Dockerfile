@@ -57,6 +57,7 @@ COPY --from=build /opt/tokenizer /opt/tokenizer
 COPY artifacts/tokenizers/gpt2 /usr/local/share/tokenizer/tokenizers/gpt2
 COPY artifacts/tokenizers/starter /usr/local/share/tokenizer/tokenizers/starter
 COPY deploy/entrypoint.sh /usr/local/bin/tokenizer-entrypoint
+COPY deploy/healthcheck.py /usr/local/bin/tokenizer-healthcheck
 # The user has a number, not only a name, so that a platform can see it is not root. The folder
 # belongs to it, so that a named volume mounted there does too.
 RUN mkdir -p /data/artifacts /data/corpora && chown 10001:10001 /data/artifacts
@@ -76,6 +77,6 @@ EXPOSE 8000
 # The server ends by itself on SIGTERM, after the requests it has accepted (at most ten seconds).
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s --retries=3 \
-  CMD ["python3", "-c", "import http.client, os, sys; connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['TOKENIZER_PORT']), timeout=4); connection.request('GET', '/livez'); sys.exit(connection.getresponse().status != 200)"]
+  CMD ["tokenizer-healthcheck"]
 ENTRYPOINT ["tokenizer-entrypoint"]
 CMD ["tokenizer", "serve"]

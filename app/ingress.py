@@ -1,8 +1,9 @@
-"""The hosts under which clients may address the service: entries of TOKENIZER_ALLOWED_HOSTS.
+"""Where the service listens, and the hosts under which clients may address it.
 
-A page of another site can point its own name at this machine's loopback address (DNS rebinding).
-The browser then treats the service as a part of that site, and the page reads the responses. Its
-requests still carry that site's name in their Host header, so the service refuses other names.
+These are TOKENIZER_HOST and the entries of TOKENIZER_ALLOWED_HOSTS. A page of another site can
+point its own name at this machine's loopback address (DNS rebinding). The browser then treats the
+service as a part of that site, and the page reads the responses. Its requests still carry that
+site's name in their Host header, so the service refuses other names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ LOOPBACK: Final = ("localhost", "*.localhost", "127.0.0.0/8", "::1")
 """Entries for a service that only this machine can reach."""
 
 EVERY_HOST: Final = "*"
+
+UNIX: Final = "unix:"
+"""How TOKENIZER_HOST begins when it names a Unix socket."""
 
 _NAME: Final = re.compile(r"(?:\*?\.)?[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_])?", re.ASCII)
 _LOOKS_LIKE_ADDRESS: Final = re.compile(r"[0-9./]+|.*:.*", re.ASCII)
@@ -57,7 +61,8 @@ class AllowedHosts:
         """The hosts of these entries; without entries, those that `listens_on` implies.
 
         On a loopback address these are the loopback names and addresses. Another address is
-        reached under names that the service cannot know, so there every host is allowed.
+        reached under names that the service cannot know, so there every host is allowed. So it is
+        on a Unix socket, which no browser can reach.
         """
         return cls(entries or (LOOPBACK if is_loopback(listens_on) else (EVERY_HOST,)))
 
@@ -113,7 +118,30 @@ def _address_of(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     return address
 
 
+def socket_path(listens_on: str) -> str | None:
+    """The path of a Unix socket; None for an address.
+
+    Raises:
+        ValueError: the path is not absolute.
+
+    Example:
+        >>> socket_path("unix:/run/tokenizer.sock"), socket_path("127.0.0.1")
+        ('/run/tokenizer.sock', None)
+    """
+    if not listens_on.startswith(UNIX):
+        return None
+    path = listens_on.removeprefix(UNIX)
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise ValueError("a Unix socket is unix: and an absolute path, as unix:/run/tokenizer.sock")
+    return path
+
+
+def is_local(listens_on: str) -> bool:
+    """Whether only this machine can reach a service that listens there."""
+    return listens_on.startswith(UNIX) or is_loopback(listens_on)
+
+
 def is_loopback(listens_on: str) -> bool:
-    """Whether only this machine can reach a service that listens on this address."""
+    """Whether a service that listens on this address is reached by this machine's names only."""
     address = _address_of(listens_on)
     return listens_on.lower() == "localhost" if address is None else address.is_loopback

@@ -18,11 +18,11 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.egress import ListedHost
-from app.ingress import AllowedHosts
+from app.ingress import AllowedHosts, socket_path
 
 PREFIX: Final = "TOKENIZER_"
 _OTHER_VARIABLES: Final = {
-    "TOKENIZER_URL": "The client: address of the service.",
+    "TOKENIZER_URL": "The client: address of the service, `http://HOST` or `unix:/path`.",
     "TOKENIZER_API_KEY": "The client: its key.",
     "TOKENIZER_VOCABULARIES_URL": "The command `tokenizer pull`: folder to download from, for "
     "instance a mirror. Unset: the address that tiktoken uses.",
@@ -75,9 +75,22 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
     )
 
-    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on, or `unix:/path` for a Unix socket.",
+    )
     port: int = Field(
-        default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
+        default=8000,
+        ge=0,
+        le=65535,
+        description="Port to listen on; 0 takes a free one. A Unix socket has none.",
+    )
+    socket_mode: str = Field(
+        default="660",
+        pattern="^0?[0-7]{3}$",
+        description="Permissions of the Unix socket, in octal; who may write to it may connect. "
+        "`660`: the service's user and the group of the file. `666`: every user of this machine.",
     )
     allowed_hosts: WordList = Field(
         default=(),
@@ -284,6 +297,12 @@ class Settings(BaseSettings):
         description="Versions of a name to keep when a job publishes a new one. 0: all. "
         "Versions in use are always kept.",
     )
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, value: str) -> str:
+        socket_path(value)
+        return value
 
     @field_validator("admin_keys", "read_keys", mode="before")
     @classmethod

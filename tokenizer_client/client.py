@@ -74,11 +74,12 @@ Versions: TypeAlias = list[TokenizerSummary]
 class Client(BaseClient):
     """The service, blocking; any number of threads may share one client.
 
-    `base_url` defaults to TOKENIZER_URL, then http://127.0.0.1:8000; `api_key` to
-    TOKENIZER_API_KEY. `timeout` (earlier: `timeout_seconds`) bounds each wait for the service, in
-    seconds; `deadline_seconds` (None for none) a whole call with its retries, except streams,
-    transfers and waiting for jobs. `max_retries` (5) is the number of further attempts; `retries`
-    also sets their waits. `verify` sets how https verifies certificates.
+    `base_url` defaults to TOKENIZER_URL, then http://127.0.0.1:8000; `unix:/path` names a Unix
+    socket. `api_key` defaults to TOKENIZER_API_KEY. `timeout` (earlier: `timeout_seconds`) bounds
+    each wait for the service, in seconds; `deadline_seconds` (None for none) a whole call with its
+    retries, except streams, transfers and waiting for jobs. `max_retries` (5) is the number of
+    further attempts; `retries` also sets their waits. `verify` sets how https verifies
+    certificates.
 
     `http_client` is an httpx client with proxies, certificates or hooks of yours, which you close;
     streams and uploads do not use it, because httpx cannot read while it sends. Tests pass a
@@ -104,8 +105,10 @@ class Client(BaseClient):
     ) -> None:
         timeout = timeout if timeout_seconds is None else timeout_seconds
         super().__init__(base_url, api_key, timeout, max_retries, retries, deadline_seconds, verify)
-        duplex = transport or DuplexTransport(self._tls)
+        duplex = transport or DuplexTransport(self._tls, self._address.socket_path)
         self._owns_http = http_client is None
+        if transport is None and self._address.socket_path is not None:
+            transport = httpx.HTTPTransport(uds=self._address.socket_path)
         self._http = http_client or httpx.Client(transport=transport, verify=self._tls or False)
         self._duplex = httpx.Client(transport=duplex)
         self._bind()

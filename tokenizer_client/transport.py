@@ -72,14 +72,17 @@ class _Exchange:
 
 
 class DuplexTransport(httpx.BaseTransport):
-    """The blocking transport; any number of threads may use it."""
+    """The blocking transport; any number of threads may use it.
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        self._tls = tls
+    It connects to the Unix socket at `socket_path`, or to the host of each URL.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None, socket_path: str | None = None) -> None:
+        self._tls, self._socket_path = tls, socket_path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send `request` until the head of the response; reading the response sends the rest."""
-        connection = _Connection(request, self._tls)
+        connection = _Connection(request, self._tls, self._socket_path)
         try:
             head = connection.read_head()
         except BaseException:
@@ -91,7 +94,9 @@ class DuplexTransport(httpx.BaseTransport):
 class _Connection(httpx.SyncByteStream):
     """A non-blocking socket: receives if it can, else sends if it can, else waits for either."""
 
-    def __init__(self, request: httpx.Request, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, request: httpx.Request, tls: ssl.SSLContext | None, socket_path: str | None
+    ) -> None:
         self._request = request
         self._timeouts = request.extensions["timeout"]
         self._exchange = _Exchange(request)
@@ -100,15 +105,18 @@ class _Connection(httpx.SyncByteStream):
         )  # httpx.Client passes no other kind
         self._outgoing = memoryview(self._exchange.render_head())
         self._is_sending = True
-        self._socket = self._connect(tls)
+        self._socket = self._connect(tls, socket_path)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
 
-    def _connect(self, tls: ssl.SSLContext | None) -> socket.socket:
+    def _connect(self, tls: ssl.SSLContext | None, socket_path: str | None) -> socket.socket:
         host, port = _address_of(self._request)
         try:
-            sock = socket.create_connection((host, port), self._timeouts["connect"])
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if socket_path is not None:
+                sock = _connect_to_file(socket_path, self._timeouts["connect"])
+            else:
+                sock = socket.create_connection((host, port), self._timeouts["connect"])
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
                 sock = tls.wrap_socket(sock, server_hostname=host)
         except TimeoutError as error:
@@ -178,14 +186,14 @@ class _Connection(httpx.SyncByteStream):
 class AsyncDuplexTransport(httpx.AsyncBaseTransport):
     """DuplexTransport for asyncio."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        self._tls = tls
+    def __init__(self, tls: ssl.SSLContext | None, socket_path: str | None = None) -> None:
+        self._tls, self._socket_path = tls, socket_path
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send `request` until the head of the response; a task sends the rest."""
         connection = _AsyncConnection(request)
         try:
-            head = await connection.open(self._tls)
+            head = await connection.open(self._tls, self._socket_path)
         except BaseException:
             await connection.aclose()
             raise
@@ -206,13 +214,15 @@ class _AsyncConnection(httpx.AsyncByteStream):
         self._is_sending = True
         self._waits_for_piece = False
 
-    async def open(self, tls: ssl.SSLContext | None) -> h11.Response:
+    async def open(self, tls: ssl.SSLContext | None, socket_path: str | None) -> h11.Response:
         host, port = _address_of(self._request)
         try:
             async with asyncio.timeout(self._timeouts["connect"]):
-                self._reader, self._writer = await asyncio.open_connection(
-                    host, port, ssl=tls, limit=_RECEIVE_BYTES
-                )
+                if socket_path is not None:
+                    opened = asyncio.open_unix_connection(socket_path, limit=_RECEIVE_BYTES)
+                else:
+                    opened = asyncio.open_connection(host, port, ssl=tls, limit=_RECEIVE_BYTES)
+                self._reader, self._writer = await opened
         except TimeoutError as error:
             raise httpx.ConnectTimeout(str(error), request=self._request) from error
         except OSError as error:
@@ -278,6 +288,18 @@ class _AsyncConnection(httpx.AsyncByteStream):
             await asyncio.wait({self._sender})
         if self._writer is not None:
             self._writer.transport.abort()
+
+
+def _connect_to_file(path: str, seconds: float | None) -> socket.socket:
+    """Connect to the Unix socket at `path`. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _address_of(request: httpx.Request) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from fastapi import Request
 
 from app.access.errors import AdminKeyRequiredError, KeyRequiredError
-from app.ingress import is_loopback
+from app.ingress import is_local
 from app.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def check_keys(settings: Settings) -> None:
             f"TOKENIZER_REQUIRE_ADMIN_KEY is set and TOKENIZER_ADMIN_KEYS is empty; {_KEY_REMEDY}"
         )
     short = _variables_with_short_keys(settings, LEAST_KEY_CHARS)
-    if short and not is_loopback(settings.host):
+    if short and not is_local(settings.host):
         raise SettingsError(
             f"a key in {short[0]} has fewer than {LEAST_KEY_CHARS} characters, and other machines "
             f"can reach the service (TOKENIZER_HOST is no loopback address); {_KEY_REMEDY}"

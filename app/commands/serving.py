@@ -2,20 +2,24 @@
 
 The parent process chooses the admin key, binds the socket and prints commands to try; then uvicorn
 serves, in this process or in several. A serving process ends with its supervisor. With
-`--exit-with-parent` the service ends with the process that started it.
+`--exit-with-parent` the service ends with the process that started it. The parent process makes the
+file of a Unix socket and removes it at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import json
 import multiprocessing
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import textwrap
@@ -31,16 +35,20 @@ from app.access.auth import check_keys
 from app.commands.command_line import CommandError
 from app.http.connections import raise_open_files
 from app.http.protocol import GuardedHttpProtocol
+from app.ingress import UNIX, socket_path
 from app.jobs.database.sqlite import DATABASE_NAME
 from app.observability.logs import configure_logging
 from app.settings import Settings, SettingsError, describe
 from tokenizer_core.blobs.bucket import open_object_storage
+from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.errors import StorageError, TokenizerCoreError
 from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fastapi import FastAPI
 
 GRACEFUL_SECONDS: Final = 10
@@ -49,6 +57,8 @@ GRACEFUL_SECONDS: Final = 10
 _PARENT_POLL_SECONDS: Final = 0.25
 _ORPHAN_GRACE_SECONDS: Final = 1.0  # with the poll: gone within two seconds
 _HEALTH_CHECK_SECONDS: Final = 30
+_CONNECT_SECONDS: Final = 2.0
+_BACKLOG: Final = 2048  # uvicorn's
 _TRIED_TEXT: Final = "Hello, world!"
 
 
@@ -62,11 +72,14 @@ def add_parsers(subcommands: Any) -> None:
             "examples:\n"
             "  tokenizer serve\n"
             "  tokenizer serve --port 9000 --workers 4\n"
+            "  tokenizer serve --host unix:/run/tokenizer/tokenizer.sock\n"
             "  TOKENIZER_DEFAULT=cl100k TOKENIZER_CORPUS_ROOTS=/data/text tokenizer serve\n\n"
             f"settings, from the environment:\n{table}"
         ),
     )
-    parser.add_argument("--host", metavar="ADDRESS", help="overrides TOKENIZER_HOST")
+    parser.add_argument(
+        "--host", metavar="ADDRESS", help="overrides TOKENIZER_HOST; unix:/path is a Unix socket"
+    )
     parser.add_argument(
         "--port", type=int, metavar="N", help="overrides TOKENIZER_PORT; 0 chooses a free port"
     )
@@ -115,15 +128,15 @@ def run_serve(arguments: argparse.Namespace) -> None:
     try:
         config = _configure(settings)
         configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
-        listener = _bind(settings)
-        _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
-        if settings.workers > 1:
-            Multiprocess(config, sockets=[listener]).run()
-            return
-        server = uvicorn.Server(config)
-        server.run(sockets=[listener])
-        if not server.started:
-            raise CommandError("the service could not start; the lines above say why")
+        with _listening(settings) as listener:
+            _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
+            if settings.workers > 1:
+                Multiprocess(config, sockets=[listener]).run()
+                return
+            server = uvicorn.Server(config)
+            server.run(sockets=[listener])
+            if not server.started:
+                raise CommandError("the service could not start; the lines above say why")
     except KeyboardInterrupt:
         pass  # Ctrl-C has ended it gracefully by now
     finally:
@@ -214,6 +227,80 @@ def _configure(settings: Settings) -> uvicorn.Config:
     )
 
 
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """Bind the socket; the file of a Unix socket is removed at the end, unless it was replaced."""
+    path = socket_path(settings.host)
+    if path is None:
+        yield _bind(settings)
+        return
+    listener = _bind_unix(Path(path), int(settings.socket_mode, 8))
+    made = os.lstat(path)
+    try:
+        yield listener
+    finally:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(made, os.lstat(path)):
+                Path(path).unlink()
+
+
+def _bind_unix(path: Path, mode: int) -> socket.socket:
+    """Listen at `path`; a file that an ended service has left there is replaced.
+
+    The socket listens before the lock is freed, so that no other service takes it for a leftover.
+    A client that connects earlier than a serving process is ready waits.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with locked_folder(path.parent):
+            if _is_left_over(path):
+                path.unlink()
+            listener.bind(str(path))
+            path.chmod(mode)  # nobody can connect yet
+            listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error  # no number: the path is longer than the system allows
+        raise CommandError(
+            f"cannot listen on {UNIX}{path} ({reason}); choose another path for TOKENIZER_HOST, in "
+            f"an existing folder where this user may write"
+        ) from error
+    except CommandError:
+        listener.close()
+        raise
+    listener.set_inheritable(True)
+    return listener
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether there is a socket at which nobody listens; False if there is nothing.
+
+    Raises:
+        CommandError: a program listens there, or the file is no socket.
+    """
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(kind):
+        raise CommandError(
+            f"cannot listen on {UNIX}{path}: the file is no socket; remove it, or choose another "
+            f"path for TOKENIZER_HOST"
+        )
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            pass  # a program listens: it is busy, or allows other users only
+    raise CommandError(
+        f"cannot listen on {UNIX}{path}: another program listens there; stop it, or choose another "
+        f"path for TOKENIZER_HOST"
+    )
+
+
 def _bind(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family)
@@ -250,34 +337,42 @@ def _end_with(parent: int, *, grace_seconds: float) -> None:
 def _print_what_to_try(
     settings: Settings, engine: EngineChoice, listener: socket.socket, made_key: str | None
 ) -> None:
-    host, port = listener.getsockname()[:2]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only for showing
-    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    lines = [
-        f"tokenizer service on {url}",
-        f"page: {url}/ for the browser, {url}/docs for all routes",
-        f"engine: {engine.name} ({engine.reason})",
-    ]
+    path = socket_path(settings.host)
+    curl = "curl"
+    if path is not None:
+        curl, url = f"curl --unix-socket {shlex.quote(path)}", "http://localhost"
+        lines = [f"tokenizer service on {UNIX}{path}"]
+    else:
+        host, port = listener.getsockname()[:2]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only to show
+        url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+        lines = [
+            f"tokenizer service on {url}",
+            f"page: {url}/ for the browser, {url}/docs for all routes",
+        ]
+    lines.append(f"engine: {engine.name} ({engine.reason})")
     if made_key is not None:
         lines.append(f"admin key of this run (TOKENIZER_ADMIN_KEYS sets your own): {made_key}")
-    lines += ["", "try:", *(f"  {line}" for line in _lines_to_try(settings, url, made_key)), ""]
+    to_try = _lines_to_try(settings, curl, url, made_key)
+    lines += ["", "try:", *(f"  {line}" for line in to_try), ""]
     print("\n".join(lines), flush=True)
 
 
-def _lines_to_try(settings: Settings, url: str, made_key: str | None) -> list[str]:
+def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None) -> list[str]:
     """Commands to copy, for the served tokenizer."""
     needs_key = bool(settings.read_keys)
-    read = ' -H "X-API-Key: $READ_KEY"' if needs_key else ""
+    read = curl + (' -H "X-API-Key: $READ_KEY"' if needs_key else "")
+    admin = f'{curl} -H "X-API-Key: $ADMIN_KEY"'
     lines = []
     if needs_key:
         lines.append("READ_KEY=...   # one of TOKENIZER_READ_KEYS")
-    lines.append(f"curl{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode")
+    lines.append(f"{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode")
     ids = _encode_sample(settings)
     if ids is not None:
-        lines.append(f"curl{read} --json {_quote({'tokens': ids})} {url}/decode")
+        lines.append(f"{read} --json {_quote({'tokens': ids})} {url}/decode")
     lines += [
-        f"printf 'any text' | curl{read} -sN -T - -X POST {url}/encode_stream",
-        f"curl{read} {url}/tokenizers",
+        f"printf 'any text' | {read} -sN -T - -X POST {url}/encode_stream",
+        f"{read} {url}/tokenizers",
         f"ADMIN_KEY={made_key or '...   # one of TOKENIZER_ADMIN_KEYS'}",
     ]
     corpus = _find_corpus(settings)
@@ -289,8 +384,8 @@ def _lines_to_try(settings: Settings, url: str, made_key: str | None) -> list[st
             "name": "mine",
             "vocab_size": 270,
         }
-    lines.append(f'curl -H "X-API-Key: $ADMIN_KEY" --json {_quote(request)} {url}/train')
-    lines.append(f'curl -H "X-API-Key: $ADMIN_KEY" {url}/train')
+    lines.append(f"{admin} --json {_quote(request)} {url}/train")
+    lines.append(f"{admin} {url}/train")
     return lines
 
 

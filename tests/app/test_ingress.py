@@ -71,6 +71,7 @@ def test_another_form_is_refused_with_the_forms(entry: str) -> None:
         ("::", False),
         ("192.168.1.5", False),
         ("my-machine", False),
+        ("unix:/run/localhost", False),  # no browser reaches it
     ],
 )
 def test_without_entries_the_address_decides(listens_on: str, is_limited: bool) -> None:

@@ -17,6 +17,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "HOST": ("0.0.0.0", "0.0.0.0"),
         "PORT": ("9000", 9000),
+        "SOCKET_MODE": ("0600", "0600"),
         "ALLOWED_HOSTS": ("a.org, *.b.org,", ("a.org", "*.b.org")),
         "ARTIFACTS_DIR": ("/data", Path("/data")),
         "CORPUS_ROOTS": ("a:/b", (Path("a"), Path("/b"))),
@@ -136,3 +137,19 @@ def test_settings_do_not_change() -> None:
     settings = Settings()
     with pytest.raises(ValueError):
         settings.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("host", ["unix:", "unix:a.sock", "unix:./a", "unix:/run/"])
+def test_a_unix_socket_has_an_absolute_path(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("TOKENIZER_HOST", host)
+    with pytest.raises(SettingsError, match=r"TOKENIZER_HOST: .* as unix:/run/tokenizer\.sock"):
+        Settings.from_environment()
+    monkeypatch.setenv("TOKENIZER_HOST", "unix:/run/a.sock")
+    assert Settings.from_environment().host == "unix:/run/a.sock"
+
+
+@pytest.mark.parametrize("mode", ["", "rw", "888", "66", "1777"])
+def test_a_socket_mode_is_octal(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("TOKENIZER_SOCKET_MODE", mode)
+    with pytest.raises(SettingsError, match="TOKENIZER_SOCKET_MODE"):
+        Settings.from_environment()

@@ -53,15 +53,22 @@ class Server:
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
+    @property
+    def socket_path(self) -> str | None:
+        """The Unix socket it listens at, if it does."""
+        return self.url.removeprefix("unix:") if self.url.startswith("unix:") else None
+
     def wait_until_ready(self, *, workers: int) -> None:
         """Wait for the printed address, until every serving process has started, and until the
         port accepts: uvicorn listens a moment after it says that the startup is complete."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            match = re.search(r"^tokenizer service on (http://\S+)$", self.output, re.MULTILINE)
+            match = re.search(r"^tokenizer service on (\S+:/\S+)$", self.output, re.MULTILINE)
             started = self.output.count("Application startup complete")
             if match and started >= workers:
                 self.url = match[1]
+                if self.socket_path is not None:
+                    return  # it listens before it prints the address
                 with contextlib.suppress(ConnectionRefusedError):
                     socket.create_connection((urlsplit(self.url).hostname, self.port)).close()
                     return
@@ -69,7 +76,11 @@ class Server:
         raise AssertionError(f"the server did not start:\n{self.output}")
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=ADMIN, timeout=30, **options)
+        url = self.url
+        if self.socket_path is not None:
+            url = "http://localhost"
+            options["transport"] = httpx.HTTPTransport(uds=self.socket_path)
+        return httpx.Client(base_url=url, headers=ADMIN, timeout=30, **options)
 
     def encode_on_new_connection(self, text: str) -> httpx.Response:
         """With several workers each connection may reach another of them."""

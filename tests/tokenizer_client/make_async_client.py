@@ -22,6 +22,7 @@ _REPLACED: Final = {
     r"\bRunner\b": "AsyncRunner",
     r"\bDuplexTransport\b": "AsyncDuplexTransport",
     r"\bBaseTransport\b": "AsyncBaseTransport",
+    r"\bHTTPTransport\b": "AsyncHTTPTransport",
     r"Generator\[(\w+), None, None\]": r"AsyncGenerator[\1, None]",
     r"\bGenerator,": "AsyncGenerator,",
 }

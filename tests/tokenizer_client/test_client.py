@@ -42,12 +42,20 @@ def test_arguments_come_before_the_environment_and_that_before_this_machine():
         "http://tokens.example?a=1",
         f"http://user:{KEY}@tokens.example",
         "http://tokens.example:port",
+        "unix:",
+        "unix:tokenizer.sock",
     ],
 )
 def test_what_is_no_address(url):
     with pytest.raises(ValueError, match="the address of the service") as told:
         ServiceAddress.of(url, None, {})
     assert KEY not in str(told.value)
+
+
+def test_a_unix_socket_is_an_address():
+    found = ServiceAddress.of(None, KEY, {"TOKENIZER_URL": "unix:/run/a b.sock"})
+    assert (found.url, found.socket_path) == ("http://localhost", "/run/a b.sock")
+    assert repr(Client("unix:/run/a.sock")) == "Client('unix:/run/a.sock')"
 
 
 @pytest.mark.parametrize("key", [f"{KEY} ", f"{KEY}\n", f"{KEY}é"])

@@ -5,6 +5,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -30,9 +31,20 @@ def chunk(data: bytes) -> bytes:
 
 
 @contextmanager
-def serving(answer: Callable[[socket.socket], None]):
-    """A service that accepts connections one by one; `answer` gets the socket after the head."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def serving(answer: Callable[[socket.socket], None], path: Path | None = None):
+    """A service that accepts connections one by one; `answer` gets the socket after the head.
+
+    It listens on a port, or at the Unix socket `path`.
+    """
+    if path is None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        url = f"unix:{path}"
+    with listener:
 
         def serve() -> None:
             while True:
@@ -48,12 +60,13 @@ def serving(answer: Callable[[socket.socket], None]):
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield url
         listener.shutdown(socket.SHUT_RDWR)
     thread.join(10)
 
 
-def test_the_answer_is_read_while_the_body_is_sent(make_client):
+@pytest.mark.parametrize("name", [None, "a.sock"])
+def test_the_answer_is_read_while_the_body_is_sent(make_client, tmp_path, name):
     """A service that returns as much as it receives, and reads nothing while it cannot send."""
     n_received = []
 
@@ -67,7 +80,7 @@ def test_the_answer_is_read_while_the_body_is_sent(make_client):
             connection.sendall(chunk(struct.pack("<II", 0, len(ids)) + ids))
         n_received.append(n_bytes)
 
-    with serving(echo) as url:
+    with serving(echo, name and tmp_path / name) as url:
         lengths: list[int] = []
         parts = make_client(url, timeout_seconds=20).encode_stream([PIECE] * N_PIECES)
         with pytest.raises(StreamCutOffError):  # it has no last record
@@ -84,6 +97,19 @@ def test_a_port_that_nobody_listens_on_is_reported_at_once(make_client, host):
     with pytest.raises(ConnectionLostError, match=f"^connection refused at http://{host}:{port};"):
         client.info()
     with pytest.raises(ConnectionLostError, match=f"^connection refused at http://{host}:{port};"):
+        list(client.encode_stream([b"a"]))
+
+
+@pytest.mark.parametrize("is_left_over", [False, True])
+def test_a_socket_that_nobody_listens_at_is_reported_at_once(make_client, tmp_path, is_left_over):
+    path = tmp_path / "a.sock"
+    if is_left_over:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    client = make_client(f"unix:{path}", deadline_seconds=None)
+    with pytest.raises(ConnectionLostError, match=f"^connection refused at unix:{path};"):
+        client.info()
+    with pytest.raises(ConnectionLostError, match=f"^connection refused at unix:{path};"):
         list(client.encode_stream([b"a"]))
 
 

@@ -285,7 +285,7 @@ def open_response(session: Session, request: Request, deadline: Deadline) -> Flo
         raise ValueError("a header of the request, perhaps the key, cannot be sent") from None
     except httpx.TransportError as error:
         deadline.check(error)
-        raise connection_lost(error) from error
+        raise connection_lost(error, session.socket_path) from error
     if head.status >= 300:
         raise UnexpectedResponseError(
             f"the service responded with {head.status}, a redirect. The client does not follow "
@@ -308,23 +308,30 @@ def read_whole(deadline: Deadline) -> Flow[bytearray]:
     return body
 
 
-def connection_lost(error: httpx.TransportError) -> ConnectionLostError:
-    """Translate an error of httpx."""
+def connection_lost(
+    error: httpx.TransportError, socket_path: str | None = None
+) -> ConnectionLostError:
+    """Translate an error of httpx; `socket_path` is the Unix socket of the service, if any."""
     why = f"{type(error).__name__}: {error}".removesuffix(": ")
     refused_by = None
     if isinstance(error, httpx.ConnectError) and _is_refused(error):
         url = error.request.url
         refused_by = f"{url.scheme}://{url.netloc.decode()}"
+        if socket_path is not None:
+            refused_by = f"unix:{socket_path}"
     return ConnectionLostError(
         why, was_sent=not isinstance(error, _NEVER_SENT), refused_by=refused_by
     )
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    """Whether nothing listens at any address of the host: httpx and asyncio hide it in a cause."""
+    """Whether nothing listens at any address of the host: httpx and asyncio hide it in a cause.
+
+    A file is not found where a Unix socket would be.
+    """
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_refused, error.exceptions))
-    if error is None or isinstance(error, ConnectionRefusedError):
+    if error is None or isinstance(error, ConnectionRefusedError | FileNotFoundError):
         return error is not None
     if isinstance(error, OSError) and str(error).startswith("Multiple exceptions: "):
         return str(error).count(f"[Errno {errno.ECONNREFUSED}]") == str(error).count("[Errno ")

@@ -150,6 +150,7 @@ class Session:
     policy: RetryPolicy = RetryPolicy()
     timeout_seconds: float = 60.0
     deadline_seconds: float | None = 300.0
+    socket_path: str | None = None
     tokenizer: str | None = None
     digest: str | None = None
     clock: Callable[[], float] = time.monotonic

@@ -244,7 +244,12 @@ def test_a_short_key_is_refused_where_other_machines_reach_the_service(
     with pytest.raises(SettingsError, match=rf"TOKENIZER_{field.upper()}.*rand -hex 32") as raised:
         create_app(keys_of("0.0.0.0", "s3cret!"))
     assert "s3cret" not in str(raised.value)
-    for host, key in (("127.0.0.1", "k"), ("0.0.0.0", "s3cret!!"), ("::1", "s3cret!!s3cret!")):
+    for host, key in (
+        ("127.0.0.1", "k"),
+        ("unix:/run/a.sock", "k"),
+        ("0.0.0.0", "s3cret!!"),
+        ("::1", "s3cret!!s3cret!"),
+    ):
         caplog.clear()
         create_app(keys_of(host, key))
         [line] = [line for line in caplog.messages if "can be guessed" in line]

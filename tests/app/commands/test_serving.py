@@ -1,7 +1,12 @@
-"""`tokenizer serve` refuses what would stop every serving process, before it starts any."""
+"""`tokenizer serve` before it starts any process: what it refuses, and its Unix socket."""
 
+import contextlib
 import errno
+import os
+import socket
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,7 +15,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from app.commands.command_line import CommandError
-from app.commands.serving import _check_settings
+from app.commands.serving import _check_settings, _listening
 from app.settings import Settings
 from tests.app.run_cli import Cli
 
@@ -58,3 +63,63 @@ def test_a_folder_that_became_read_only_serves_on(
         _check_settings(Settings(artifacts_dir=folder))
     (folder / "jobs.sqlite3").touch()
     _check_settings(Settings(artifacts_dir=folder))
+
+
+@contextlib.contextmanager
+def listening(path: Path, mode: str = "660") -> Iterator[socket.socket]:
+    with _listening(Settings(host=f"unix:{path}", socket_mode=mode)) as listener:
+        try:
+            yield listener
+        finally:
+            listener.close()  # as uvicorn does
+
+
+@pytest.mark.parametrize("mode", ["660", "0606", "600"])
+def test_a_unix_socket_listens_with_its_permissions_and_is_removed(
+    tmp_path: Path, mode: str
+) -> None:
+    path = tmp_path / "a.sock"
+    with listening(path, mode):
+        assert stat.S_IMODE(path.stat().st_mode) == int(mode, 8)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(10)
+            client.connect(str(path))
+    assert not path.exists()
+
+
+def test_a_left_over_socket_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(path))
+    with listening(path), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(path))
+
+
+def test_a_socket_in_use_and_other_files_stay(tmp_path: Path) -> None:
+    path, file = tmp_path / "a.sock", tmp_path / "b.sock"
+    file.write_text("mine")
+    with listening(path):
+        made = path.stat()
+        with pytest.raises(CommandError, match="another program listens there; stop it"):
+            listening(path).__enter__()
+        assert os.path.samestat(made, path.stat())
+    with pytest.raises(CommandError, match="the file is no socket; remove it"):
+        listening(file).__enter__()
+    assert file.read_text() == "mine"
+
+
+def test_a_socket_that_replaced_ours_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with listening(path):
+        path.rename(tmp_path / "old")
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["none/a.sock", "a" * 200])
+def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CommandError, match="choose another path for TOKENIZER_HOST"):
+        listening(tmp_path / name).__enter__()
+    assert list(tmp_path.iterdir()) == []
