@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 PROFILES = {"quick": 30, "ci": 100, "full": 1500}
 
@@ -20,9 +21,14 @@ PROFILES = {"quick": 30, "ci": 100, "full": 1500}
 def register() -> None:
     """Register the profiles, and load `quick` for a run that chooses none.
 
-    `quick` and `ci` try the same examples in every run; `full` looks for new ones. None times
-    an example or its making, because a busy machine would fail.
+    `quick` and `ci` try the same examples in every run, but not the same as each other; `full`
+    looks for new ones. None times an example or its making, because a busy machine would fail.
+
+    Hypothesis also draws constants of the source files that are imported. Which ones those are
+    depends on the tests that ran before in the same process, and each change of a constant in
+    the product would change the examples of unrelated tests. So no profile draws them.
     """
+    providers._get_local_constants = lambda: providers._local_constants  # stays empty
     for name, n_examples in PROFILES.items():
         settings.register_profile(
             name,
