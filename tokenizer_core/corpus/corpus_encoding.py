@@ -20,6 +20,7 @@ from tokenizer_core.documents import (
     corpus_file_size,
     open_documents,
     open_utf8_documents,
+    place_of_document,
 )
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.errors import (
@@ -199,8 +200,7 @@ class _Files:
             with open_utf8_documents(file, **asdict(self._format)) as reader:
                 for _, is_last in reader:
                     if is_last and n_in_file == left:
-                        is_table = reader.format == "parquet"
-                        place = f"row {left}" if is_table else f"line {left + 1}"
+                        place = place_of_document(file, reader.format, left)
                         return f"the corpus file {reader.path!r}, {place}"
                     n_in_file += is_last
             left -= n_in_file

@@ -31,6 +31,7 @@ from tokenizer_core.documents import (
     can_be_entered,
     open_documents,
     open_utf8_documents,
+    place_of_document,
 )
 from tokenizer_core.documents.remote_files import StoreReadError
 from tokenizer_core.errors import (
@@ -156,11 +157,9 @@ def encode_shard(
         source.check()  # a change may be the reason
         _raise_not_utf8(source.path, options, within)
     except DocumentRefusedError as error:
+        place = place_of_document(source.path, reader.format, error.number, start=shard.start)
         source.check()
-        begin = f"that begin at byte {shard.start} or later" if shard.start else "of the file"
-        raise CorpusError(
-            f"{source.shown!r}, document {error.number} (from 0) of those {begin}: {error.reason}"
-        ) from None
+        raise CorpusError(f"the corpus file {source.shown!r}, {place}: {error.reason}") from None
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
     except (SpecialTokenForbiddenError, PreTokenTooLongError) as error:

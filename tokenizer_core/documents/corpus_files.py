@@ -138,7 +138,7 @@ class CorpusFileBytes:
             self.identity = self._version.size_bytes, str(self._version.modified_ns)
         self.size_bytes = self.identity[0]
         self.position_bytes = 0
-        self._stop = self.size_bytes
+        self._start, self._stop = 0, self.size_bytes
         self._digest = hashlib.sha256() if hash_source else None
         self.sha256: str | None = None
 
@@ -149,9 +149,26 @@ class CorpusFileBytes:
             CorpusError: the store cannot read from there.
         """
         self.file.seek(start)
-        self.position_bytes, self._stop = start, stop
-        if start:
-            self.name = f"{self.name} from byte {start}"
+        self.position_bytes, self._start, self._stop = start, start, stop
+
+    @property
+    def part_name(self) -> str:
+        """The name, and where `blocks` begins, for messages that count bytes from there."""
+        return f"{self.name} from byte {self._start}" if self._start else self.name
+
+    def count_lines(self, offset: int | None = None) -> int:
+        """How many lines begin before a byte, by default before the first of `blocks`; reads the
+        file up to there. After this, call `enter` before `blocks`.
+
+        Raises:
+            CorpusError: the file cannot be read.
+        """
+        stop = (self._start if offset is None else offset) - 1  # its line begins later
+        at, n_lines = 0, int(stop >= 0)
+        while at < stop and (block := self.read_at(at, min(BLOCK_BYTES, stop - at))):
+            n_lines += block.count(b"\n")
+            at += len(block)
+        return n_lines
 
     def read_at(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from an offset on, none at the end. After this,

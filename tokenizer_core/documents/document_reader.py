@@ -183,7 +183,7 @@ def open_documents(
         allowed_roots: folders and addresses; any other file is refused.
         within: only the documents that begin in a range of bytes (end excluded), of a file that
             `can_be_entered`; adjacent ranges have every document once. The hash then covers only
-            the bytes that were read, and messages count from their start.
+            the bytes that were read; messages about text count bytes from their start.
 
     Raises:
         CorpusError: on the call, if the file cannot be opened or is not allowed, or its content and
@@ -248,6 +248,32 @@ def open_utf8_documents(
     if not is_told and (within is None or within[0] == 0):
         _check_content(source)
     return DocumentReader(source, chosen, _read_utf8(source, chosen, options))
+
+
+def place_of_document(
+    path: str | os.PathLike[str],
+    format: str,  # noqa: A002 - the usual name
+    number: int,
+    *,
+    start: int = 0,
+) -> str:
+    """The line (from 1) of JSON lines or the row (from 0) of Parquet of document `number` (from 0)
+    of those that begin at byte `start` or later; `format` is the reader's.
+
+    Raises:
+        CorpusError: the file cannot be read.
+
+    Example:
+        >>> place_of_document("a.parquet", "parquet", 2), place_of_document("a.jsonl", "jsonl", 2)
+        ('row 2', 'line 3')
+    """
+    if format == "parquet":
+        return f"row {number}"
+    if not start:
+        return f"line {number + 1}"
+    source = open_corpus_file(path)
+    with source.file:
+        return f"line {source.count_lines(start) + number + 1}"
 
 
 def read_documents(
@@ -404,9 +430,10 @@ def _read(
                     options.field,
                     options.max_line_bytes,
                     options.max_piece_chars,
+                    source.count_lines,
                 )
             else:
-                texts = decode_blocks(blocks, source.name)
+                texts = decode_blocks(blocks, source.part_name)
                 yield from split_plain_text(texts, options.separator, options.max_piece_chars)
 
 

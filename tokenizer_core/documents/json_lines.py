@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
@@ -32,30 +32,34 @@ def read_json_lines(
     field: str | None,
     max_line_bytes: int,
     max_piece_chars: int,
+    count_before: Callable[[], int] = lambda: 0,
 ) -> Iterator[DocumentPiece]:
     r"""The documents of a JSONL file that arrives in blocks, cut anywhere; without a `field` a
     document is the whole line.
 
     Raises:
         CorpusError: a line is too long, is not a JSON object, or has no text in `field`; the
-            message names file and line.
+            message names file and line, after as many as `count_before` returns.
 
     Example:
         >>> blocks = [b'{"text": "a"}\n{"te', b'xt": "b"}']
         >>> [piece.text for piece in read_json_lines(blocks, "some.jsonl", "text", 100, 100)]
         ['a', 'b']
     """
-    for number, line in _lines(blocks, name, max_line_bytes):
-        try:
-            text = _parse_document(line, field)
-        except _LineError as error:
-            raise _error(name, number, str(error)) from None
-        yield from cut_document(text, max_piece_chars)
-
-
-def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Numbers and lines, without line ends; an empty rest after the last line end is not a line."""
     number = 1
+    try:
+        for line in _lines(blocks, max_line_bytes):
+            text = _parse_document(line, field)
+            number += 1
+            yield from cut_document(text, max_piece_chars)
+    except _LineError as error:
+        raise CorpusError(
+            f"the corpus file {name!r}, line {count_before() + number}: {error}"
+        ) from None
+
+
+def _lines(blocks: Iterable[bytes], max_line_bytes: int) -> Iterator[bytes]:
+    """Lines without line ends; an empty rest after the last line end is not a line."""
     parts: list[bytes] = []
     n_bytes = 0
     for block in blocks:
@@ -65,21 +69,18 @@ def _lines(blocks: Iterable[bytes], name: str, max_line_bytes: int) -> Iterator[
             stop = len(block) if end < 0 else end
             n_bytes += stop - start
             if n_bytes > max_line_bytes:
-                raise _error(
-                    name,
-                    number,
+                raise _LineError(
                     f"it is longer than {max_line_bytes} bytes; split it, or read it from Python "
-                    f"with more max_line_bytes (memory for nine times as much is needed)",
+                    f"with more max_line_bytes (memory for nine times as much is needed)"
                 )
             parts.append(block[start:stop])
             start = stop + 1
             if end >= 0:
-                yield number, b"".join(parts)
-                number += 1
+                yield b"".join(parts)
                 parts.clear()
                 n_bytes = 0
     if n_bytes:
-        yield number, b"".join(parts)
+        yield b"".join(parts)
 
 
 def _parse_document(line: bytes, field: str | None) -> str:
@@ -109,7 +110,3 @@ def _parse_document(line: bytes, field: str | None) -> str:
                 f"escape, or leave the line out"
             ) from None
     return document
-
-
-def _error(name: str, number: int, what: str) -> CorpusError:
-    return CorpusError(f"the corpus file {name!r}, line {number}: {what}")

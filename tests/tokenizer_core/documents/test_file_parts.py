@@ -16,6 +16,7 @@ from tokenizer_core.documents import (
     corpus_files,
     open_documents,
     open_utf8_documents,
+    place_of_document,
 )
 from tokenizer_core.errors import CorpusError
 
@@ -110,13 +111,21 @@ def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
     assert can_be_entered("a.bin", separator="|")
 
 
-def test_errors_name_the_byte_from_which_they_count(tmp_path):
+@pytest.mark.parametrize("start", [0, 1, 15, 16, 17, 31, 32, 47, 48])
+def test_an_error_of_a_part_names_the_line_of_the_file(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 7)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
     with (
-        pytest.raises(CorpusError, match=r"a.jsonl from byte 32', line 2: it holds no JSON object"),
-        open_documents(tmp_path / "a.jsonl", within=(17, 90)) as reader,
+        pytest.raises(CorpusError, match=r"a.jsonl', line 4: it holds no JSON object"),
+        open_documents(tmp_path / "a.jsonl", within=(start, 90)) as reader,
     ):
         list(reader)
+    n_before = (start + 15) // 16
+    place = place_of_document(tmp_path / "a.jsonl", "jsonl", 3 - n_before, start=start)
+    assert place == "line 4"
+
+
+def test_errors_name_the_byte_from_which_they_count(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"one|t\xffo|three")
     with (
         pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* wrong at byte 1;"),
