@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -498,10 +500,24 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
             )
         if split.lost is not None and split.lost.n_refused:
             print(f"  {split.lost.n_refused:,} conversations could not be encoded (--skip-bad)")
+    if manifest.document_encoder is not None:
+        print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
     print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")
+
+
+def _describe_encoder(settings: Mapping[str, Any]) -> str:
+    """The settings of `ConversationEncoder` in words; those of another encoder as JSON."""
+    try:
+        templates = ", ".join(
+            f"{template['name'] or 'given as a file'} ({template['sha256'][:16]})"
+            for template in settings["chat_templates"]
+        )
+        return f"chat template {templates}, loss rule {settings['loss']}"
+    except (KeyError, TypeError):
+        return json.dumps(settings)[:400]
 
 
 def _print_use(files: TokenFiles, split: SplitRecord) -> None:

@@ -184,6 +184,16 @@ def plan_encoding(
         "max_length": asked.max_length,
         "over_length": asked.over_length,
     }
+    template, templates = asked.chat_template, tokenizer.chat_templates
+    if template is not None and template not in templates:
+        listed = f"it has {', '.join(templates)}" if templates else "it has none"
+        reason = (
+            f"the tokenizer has no chat template of this name, {listed}; a request names a template "
+            f"and never holds its source"
+        )
+        raise InvalidInputsError(
+            "chat_template_missing", f"/chat_template: {reason}.", [("/chat_template", reason)]
+        )
     try:
         if is_chat:
             ConversationEncoder(tokenizer, **conversation_options(asked))
@@ -194,7 +204,11 @@ def plan_encoding(
 
 def conversation_options(asked: EncodeCorpusRequest) -> dict[str, Any]:
     """The options of the library's `ConversationEncoder`."""
-    return {"loss": asked.loss, "skip_bad": asked.skip_bad}
+    return {
+        "loss": asked.loss,
+        "chat_template": asked.chat_template,
+        "skip_bad": asked.skip_bad,
+    }
 
 
 def corpus_format(

@@ -233,6 +233,9 @@ class TokenFilesStore:
                 begin_of_document_id=plan.begin_of_document_id,
                 end_of_document_id=plan.end_of_document_id,
                 seed=plan.seed,
+                max_length=plan.max_length,
+                over_length=None if plan.max_length is None else plan.over_length,
+                document_encoder=opened.manifest.document_encoder,
                 corpora=[
                     TokenFile(name=source.path, bytes=source.size_bytes, sha256=source.sha256)
                     for source in opened.manifest.sources

@@ -95,6 +95,7 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
     field: str | None
     separator: str | None
     loss: LossRule | None
+    chat_template: str | None
     skip_bad: bool | None
     max_length: int | None
     over_length: OverLength | None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from tokenizer_client.schemas.chat import TemplateName
 from tokenizer_client.schemas.jobs import (
     MAX_SPECIAL_TOKEN_CHARS,
     CorpusId,
@@ -74,6 +75,7 @@ class EncodeCorpusRequest(RequestModel):
             "the turns of the assistant; `auto`: the first if the template has tags."
         ),
     )
+    chat_template: TemplateName = None
     skip_bad: bool = Field(
         default=False,
         description="Leave out conversations that cannot be encoded, and count them.",
@@ -168,9 +170,10 @@ class EncodeCorpusRequest(RequestModel):
             raise PydanticCustomError(
                 "invalid", "a conversation is a whole record; omit field and separator"
             )
-        if not is_chat and (self.loss != "auto" or self.skip_bad):
+        if not is_chat and (self.loss != "auto" or self.chat_template or self.skip_bad):
             raise PydanticCustomError(
-                "invalid", "loss and skip_bad need format chat; omit them, or set it"
+                "invalid",
+                "loss, chat_template and skip_bad need format chat; omit them, or set it",
             )
         return self
 
@@ -178,7 +181,8 @@ class EncodeCorpusRequest(RequestModel):
         """sha256 (hex) of the request with its defaults: equal for equal requests."""
         fields = self.model_dump()
         fields["format"] = self.format or "text"  # the default of earlier releases
-        for name in ("loss", "skip_bad", "max_length", "over_length"):  # they had none of these
+        newer = ("loss", "chat_template", "skip_bad", "max_length", "over_length")
+        for name in newer:  # earlier releases had none of these
             if fields[name] == EncodeCorpusRequest.model_fields[name].default:
                 del fields[name]
         for name in ("allowed_special", "disallowed_special"):
@@ -245,6 +249,17 @@ class TokenFilesView(TokenFilesSummary):
     begin_of_document_id: int | None
     end_of_document_id: int | None
     seed: int | None
+    max_length: int | None = Field(default=None, description="Most tokens of a document")
+    over_length: OverLength | None = Field(
+        default=None, description="What became of longer documents; null without `max_length`"
+    )
+    document_encoder: dict[str, Any] | None = Field(
+        default=None,
+        description=(
+            "How conversations were encoded: name and sha256 of each chat template, sha256 of "
+            "their variables, loss rule. Null for texts."
+        ),
+    )
     corpora: list[TokenFile] = Field(description="The encoded corpora, in order")
     files: list[TokenFile]
 

@@ -71,17 +71,7 @@ class ConversationEncoder:
                 "writes; use the loss rule 'role'"
             )
         self._loss, self._template, self._skip_bad = loss, chat_template, skip_bad
-        rendered_by = [
-            dict(tokenizer.chat_templates),
-            dict(tokenizer.template_variables),
-            chat_template,
-        ]
-        digest = hashlib.sha256(json.dumps(rendered_by, sort_keys=True).encode()).hexdigest()
-        self.settings: Mapping[str, Any] = {
-            "chat_templates": digest,
-            "loss": loss,
-            "skip_bad": skip_bad,
-        }
+        self.settings: Mapping[str, Any] = _settings(tokenizer, chat_template, loss, skip_bad)
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
@@ -115,6 +105,36 @@ class ConversationEncoder:
                 "that the template writes; add one, or leave the conversation out"
             )
         return encoded.ids, mask
+
+
+def _settings(
+    tokenizer: Tokenizer, chat_template: str | None, loss: LossRule, skip_bad: bool
+) -> dict[str, Any]:
+    """What the manifest says: the sha256 of each template that may render a conversation (a source
+    has no name), and of the variables; the loss rule, with `auto` resolved unless it depends on the
+    conversation."""
+    known = tokenizer.chat_templates
+    sources = [
+        choose_template(known, chat_template, with_tools=with_tools) for with_tools in (False, True)
+    ]
+    names = {known[name]: name for name in reversed(list(known))}
+    with_tags = {has_generation_tags(source) for source in sources}
+    if loss == "auto" and len(with_tags) == 1:
+        loss = "template" if with_tags.pop() else "role"
+    variables = json.dumps(dict(tokenizer.template_variables), sort_keys=True)
+    return {
+        "chat_templates": [
+            {"name": names.get(source), "sha256": _sha256(source)}
+            for source in dict.fromkeys(sources)
+        ],
+        "template_variables": _sha256(variables),
+        "loss": loss,
+        "skip_bad": skip_bad,
+    }
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _leave_out(encoded: ChatEncoding, mask: NDArray[np.uint8], conversation: Conversation) -> None:

@@ -118,7 +118,9 @@ class _Run:
                     checkpoints.write_if_due(partial(self._position_at, batch.position, limit))
                 self._report_at(batch.position)
                 sources = batch.position.sources
-        return writer.finish(sources=sources, lost=limit.lost)
+        return writer.finish(
+            sources=sources, lost=limit.lost, document_encoder=self._settings.get("encoder")
+        )
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
         """Write to the scratch folder in order, and from there in a random order."""
@@ -158,7 +160,11 @@ class _Run:
             done, total = self._n_tokens * item_bytes, n_total * item_bytes
             self._report(done, total, n_documents, "shuffling")
         lost = {split.name: split.lost for split in splits if split.lost is not None}
-        return writer.finish(sources=files.manifest.sources, lost=lost)
+        return writer.finish(
+            sources=files.manifest.sources,
+            lost=lost,
+            document_encoder=files.manifest.document_encoder,
+        )
 
     def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
         ids, mask = part.ids, None
@@ -195,11 +201,21 @@ class _Run:
     def _check_settings(self, position: dict[str, Any]) -> None:
         settings = position.get("settings", {})  # empty if another caller wrote the checkpoint
         for name in [*self._settings, *settings]:
-            if settings.get(name) != self._settings.get(name):
+            before, now = settings.get(name), self._settings.get(name)
+            if before != now:
+                which = f"{name.replace('_', ' ')}{_differences(before, now)}"
                 raise TokenFilesPlanError(
-                    f"the token files were begun with another {name.replace('_', ' ')}; go on with "
-                    f"the same, or start anew, without resume"
+                    f"the token files were begun with another {which}; go on with the same, or "
+                    f"start anew, without resume"
                 )
+
+
+def _differences(before: object, now: object) -> str:
+    """Which fields of two objects differ, in brackets."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return ""
+    names = sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n))
+    return f" ({', '.join(name.replace('_', ' ') for name in names)})"
 
 
 class LengthLimit:

@@ -8,7 +8,7 @@ generator gives the same batches for any shard size. Windows are copied from mem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tokenizer_core.errors import TokenFilesError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -78,6 +78,12 @@ class TokenDataset:
     def files(self) -> TokenFiles:
         """The token files, with their manifest."""
         return self._files
+
+    @property
+    def document_encoder(self) -> Mapping[str, Any] | None:
+        """How ids and mask of conversations were made: digests of the chat templates, loss rule.
+        None for plain text; see `TokenManifest`."""
+        return self._files.manifest.document_encoder
 
     def mask(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
         """The mask of the ids `start` to `stop` (excluded), shape (stop - start,), uint8: 1 where

@@ -110,11 +110,17 @@ class SplitRecord:
 
 @dataclass(frozen=True)
 class TokenManifest:
-    """The contents of the `manifest.json` of token files."""
+    """The contents of the `manifest.json` of token files.
+
+    `document_encoder`: the settings of the encoder that made ids and masks from conversations, such
+    as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
+    an encoder, and in manifests of releases that did not record it.
+    """
 
     plan: TokenFilesPlan
     splits: tuple[SplitRecord, ...]
     sources: tuple[CorpusSource, ...] = ()
+    document_encoder: Mapping[str, Any] | None = None
 
     def split(self, name: str) -> SplitRecord:
         """The split with this name; raise LookupError, which lists the splits."""
@@ -136,8 +142,10 @@ class TokenManifest:
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed; raise FormatError if a value is not JSON."""
+        encoder = self.document_encoder
         fields = {
             **render_plan(self.plan),
+            **({} if encoder is None else {"document_encoder": dict(encoder)}),
             "sources": [asdict(source) for source in self.sources],
             "splits": [_render_split(split) for split in self.splits],
         }
@@ -157,6 +165,7 @@ class TokenManifest:
                 plan=_parse_plan(fields),
                 splits=tuple(_parse_split(split) for split in fields["splits"]),
                 sources=tuple(_parse_source(source) for source in fields["sources"]),
+                document_encoder=_optional(fields.get("document_encoder"), dict),
             )
             manifest.check()
         except FormatError as error:
@@ -183,6 +192,8 @@ class TokenManifest:
         hashes += [record.sha256 for record in self.files().values()]
         _require(all(map(_SHA256.fullmatch, hashes)), "a sha256")
         _require(all(source.size_bytes >= 0 for source in self.sources), "the size of a source")
+        has_encoder = self.document_encoder is not None
+        _require(self.plan.loss_mask or not has_encoder, "a document encoder without a mask")
         for split in self.splits:
             self._check_split(split)
 

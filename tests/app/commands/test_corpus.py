@@ -1,5 +1,6 @@
 """`tokenizer corpus`: write, check and inspect token files from the command line."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -134,6 +135,10 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
+    digest = hashlib.sha256(Path("chat.jinja").read_bytes()).hexdigest()
+    out, _ = cli.run("corpus", "inspect", "t")
+    said = f"conversations: chat template given as a file ({digest[:16]}), loss rule role\n"
+    assert said in out.decode()
     out, _ = cli.run("corpus", "inspect", "t", "--document", "0")
     assert out.decode() == "user: 1?<|endoftext|>assistant: 2<|endoftext|>\n"
     error = cli.fail("corpus", "encode", "stories.txt", "--loss", "role", "--output", "u", code=2)

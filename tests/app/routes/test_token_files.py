@@ -134,6 +134,7 @@ WRONG: list[tuple[Fields, str]] = [
     ({"format": "chat", "separator": "<|endoftext|>"}, ""),
     ({"loss": "role"}, ""),
     ({"skip_bad": True}, ""),
+    ({"chat_template": "default"}, ""),
     ({"format": "chat", "loss": "all"}, "/loss"),
     ({"max_length": 0}, "/max_length"),
     ({"over_length": "wrap"}, "/over_length"),
@@ -164,6 +165,15 @@ def test_a_request_that_is_none(admin: TestClient) -> None:
 def test_conversations_need_a_template_and_records(admin: TestClient) -> None:
     found = problem(encode(admin, format="chat"), 422, "chat_template_missing")
     assert "no chat template 'default'" in found["detail"]
+    assert jobs(admin) == []
+
+
+@pytest.mark.parametrize("name", ["other", "{{ messages }}"])
+def test_a_job_names_a_chat_template_of_the_tokenizer(name: str, admin: TestClient) -> None:
+    body = encode(admin, format="chat", chat_template=name)
+    found = problem(body, 422, "chat_template_missing")
+    assert found["errors"][0]["pointer"] == "/chat_template"
+    assert "it has none; a request names a template" in found["detail"]
     assert jobs(admin) == []
 
 

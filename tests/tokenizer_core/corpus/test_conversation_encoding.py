@@ -1,6 +1,8 @@
 """Files of conversations become ids and masks, and a bad conversation is named or counted."""
 
+import dataclasses
 import gzip
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -283,7 +285,9 @@ def test_resuming_and_a_cluster_give_the_same_files(
     with pytest.raises(KeyboardInterrupt):
         encode(tmp_path / "t", [path], progress=stop, **how)
     other = {**how, "encoder": ConversationEncoder(TOKENIZER, chat_template="tagged")}
-    with pytest.raises(TokenFilesPlanError, match="another encoder"):
+    with pytest.raises(
+        TokenFilesPlanError, match=r"another encoder \(chat templates, loss, skip bad\)"
+    ):
         encode(tmp_path / "t", [path], resume=True, **other)
     encode(tmp_path / "t", [path], resume=True, **how)
     assert content(tmp_path / "t") == content(tmp_path / "expected")
@@ -299,16 +303,70 @@ def test_resuming_and_a_cluster_give_the_same_files(
         **run,
     )
     assert content(tmp_path / "by workers") == content(tmp_path / "expected")
-    with pytest.raises(CorpusError, match=r"chats\.jsonl', document \d+ \(from 0\) of those"):
-        encode_distributed(
-            TOKENIZER,
-            [path],
-            tmp_path / "refused",
-            how["plan"],
-            corpus_format=CHAT,
-            document_encoder=ConversationEncoder(TOKENIZER),
-            **{**run, "storage": tmp_path / "other run"},
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_a_cluster_names_a_bad_conversation_by_file_and_line(suffix: str, tmp_path: Path) -> None:
+    record, expected = BAD["the template refuses"]
+    path = write_lines(tmp_path / f"chats{suffix}", [*CHATS, *CHATS, record, *CHATS])
+    for shard_bytes in (300, 2000, 1 << 20):
+        with pytest.raises(CorpusError, match=rf"chats{suffix}', line 13: .*{expected}"):
+            encode_distributed(
+                TOKENIZER,
+                [path],
+                tmp_path / "t",
+                plan_of(),
+                corpus_format=CHAT,
+                document_encoder=ConversationEncoder(TOKENIZER),
+                shard_bytes=shard_bytes,
+                storage=tmp_path / f"run{shard_bytes}",
+                executor=LocalExecutor(1),
+            )
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_manifest_says_how_conversations_were_encoded(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "chats.jsonl", CHATS)
+    plain = {"name": "default", "sha256": sha256(CHATML)}
+    tagged = {"name": "tagged", "sha256": sha256(TAGGED)}
+    with_tools = TOKENIZER.with_chat_templates({"default": CHATML, "tool_use": TAGGED})
+    variables = sha256(json.dumps(dict(TOKENIZER.template_variables), sort_keys=True))
+    for number, (tokenizer, how, templates, loss) in enumerate(
+        (
+            (TOKENIZER, {}, [plain], "role"),
+            (TOKENIZER, {"chat_template": "tagged"}, [tagged], "template"),
+            (TOKENIZER, {"chat_template": "tagged", "loss": "role"}, [tagged], "role"),
+            (TOKENIZER, {"chat_template": TOOLS + " "},
+             [{"name": None, "sha256": sha256(TOOLS + " ")}], "role"),
+            # `tool_use` renders conversations with tools, and only it has tags.
+            (with_tools, {}, [plain, {"name": "tool_use", "sha256": sha256(TAGGED)}], "auto"),
         )
+    ):  # fmt: skip
+        encoder = ConversationEncoder(tokenizer, **how)  # type: ignore[arg-type]
+        folder = tmp_path / str(number)
+        files = encode(folder, [path], encoder=encoder, shuffle=number == 1)
+        settings = {
+            "chat_templates": templates,
+            "template_variables": variables,
+            "loss": loss,
+            "skip_bad": False,
+        }
+        assert files.manifest.document_encoder == settings == encoder.settings
+        assert TokenDataset.open(folder).document_encoder == settings
+
+
+def test_a_manifest_that_does_not_say_it_still_opens(tmp_path: Path) -> None:
+    """Releases before wrote none."""
+    folder = tmp_path / "t"
+    files = encode(folder, [write_lines(tmp_path / "chats.jsonl", CHATS)])
+    older = dataclasses.replace(files.manifest, document_encoder=None).to_json()
+    assert b"document_encoder" not in older
+    (folder / "manifest.json").write_bytes(older)
+    verify_token_files(folder, tokenizer=TOKENIZER)
+    assert TokenDataset.open(folder).document_encoder is None
 
 
 def test_text_is_no_file_of_conversations(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ CONTRADICTIONS = [
     (("splits", 0, "special_tokens_found"), {"<|end|>": 1000}),
     (("special_tokens", "recognised", 0, "id"), 70_001),
     (("splits",), []),
+    (("document_encoder",), {"loss": "role"}),  # without a mask
 ]
 
 

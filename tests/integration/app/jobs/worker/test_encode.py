@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -223,14 +224,20 @@ def test_conversations_become_ids_and_masks(service: Service) -> None:
     template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
     store = ArtifactStore(service.settings.artifacts_dir)
     tokenizer, _ = tokenizer_of(service)
-    ref = store.publish(tokenizer.with_chat_templates({"default": template}).spec, name="chatty")
+    templates = {"default": "{{ raise_exception('not this one') }}", "plain": template}
+    ref = store.publish(tokenizer.with_chat_templates(templates).spec, name="chatty")
     lines = [
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
         '{"conversations": [{"from": "human", "value": "cd"}, {"from": "gpt", "value": "efg"}]}',
         '{"messages": []}',
     ]
     upload(service, "chats?format=jsonl", "\n".join(lines))
-    asked: Fields = {"format": "chat", "tokenizer": "chatty", "max_length": 6}
+    asked: Fields = {
+        "format": "chat",
+        "tokenizer": "chatty",
+        "chat_template": "plain",
+        "max_length": 6,
+    }
     job = wait(service, start(service, "chats", token_files_id="bad", **asked))
     assert job["state"] == "failed"
     assert "'chats', line 3: the conversation has no messages" in job["error"]["detail"]
@@ -248,7 +255,13 @@ def test_conversations_become_ids_and_masks(service: Service) -> None:
         [0, 0, 1, 1],
         [0, 0, 0, 1, 1, 1],
     ]
-    split = service.client.get("/token-files/tokens").json()["splits"]["train"]
+    described = service.client.get("/token-files/tokens").json()
+    assert described["document_encoder"]["chat_templates"] == [
+        {"name": "plain", "sha256": hashlib.sha256(template.encode()).hexdigest()}
+    ]
+    assert described["document_encoder"]["loss"] == "role"
+    assert (described["max_length"], described["over_length"]) == (6, "truncate")
+    split = described["splits"]["train"]
     shown = {
         "loss_tokens": 5,
         "documents_truncated": 1,
