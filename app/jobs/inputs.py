@@ -188,8 +188,8 @@ def plan_encoding(
     if template is not None and template not in templates:
         listed = f"it has {', '.join(templates)}" if templates else "it has none"
         reason = (
-            f"the tokenizer has no chat template of this name, {listed}; a request names a template "
-            f"and never holds its source"
+            f"the tokenizer has no chat template of this name, {listed}; a request names a "
+            f"template and never holds its source"
         )
         raise InvalidInputsError(
             "chat_template_missing", f"/chat_template: {reason}.", [("/chat_template", reason)]
