@@ -163,10 +163,14 @@ export const info = () => asJson(ask("info"));
 export const tokenizers = () => asJson(ask("tokenizers"));
 export const versionsOf = (name) => asJson(ask(`tokenizers/${encodePath(name)}`));
 
-/** The active tokenizer: {version, digest}. With `knownDigest` an unchanged one costs a 304. */
-export async function active(knownDigest) {
-  const headers = knownDigest ? { "If-None-Match": `"${knownDigest}"` } : {};
-  return identityOf(await ask("tokenizers/active", { headers, accept: [304] }));
+let activeTag = null;
+
+/** The active tokenizer: {version, digest}. An unchanged one costs a 304. */
+export async function active() {
+  const headers = activeTag ? { "If-None-Match": activeTag } : {};
+  const response = await ask("tokenizers/active", { headers, accept: [304] });
+  activeTag = response.headers.get("ETag");
+  return identityOf(response);
 }
 
 /** Promote `tokenizer`, unless another was promoted since `presentDigest`. */

@@ -26,7 +26,7 @@ class Served extends EventTarget {
   async look() {
     if (this.#refused === api.key.value) return;
     try {
-      this.note(await api.active(this.active.digest));
+      this.note(await api.active());
       this.#render(); // the service may have been unreachable before
     } catch (error) {
       if (error.status === 401) this.#refused = api.key.value;

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_core.registry import ArtifactRef
 
 
 TokenizerQuery = Annotated[
@@ -50,7 +51,7 @@ async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
         live = await asyncio.to_thread(services.live.get, name)
     scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
     if b"if-match" in header_fields(scope):
-        require_match(request, live.ref.digest)
+        require_match(request, live.ref)
     return live
 
 
@@ -58,7 +59,7 @@ def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokeni
     """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
     live = services_of(request).live.get(name)
     request.scope["state"]["tokenizer_headers"] = live.headers
-    require_match(request, live.ref.digest)
+    require_match(request, live.ref)
     return live
 
 
@@ -74,16 +75,23 @@ def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) ->
         raise unknown_special_token("disallowed_special")
 
 
-def require_match(request: Request, digest: str) -> None:
-    """Raise 412 if If-Match is present and does not contain `digest`.
+def version_tag(ref: ArtifactRef) -> str:
+    """The ETag of what is said of a version, which never changes: versions of the same ids may
+    differ in chat templates."""
+    return f'"{ref.digest}-{ref}"'
+
+
+def require_match(request: Request, ref: ArtifactRef) -> None:
+    """Raise 412 if If-Match is present and contains neither the digest nor the tag of this version.
 
     The comparison is strong, as RFC 9110 requires. An unquoted digest is accepted too, because it
     is unambiguous.
     """
     if b"if-match" not in header_fields(request.scope):
         return
+    digest = ref.digest
     expected = {part.strip() for part in header_of(request, b"if-match").split(",")}
-    if "*" in expected or f'"{digest}"' in expected or digest in expected:
+    if not expected.isdisjoint({"*", f'"{digest}"', digest, version_tag(ref)}):
         return
     raise Problem(
         412,

@@ -15,7 +15,7 @@ from app.access.auth import require_admin, require_read
 from app.http.bodies import json_request, read_json
 from app.http.problem import Problem
 from app.http.responses import ChunkedBody
-from app.rendering.preconditions import not_modified, require_match
+from app.rendering.preconditions import not_modified, require_match, version_tag
 from app.rendering.problems import problem_responses
 from app.services import Services, services_of
 from app.serving.artifact_files import MEDIA_TYPES
@@ -62,7 +62,7 @@ async def show_active(request: Request, response: Response) -> TokenizerSummary 
     """Show the active version with its manifest; `PUT` accepts its ETag in If-Match."""
     services = services_of(request)
     live = services.live.require_active()
-    etag = f'"{live.ref.digest}"'
+    etag = version_tag(live.ref)
     unchanged = not_modified(request, etag, live.headers)
     if unchanged is not None:
         return unchanged
@@ -126,7 +126,7 @@ async def download_file(
     request.state.tokenizer_headers = identity_headers(ref)
     # Private: a shared cache would serve the file without checking a key.
     headers = {**identity_headers(ref), "Cache-Control": "private, no-cache"}
-    etag = f'"{ref.digest}-{file}"'
+    etag = await asyncio.to_thread(services.files.tag, ref, file)
     unchanged = not_modified(request, etag, headers)
     if unchanged is not None:
         return unchanged
@@ -172,7 +172,8 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
     """Make a version the active one, which serves requests that name no tokenizer.
 
     The response is sent once every server process serves the new version. With `If-Match` on the
-    currently active digest, the request cannot overwrite another client's promotion.
+    digest or the ETag of the active version, the request cannot overwrite another client's
+    promotion.
     """
     services = services_of(request)
     wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
@@ -180,10 +181,10 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
 
     def check(present: ArtifactRef | None) -> None:
         if present is not None:
-            require_match(request, present.digest)
+            require_match(request, present)
 
     previous = await services.live.promote(ref, check=check)
-    response.headers.update({**identity_headers(ref), "ETag": f'"{ref.digest}"'})
+    response.headers.update({**identity_headers(ref), "ETag": version_tag(ref)})
     return PromoteResponse(
         active=_identity(ref), previous=None if previous is None else _identity(previous)
     )

@@ -7,11 +7,13 @@ within a limit. Calls block: use a thread.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from app.serving.errors import FormatCannotHoldError
+from tokenizer_core import __version__
 from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
@@ -58,6 +60,17 @@ class ArtifactFiles:
         self._max_kept_bytes = max_kept_bytes
         self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lock = threading.Lock()
+
+    def tag(self, ref: ArtifactRef, filename: str) -> str:
+        """The ETag of `read(ref, filename)`. The manifest has the hash of each stored file; a
+        release may render the others anew.
+
+        Raises:
+            ArtifactNotFoundError, ArtifactCorruptError, ArtifactStorageError: as the registry.
+        """
+        digest = hashlib.sha256(self._store.read_manifest(ref).to_json())
+        digest.update(__version__.encode())
+        return f'"{digest.hexdigest()}-{filename}"'
 
     def read(self, ref: ArtifactRef, filename: str) -> bytes:
         """The bytes of one of `MEDIA_TYPES`; blocks, for seconds if the file must be rendered.

@@ -33,8 +33,10 @@ from app.http.responses import requested_span
 from app.ingress import EVERY_HOST, LOOPBACK, AllowedHosts
 from app.observability.tracing import Tracing
 from app.rendering.preconditions import not_modified, require_match
+from tokenizer_core.registry import ArtifactRef
 
 DIGEST = "0123456789abcdef" * 4
+REF = ArtifactRef("news", "20261121T041500Z-01234567", DIGEST)
 _TURNS = 8
 """The event loop in which the server responds."""
 
@@ -78,7 +80,7 @@ def _check_preconditions(request: Request) -> None:
     """Only a request that names the digest, or accepts any, passes."""
     wanted = header_of(request, b"if-match")
     is_there = any(name == b"if-match" for name, _ in request.scope["headers"])
-    passes = _answer_or_problem(lambda: require_match(request, DIGEST) or True)
+    passes = _answer_or_problem(lambda: require_match(request, REF) or True)
     assert not passes or not is_there or DIGEST in wanted or "*" in wanted
     assert passes or f'"{DIGEST}"' not in [part.strip() for part in wanted.split(",")]
     answer = not_modified(request, f'"{DIGEST}"', {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tiktoken.load
 import tokenizers
 from starlette.testclient import TestClient
 
+from app.serving import artifact_files
 from app.serving.artifact_files import MEDIA_TYPES
 from tests.app.conftest import ADMIN_KEY, CORPUS, SPECIALS
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -154,8 +156,50 @@ def test_lists_and_the_active_one_are_not_sent_again(
     )
     assert promoted.status_code == 200
     assert client.get("/tokenizers/starter", headers=known).status_code == 200
-    known = {"If-None-Match": f'"{starter.digest}"'}
+    known = {"If-None-Match": etag}
     assert client.get("/tokenizers/active", headers=known).json()["digest"] == newer.digest
+
+
+def test_versions_that_differ_in_chat_templates_alone_have_tags_of_their_own(
+    client: TestClient, store: ArtifactStore, small_spec: TokenizerSpec
+) -> None:
+    refs = [
+        store.publish(
+            dataclasses.replace(small_spec, chat=ChatTemplates({"default": template})), name="chat"
+        )
+        for template in ("one", "two")
+    ]
+    assert refs[0].digest == refs[1].digest
+    admin = {"X-API-Key": ADMIN_KEY}
+
+    def promote(ref: ArtifactRef, expected: str) -> int:
+        return client.put(
+            "/tokenizers/active",
+            json={"tokenizer": str(ref)},
+            headers={**admin, "If-Match": expected},
+        ).status_code
+
+    assert promote(refs[0], "*") == 200
+    old = client.get("/tokenizers/active").headers["ETag"]
+    assert promote(refs[1], old) == 200
+    shown = client.get("/tokenizers/active", headers={"If-None-Match": old})
+    assert shown.json()["version"] == refs[1].version
+    assert shown.headers["ETag"] != old
+    assert promote(refs[0], old) == 412
+    assert promote(refs[0], f'"{refs[1].digest}"') == 200
+    for file in MEDIA_TYPES:
+        tags = {client.get(address(ref, file)).headers["ETag"] for ref in refs}
+        assert len(tags) == 2, file
+
+
+def test_the_tag_of_a_file_is_of_its_bytes(
+    client: TestClient, starter: ArtifactRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = address(starter, "tokenizer.json")
+    before = client.get(path).headers["ETag"]
+    assert client.get(path, headers={"If-None-Match": before}).status_code == 304
+    monkeypatch.setattr(artifact_files, "__version__", "99")  # which may render it anew
+    assert client.get(path, headers={"If-None-Match": before}).status_code == 200
 
 
 def test_a_version_removed_while_they_are_listed_is_left_out(
