@@ -88,11 +88,19 @@ class Lease:
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
-        self._held = 0
+        self._held = self._expected = 0
+
+    def expect(self, n_bytes: int) -> None:
+        """Reserve `n_bytes` more, of which the next `reserve` calls take theirs. Raises as
+        `hold`."""
+        self.hold(self._held + n_bytes)
+        self._expected += n_bytes
 
     def reserve(self, n_bytes: int) -> None:
-        """Reserve `n_bytes` more. Raises as `hold`."""
-        self.hold(self._held + n_bytes)
+        """Reserve `n_bytes` more than is expected. Raises as `hold`."""
+        n_expected = min(self._expected, n_bytes)
+        self.hold(self._held + n_bytes - n_expected)
+        self._expected -= n_expected
 
     def hold(self, n_bytes: int) -> None:
         """Reserve `n_bytes` in place of what is reserved.

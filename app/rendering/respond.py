@@ -12,6 +12,7 @@ from app.access.deadlines import DEPARTURE
 from app.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
 from app.http.bodies import WHOLE_BODY, read_body
 from app.http.responses import ChunkedBody
+from app.rendering.json_values import Rendered
 from app.rendering.preconditions import choose_tokenizer, choose_tokenizer_on_thread
 from app.services import services_of
 from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from app.access.limits import Lease
-    from app.rendering.json_values import Rendered
     from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
 
@@ -34,6 +34,9 @@ _DETAILED: Final = (InputsRequest, PlainTextRequest)
 
 _TEMPLATE: Final = "chat_template"
 """Field of all requests that render a chat template."""
+
+_CHAT_BYTES_PER_BODY_BYTE: Final = 2
+"""The rendered text, and four bytes for each id of about four characters."""
 
 _UNLEASED_BYTES: Final = 1 << 16
 
@@ -56,8 +59,8 @@ async def respond(
     """Call `render` on the body that `parse` reads; return the result and its response.
 
     Small work runs on the event loop. A small body with more work, such as a batch of many texts,
-    has a thread of its own, so it does not wait for large requests. A small conversation has
-    another, because a template may take its time. All other work runs on the threads for large
+    has a thread of its own, so it does not wait for large requests. Conversations of any size have
+    others, because a template may take its time. All other work runs on the threads for large
     requests; without `is_short`, so does that of small bodies.
 
     Raises:
@@ -95,21 +98,27 @@ async def respond(
                 or isinstance(wanted, _DETAILED)
             )
         )
-        renders_template = _TEMPLATE in fields
-        if is_light and not renders_template:
+        if _TEMPLATE in fields:
+            lease = services.budget.lease()
+            rendered = await _render_chat(request, lease, len(body), render, wanted, live)
+        elif is_light:
             rendered = render(wanted, live)
         else:
             lease = services.budget.lease()
-            departure = scope.get(DEPARTURE)
-            queue = services.chat_queue if renders_template else services.quick_queue
-            rendered = await queue.run_for(departure, lease, render, wanted, live)
+            rendered = await services.quick_queue.run_for(
+                scope.get(DEPARTURE), lease, render, wanted, live
+            )
     else:
         lease = lease or services.budget.lease()
-        bodies = [bytes(body)]
+        n_bytes, bodies = len(body), [bytes(body)]
         del body
-        rendered, live = await services.queue.run_for(
+        done, live = await services.queue.run_for(
             scope.get(DEPARTURE), lease, _work, request, parse, render, bodies
         )
+        if isinstance(done, Rendered):
+            rendered = done
+        else:
+            rendered = await _render_chat(request, lease, n_bytes, render, done, live)
     response = ChunkedBody(
         rendered.chunks,
         raw_headers=(*live.raw_headers, *rendered.headers),
@@ -142,12 +151,33 @@ def _work(
     parse: Callable[[bytes], Wanted],
     render: Callable[[Wanted, LiveTokenizer], Rendered],
     bodies: list[bytes],
-) -> tuple[Rendered, LiveTokenizer]:
-    """Parse, choose and render on a thread.
+) -> tuple[Rendered | Wanted, LiveTokenizer]:
+    """Parse, choose and render on a thread; a conversation is not rendered here.
 
     Frees the one body in `bodies` after parsing it. Its lease stays: the parsed values take about
     as much.
     """
     wanted = parse(bodies.pop())
     live = choose_tokenizer_on_thread(request, wanted.tokenizer)
-    return render(wanted, live), live
+    return (wanted if _TEMPLATE in vars(wanted) else render(wanted, live)), live
+
+
+async def _render_chat(
+    request: Request,
+    lease: Lease,
+    n_bytes: int,
+    render: Callable[[Wanted, LiveTokenizer], Rendered],
+    wanted: Wanted,
+    live: LiveTokenizer,
+) -> Rendered:
+    """Render a conversation, of a body of `n_bytes`, on a thread for templates.
+
+    Reserves beforehand what text and ids take as a rule; `render` reserves the rest.
+    """
+    try:
+        lease.expect(_CHAT_BYTES_PER_BODY_BYTE * n_bytes)
+    except BaseException:
+        lease.release()
+        raise
+    departure = request.scope.get(DEPARTURE)
+    return await services_of(request).chat_queue.run_for(departure, lease, render, wanted, live)

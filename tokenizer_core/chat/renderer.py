@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from tokenizer_core.errors import (
     ChatTemplateError,
     WorkerProcessError,
 )
+from tokenizer_core.stopping import check_stop, current
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,6 +62,8 @@ _OWN_VARIABLES: Final = frozenset({"messages", "tools", "documents", "add_genera
 _GENERATION_TAG: Final = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _BYTES_PER_CHAR: Final = 12  # at most 4 of UTF-8 and 8 of a run
 _OTHER_BYTES: Final = 1 << 16
+_LOOK_MILLISECONDS: Final = 50
+"""How often a call looks whether its result is still wanted."""
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
 
 
@@ -293,6 +297,7 @@ class _Worker:
         """The response to a request.
 
         Raises:
+            CancelledError: the flag of this thread was cancelled, see `engines.stoppable`.
             ChatLimitError: the process ended because the request took too long.
             WorkerProcessError: it ended for another reason.
         """
@@ -302,6 +307,11 @@ class _Worker:
             stdin.write(FRAME_HEADER.pack(len(request)) + request)
             stdin.flush()
         # The process ends itself after its limit of time.
+        if current.flag is not None and os.name == "posix":
+            response_ready = select.poll()
+            response_ready.register(stdout, select.POLLIN)
+            while not response_ready.poll(_LOOK_MILLISECONDS):
+                check_stop()
         header = stdout.read(FRAME_HEADER.size)
         if len(header) == FRAME_HEADER.size:
             (size,) = FRAME_HEADER.unpack(header)

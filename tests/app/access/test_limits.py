@@ -66,6 +66,26 @@ def test_a_lease_holds_what_it_was_last_told() -> None:
     assert budget.used == 0
 
 
+def test_what_is_expected_is_reserved_once() -> None:
+    budget = ByteBudget(100)
+    other, lease = budget.lease(), budget.lease()
+    other.hold(1)
+    lease.hold(10)
+    lease.expect(40)
+    assert budget.used == 51
+    lease.reserve(30)
+    lease.reserve(5)
+    assert budget.used == 51
+    with pytest.raises(OverloadedError):
+        lease.reserve(60)
+    lease.reserve(8)  # 5 of them are expected
+    assert budget.used == 54
+    with pytest.raises(OverloadedError):
+        lease.expect(50)
+    lease.release()
+    assert budget.used == 1
+
+
 def test_a_single_request_may_need_more_than_the_budget() -> None:
     budget = ByteBudget(100)
     one, other = budget.lease(), budget.lease()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
@@ -28,7 +29,8 @@ from tests.app.chats import (
     say,
     with_templates,
 )
-from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core import Tokenizer, TokenizerSpec, tokenizer
+from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
 
@@ -526,6 +528,28 @@ def test_large_conversations(chat: TestClient) -> None:
     text = "word " * 2000
     answer: httpx.Response = chat.post("/chat/encode", json={"messages": say(text)})
     assert answer.json()["tokens"] == chatml_ids(("user", text))
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+@pytest.mark.parametrize("path", ["/chat/encode", "/tokenize"])
+def test_templates_have_threads_and_memory_of_their_own(
+    chat: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, size: int
+) -> None:
+    """A template may take its time; requests with large texts do not wait for it."""
+    seen: list[tuple[str, int]] = []
+    budget = chat.app.services.budget  # type: ignore[attr-defined]
+
+    def watched(template: str, *arguments: Any, **options: Any) -> Any:
+        seen.append((threading.current_thread().name, budget.used))
+        return renderer.render_chat(template, *arguments, **options)
+
+    monkeypatch.setattr(tokenizer, "render_chat", watched)
+    assert chat.post(path, json={"messages": say("a" * size)}).status_code == 200
+    ((thread, used),) = seen
+    assert thread.startswith("chat")
+    # The text and four bytes for each four of its characters, before the template runs.
+    assert used >= 2 * size
+    assert budget.used == 0
 
 
 def test_tokenizer_info_has_the_template(chat: TestClient) -> None:
