@@ -1,8 +1,7 @@
 r"""Encode the same corpus to token files with this project and with the usual tools, and compare.
 
-    python3 -m venv peers && peers/bin/pip install numpy datasets tokenizers tiktoken gigatoken
-    .venv/bin/python benchmarks/compare_corpus.py --vocab gpt2.tokenizer.json \
-        --ranks r50k_base.tiktoken --peers peers/bin/python news.txt stories.txt
+    .venv/bin/python benchmarks/compare_corpus.py --vocab gpt2 --ranks r50k_base \
+        --peers peers/bin/python en_reuters_news news.txt
 
 A document ends at <|endoftext|>. Every contender writes the same file: uint16 ids of GPT-2's
 vocabulary, with the id of <|endoftext|> after each document. The contenders:
@@ -44,7 +43,15 @@ from typing import Any, Final
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 END: Final = "<|endoftext|>"
 END_ID: Final = 50256
-CONTENDERS: Final = "ours-1,ours-2,datasets,nanogpt,pool,gigatoken-1,gigatoken-2"
+CONTENDERS: Final = {
+    "ours-1": "`tokenizer corpus encode --workers 1`",
+    "ours-2": "`tokenizer corpus encode --workers 2`",
+    "gigatoken-1": "gigatoken's `encode_files`, `ndarray.tofile` (one thread)",
+    "gigatoken-2": "gigatoken, two threads",
+    "pool": "tiktoken in a pool of two processes, as in llm.c",
+    "nanogpt": "`datasets.map` with tiktoken in two processes, a memmap, as in nanoGPT",
+    "datasets": "`datasets.map` with `tokenizers` in two processes, a memmap",
+}
 
 
 def documents(text: str) -> list[str]:
@@ -75,7 +82,9 @@ def tiktoken_encoding(ranks: str) -> Any:
 
 
 def batch_of_ids(rows: dict[str, list[str]], *, vocab: str) -> dict[str, list[Any]]:
-    encodings = hugging_face(vocab).encode_batch_fast(rows["text"], add_special_tokens=False)
+    tokenizer = hugging_face(vocab)
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # 1.0 has one only
+    encodings = encode(rows["text"], add_special_tokens=False)
     ids = [[*encoding.ids, END_ID] for encoding in encodings]
     return {"ids": ids, "len": [len(one) for one in ids]}
 
@@ -164,7 +173,11 @@ def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespac
 
 
 def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, float, str]:
-    """Wall and processor seconds of a fresh process, and the hash of its output."""
+    """Wall and processor seconds of a fresh process, and the hash of its output.
+
+    Raises:
+        ModuleNotFoundError: the peers' Python lacks a module.
+    """
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         folder = Path(scratch) / "tokens"
         command = command_of(contender, text.resolve(), folder, args)
@@ -180,6 +193,8 @@ def run(contender: str, text: Path, args: argparse.Namespace) -> tuple[float, fl
             command, cwd=REPOSITORY, env=environment, capture_output=True, text=True
         )
         seconds, cpu = time.perf_counter() - start, children_cpu_seconds() - start_cpu
+        if "ModuleNotFoundError" in done.stderr:
+            raise ModuleNotFoundError(contender)
         if done.returncode:
             raise SystemExit(f"{contender} failed:\n{done.stderr[-2000:]}")
         digest = hashlib.sha256((folder / "train.bin").read_bytes()).hexdigest()[:10]
@@ -191,8 +206,9 @@ def children_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def compare(text: Path, args: argparse.Namespace) -> bool:
-    """Measure all contenders on one text, print a table, return whether the outputs are equal."""
+def compare(text: Path, args: argparse.Namespace) -> tuple[dict[str, list[Any]], bool]:
+    """For each contender its wall seconds, those of a text of one document, and the processor
+    seconds of both; and whether the outputs are equal."""
     contenders = args.contenders.split(",")
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         one = Path(scratch) / "one.txt"
@@ -205,60 +221,68 @@ def compare(text: Path, args: argparse.Namespace) -> bool:
             for contender, which in jobs[turn:] + jobs[:turn]:
                 doing = f"\r{text.name}: round {round_number + 1}, {contender:<12}"
                 print(doing, end="", file=sys.stderr)
-                clock, cpu, digest = run(contender, which, args)
+                try:
+                    clock, cpu, digest = run(contender, which, args)
+                except ModuleNotFoundError:
+                    continue
                 seconds[contender, which].append((clock, cpu))
                 if which is text:
                     seen[contender].add(digest)
-    size = text.stat().st_size / 1e6
-    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
-    print(f"\n{text.name}, {size:.1f} MB, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"{'':<12}{'s':>8}{'start':>8}{'/ ours-1':>10}{'/ ours-2':>10}"
-        f"{'cpu':>9}{'start':>8}{'/ ours-1':>10}   ids"
-    )
-    for contender in contenders:
-        line = f"{contender:<12}"
-        for kind, ours in enumerate((("ours-1", "ours-2"), ("ours-1",))):
-            whole, start = (
-                statistics.median(pair[kind] for pair in seconds[contender, which])
-                for which in (text, one)
-            )
-            line += f"{whole:>{8 + kind}.2f}{start:>8.2f}"
-            for name in ours:
-                base = [pair[kind] for pair in seconds.get((name, text), [])]
-                line += f"{whole / statistics.median(base):>10.2f}" if base else f"{'-':>10}"
-        print(f"{line}   {','.join(sorted(seen[contender]))}")
+    print(file=sys.stderr)
+    found = {
+        contender: [
+            statistics.median(pair[kind] for pair in seconds[contender, which])
+            for kind in (0, 1)
+            for which in (text, one)
+            if seconds[contender, which]
+        ]
+        for contender in contenders
+    }
     are_equal = len(set().union(*seen.values())) == 1
     if not are_equal:
-        print("THE IDS DIFFER", file=sys.stderr)
-    return are_equal
+        print(f"THE IDS DIFFER: {seen}", file=sys.stderr)
+    return found, are_equal
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("texts", nargs="*", type=Path, metavar="TEXT", help="UTF-8 files")
-    parser.add_argument("--vocab", type=Path, help="GPT-2's tokenizer.json")
-    parser.add_argument("--ranks", type=Path, help="the same as ranks, r50k_base.tiktoken")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="UTF-8 files")
+    parser.add_argument("--vocab", help="GPT-2's tokenizer.json")
+    parser.add_argument("--ranks", help="the same as ranks, r50k_base.tiktoken")
     parser.add_argument("--peers", default=sys.executable, help="the Python that imports others")
-    parser.add_argument("--contenders", default=CONTENDERS)
+    parser.add_argument("--contenders", default=",".join(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", type=Path, help="a folder on the disk to write to")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.job:
-        globals()[args.job["contender"]](args.job)
+    if "--job" in sys.argv:  # in the environment of the peers, where this project is not
+        job = parser.parse_args().job
+        globals()[job["contender"]](job)
         return 0
+
+    from corpora import label, text_path, vocab_path
+    from figures import NOT_INSTALLED, Table, add_json_option, report
+
+    add_json_option(parser)
+    args = parser.parse_args()
     if not args.texts or args.vocab is None or args.ranks is None:
         parser.error("give --vocab FILE, --ranks FILE and at least one text")
-    for name in ("vocab", "ranks"):
-        setattr(args, name, getattr(args, name).resolve())
-    unknown = set(args.contenders.split(",")) - set(CONTENDERS.split(","))
+    args.vocab, args.ranks = vocab_path(args.vocab), vocab_path(args.ranks)
+    unknown = set(args.contenders.split(",")) - set(CONTENDERS)
     if unknown:
         parser.error(f"unknown contenders: {', '.join(sorted(unknown))}")
-    are_equal = [compare(text, args) for text in args.texts]
-    return 0 if all(are_equal) else 1
+    columns, rows = [""], {name: [CONTENDERS[name]] for name in args.contenders.split(",")}
+    all_equal = True
+    for text in map(text_path, args.texts):
+        found, are_equal = compare(text, args)
+        all_equal &= are_equal
+        columns += [f"{label(text)}, {text.stat().st_size / 1e6:.0f} MB, s", "to start",
+                    "processor s", "to start"]  # fmt: skip
+        for name, row in rows.items():
+            row += found[name] or [NOT_INSTALLED, None, None, None]
+    report([Table(columns, list(rows.values()))], args.json, f"Medians of {args.rounds} rounds")
+    return 0 if all_equal else 1
 
 
 if __name__ == "__main__":

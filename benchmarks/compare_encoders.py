@@ -1,86 +1,238 @@
-"""Encode the same text with this project and with others, and print speeds and ratios.
+"""Encode or decode the same text with this project and with others, and print speeds and ratios.
 
-    .venv/bin/python benchmarks/compare_encoders.py --vocab tokenizer.json news.txt books.txt
-    .venv/bin/python benchmarks/compare_encoders.py --vocab gpt2.tokenizer.json news.txt \
-        --peers ~/peers/bin/python --engines native,gigatoken,fastokens,tokenizers
+    .venv/bin/python benchmarks/compare_encoders.py --vocab gpt2 en_reuters_news
+    .venv/bin/python benchmarks/compare_encoders.py --vocab tokenizer.json news.txt books.txt \
+        --peers peers/bin/python --engines native,gigatoken,fastokens,tokenizers
 
-`--vocab` is a Hugging Face `tokenizer.json`. The other libraries run in this Python if they are
-installed, or in the Python that `--peers` names (a virtual environment with `pip install numpy
-gigatoken awkward fastokens tokenizers`).
+Texts and vocabularies are paths or names of `../shared/data`; the text `distinct-100` is 100 MB of
+`distinct_text.py`. The other libraries run in this Python, or in the one that `--peers` names
+(`pip install -r benchmarks/peers.txt`).
 
 Each figure comes from a fresh process, pinned to as many processors as it has threads, that has
-loaded its tokenizer and encoded a different 100 kB. *cold* is the first pass over the text, *warm*
-the better of two more. With one thread the input is one text. With `--threads 2` or more it is a
-batch of documents, groups of lines of about 10,000 characters, because the others split their work
-by document. The engines take turns in rotating order, and the table shows medians, so that a slow
-minute of the machine affects all of them. The result is an array of uint32. The exit status is 1 if
-the ids of two engines differ.
+loaded its tokenizer and encoded a different 100 kB. The engines take turns in rotating order, and
+the table shows medians, so that a slow minute of the machine affects all of them. The exit status
+is 1 if most engines have other ids than ours.
+
+`--what encode`: MB/s of the first pass over the text and of the better of two more; the result is
+an array of uint32. With one thread the input is one text, and the seconds are those of the
+processor, which other work on the machine disturbs less. With `--threads 2` or more it is a batch
+of documents, groups of lines of about 10,000 characters, because the others split their work by
+document.
+`--what list`: microseconds of one call that returns a list, the median of distinct texts.
+`--what decode`: MB/s from an array of ids to the bytes (or the `str`) of the text.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-OURS = ("native", "python")
-MODULES = {"gigatoken": "gigatoken", "fastokens": "fastokens", "tokenizers": "tokenizers"}
+OURS = {"native": "native engine", "python": "Python engine"}
 DOCUMENT = 10_000
+LIST_SIZES = (20, 100, 1000, 10_000)
+LIST_TEXTS = 3000
 
-Encode = Callable[[list[str]], Any]
-"""From a text or several documents to their ids, concatenated."""
+
+@dataclass
+class Engine:
+    """`encode` makes one array of several texts, `to_list` a list of one, `decode` text of ids."""
+
+    encode: Callable[[list[str]], Any]
+    to_list: Callable[[str], list[int]] | None = None
+    decode: Callable[[Any], bytes | str] | None = None
 
 
-def ours(vocab: str, threads: int, engine: str) -> Encode:
+# ------------------------------------------------- the engines; `job` names the vocabulary's files
+
+
+def ours(job: dict[str, Any]) -> Engine:
     from tokenizer_core import Tokenizer
 
-    tokenizer = Tokenizer.from_tokenizer_json(Path(vocab), engine=engine)
-    return lambda texts: (
-        tokenizer.encode_to_numpy(texts[0])
-        if len(texts) == 1
-        else tokenizer.encode_batch_to_numpy(texts, num_threads=threads)[0]
+    tokenizer = Tokenizer.load(Path(job["vocab"]), engine=job["engine"])
+    return Engine(
+        lambda texts: (
+            tokenizer.encode_to_numpy(texts[0])
+            if len(texts) == 1
+            else tokenizer.encode_batch_to_numpy(texts, num_threads=job["threads"])[0]
+        ),
+        tokenizer.encode,
+        tokenizer.decode_bytes,
     )
 
 
-def gigatoken(vocab: str, threads: int) -> Encode:
+def gigatoken(job: dict[str, Any]) -> Engine:
+    import awkward
     from gigatoken.gigatoken_rs import BPETokenizer
 
-    tokenizer = BPETokenizer.from_hf(vocab)
-    if threads == 1:
-        return lambda texts: tokenizer.encode(texts[0])
-    import awkward
+    tokenizer = BPETokenizer.from_hf(job["json"])
 
-    return lambda texts: awkward.to_numpy(awkward.flatten(tokenizer.encode_batch(texts), axis=None))
+    def encode(texts: list[str]) -> Any:
+        if len(texts) == 1:
+            return tokenizer.encode(texts[0])
+        return awkward.to_numpy(awkward.flatten(tokenizer.encode_batch(texts), axis=None))
+
+    return Engine(encode, lambda text: tokenizer.encode(text).tolist(), tokenizer.decode)
 
 
-def fastokens(vocab: str, threads: int) -> Encode:
+def fastokens(job: dict[str, Any]) -> Engine:
     import numpy as np
     from fastokens._native import Tokenizer
 
-    tokenizer = Tokenizer.from_file(vocab)
-    return lambda texts: np.frombuffer(tokenizer.encode_batch_flat(texts)[0], dtype=np.uint32)
+    tokenizer = Tokenizer.from_file(job["json"])
+    return Engine(
+        lambda texts: np.frombuffer(tokenizer.encode_batch_flat(texts)[0], dtype=np.uint32),
+        lambda text: tokenizer.encode(text).ids,
+    )
 
 
-def tokenizers(vocab: str, threads: int) -> Encode:
+def tokie(job: dict[str, Any]) -> Engine:
+    import tokie
+
+    tokenizer = tokie.Tokenizer.from_json(job["json"])
+    return Engine(lambda texts: tokenizer.encode_batch_flat(texts, add_special_tokens=False)[0])
+
+
+def tiktoken(job: dict[str, Any]) -> Engine:
     import numpy as np
+    import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
+
+    encoding = tiktoken.Encoding(
+        "compared",
+        pat_str=job["pattern"],
+        mergeable_ranks=load_tiktoken_bpe(job["ranks"]),
+        special_tokens=job["special_tokens"],
+    )
+    return Engine(
+        lambda texts: np.concatenate(
+            [encoding.encode_to_numpy(text, allowed_special="all") for text in texts]
+        ),
+        lambda text: encoding.encode(text, allowed_special="all"),
+        encoding.decode_bytes,
+    )
+
+
+def riptoken(job: dict[str, Any]) -> Engine:
+    import riptoken
+    from tiktoken.load import load_tiktoken_bpe
+
+    specials = job["special_tokens"]
+    ranks = load_tiktoken_bpe(job["ranks"])
+    tokenizer = riptoken.CoreBPE(ranks, specials, job["pattern"])
+    return _of_lists(lambda text: tokenizer.encode(text, set(specials)))
+
+
+def tokenizers(job: dict[str, Any]) -> Engine:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(vocab)
+    tokenizer = Tokenizer.from_file(job["json"])
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # 1.0 has one only
+    return _of_lists(lambda text: encode([text], add_special_tokens=False)[0].ids)
 
-    def encode(texts: list[str]) -> Any:
-        encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
-        return np.concatenate([np.array(one.ids, dtype=np.uint32) for one in encoded])
 
-    return encode
+def splintr(job: dict[str, Any]) -> Engine:
+    import splintr
+
+    tokenizer = splintr.from_json(job["json"])
+    return _of_lists(tokenizer.encode_raw)
+
+
+def toktok(job: dict[str, Any]) -> Engine:
+    """Its public functions count; these are the ids that they count."""
+    import toktok
+
+    tokenizer = toktok._encoding(Path(job["vocab"]).name.partition(".")[0])
+    threads = job["threads"]
+    return Engine(lambda texts: tokenizer.encode_batch_to_numpy(texts, threads, True)[0])
+
+
+def _of_lists(encode: Callable[[str], list[int]]) -> Engine:
+    import numpy as np
+
+    return Engine(
+        lambda texts: np.concatenate([np.array(encode(text), dtype=np.uint32) for text in texts]),
+        encode,
+    )
+
+
+PEERS = {one.__name__: one for one in (
+    gigatoken, fastokens, tokie, tiktoken, riptoken, tokenizers, splintr, toktok
+)}  # fmt: skip
+
+
+# ---------------------------------------------------------------- measurements in a fresh process
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """One measurement; `job` says of what."""
+    threads = job["threads"]
+    resource.setrlimit(resource.RLIMIT_DATA, (job["most_bytes"], job["most_bytes"]))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    with Path(job["text"]).open("rb") as file:
+        text = file.read(job["n_bytes"]).decode("utf-8", errors="ignore")
+        file.seek(-min(100_000, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        other = file.read().decode("utf-8", errors="ignore")
+    engine = (ours if job["engine"] in OURS else PEERS[job["engine"]])(job)
+    texts, others = ([text], [other]) if threads == 1 else map(documents_of, (text, other))
+    engine.encode(others)
+    work = {"encode": measure_encode, "list": measure_list, "decode": measure_decode}
+    return work[job["what"]](engine, texts, job)
+
+
+def measure_encode(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[str, Any]:
+    clock = time.process_time if job["threads"] == 1 else time.perf_counter
+    before, seconds, found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, [], set()
+    for _ in range(1 if job["memory"] else 3):
+        ids: Any = None
+        start = clock()
+        ids = engine.encode(texts)
+        seconds.append(clock() - start)
+        found.add(hashlib.sha256(ids.astype("<u4", copy=False)).hexdigest())
+    figures = [job["n_bytes"] / 1e6 / seconds[0]]
+    if job["memory"]:
+        figures.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3)
+    else:
+        figures.append(job["n_bytes"] / 1e6 / min(seconds[1:]))
+    return {"figures": figures, "ids": sorted(found)}
+
+
+def measure_list(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[str, Any]:
+    assert engine.to_list is not None
+    figures = []
+    for size in LIST_SIZES:
+        step = max(size, len(texts[0]) // LIST_TEXTS)
+        pieces = [texts[0][at : at + size] for at in range(0, len(texts[0]) - size, step)]
+        times = []
+        for piece in dict.fromkeys(pieces):
+            start = time.perf_counter()
+            engine.to_list(piece)
+            times.append(time.perf_counter() - start)
+        figures.append(statistics.median(times) * 1e6)
+    return {"figures": figures, "ids": [str(engine.to_list(texts[0][:DOCUMENT]))]}
+
+
+def measure_decode(engine: Engine, texts: list[str], job: dict[str, Any]) -> dict[str, Any]:
+    assert engine.decode is not None
+    ids, best, text = engine.encode(texts), float("inf"), texts[0].encode()
+    for _ in range(3):
+        start = time.process_time()
+        decoded = engine.decode(ids)
+        best = min(best, time.process_time() - start)
+    decoded = decoded.encode() if isinstance(decoded, str) else decoded
+    return {"figures": [len(text) / 1e6 / best], "ids": [hashlib.sha256(decoded).hexdigest()]}
 
 
 def documents_of(text: str) -> list[str]:
@@ -94,123 +246,190 @@ def documents_of(text: str) -> list[str]:
     return [*documents, "".join(lines)]
 
 
-def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Run one measurement in a fresh process; `job` names engine, vocabulary, text and threads."""
-    threads = job["threads"]
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    text = Path(job["text"]).read_bytes()[: job["n_bytes"]].decode("utf-8", errors="ignore")
-    other = Path(job["text"]).read_bytes()[-100_000:].decode("utf-8", errors="ignore")
-    engine, vocab = job["engine"], job["vocab"]
-    encode: Encode = (
-        ours(vocab, threads, engine) if engine in OURS else globals()[engine](vocab, threads)
-    )
-    texts, others = ([text], [other]) if threads == 1 else map(documents_of, (text, other))
-    encode(others)
-    seconds = []
-    for _ in range(3):
-        ids: Any = None
-        start = time.perf_counter()
-        ids = encode(texts)
-        seconds.append(time.perf_counter() - start)
-    n_bytes = len(text.encode())
-    return {
-        "cold": n_bytes / 1e6 / seconds[0],
-        "warm": n_bytes / 1e6 / min(seconds[1:]),
-        "ids": hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest()[:10],
-    }
+# ------------------------------------------------------------------------------ turns and tables
 
 
 def run(job: dict[str, Any], python: str) -> dict[str, Any]:
     """`measure` in a fresh process of `python`; {"error": ...} when it fails."""
+    from figures import NOT_INSTALLED
+
     command = [python, __file__, "--job", json.dumps(job)]
     environment = {
         **os.environ,
         "RAYON_NUM_THREADS": str(job["threads"]),
         "TOKENIZERS_PARALLELISM": str(job["threads"] > 1).lower(),
     }
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    except FileNotFoundError:
+        return {"error": NOT_INSTALLED}
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"error": words[-1]}
+        if words[-1].startswith("ModuleNotFoundError"):
+            return {"error": NOT_INSTALLED}
+        if "memory allocation of" in done.stderr or "MemoryError" in words[-1]:
+            return {"error": f"needs more than {job['most_bytes'] / 1e9:g} GB"}
+        return {"error": words[-1][:80]}
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def compare(text: Path, args: argparse.Namespace) -> bool:
-    """Measure all engines on one text, print a table, return whether their ids are equal."""
+def take_turns(job: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """For each engine its median figures, or a word instead of them; and whether ours has the ids
+    that most have."""
     engines = args.engines.split(",")
     runs: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
     for round_number in range(args.rounds):
         turn = round_number % len(engines)
         for engine in engines[turn:] + engines[:turn]:
-            print(f"\r{text.name}: round {round_number + 1}, {engine:<12}", end="", file=sys.stderr)
-            job = {
-                "engine": engine,
-                "vocab": str(args.vocab),
-                "text": str(text),
-                "n_bytes": int(args.mb * 1e6),
-                "threads": args.threads,
-            }
+            doing = f"\r{Path(job['text']).name}: round {round_number + 1}, {engine:<12}"
+            print(doing, end="", file=sys.stderr)
             python = sys.executable if engine in OURS else args.peers or sys.executable
-            runs[engine].append(run(job, python))
-    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
-    size = min(text.stat().st_size / 1e6, args.mb)
-    print(f"\n{text.name}, {size:.0f} MB, {args.rounds} rounds, threads: {args.threads}, MB/s")
-    print(f"{'engine':<12}{'cold':>8}{'warm':>8}   ids")
-    medians: dict[str, tuple[float, float]] = {}
-    seen: set[str] = set()
+            runs[engine].append(run(job | {"engine": engine}, python))
+    print(file=sys.stderr)
+    ids = {engine: {one for run in results for one in run.get("ids", ())}
+           for engine, results in runs.items()}  # fmt: skip
+    (usual, _), *_ = Counter(one for found in ids.values() for one in found).most_common(1)
+    found: dict[str, Any] = {}
     for engine, results in runs.items():
-        failed = next((result["error"] for result in results if "error" in result), None)
-        if failed:
-            print(f"{engine:<12}{failed}")
-            continue
-        cold, warm = (statistics.median(r[kind] for r in results) for kind in ("cold", "warm"))
-        medians[engine] = cold, warm
-        seen.update(result["ids"] for result in results)
-        print(f"{engine:<12}{cold:>8.1f}{warm:>8.1f}   {results[0]['ids']}")
-    peers = {engine: pair for engine, pair in medians.items() if engine not in OURS}
-    if "native" in medians and peers:
-        for place, kind in enumerate(("cold", "warm")):
-            best = max(peers, key=lambda engine: peers[engine][place])
-            ratio = medians["native"][place] / peers[best][place]
-            print(f"{kind}: native / {best}, the fastest of the others = {ratio:.2f}")
-    if len(seen) > 1:
-        print("THE IDS DIFFER", file=sys.stderr)
-    return len(seen) == 1
+        error = next((result["error"] for result in results if "error" in result), None)
+        medians = [
+            statistics.median(column)
+            for column in zip(*(run.get("figures", ()) for run in results), strict=True)
+        ]
+        found[engine] = error or (medians if ids[engine] == {usual} else "other ids")
+    return found, all(ids[engine] <= {usual} for engine in engines if engine in OURS)
+
+
+def ratio(found: dict[str, Any]) -> list[float] | None:
+    """The speeds of the first engine over those of the fastest of the others."""
+    mine, *others = found.values()
+    others = [speeds for speeds in others if not isinstance(speeds, str)]
+    if isinstance(mine, str) or not others:
+        return None
+    return [a / max(speeds) for a, *speeds in zip(mine, *others, strict=True)]
+
+
+def describe(vocab: Path, engines: list[str], folder: Path) -> dict[str, Any]:
+    """The part of a job that tells a vocabulary; writes the forms that its readers take."""
+    from tokenizer_core import Tokenizer
+
+    told: dict[str, Any] = {"vocab": str(vocab), "json": str(vocab)}
+    tokenizer = Tokenizer.load(vocab)
+    if vocab.suffix != ".json":
+        told["json"] = str(folder / f"{vocab.stem}.json")
+        tokenizer.save_tokenizer_json(Path(told["json"]))
+        number_special_tokens_densely(Path(told["json"]))
+    if {"tiktoken", "riptoken"} & set(engines):
+        told["ranks"] = str(folder / f"{vocab.stem}.tiktoken")
+        tokenizer.save_tiktoken(Path(told["ranks"]))
+        told["pattern"] = tokenizer.spec.pattern.expression
+        told["special_tokens"] = dict(tokenizer.special_tokens)
+    return told
+
+
+def number_special_tokens_densely(path: Path) -> None:
+    """Keep special tokens out of the vocabulary of a `tokenizer.json`, and fill the gaps of their
+    ids: fastokens reads no other file, and `tokenizers` would give them other ids."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    vocab, added = data["model"]["vocab"], {one["id"]: one for one in data["added_tokens"]}
+    for token in added.values():
+        vocab.pop(token["content"], None)
+    data["added_tokens"] = [
+        added.get(id_) or {**next(iter(added.values())), "id": id_, "content": f"<|unused_{id_}|>"}
+        for id_ in range(len(vocab), max(added) + 1)
+    ]
+    path.write_text(json.dumps(data), encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("texts", nargs="*", type=Path, metavar="TEXT", help="UTF-8 files")
-    parser.add_argument("--vocab", type=Path, help="a tokenizer.json")
+    parser.add_argument("texts", nargs="*", metavar="TEXT")
+    parser.add_argument("--vocab", nargs="+", metavar="VOCABULARY")
+    parser.add_argument("--what", choices=["encode", "list", "decode"], default="encode")
     parser.add_argument("--engines", default="native,gigatoken,fastokens,tokenizers")
     parser.add_argument("--peers", help="the Python that imports the others")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mb", type=float, default=20, help="of each text at most, in MB")
     parser.add_argument("--threads", type=int, default=1, help="of each engine")
+    parser.add_argument(
+        "--memory", action="store_true", help="MB that the first pass needs, instead of more passes"
+    )
+    parser.add_argument("--most-gb", type=float, default=8, help="of memory for a process")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.job:
-        print(json.dumps(measure(args.job)))
+    if "--job" in sys.argv:  # in the environment of the peers, where this project is not
+        print(json.dumps(measure(parser.parse_args().job)))
         return 0
-    if not args.texts or args.vocab is None:
-        parser.error("give --vocab FILE and at least one text")
+
+    from corpora import DISTINCT, label, text_path, vocab_path
+    from distinct_text import write_distinct_text
+    from figures import Table, add_json_option, report
+
+    add_json_option(parser)
+    args = parser.parse_args()
+    engines = args.engines.split(",")
     n_processors = len(os.sched_getaffinity(0))
+    if not args.texts or not args.vocab:
+        parser.error("give --vocab VOCABULARY and at least one text")
     if not 1 <= args.threads <= n_processors:
         parser.error(f"--threads must be 1 to {n_processors}, the processors there are")
-    unknown = set(args.engines.split(",")) - {*OURS, *MODULES}
+    unknown = set(engines) - {*OURS, *PEERS}
     if unknown:
         parser.error(f"unknown engines: {', '.join(sorted(unknown))}")
-    if args.peers is None:
-        named = args.engines.split(",")
-        known = [e for e in named if e in OURS or importlib.util.find_spec(MODULES[e])]
-        for engine in set(named) - set(known):
-            print(f"{engine} cannot be imported here: left out (see --peers)", file=sys.stderr)
-        args.engines = ",".join(known)
-    are_equal = [compare(text, args) for text in args.texts]
-    return 0 if all(are_equal) else 1
+    rows: list[list[Any]] = []
+    are_ours_right = True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        vocabularies = {
+            label(path): describe(path, engines, folder) for path in map(vocab_path, args.vocab)
+        }
+        for text in args.texts:
+            if text.startswith(DISTINCT):
+                path = folder / text
+                write_distinct_text(path, int(text.removeprefix(DISTINCT)) * 1_000_000)
+            else:
+                path = text_path(text)
+            size = min(path.stat().st_size, int(args.mb * 1e6))
+            for vocab, job in vocabularies.items():
+                job |= {"text": str(path), "n_bytes": size, "threads": args.threads}
+                job |= {"what": args.what, "memory": args.memory}
+                job["most_bytes"] = int(args.most_gb * 1e9)
+                found, is_right = take_turns(job, args)
+                are_ours_right &= is_right
+                if args.what == "list":
+                    rows += [
+                        [f"{vocab}, {OURS.get(engine, engine)}",
+                         *([cells] * len(LIST_SIZES) if isinstance(cells, str) else cells)]
+                        for engine, cells in found.items()
+                    ]  # fmt: skip
+                    continue
+                cells = [cell if isinstance(cell, str) or args.what == "encode" else cell[0]
+                         for cell in found.values()]  # fmt: skip
+                over = ratio(found)
+                what = f"{vocab}, {label(path)}, {size / 1e6:.0f} MB"
+                rows.append([what, *cells, over[:1] if args.memory and over else over])
+            if path.parent == folder:
+                path.unlink()
+    if args.what == "list":
+        columns = ["", *(f"{size:,} B" for size in LIST_SIZES)]
+    else:
+        columns = ["vocabulary, text", *(OURS.get(engine, engine) for engine in engines)]
+        columns.append("over the fastest peer")
+        if len(rows) > 4 and all(row[-1] for row in rows):
+            ratios = list(zip(*(row[-1] for row in rows), strict=True))
+            none = [None] * len(engines)
+            rows += [
+                [f"least of these {len(rows)}", *none, list(map(min, ratios))],
+                ["median", *none, list(map(statistics.median, ratios))],
+            ]
+    clock = "processor time" if args.threads == 1 and args.what != "list" else "wall time"
+    note = f"Median of {args.rounds} rounds in {clock}"
+    report([Table(columns, rows)], args.json, note)
+    if not are_ours_right:
+        print("OUR IDS DIFFER FROM MOST", file=sys.stderr)
+    return 0 if are_ours_right else 1
 
 
 if __name__ == "__main__":

@@ -1,20 +1,10 @@
 """Compare two pair queues for the merge learner: ordered count buckets and a lazy max-heap.
 
-    python benchmarks/compare_merge_learners.py [--data FOLDER] [--repeat N]
+    .venv/bin/python benchmarks/compare_merge_learners.py
 
 Both queues run under the same learner on the same counts, and the merges must be equal. Each run is
 a fresh process, so that the memory is that of one run. The library uses the winner (`PairBuckets`);
 the loser stays here so that the comparison can be repeated.
-
-Two cores of a cloud machine, Python 3.11, best of three, with other load on the machine:
-
-    corpus                     vocab  distinct    queue  seconds  peak +MB
-    en_reuters_news.txt        10000     79608  buckets     0.70      31.1
-    en_reuters_news.txt        10000     79608     heap     0.76      38.5
-    en_reuters_news.txt        32000     79608  buckets     1.00      33.6
-    en_reuters_news.txt        32000     79608     heap     1.18      42.7
-    zh_modern_bitext.txt       10000    270091  buckets     9.39     234.2
-    zh_modern_bitext.txt       10000    270091     heap    12.41     330.7
 
 The buckets are 10 to 25 % faster and use a quarter less memory, because they compare and key only
 the pairs of the current count. The run counted the whole first file (40 MB) and the first 8 MB of
@@ -31,15 +21,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from corpora import label, text_path
+from figures import Table, add_json_option, report
+
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import PretokenCounts, count_pretokens
 from tokenizer_core.training.learn_merges import PairBuckets, PairQueue, learn_with_queue
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CASES = [
-    ("en_reuters_news.txt", None, 10_000),
-    ("en_reuters_news.txt", None, 32_000),
-    ("zh_modern_bitext.txt", 8_000_000, 10_000),
+    ("en_reuters_news", None, 10_000),
+    ("en_reuters_news", None, 32_000),
+    ("zh_modern_bitext", 8_000_000, 10_000),
 ]
 
 
@@ -119,18 +112,18 @@ def cut_corpus(source: Path, size: int | None, folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the fastest counts")
     parser.add_argument("--one", nargs=3, metavar=("COUNTS", "QUEUE", "SIZE"), help="internal")
+    add_json_option(parser)
     options = parser.parse_args()
     if options.one:
         counts_path, queue, vocab_size = options.one
         print(json.dumps(measure(counts_path, queue, int(vocab_size))))
         return
-    print(f"{'corpus':<24}{'vocab':>8}{'distinct':>10}{'queue':>9}{'seconds':>9}{'peak +MB':>10}")
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, size, vocab_size in CASES:
-            corpus = cut_corpus(options.data / "corpora" / name, size, Path(folder))
+            corpus = cut_corpus(text_path(name), size, Path(folder))
             counts = count_pretokens(
                 [corpus], pattern=PATTERNS["gpt2"], special_tokens=["<|endoftext|>"]
             )
@@ -143,12 +136,12 @@ def main() -> None:
                 ]
                 best = min(runs, key=lambda run: float(str(run["seconds"])))
                 digests.update(str(run["digest"]) for run in runs)
-                print(
-                    f"{name:<24}{vocab_size:>8}{len(counts.counts):>10}{queue:>9}"
-                    f"{best['seconds']:>9.2f}{best['peak_added_mb']:>10.1f}"
-                )
+                figures = [best["seconds"], best["peak_added_mb"]]
+                rows.append([label(corpus), vocab_size, len(counts.counts), queue, *figures])
             if len(digests) != 1:
                 raise SystemExit("the two queues learned different merges")
+    columns = ["text", "entries", "distinct pre-tokens", "queue", "s", "memory, MB"]
+    report([Table(columns, rows)], options.json, f"Least of {options.repeat} rounds")
 
 
 if __name__ == "__main__":

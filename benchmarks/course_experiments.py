@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -26,17 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from corpora import DATA, SEPARATOR
+from figures import Table, add_json_option, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import verify_token_files
 from tokenizer_core.documents import read_documents
 from tokenizer_core.registry import ArtifactStore
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-CORPORA = (
-    Path(os.environ.get("TOKENIZER_TEST_DATA", REPOSITORY.parent / "shared" / "data")) / "corpora"
-)
-SEPARATOR = "<|endoftext|>"
 GIGABYTES = (82, 825)
 """A pretraining corpus, and the Pile of the assignment."""
 
@@ -181,8 +177,7 @@ def experiments(domains: list[Domain], output: Path, rounds: int) -> dict[str, A
     return found
 
 
-def tables(domains: list[Domain], found: dict[str, Any]) -> str:
-    """Two tables in Markdown."""
+def tables(domains: list[Domain], found: dict[str, Any]) -> list[Table]:
     names = [domain.name for domain in domains]
     results = [found[name] for name in names]
     trained = [result["train"] for result in results]
@@ -209,30 +204,31 @@ def tables(domains: list[Domain], found: dict[str, Any]) -> str:
         ("file to file, MB/s", (
             f"{result['files']['bytes_per_second'] / 1e6:.1f}" for result in results)),
     ]  # fmt: skip
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    lines += [f"| {what} | {' | '.join(cells)} |" for what, cells in rows]
-    lines += ["", "| bytes per token | " + " | ".join(f"on {name}" for name in names) + " |"]
-    lines += ["|---" * (len(names) + 1) + "|"]
+    compression = []
     for mine in names:
         cells = []
         for text in names:
             value = found["compression"][f"{mine} on {text}"]["bytes_per_token"]
             published = PUBLISHED.get((mine, text))
             cells.append(f"{value:.2f}" + (f" (published: {published})" if published else ""))
-        lines.append(f"| trained on {mine} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        compression.append([f"trained on {mine}", *cells])
+    return [
+        Table(["", *names], [[what, *cells] for what, cells in rows]),
+        Table(["bytes per token", *(f"on {name}" for name in names)], compression),
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--stories", type=Path, default=CORPORA / "tinystories_small.txt")
-    parser.add_argument("--web", type=Path, default=CORPORA / "en_reuters_news.txt")
+    parser.add_argument("--stories", type=Path, default=DATA / "corpora" / "tinystories_small.txt")
+    parser.add_argument("--web", type=Path, default=DATA / "corpora" / "en_reuters_news.txt")
     parser.add_argument("--vocab-sizes", type=int, nargs=2, default=(10_000, 32_000), metavar="N")
     parser.add_argument("--rounds", type=int, default=3, help="of the throughput (default: 3)")
     parser.add_argument("--output", type=Path, help="a new folder for all files; else temporary")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
+    add_json_option(parser)
+    parser.add_argument("--details", type=Path, metavar="FILE", help="write every figure as JSON")
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step:
@@ -256,10 +252,10 @@ def main() -> None:
             )
         ]
         found = experiments(domains, output, arguments.rounds)
-        print(tables(domains, found))
-        if arguments.json:
+        report(tables(domains, found), arguments.json)
+        if arguments.details:
             told = {"domains": [asdict(domain) for domain in domains], **found}
-            arguments.json.write_text(json.dumps(told, indent=2, default=str) + "\n")
+            arguments.details.write_text(json.dumps(told, indent=2, default=str) + "\n")
 
 
 if __name__ == "__main__":

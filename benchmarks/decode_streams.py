@@ -1,6 +1,6 @@
 """Compare `DecodeStreams` with the `DecodeStream` of Hugging Face's `tokenizers`.
 
-    python benchmarks/decode_streams.py --vocab tokenizer.json news.txt
+    .venv/bin/python benchmarks/decode_streams.py --vocab llama3_1 en_reuters_news
 
 As a server that generates text: each step gives every stream one id. The streams decode different
 parts of a text. The contenders take turns in one process. Our texts must equal `decode` of
@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from pathlib import Path
 
 import numpy as np
 import tokenizers
+from corpora import label, text_path, vocab_path
+from figures import Table, add_json_option, report
 from numpy.typing import NDArray
 from tokenizers.decoders import DecodeStream
 
@@ -53,38 +54,50 @@ def huggingface(tokenizer: tokenizers.Tokenizer, steps: Steps) -> tuple[float, l
     return seconds, ["".join(map(str, filter(None, texts))) for texts in zip(*parts, strict=True)]
 
 
+def compare(
+    tokenizer: Tokenizer, reference: tokenizers.Tokenizer, steps: Steps, rounds: int
+) -> list[float]:
+    """Million ids a second: ours, ours with stop strings, theirs."""
+    seconds: list[list[float]] = [[], [], []]
+    for _ in range(rounds):
+        plain, texts = ours(tokenizer, steps, [])
+        stopping, _ = ours(tokenizer, steps, STOPS)
+        one_by_one, begun = huggingface(reference, steps)
+        for taken, one in zip(seconds, (plain, stopping, one_by_one), strict=True):
+            taken.append(one)
+    wholes = reference.decode_batch(steps.T.tolist(), skip_special_tokens=False)
+    if texts != wholes or not all(map(str.startswith, texts, begun)):
+        raise SystemExit("the texts differ")
+    return [steps.size / statistics.median(taken) / 1e6 for taken in seconds]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--vocab", type=Path, required=True, help="a tokenizer.json")
+    parser.add_argument("texts", type=text_path, nargs="+", metavar="TEXT")
+    parser.add_argument("--vocab", type=vocab_path, required=True, help="a tokenizer.json")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 32, 256])
     parser.add_argument("--ids", type=int, default=200_000, help="ids of all streams together")
     parser.add_argument("--rounds", type=int, default=7)
+    add_json_option(parser)
     options = parser.parse_args()
     tokenizer = Tokenizer.load(options.vocab)
     reference = tokenizers.Tokenizer.from_file(str(options.vocab))
-    with options.text.open(encoding="utf-8") as file:
-        ids = tokenizer.encode_to_numpy(file.read(8 * options.ids), allowed_special="none")
-    print(f"{tokenizer.engine_name} engine, tokenizers {tokenizers.__version__}; million ids/s")
-    print(f"{'streams':>8}{'ours':>8}{'with stop strings':>19}{'tokenizers':>12}{'ratio':>7}")
-    for n_streams in options.streams:
-        n_steps = min(options.ids, len(ids)) // n_streams
-        steps = np.ascontiguousarray(ids[: n_steps * n_streams].reshape(n_streams, n_steps).T)
-        seconds: list[list[float]] = [[], [], []]
-        for _ in range(options.rounds):
-            plain, texts = ours(tokenizer, steps, [])
-            stopping, _ = ours(tokenizer, steps, STOPS)
-            one_by_one, begun = huggingface(reference, steps)
-            for taken, one in zip(seconds, (plain, stopping, one_by_one), strict=True):
-                taken.append(one)
-        wholes = reference.decode_batch(steps.T.tolist(), skip_special_tokens=False)
-        if texts != wholes or not all(map(str.startswith, texts, begun)):
-            raise SystemExit("the texts differ")
-        rates = [n_steps * n_streams / statistics.median(taken) / 1e6 for taken in seconds]
-        print(
-            f"{n_streams:>8}{rates[0]:>8.2f}{rates[1]:>19.2f}{rates[2]:>12.2f}"
-            f"{rates[0] / rates[2]:>7.1f}"
-        )
+    rows = []
+    for text in options.texts:
+        with text.open(encoding="utf-8") as file:
+            ids = tokenizer.encode_to_numpy(file.read(8 * options.ids), allowed_special="none")
+        for n_streams in options.streams:
+            n_steps = min(options.ids, len(ids)) // n_streams
+            steps = np.ascontiguousarray(ids[: n_steps * n_streams].reshape(n_streams, n_steps).T)
+            rates = compare(tokenizer, reference, steps, options.rounds)
+            rows.append([n_streams, label(text), *rates, rates[0] / rates[2]])
+    columns = ["streams", "text", "`DecodeStreams`", "with four stop strings",
+               "`DecodeStream` of tokenizers", "ratio"]  # fmt: skip
+    note = (
+        f"{tokenizer.engine_name} engine, {label(options.vocab)}, one thread, medians of "
+        f"{options.rounds} rounds in processor time"
+    )
+    report([Table(columns, rows)], options.json, note)
 
 
 if __name__ == "__main__":

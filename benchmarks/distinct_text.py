@@ -9,6 +9,7 @@ of cache misses, not of real text.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -64,3 +65,9 @@ def distinct_text(n_bytes: int, seed: int = 2026) -> Iterator[str]:
         piece = "".join(map(table.__getitem__, places.tolist()))
         made += len(piece.encode())
         yield piece
+
+
+def write_distinct_text(path: Path, n_bytes: int) -> None:
+    """Write this much text."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(distinct_text(n_bytes))

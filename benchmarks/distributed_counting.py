@@ -1,6 +1,6 @@
 """Measure the overhead of a distributed count over a local one, and of Ray on top of that.
 
-    .venv/bin/python benchmarks/distributed_counting.py ../shared/data/corpora/*.txt
+    .venv/bin/python benchmarks/distributed_counting.py en_reuters_news zh_modern_bitext
 
 The script counts the same files in three ways, in turn and several times, each in a fresh process:
 `count_pretokens`, a run on local processes, and the same run with as many workers on a local Ray
@@ -20,6 +20,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from corpora import text_path
+from figures import Table, add_json_option, report
 
 from tokenizer_core.distributed import count_distributed
 from tokenizer_core.parallel import LocalExecutor
@@ -27,7 +31,11 @@ from tokenizer_core.parallel.ray_cluster import connect_to_ray
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import count_pretokens
 
-WAYS = ("one machine", "local run", "run on Ray")
+WAYS = {
+    "one machine": "`count_pretokens`",
+    "local run": "a run, processes of this machine",
+    "run on Ray": "the same run on Ray",
+}
 SPECIALS = ["<|endoftext|>"]
 PATTERN = PATTERNS["gpt2"]
 
@@ -69,10 +77,11 @@ def measure(way: str, files: list[Path], workers: int) -> dict[str, object]:
 def main() -> int:
     """Measure, print, and fail if the files differ."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("files", nargs="+", type=text_path)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    add_json_option(parser)
     arguments = parser.parse_args()
     if arguments.way:
         print(json.dumps(measure(arguments.way, arguments.files, arguments.workers)))
@@ -87,15 +96,19 @@ def main() -> int:
             digests.add(result["digest"])
             found[way].append(result)
     n_bytes = sum(path.stat().st_size for path in arguments.files)
-    print(f"{n_bytes:,} bytes, {arguments.workers} workers, median of {arguments.times} (least)")
+    rows: list[list[Any]] = []
     for way, results in found.items():
-        seconds = sorted(result["seconds"] for result in results)
+        seconds = [result["seconds"] for result in results]
         start = statistics.median(result["start"] for result in results)
-        print(
-            f"{way:12} {statistics.median(seconds):7.2f} s ({seconds[0]:.2f})"
-            + (f", and {start:.1f} s to start the cluster" if start else "")
-        )
-    print(f"files that differ: {len(digests) - 1}; sha256 {min(digests)[:16]}")
+        rows.append([WAYS[way], statistics.median(seconds), min(seconds), start or None])
+    columns = ["counting", "seconds", "least", "to start the cluster"]
+    note = (
+        f"{n_bytes / 1e6:.0f} MB, {arguments.workers} workers, medians of {arguments.times}, "
+        f"the same bytes"
+    )
+    report([Table(columns, rows)], arguments.json, note)
+    if len(digests) > 1:
+        print(f"FILES DIFFER: {digests}", file=sys.stderr)
     return len(digests) > 1
 
 

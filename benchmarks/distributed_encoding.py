@@ -1,7 +1,7 @@
 r"""Measure the overhead of a distributed encoding over a local one, and of Ray on top of that.
 
     .venv/bin/python benchmarks/distributed_encoding.py \
-        --tokenizer ../shared/data/vocab/gpt2.tokenizer.json ../shared/data/corpora/*.txt
+        --tokenizer ../shared/data/vocab/gpt2.tokenizer.json en_reuters_news zh_modern_bitext
 
 The script encodes the same files in three ways, in turn and several times, each in a fresh process:
 `encode_corpus`, a run on local processes, and the same run with as many workers on a local Ray
@@ -22,13 +22,20 @@ import tempfile
 import time
 from pathlib import Path
 
+from corpora import text_path, vocab_path
+from figures import Table, add_json_option, report
+
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import CorpusFormat, encode_corpus, plan_token_files
 from tokenizer_core.distributed import encode_distributed
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel.ray_cluster import connect_to_ray
 
-WAYS = ("one machine", "local run", "run on Ray")
+WAYS = {
+    "one machine": "`encode_corpus`",
+    "local run": "a run, processes of this machine",
+    "run on Ray": "the same run on Ray",
+}
 
 
 def encode(way: str, arguments: argparse.Namespace, folder: Path) -> float:
@@ -66,12 +73,13 @@ def measure(way: str, arguments: argparse.Namespace) -> dict[str, object]:
 def main() -> int:
     """Measure, print, and fail if the token files differ."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("files", nargs="+", type=text_path)
+    parser.add_argument("--tokenizer", type=vocab_path, required=True)
     parser.add_argument("--separator", default="\n")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    add_json_option(parser)
     arguments = parser.parse_args()
     if arguments.way:
         print(json.dumps(measure(arguments.way, arguments)))
@@ -86,10 +94,15 @@ def main() -> int:
             digests.add(result["digest"])
             found[way].append(result["seconds"])
     n_bytes = sum(path.stat().st_size for path in arguments.files)
-    print(f"{n_bytes:,} bytes, {arguments.workers} workers, median of {arguments.times} (least)")
-    for way, seconds in found.items():
-        print(f"{way:12} {statistics.median(seconds):7.2f} s ({min(seconds):.2f})")
-    print(f"token files that differ: {len(digests) - 1}; manifest {min(digests)[:16]}")
+    rows = [[WAYS[way], statistics.median(seconds), min(seconds)] for way, seconds in found.items()]
+    columns = ["encoding", "seconds", "least"]
+    note = (
+        f"{n_bytes / 1e6:.0f} MB, {arguments.workers} workers, medians of {arguments.times}, "
+        f"the same bytes"
+    )
+    report([Table(columns, rows)], arguments.json, note)
+    if len(digests) > 1:
+        print(f"FILES DIFFER: {digests}", file=sys.stderr)
     return len(digests) > 1
 
 

@@ -1,6 +1,6 @@
 r"""Compare encoding corpus files to token files with the engine alone on documents in memory.
 
-    .venv/bin/python benchmarks/encode_corpus_speed.py --data ../shared/data
+    .venv/bin/python benchmarks/encode_corpus_speed.py
     .venv/bin/python benchmarks/encode_corpus_speed.py --workers 2 --separator $'\n' --repeats 7
 
 `encode` is the whole of `encode_corpus`: read, hash, encode, count, write, fsync, manifest.
@@ -22,25 +22,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from corpora import DATA, label, vocab_path
+from figures import Table, add_json_option, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import CorpusFormat, encode_corpus, plan_token_files
 from tokenizer_core.documents import read_documents
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 END = "<|endoftext|>"
-O200K_SPECIAL = {END: 199_999, "<|endofprompt|>": 200_018}
-
-
-def load_tokenizer(vocab: Path) -> Tokenizer:
-    if vocab.suffix == ".tiktoken":
-        return Tokenizer.from_tiktoken(vocab, pattern="o200k", special_tokens=O200K_SPECIAL)
-    return Tokenizer.from_tokenizer_json(vocab)
 
 
 def measure(way: str, vocab: Path, files: list[Path], workers: int, separator: str) -> None:
     """Run once in this process and print the figures."""
-    tokenizer = load_tokenizer(vocab)
+    tokenizer = Tokenizer.load(vocab)
     tokenizer.encode("warm")
     texts = []
     if way == "engine":
@@ -67,13 +63,13 @@ def measure(way: str, vocab: Path, files: list[Path], workers: int, separator: s
 def run(way: str, arguments: argparse.Namespace, vocab: Path, workers: int) -> list[float]:
     """Run once in a fresh process."""
     command = [sys.executable, __file__, "--one", way, str(vocab), str(workers)]
-    command += ["--data", str(arguments.data), "--separator", arguments.separator]
+    command += ["--separator", arguments.separator]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     figures: list[float] = json.loads(done.stdout)
     return figures
 
 
-def compare(arguments: argparse.Namespace, vocab: Path, workers: int) -> None:
+def compare(arguments: argparse.Namespace, vocab: Path, workers: int) -> list[Any]:
     """A row of the table."""
     found: dict[str, list[list[float]]] = {"engine": [], "encode": []}
     for _ in range(arguments.repeats):
@@ -87,37 +83,36 @@ def compare(arguments: argparse.Namespace, vocab: Path, workers: int) -> None:
     }
     engine, encode = middle["engine"], middle["encode"]
     megabytes = engine[3] / 1e6
-    print(
-        f"| {vocab.name.partition('.')[0]} | {workers} | {megabytes / engine[0]:.0f} | "
-        f"{megabytes / encode[0]:.0f} | {engine[0] / encode[0]:.2f} | {engine[1]:.2f} | "
-        f"{encode[1]:.2f} | {encode[2]:.0f} |",
-        flush=True,
-    )
+    return [
+        label(vocab), workers, megabytes / engine[0], megabytes / encode[0],
+        engine[0] / encode[0], engine[1], encode[1], encode[2],
+    ]  # fmt: skip
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--separator", default=END, help=f"of documents (default: {END})")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    add_json_option(parser)
     arguments = parser.parse_args()
-    files = sorted((arguments.data / "corpora").glob("*.txt"))
+    files = sorted((DATA / "corpora").glob("*.txt"))
     if arguments.one:
         way, vocab, workers = arguments.one
         measure(way, Path(vocab), files, int(workers), arguments.separator)
         return
     total = sum(file.stat().st_size for file in files) / 1e6
-    print(f"{len(files)} files, {total:.0f} MB, documents end at {arguments.separator!r}\n")
-    print(
-        "| vocabulary | workers | engine MB/s | encode MB/s | ratio | engine CPU s | CPU s | MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for name in ("gpt2.tokenizer.json", "o200k_base.tiktoken"):
-        for workers in arguments.workers:
-            compare(arguments, arguments.data / "vocab" / name, workers)
+    columns = ["vocabulary", "workers", "engine, MB/s", "pipeline, MB/s", "ratio",
+               "engine, processor s", "pipeline, processor s", "memory, MB"]  # fmt: skip
+    rows = [
+        compare(arguments, vocab_path(name), workers)
+        for name in ("gpt2", "o200k_base")
+        for workers in arguments.workers
+    ]
+    note = f"{len(files)} texts, {total:.0f} MB, median of {arguments.repeats} rounds"
+    report([Table(columns, rows)], arguments.json, note)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from corpora import REPOSITORY, vocab_path
 from distinct_text import distinct_text
+from figures import render_row
 
 from tokenizer_core import StreamingEncoder, Tokenizer
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 STARTER = REPOSITORY / "artifacts" / "tokenizers" / "starter"
 
 
@@ -70,8 +71,8 @@ def run(way: str, arguments: argparse.Namespace) -> None:
     step = step_of(way, tokenizer)
     n_bytes = arguments.megabytes * 1_000_000
     print(f"\n{way}, {tokenizer!r}")
-    print("| MB of text | resident MB | cache entries | of at most | misses | s |")
-    print("|---|---|---|---|---|---|")
+    columns = ["MB of text", "resident MB", "cache entries", "of at most", "misses", "s"]
+    print(render_row(columns) + render_row(["---"] * len(columns)), end="")
     started, done, next_line, after_first_tenth, n_ids = time.monotonic(), 0, 0, 0, 0
     highest = 0
     for piece in distinct_text(n_bytes, arguments.seed):
@@ -83,11 +84,8 @@ def run(way: str, arguments: argparse.Namespace) -> None:
             highest = max(highest, resident)
         if done >= next_line or done >= n_bytes:
             cache = tokenizer.cache_statistics()
-            print(
-                f"| {done / 1e6:,.0f} | {resident / 1e6:.1f} | {cache.entries:,} "
-                f"| {cache.maximum:,} | {cache.misses:,} | {time.monotonic() - started:.0f} |",
-                flush=True,
-            )
+            row = [done / 1e6, resident / 1e6, cache.entries, cache.maximum, cache.misses]
+            print(render_row([*row, time.monotonic() - started]), end="", flush=True)
             next_line += n_bytes // 10
     growth = highest - after_first_tenth
     print(f"{n_ids:,} ids; at most {growth / 1e6:+.1f} MB after the first tenth")
@@ -100,7 +98,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=ways, default=ways)
     parser.add_argument("--megabytes", type=int, default=2000)
     parser.add_argument("--engine", default="native")
-    parser.add_argument("--ranks", type=Path, help="a .tiktoken file (default: the starter)")
+    parser.add_argument("--ranks", type=vocab_path, help="a .tiktoken file (default: the starter)")
     parser.add_argument("--pattern", default="gpt2", help="the split pattern of --ranks")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--tolerance-megabytes", type=int, default=16)

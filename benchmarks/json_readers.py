@@ -1,7 +1,6 @@
 """Compare the strict JSON reader with the standard library's, jiter and msgspec.
 
-    python -m venv peers && peers/bin/pip install jiter msgspec
-    python benchmarks/json_readers.py --peers peers/bin/python
+    .venv/bin/python benchmarks/json_readers.py --peers peers/bin/python
 
 Each figure is of a fresh process: the time, the longest pause of another thread meanwhile, and the
 growth of the peak memory as a multiple of the body.
@@ -22,6 +21,7 @@ from pathlib import Path
 
 HOSTILE_BYTES = 64 << 20
 PAUSE_SECONDS = 0.001
+READERS = ("ours", "json", "jiter", "msgspec")
 
 
 def _ids(n_ids: int) -> bytes:
@@ -67,7 +67,7 @@ def reader(name: str) -> Callable[[bytes], object]:
 
 
 def measure(name: str, body_name: str) -> str:
-    """One figure, as a line of text."""
+    """One figure, as a cell of the table."""
     read, body = reader(name), BODIES[body_name]()
     if len(body) < 1000:
         try:
@@ -77,7 +77,9 @@ def measure(name: str, body_name: str) -> str:
         started = time.perf_counter()
         for _ in range(20_000):
             read(body)
-        return f"{(time.perf_counter() - started) / 20_000 * 1e6:.2f} us, {result}"
+        return f"{(time.perf_counter() - started) / 20_000 * 1e6:.1f} µs" + (
+            "" if body_name == "100 bytes" else f", {result}"
+        )
     longest, is_done = 0.0, threading.Event()
 
     def watch() -> None:
@@ -91,38 +93,46 @@ def measure(name: str, body_name: str) -> str:
     watcher = threading.Thread(target=watch)
     watcher.start()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = "read"
+    result = ""
     started = time.perf_counter()
     try:
         value = read(body)
     except Exception as error:
-        value, result = None, f"refused ({type(error).__name__})"
+        value, result = None, f"refused ({type(error).__name__}) in "
     seconds = time.perf_counter() - started
     is_done.set()
     watcher.join()
     del value
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 / len(body)
-    return f"{result} in {seconds * 1e3:.0f} ms, pause {longest * 1e3:.0f} ms, memory {grown:.1f}"
+    figure = f"{result}{seconds * 1e3:,.0f} ms ({longest * 1e3:,.0f} ms)"
+    return figure if grown < 10 else f"{figure}, {grown:.0f} times the body in memory"
 
 
 def main() -> None:
-    """Print one line for each body and reader."""
+    """Print a row for each body."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", help="a Python that has jiter and msgspec")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        print(measure(*arguments.one))
+    if "--one" in sys.argv:  # in the environment of the peers, where this project is not
+        print(measure(*parser.parse_args().one))
         return
+
+    from figures import NOT_INSTALLED, Table, add_json_option, report
+
+    add_json_option(parser)
+    arguments = parser.parse_args()
+    rows = []
     for body in BODIES:
-        for name in ("ours", "json", "jiter", "msgspec"):
+        row = [body.replace("64 MB of ", "64 MB of `") + "`" * body.startswith("64 MB")]
+        for name in READERS:
             python = arguments.peers if name in ("jiter", "msgspec") else sys.executable
-            if python is None:
-                continue
-            done = subprocess.run(
-                [python, __file__, "--one", name, body], capture_output=True, text=True, check=True
-            )
-            print(f"{body:16} {name:8} {done.stdout.strip()}", flush=True)
+            command = [python or sys.executable, __file__, "--one", name, body]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode and "ModuleNotFoundError" not in done.stderr:
+                raise SystemExit(done.stderr)
+            row.append(NOT_INSTALLED if done.returncode else done.stdout.strip())
+        rows.append(row)
+    report([Table(["body", *READERS], rows)], arguments.json, "Each measured once")
 
 
 if __name__ == "__main__":

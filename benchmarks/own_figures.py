@@ -1,4 +1,4 @@
-"""Measure again every figure that this project quotes about itself.
+"""Measure the Python engine, the starter tokenizer and swaps.
 
     .venv/bin/python benchmarks/own_figures.py              # all of them, about twenty minutes
     .venv/bin/python benchmarks/own_figures.py encode train # some of them
@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,12 +22,11 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-DATA = Path(os.environ.get("TOKENIZER_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
-SEPARATOR = "<|endoftext|>"
+from corpora import DATA, REPOSITORY, SEPARATOR, label
+from figures import Cell, Table, add_json_option, report
+
 GPT2 = {SEPARATOR: 50256}
 ENGLISH = "en_reuters_news"
 
@@ -167,20 +164,6 @@ def work_iterable_memory(n_bytes: int) -> dict:
     return {"tokens": n_tokens, "same": n_tokens == again, "peak_bytes": peak - before}
 
 
-def work_pathological(unit: str, n_bytes: int) -> dict:
-    import random
-
-    tokenizer = gpt2_tokenizer()
-    rng = random.Random(1)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    text = unit * (n_bytes // len(unit.encode()))
-    if unit == "random letters":
-        text = "".join(rng.choices(letters, k=n_bytes))
-    started = time.perf_counter()
-    tokenizer.encode(text)
-    return {"seconds": time.perf_counter() - started}
-
-
 def work_quality(corpus: str, offset: int, n_bytes: int) -> dict:
     """Bytes per token of the starter and of GPT-2 on a part of a corpus."""
     from tokenizer_core import Tokenizer
@@ -193,7 +176,7 @@ def work_quality(corpus: str, offset: int, n_bytes: int) -> dict:
     return {"starter": size / starter.count(text), "gpt2": size / gpt2_tokenizer().count(text)}
 
 
-# --------------------------------------------------------------------------- running and printing
+# --------------------------------------------------------------------------- running and tables
 
 
 def measure(function: Callable[..., dict], **arguments) -> dict:
@@ -221,11 +204,10 @@ def median(results: list[dict], key: str) -> float:
     return statistics.median(result[key] for result in results)
 
 
-def show_encode(rounds: int) -> None:
-    print("\n## Encoding, one thread, GPT-2 vocabulary, MB/s cold / warm (cold: text never seen)\n")
+def tables_encode(rounds: int) -> list[Table]:
+    """GPT-2's vocabulary, one thread, MB/s first / again."""
     names = [*engines(), "tiktoken"]
-    print(f"| corpus | {' | '.join(names)} | python / tiktoken, cold | ids |")
-    print("|---" * (len(names) + 3) + "|")
+    rows: list[list[Cell]] = []
     for corpus in (ENGLISH, "en_books", "zh_modern_bitext", "ru_ruslit", "code_c_linux"):
         results = in_turn(
             rounds,
@@ -237,139 +219,120 @@ def show_encode(rounds: int) -> None:
             },
         )
         every = [run for name in names for run in results[name]]
+        if len({run["sha256"] for run in every}) > 1:
+            raise SystemExit(f"the ids of {corpus} differ")
         size = every[0]["bytes"] / 1e6
-        rates = {
-            n: (size / median(r, "cold"), size / median(r, "warm")) for n, r in results.items()
-        }
-        cells = " | ".join(f"{cold:.1f} / {warm:.1f}" for cold, warm in rates.values())
+        rates = {n: [size / median(r, key) for key in ("cold", "warm")] for n, r in results.items()}
         ratio = rates["python"][0] / rates["tiktoken"][0]
-        same = "equal" if len({run["sha256"] for run in every}) == 1 else "DIFFER"
-        print(f"| {corpus} {size:.0f} MB | {cells} | {ratio:.2f} | {same} |")
+        rows.append([f"{label(Path(corpus))}, {size:.0f} MB", *rates.values(), ratio])
+    columns = ["text", *(f"{name} engine" for name in engines()), "tiktoken", "python / tiktoken"]
+    return [Table(columns, rows)]
 
 
-def show_processes(rounds: int) -> None:
-    print("\n## encode_batch, two processes over one, GPT-2 vocabulary, cold, start included\n")
-    print("| text | one, s | two, s | ratio |")
-    print("|---|---|---|---|")
+def tables_processes(rounds: int) -> list[Table]:
+    """`encode_batch` with two processes, their start included."""
+    rows: list[list[Cell]] = []
     for n_bytes in (20_000_000, 40_000_000):
         results = in_turn(
             rounds,
             one=lambda n=n_bytes: measure(work_batch, num_workers=1, corpus=ENGLISH, n_bytes=n),
             two=lambda n=n_bytes: measure(work_batch, num_workers=2, corpus=ENGLISH, n_bytes=n),
         )
-        one, two = median(results["one"], "seconds"), median(results["two"], "seconds")
         ratios = [
             a["seconds"] / b["seconds"] for a, b in zip(results["one"], results["two"], strict=True)
         ]
-        print(
-            f"| {ENGLISH} {n_bytes // 1_000_000} MB | {one:.2f} | {two:.2f} "
-            f"| {statistics.median(ratios):.2f} |"
+        seconds = [median(results[name], "seconds") for name in ("one", "two")]
+        rows.append(
+            [f"English news, {n_bytes // 1_000_000} MB", *seconds, statistics.median(ratios)]
         )
+    return [Table(["`encode_batch`", "one process, s", "two, with their start, s", "ratio"], rows)]
 
 
-def show_train(rounds: int) -> None:
-    print("\n## Training\n")
-    print("| corpus | vocabulary | engine | workers | wall s | count | learn | peak MB |")
-    print("|---|---|---|---|---|---|---|---|")
+def tables_train(rounds: int) -> list[Table]:
     path = str(DATA / "corpora" / f"{ENGLISH}.txt")
-    cases = [
-        (engine, size) for engine in engines() for size in ((10_000, 2), (10_000, 1), (32_000, 2))
+    rows: list[list[Cell]] = []
+    for engine in engines():
+        for vocab_size, num_workers in ((10_000, 2), (10_000, 1), (32_000, 2)):
+            runs = [
+                measure(
+                    work_train, path=path, vocab_size=vocab_size, num_workers=num_workers,
+                    engine=engine,
+                )
+                for _ in range(rounds)
+            ]  # fmt: skip
+            reports = [run["report"] for run in runs]
+            rows.append([
+                vocab_size, engine, num_workers, median(runs, "seconds"),
+                median(reports, "seconds_counting"), median(reports, "seconds_learning"),
+                round(median(reports, "peak_memory_bytes") / 1e6),
+            ])  # fmt: skip
+    columns = ["training on 40 MB of English: entries", "engine", "workers", "s", "counting",
+               "learning", "memory, MB"]  # fmt: skip
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", suffix=".txt") as piece:
+        piece.write(read_text(ENGLISH, 1_000_000))
+        piece.flush()
+        naive = measure(work_naive_train, path=piece.name, vocab_size=1_000)
+        ours = measure(work_small_train, path=piece.name, vocab_size=1_000)
+    if naive["merges"] != ours["merges"]:
+        raise SystemExit("recounting all pairs gives other merges")
+    course = str(DATA / "cs336" / "corpus.en")
+    runs = [measure(work_small_train, path=course, vocab_size=500) for _ in range(rounds)]
+    small: list[list[Cell]] = [
+        ["1 MB of English to 1,000", ours["seconds"]],
+        ["the same, recounting all pairs before every merge", naive["seconds"]],
+        ["the course's `corpus.en` to 500", median(runs, "seconds")],
     ]
-    for engine, (vocab_size, num_workers) in cases:
-        runs = [
-            measure(
-                work_train, path=path, vocab_size=vocab_size, num_workers=num_workers, engine=engine
-            )
-            for _ in range(rounds)
-        ]
-        report = runs[0]["report"]
-        print(
-            f"| {ENGLISH} 40 MB | {vocab_size} | {engine} | {num_workers} "
-            f"| {median(runs, 'seconds'):.1f} | {report['seconds_counting']:.1f} "
-            f"| {report['seconds_learning']:.1f} "
-            f"| {report['peak_memory_bytes'] / 1e6:.0f} |"
-        )
-    piece = REPOSITORY / "benchmarks" / ".naive_sample.txt"
-    piece.write_text(read_text(ENGLISH, 1_000_000), encoding="utf-8", newline="")
-    try:
-        naive = measure(work_naive_train, path=str(piece), vocab_size=1_000)
-        ours = measure(work_small_train, path=str(piece), vocab_size=1_000)
-    finally:
-        piece.unlink()
-    same = "the same merges" if naive["merges"] == ours["merges"] else "DIFFERENT MERGES"
-    print(
-        f"\nThe naive way on 1 MB of it to 1,000: {naive['seconds']:.1f} s; ours "
-        f"{ours['seconds']:.2f} s ({naive['seconds'] / ours['seconds']:.0f} times), {same}."
-    )
-    course = DATA / "cs336" / "corpus.en"
-    runs = [measure(work_small_train, path=str(course), vocab_size=500) for _ in range(rounds)]
-    print(f"\nCS336 corpus.en to 500: {median(runs, 'seconds'):.2f} s (asked: under 1.5).")
+    return [Table(columns, rows), Table(["training with the Python engine", "s"], small)]
 
 
-def show_memory(rounds: int) -> None:
+def tables_memory(rounds: int) -> list[Table]:
     del rounds
     result = measure(work_iterable_memory, n_bytes=5_000_000)
-    print("\n## encode_iterable over a 5 MB file\n")
-    print(
-        f"{result['tokens']} ids; peak {result['peak_bytes'] / 1e6:.2f} MB beyond the tokenizer "
-        f"and its filled cache (asked: 1 MB)."
-    )
+    row = ["`encode_iterable` over 5 MB", result["peak_bytes"] / 1e6]
+    return [Table(["memory beyond the tokenizer and its cache", "MB"], [row])]
 
 
-def show_pathological(rounds: int) -> None:
-    print("\n## One pre-token of n bytes, GPT-2 vocabulary\n")
-    print("| text | 500 kB, s | 1 MB, s | ratio (linear 2, quadratic 4) |")
-    print("|---|---|---|---|")
-    for unit in ("a", "^", " ", "\u0301", "\u200d", "中", "random letters"):
-        small = [measure(work_pathological, unit=unit, n_bytes=500_000) for _ in range(rounds)]
-        large = [measure(work_pathological, unit=unit, n_bytes=1_000_000) for _ in range(rounds)]
-        a, b = median(small, "seconds"), median(large, "seconds")
-        print(f"| {unit!a} | {a:.2f} | {b:.2f} | {b / a:.2f} |")
-
-
-def show_starter(rounds: int) -> None:
+def tables_starter(rounds: int) -> list[Table]:
+    """Bytes per token on text that the starter (32,000 entries) was not trained on."""
     del rounds
-    print("\n## The starter tokenizer (32,000) beside GPT-2 (50,257): bytes a token on text that")
-    print("## the starter was not trained on\n")
-    print("| corpus | starter | GPT-2 | starter / GPT-2 |")
-    print("|---|---|---|---|")
+    rows: list[list[Cell]] = []
     for corpus, offset in json.loads((REPOSITORY / "benchmarks" / "starter_mix.json").read_text()):
-        result = measure(work_quality, corpus=corpus, offset=offset, n_bytes=20_000_000)
-        print(
-            f"| {corpus} | {result['starter']:.2f} | {result['gpt2']:.2f} "
-            f"| {result['starter'] / result['gpt2']:.2f} |"
-        )
+        found = measure(work_quality, corpus=corpus, offset=offset, n_bytes=20_000_000)
+        row = [found["starter"], found["gpt2"], found["starter"] / found["gpt2"]]
+        rows.append([label(Path(corpus)), *row])
+    return [Table(["bytes per token", "starter", "GPT-2", "ratio"], rows)]
 
 
-def show_swaps(rounds: int) -> None:
+def tables_swaps(rounds: int) -> list[Table]:
+    """100 swaps under continuous encoding and streaming."""
     del rounds
     from tests.integration.server_process import publish_bytes, serve
     from tests.integration.swap_load import SECOND_FIRST_ID, run_swaps
 
-    print("\n## 100 swaps under continuous encoding and streaming\n")
-    print("| serving processes | encodes | streams | across a swap | failures | slowest swap, s |")
-    print("|---|---|---|---|---|---|")
+    rows: list[list[Cell]] = []
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
             first = publish_bytes(Path(folder), "starter")
             second = publish_bytes(Path(folder), "other", first_id=SECOND_FIRST_ID)
             with serve(Path(folder), workers=workers) as server:
-                report = run_swaps(server, first, second, n_swaps=100)
+                swaps = run_swaps(server, first, second, n_swaps=100)
                 server.terminate()
-        print(
-            f"| {workers} | {report.encodes} | {report.streams} | {report.streams_across_a_swap} "
-            f"| {len(report.failures)} | {report.slowest_swap_seconds:.2f} |"
-        )
+        rows.append([
+            workers, swaps.encodes, swaps.streams, swaps.streams_across_a_swap,
+            len(swaps.failures), swaps.slowest_swap_seconds,
+        ])  # fmt: skip
+    columns = ["100 swaps: serving processes", "encodes", "streams", "across a swap", "failures",
+               "slowest swap, s"]  # fmt: skip
+    return [Table(columns, rows)]
 
 
 SECTIONS = {
-    "encode": show_encode,
-    "processes": show_processes,
-    "train": show_train,
-    "memory": show_memory,
-    "pathological": show_pathological,
-    "starter": show_starter,
-    "swaps": show_swaps,
+    "encode": tables_encode,
+    "processes": tables_processes,
+    "train": tables_train,
+    "memory": tables_memory,
+    "starter": tables_starter,
+    "swaps": tables_swaps,
 }
 
 
@@ -379,14 +342,6 @@ def merge_digest(merges: list[tuple[bytes, bytes]]) -> str:
     return hashlib.sha256(repr(merges).encode()).hexdigest()
 
 
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -394,6 +349,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; none: all")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each figure (default 3)")
     parser.add_argument("--job", help=argparse.SUPPRESS)
+    add_json_option(parser)
     arguments = parser.parse_args()
     sys.path.insert(0, str(REPOSITORY))
     if arguments.job:
@@ -405,12 +361,9 @@ def main() -> None:
         parser.error(f"no section {sorted(unknown)[0]!r}; there are: {', '.join(SECTIONS)}")
     if not (DATA / "corpora").is_dir():
         parser.error(f"no data in {DATA}; set TOKENIZER_TEST_DATA")
-    print(
-        f"{datetime.now(UTC):%Y-%m-%d}, {cpu_name()}, {os.cpu_count()} CPUs, "
-        f"Python {platform.python_version()}, {arguments.rounds} rounds, medians"
-    )
-    for name in arguments.sections or SECTIONS:
-        SECTIONS[name](arguments.rounds)
+    names = arguments.sections or SECTIONS
+    tables = [table for name in names for table in SECTIONS[name](arguments.rounds)]
+    report(tables, arguments.json, f"Medians of {arguments.rounds} rounds")
 
 
 if __name__ == "__main__":

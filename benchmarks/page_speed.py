@@ -27,6 +27,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from corpora import label
+from figures import Table, add_json_option, report
 from playwright.sync_api import Browser, Page, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -134,27 +136,25 @@ def own_text() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", action="append", type=Path, default=[], help="a UTF-8 file")
+    add_json_option(parser)
     arguments = parser.parse_args()
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         parser.error(f"none of {', '.join(BROWSERS)} is on the PATH; install one")
-    texts = {path.name: path.read_text(encoding="utf-8") for path in arguments.text}
-    worst = 0.0
+    texts = {label(path): path.read_text(encoding="utf-8") for path in arguments.text}
+    rows = []
     with serve() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
         paint, pieces = first_paint(browser, url)
-        print(f"Chromium {browser.version}: first paint {paint:.0f} ms, pieces {pieces:.0f} ms")
+        note = f"Chromium {browser.version}: first paint {paint:.0f} ms, pieces {pieces:.0f} ms"
         for name, text in (texts or {"this repository": own_text()}).items():
             cut = text.encode()[:TEXT_BYTES].decode(errors="ignore")
             rounds = [longest_tasks(browser, url, cut) for _ in range(N_ROUNDS)]
-            found = {
-                action: statistics.median(one[action] for one in rounds) for action in rounds[0]
-            }
-            worst = max(worst, *found.values())
-            shown = ", ".join(f"{action} {ms:.0f}" for action, ms in found.items())
-            print(f"longest task in ms, {len(cut.encode()):,} bytes of {name}: {shown}")
+            found = [statistics.median(one[action] for one in rounds) for action in rounds[0]]
+            rows.append([f"{name}, {len(cut.encode()) / 1e6:.0f} MB", *found])
         browser.close()
-    return int(worst >= LIMIT_MS)
+    report([Table(["longest task, ms", *rounds[0]], rows)], arguments.json, note)
+    return int(max(ms for _, *found in rows for ms in found) >= LIMIT_MS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Check that texts which make careless tokenizers quadratic take linear time.
 
     .venv/bin/python benchmarks/pathological.py
-    .venv/bin/python benchmarks/pathological.py --engine python --ranks o200k_base.tiktoken \
+    .venv/bin/python benchmarks/pathological.py --engine python --ranks o200k_base \
         --pattern o200k
 
 Each time is the processor time of a fresh process that has only encoded a greeting, the minimum of
@@ -19,8 +19,9 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 
+from corpora import vocab_path
+from figures import Table, add_json_option, report
 from flat_memory import load_tokenizer
 
 SIZES = [250_000, 500_000, 1_000_000]
@@ -95,26 +96,26 @@ def seconds_of(arguments: argparse.Namespace, name: str, n_bytes: int) -> float 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--engine", default="native")
-    parser.add_argument("--ranks", type=Path, help="a .tiktoken file (default: the starter)")
+    parser.add_argument("--ranks", type=vocab_path, help="a .tiktoken file (default: the starter)")
     parser.add_argument("--pattern", default="gpt2", help="the split pattern of --ranks")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--inputs", nargs="+", choices=list(INPUTS), default=list(INPUTS))
+    add_json_option(parser)
     arguments = parser.parse_args()
-    print(f"{arguments.engine} engine, ms of processor time")
-    print(f"| input | {' | '.join(f'{size // 1000} kB' for size in SIZES)} | ratios |")
-    print("|---" * (len(SIZES) + 2) + "|")
-    failed = []
+    failed, rows = [], []
     for name in arguments.inputs:
         seconds = [seconds_of(arguments, name, size) for size in SIZES]
         if None in seconds:
             failed.append(name)
-            print(f"| {name} | crashed or too slow |", flush=True)
+            rows.append([name, *["crashed or too slow"] * len(SIZES), None])
             continue
         ratios = [large / small for small, large in itertools.pairwise(seconds)]
         if max(ratios) >= LIMIT:
             failed.append(name)
-        shown = " | ".join(f"{s * 1e3:.2f}" for s in seconds)
-        print(f"| {name} | {shown} | {', '.join(f'{r:.2f}' for r in ratios)} |", flush=True)
+        rows.append([name, *(s * 1e3 for s in seconds), ratios])
+    columns = ["input", *(f"{size // 1000} kB, ms" for size in SIZES), "ratios"]
+    note = f"{arguments.engine} engine, processor time, least of {arguments.rounds} rounds"
+    report([Table(columns, rows)], arguments.json, note)
     print(f"\nnot linear: {', '.join(failed)}" if failed else f"\nall below {LIMIT}")
     return 1 if failed else 0
 

@@ -1,6 +1,6 @@
 """Measure what pruning the counts costs a tokenizer: dropped counts, the bound, held-out text.
 
-    .venv/bin/python benchmarks/pruning_loss.py ../shared/data/corpora/en_reuters_news.txt
+    .venv/bin/python benchmarks/pruning_loss.py en_reuters_news
     .venv/bin/python benchmarks/pruning_loss.py news.txt --min-count 2 10 --vocab-size 50000
 
 The script holds out a random tenth of the documents. It counts the others, learns from the counts,
@@ -18,6 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from corpora import SEPARATOR, label, text_path
+from figures import Table, add_json_option, report
+
 from tokenizer_core import Tokenizer
 from tokenizer_core.patterns import resolve_pattern
 from tokenizer_core.training import (
@@ -28,17 +31,20 @@ from tokenizer_core.training import (
     train_from_counts,
 )
 
-END = "<|endoftext|>"
+COLUMNS = [
+    "text", "kept from", "distinct dropped", "bytes dropped", "bound", "merges above it",
+    "first other merge", "same merges", "held out", "a sample as small",
+]  # fmt: skip
 STEPS = 10
 """Steps of the search for a sample of the wanted size."""
 
-COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
+COUNTING: dict[str, Any] = {"special_tokens": [SEPARATOR], "num_workers": 1}
 
 
 def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
     """Split the documents into a tenth and the rest."""
     text = path.read_text(encoding="utf-8")
-    parts = (text.split(separator) for separator in (END, "\n\n", "\n"))
+    parts = (text.split(separator) for separator in (SEPARATOR, "\n\n", "\n"))
     documents = next((found for found in parts if len(found) >= 100), [text])
     random.Random(seed).shuffle(documents)
     n_held = len(documents) // 10
@@ -47,7 +53,7 @@ def draw(path: Path, seed: int) -> tuple[list[str], list[str]]:
 
 def count(documents: list[str], pattern: str) -> PretokenCounts:
     """Count these documents."""
-    text = END.join(documents)
+    text = SEPARATOR.join(documents)
     with tempfile.NamedTemporaryFile(suffix=".txt") as file:
         file.write(text.encode())
         file.flush()
@@ -73,63 +79,57 @@ def n_above(run: TrainingResult, bound: int) -> int:
     return next((n for n, places in enumerate(joined) if places <= bound), len(counts) - 1)
 
 
-def sample(documents: list[str], pattern: str, n_distinct: int) -> tuple[float, PretokenCounts]:
-    """A fraction of the documents with about this many distinct pre-tokens, and its counts."""
+def sample(documents: list[str], pattern: str, n_distinct: int) -> PretokenCounts:
+    """The counts of as many documents as have about this many distinct pre-tokens."""
     low, high = 0, len(documents)
     for _ in range(STEPS):
         middle = (low + high) // 2
         counts = count(documents[:middle], pattern)
         low, high = (low, middle) if len(counts.counts) > n_distinct else (middle, high)
-    return middle / len(documents), counts
+    return counts
 
 
-def show(path: Path, pattern: str, vocab_size: int, min_counts: list[int], seed: int) -> None:
-    """The table of one file."""
+def compare(
+    path: Path, pattern: str, vocab_size: int, min_counts: list[int], seed: int
+) -> list[list[Any]]:
+    """The rows of one file."""
     held, documents = draw(path, seed)
     counts = count(documents, pattern)
     whole = train_from_counts(counts, vocab_size)
     n_bytes, n_distinct = counts.n_pre_token_bytes, len(counts.counts)
     best = bytes_per_token(whole, held)
-    print(
-        f"\n{path.stem}: {n_bytes / 1e6:.1f} MB, {n_distinct:,} distinct pre-tokens; "
-        f"{len(whole.merges):,} merges; {best:.3f} bytes a token on "
-        f"{sum(len(one.encode()) for one in held) / 1e6:.1f} MB held out\n"
-    )
-    print(
-        "| fewer than | distinct dropped | bytes dropped | bound | merges above it | "
-        "first other merge | same merges | bytes a token, held out | of the whole | "
-        "a sample with as many distinct | of the whole |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    rows: list[list[Any]] = []
     for min_count in min_counts:
         pruned = prune_counts(counts, min_count=min_count)
         assert pruned.pruning is not None
         run = train_from_counts(pruned, vocab_size)
         found = bytes_per_token(run, held)
         shared = len(set(run.merges) & set(whole.merges)) / len(whole.merges)
-        share, sampled = sample(documents, pattern, len(pruned.counts))
+        sampled = sample(documents, pattern, len(pruned.counts))
         of_sample = bytes_per_token(train_from_counts(sampled, vocab_size), held)
-        print(
-            f"| {min_count} | {pruned.pruning.n_distinct / n_distinct:.1%} | "
-            f"{pruned.pruning.n_bytes / n_bytes:.1%} | {pruned.pruning.bound:,} | "
-            f"{n_above(run, pruned.pruning.bound):,} | {n_equal(run, whole) + 1:,} | "
-            f"{shared:.1%} | {found:.3f} | {found / best:.1%} | "
-            f"{share:.1%} | {of_sample / best:.1%} |",
-            flush=True,
-        )
+        rows.append([
+            f"{label(path)}, {n_bytes / 1e6:.0f} MB", min_count,
+            f"{pruned.pruning.n_distinct / n_distinct:.1%}",
+            f"{pruned.pruning.n_bytes / n_bytes:.1%}", pruned.pruning.bound,
+            n_above(run, pruned.pruning.bound), n_equal(run, whole) + 1, f"{shared:.1%}",
+            f"{found / best:.1%}", f"{of_sample / best:.1%}",
+        ])  # fmt: skip
+    return rows
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=text_path, nargs="+")
     parser.add_argument("--pattern", default="gpt2")
     parser.add_argument("--vocab-size", type=int, default=256 + 1 + 32_000)
     parser.add_argument("--min-count", type=int, nargs="+", default=[2, 3, 5])
     parser.add_argument("--seed", type=int, default=1)
+    add_json_option(parser)
     arguments = parser.parse_args()
-    for path in arguments.files:
-        show(path, arguments.pattern, arguments.vocab_size, arguments.min_count, arguments.seed)
+    how = (arguments.pattern, arguments.vocab_size, arguments.min_count, arguments.seed)
+    rows = [row for path in arguments.files for row in compare(path, *how)]
+    report([Table(COLUMNS, rows)], arguments.json, f"Pattern {arguments.pattern}")
 
 
 if __name__ == "__main__":

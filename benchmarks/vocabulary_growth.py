@@ -1,6 +1,6 @@
 """Measure how the distinct pre-tokens of a corpus grow, and estimate the cost of more text.
 
-    .venv/bin/python benchmarks/vocabulary_growth.py ../shared/data/corpora/*.txt
+    .venv/bin/python benchmarks/vocabulary_growth.py en_reuters_news zh_modern_bitext
     .venv/bin/python benchmarks/vocabulary_growth.py --sampling 32000 news.txt
     .venv/bin/python benchmarks/vocabulary_growth.py news.txt --pattern o200k --terabytes 1 100
 
@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from corpora import SEPARATOR, label, text_path
+from figures import Table, add_json_option, report
+
 from tokenizer_core import Tokenizer
 from tokenizer_core.patterns import resolve_pattern
 from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
-END = "<|endoftext|>"
 SMALLEST = 1 << 19
-COUNTING: dict[str, Any] = {"special_tokens": [END], "num_workers": 1}
+PARTS = (1, 2, 4, 8, 16)
+COUNTING: dict[str, Any] = {"special_tokens": [SEPARATOR], "num_workers": 1}
 TABLE_BYTES = 64
 """The most memory that counting needs per distinct pre-token in addition to its bytes: slots of 24
 bytes in a table that doubles when it is three quarters full."""
@@ -72,83 +75,112 @@ def measure(path: Path, pattern: str) -> Growth:
         rows.append((counts.n_bytes, distinct, n_bytes / distinct, seconds))
     (n_before, before, *_), (n_last, last, mean, seconds) = rows[-2:]
     beta = math.log(last / before) / math.log(n_last / n_before)
-    return Growth(path.stem, n_last, last, mean, beta, n_last / seconds)
+    return Growth(label(path), n_last, last, mean, beta, n_last / seconds)
 
 
-def show(found: list[Growth]) -> None:
-    """Print the measurements."""
-    print("| text | MB | distinct | mean bytes | exponent | MB/s |")
-    print("|---|---|---|---|---|---|")
-    for one in found:
-        print(
-            f"| {one.name} | {one.n_bytes / 1e6:.0f} | {one.n_distinct:,} | {one.mean_bytes:.1f} | "
-            f"{one.beta:.2f} | {one.bytes_per_second / 1e6:.0f} |"
-        )
+def growth_table(found: list[Growth]) -> Table:
+    columns = [
+        "text",
+        "MB",
+        "distinct pre-tokens",
+        "mean bytes",
+        "exponent",
+        "counting, MB/s per thread",
+    ]
+    rows = [
+        [
+            one.name,
+            round(one.n_bytes / 1e6),
+            one.n_distinct,
+            one.mean_bytes,
+            one.beta,
+            one.bytes_per_second / 1e6,
+        ]
+        for one in found
+    ]
+    return Table(columns, rows)
 
 
-def predict(found: list[Growth], terabytes: float, shard_gigabytes: float, cores: int) -> None:
-    """Print the estimated cost of counting this much of each kind."""
+def predict(found: list[Growth], terabytes: float, shard_gigabytes: float, cores: int) -> Table:
+    """The estimated cost of counting this much of each kind."""
     n_bytes, shard = terabytes * 1e12, shard_gigabytes * 1e9
-    print(f"\n{terabytes:g} TB in shards of {shard_gigabytes:g} GB, {cores} cores:\n")
-    print("| text | distinct, at most | all counts | one shard's | to shuffle | counting, hours |")
-    print("|---|---|---|---|---|---|")
+    title = f"{terabytes:g} TB in shards of {shard_gigabytes:g} GB, {cores} cores:"
+    columns = [
+        "text",
+        "distinct, at most",
+        "all counts",
+        "one shard's",
+        "to shuffle",
+        "counting, hours",
+    ]
+    rows = []
     for one in found:
         record = one.mean_bytes + RECORD_BYTES
         whole, part = one.distinct_at(n_bytes), one.distinct_at(shard)
         memory = part * (one.mean_bytes + TABLE_BYTES)
         shuffled = n_bytes / shard * part * record
         hours = n_bytes / one.bytes_per_second / cores / 3600
-        print(
-            f"| {one.name} | {whole / 1e6:,.0f} M | {whole * record / 1e9:,.1f} GB | "
-            f"{memory / 1e6:,.0f} MB | {shuffled / 1e9:,.0f} GB | {hours:.1f} |"
-        )
+        rows.append([
+            one.name, f"{whole / 1e6:,.0f} M", f"{whole * record / 1e9:,.1f} GB",
+            f"{memory / 1e6:,.0f} MB", f"{shuffled / 1e9:,.0f} GB", hours,
+        ])  # fmt: skip
+    return Table(columns, rows, title)
 
 
-def show_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -> None:
-    """Print what a tokenizer trained on a sample loses, measured on a held-out tenth of the
-    documents."""
-    documents = path.read_text(encoding="utf-8").split(END)
+def lose_by_sampling(path: Path, pattern: str, vocab_size: int, seed: int = 1) -> list[float]:
+    """Bytes per token of tokenizers trained on ever smaller samples (`PARTS`), on a held-out tenth
+    of the documents."""
+    documents = path.read_text(encoding="utf-8").split(SEPARATOR)
     if len(documents) < 100:  # one long text: use its paragraphs
-        documents = END.join(documents).split("\n\n")
+        documents = SEPARATOR.join(documents).split("\n\n")
     random.Random(seed).shuffle(documents)
     held, rest = documents[: len(documents) // 10], documents[len(documents) // 10 :]
     n_held = sum(len(document.encode()) for document in held)
-    print(f"\n{path.stem}, {vocab_size:,} entries, {n_held / 1e6:.1f} MB held out:\n")
-    print("| trained on, MB | bytes a token, held out | of the whole |")
-    print("|---|---|---|")
     found = []
-    for part in (1, 2, 4, 8, 16):
-        sample = END.join(rest[: len(rest) // part])
+    for part in PARTS:
+        sample = SEPARATOR.join(rest[: len(rest) // part])
         with tempfile.NamedTemporaryFile(suffix=".txt") as file:
             file.write(sample.encode())
             file.flush()
-            how: dict[str, Any] = {"special_tokens": [END], "pattern": pattern}
+            how: dict[str, Any] = {"special_tokens": [SEPARATOR], "pattern": pattern}
             trained = train([file.name], TrainingOptions(vocab_size=vocab_size, **how))
-        tokenizer = Tokenizer.from_spec(trained.spec)
-        ids, _ = tokenizer.encode_batch_to_numpy(held)
+        ids, _ = Tokenizer.from_spec(trained.spec).encode_batch_to_numpy(held)
         found.append(n_held / len(ids))
-        size = len(sample.encode()) / 1e6
-        print(f"| {size:.1f} | {found[-1]:.3f} | {found[-1] / found[0]:.3f} |", flush=True)
+    return found
+
+
+def sampling_table(paths: list[Path], pattern: str, vocab_size: int) -> Table:
+    found = [lose_by_sampling(path, pattern, vocab_size) for path in paths]
+    rows = [["all", *(f"{losses[0]:.3f} bytes per token" for losses in found)]]
+    rows += [
+        [f"1/{part} of the documents", *(f"{losses[number] / losses[0]:.1%}" for losses in found)]
+        for number, part in enumerate(PARTS)
+        if number
+    ]
+    return Table(["trained on", *map(label, paths)], rows)
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=text_path, nargs="+")
     parser.add_argument("--pattern", default="gpt2")
-    parser.add_argument("--terabytes", type=float, nargs="+", default=[1, 100])
+    parser.add_argument("--terabytes", type=float, nargs="*", default=[1, 100])
     parser.add_argument("--shard-gigabytes", type=float, default=1)
     parser.add_argument("--cores", type=int, default=64)
     parser.add_argument("--sampling", type=int, metavar="VOCAB_SIZE", help="what a sample loses")
+    add_json_option(parser)
     arguments = parser.parse_args()
     if arguments.sampling:
-        for path in arguments.files:
-            show_sampling(path, arguments.pattern, arguments.sampling)
+        table = sampling_table(arguments.files, arguments.pattern, arguments.sampling)
+        report([table], arguments.json, f"{arguments.sampling:,} entries")
         return
     found = [measure(path, arguments.pattern) for path in arguments.files]
-    show(found)
-    for terabytes in arguments.terabytes:
+    predicted = [
         predict(found, terabytes, arguments.shard_gigabytes, arguments.cores)
+        for terabytes in arguments.terabytes
+    ]
+    report([growth_table(found), *predicted], arguments.json, f"Pattern {arguments.pattern}")
 
 
 if __name__ == "__main__":

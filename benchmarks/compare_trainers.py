@@ -1,0 +1,137 @@
+"""Train on the same text with this project and with gigatoken: time and memory.
+
+    .venv/bin/python benchmarks/compare_trainers.py --peers peers/bin/python en_reuters_news
+    .venv/bin/python benchmarks/compare_trainers.py --threads 2 all distinct-100
+
+`all` is all texts of `../shared/data` together, `distinct-100` is 100 MB of `distinct_text.py`.
+Each figure is of a whole process, from its start to its end: seconds of the clock, seconds of all
+its processors (which other work on the machine disturbs less), and peak memory. The contenders take
+turns, and the table shows medians. gigatoken breaks ties its own way, so its merges are others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from corpora import DATA, DISTINCT, SEPARATOR, label, text_path
+from distinct_text import write_distinct_text
+from figures import NOT_INSTALLED, Table, add_json_option, report
+
+OURS = """
+import sys
+from tokenizer_core.training import TrainingOptions, train
+options = TrainingOptions(
+    vocab_size=int(sys.argv[2]), special_tokens=[sys.argv[3]], num_workers=int(sys.argv[4])
+)
+print(len(train([sys.argv[1]], options).merges))
+"""
+GIGATOKEN = """
+import sys
+from gigatoken.gigatoken_rs import TextFileSource, train_bpe
+source = TextFileSource([sys.argv[1]], separator=sys.argv[3].encode())
+size = int(sys.argv[2])
+print(len(train_bpe(source, size, [sys.argv[3]], tie_breaking="assembled_bytes")[1]))
+"""
+CONTENDERS = {"native engine": OURS, "gigatoken": GIGATOKEN}
+
+
+def run(contender: str, text: Path, args: argparse.Namespace) -> list[float] | str:
+    """Seconds, processor seconds and peak MB of a fresh process, or why there are none."""
+    python = sys.executable if contender == "native engine" else args.peers or sys.executable
+    command = [python, "-c", CONTENDERS[contender], str(text), str(args.vocab_size), SEPARATOR]
+    processors = sorted(os.sched_getaffinity(0))[: args.threads]
+    most = int(args.most_gb * 1e9)
+
+    def limit() -> None:
+        os.sched_setaffinity(0, processors)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+    start = time.perf_counter()
+    try:
+        process = subprocess.Popen(
+            [*command, str(args.threads)],
+            env=os.environ | {"RAYON_NUM_THREADS": str(args.threads)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=limit,
+        )
+    except FileNotFoundError:
+        return NOT_INSTALLED
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        if "memory allocation of" in errors or "MemoryError" in errors:
+            return f"needs more than {args.most_gb:g} GB"
+        missing = "ModuleNotFoundError" in errors
+        return NOT_INSTALLED if missing else f"exit status {process.returncode}"
+    seconds = time.perf_counter() - start
+    return [seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3]
+
+
+def write_all(path: Path) -> None:
+    """All texts, one after the other."""
+    with path.open("wb") as file:
+        for text in sorted((DATA / "corpora").glob("*.txt")):
+            file.write(text.read_bytes() + SEPARATOR.encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("texts", nargs="+", metavar="TEXT")
+    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--peers", help="the Python that imports gigatoken")
+    parser.add_argument("--threads", type=int, default=1, help="processors of each")
+    parser.add_argument("--most-gb", type=float, default=10, help="of memory for each")
+    parser.add_argument("--rounds", type=int, default=3)
+    add_json_option(parser)
+    args = parser.parse_args()
+    columns = ["text"]
+    for contender in CONTENDERS:
+        columns += [f"{contender}, s", "processor s", "memory, MB"]
+    columns.append("processor time over ours")
+    rows: list[list[Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for text in args.texts:
+            path = Path(folder) / text
+            if text == "all":
+                write_all(path)
+            elif text.startswith(DISTINCT):
+                write_distinct_text(path, int(text.removeprefix(DISTINCT)) * 1_000_000)
+            else:
+                path = text_path(text)
+            size = path.stat().st_size / 1e6
+            row: list[Any] = [f"{label(path)}, {size:,.0f} MB"]
+            found: dict[str, list[Any]] = {contender: [] for contender in CONTENDERS}
+            for _ in range(args.rounds):
+                for contender, runs in found.items():
+                    runs.append(run(contender, path, args))
+            medians = []
+            for runs in found.values():
+                error = next((one for one in runs if isinstance(one, str)), None)
+                if error:
+                    row += [error, None, None]
+                else:
+                    medians.append([statistics.median(one) for one in zip(*runs, strict=True)])
+                    row += medians[-1]
+            ratio = medians[1][1] / medians[0][1] if len(medians) == len(CONTENDERS) else None
+            rows.append([*row, ratio])
+    note = f"{args.vocab_size:,} entries, {args.threads} threads, medians of {args.rounds} rounds"
+    report([Table(columns, rows)], args.json, note)
+
+
+if __name__ == "__main__":
+    main()

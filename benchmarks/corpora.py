@@ -1,0 +1,62 @@
+"""The texts and vocabularies that the benchmarks measure, by path or by name.
+
+A name is a file of `../shared/data` (or of the folder that TOKENIZER_TEST_DATA names) without its
+ending: `en_reuters_news`, `gpt2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("TOKENIZER_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+SEPARATOR = "<|endoftext|>"
+DISTINCT = "distinct-"
+"""`distinct-20` is 20 MB of `distinct_text.py`."""
+
+LABELS = {
+    "en_reuters_news": "English news",
+    "en_books": "English novels",
+    "zh_modern_bitext": "Chinese",
+    "ja_aozora": "Japanese",
+    "ko_nsmc": "Korean",
+    "ru_ruslit": "Russian",
+    "code_c_linux": "C",
+    "code_py_js_rs": "Python, JavaScript, Rust",
+    "social_tweets_emoji": "tweets",
+    "tinystories_small": "stories",
+    "gpt2": "GPT-2",
+    "r50k_base": "GPT-2",
+    "o200k_base": "o200k",
+    "llama3_1": "Llama 3",
+    "qwen3": "Qwen 3",
+}
+
+
+def text_path(name: str) -> Path:
+    """A UTF-8 file, for argparse's `type`."""
+    return _find(name, "corpora", ".txt")
+
+
+def vocab_path(name: str) -> Path:
+    """A file that `Tokenizer.load` reads, for argparse's `type`."""
+    return _find(name, "vocab", ".tiktoken", ".tokenizer.json")
+
+
+def _find(name: str, folder: str, *endings: str) -> Path:
+    tried = [Path(name), *(DATA / folder / (name + ending) for ending in endings)]
+    found = next((path for path in tried if path.is_file()), None)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is neither a file nor a name in {DATA / folder}; TOKENIZER_TEST_DATA names "
+            f"another folder than {DATA}"
+        )
+    return found.resolve()
+
+
+def label(path: Path) -> str:
+    """How the tables call a text or a vocabulary."""
+    stem = path.name.partition(".")[0]
+    return "distinct text" if stem.startswith(DISTINCT) else LABELS.get(stem, stem)

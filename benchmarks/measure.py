@@ -1,0 +1,129 @@
+"""Measure figures of docs/benchmarks.md again, and write them to `figures.json` and to the page.
+
+    .venv/bin/python benchmarks/measure.py                    # list the figures; render the page
+    .venv/bin/python benchmarks/measure.py encode one-thread  # measure these
+
+Each name has a command in `figures.json`. A figure that was not measured again keeps its date and
+machine. Other libraries need an environment of their own:
+
+    python3 -m venv peers && peers/bin/pip install -r benchmarks/peers.txt
+
+`--peers` names the Python of another one. A table says which library was missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from figures import (
+    FIGURES,
+    PAGE,
+    REPOSITORY,
+    Entry,
+    load_average,
+    load_figures,
+    machine,
+    render_figures,
+    render_page,
+)  # fmt: skip
+
+PEERS = "peers/bin/python"
+"""How the commands write the Python of the peers."""
+
+REMEDY = "python3 -m venv peers && peers/bin/pip install -r benchmarks/peers.txt"
+VERSIONS = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        found[name] = None
+print(json.dumps(found))
+"""
+
+
+def versions(python: str, names: list[str]) -> dict[str, str | None]:
+    """The installed versions of these distributions; None for one that is missing."""
+    command = [python, "-c", VERSIONS, *names]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return dict.fromkeys(names)
+    found: dict[str, str | None] = json.loads(done.stdout)
+    return found
+
+
+def measure(name: str, entry: Entry, peers_python: str) -> Entry:
+    """Run the command of an entry; return the entry with the new figures."""
+    command = shlex.split(entry["command"])
+    python = peers_python if PEERS in command else sys.executable
+    peers = versions(python, list(entry["peers"]))
+    missing = [peer for peer, version in peers.items() if version is None]
+    if missing:
+        print(f"{name}: {python} lacks {', '.join(missing)}: {REMEDY}", file=sys.stderr)
+    command = [peers_python if word == PEERS else word for word in command]
+    before = load_average()
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        subprocess.run(
+            [sys.executable, *command, "--json", str(result)], check=True, cwd=REPOSITORY
+        )
+        told: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    return entry | {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": machine() | {"load": [before, load_average()]},
+        "peers": peers,
+        **told,
+    }
+
+
+def write(entries: dict[str, Entry]) -> None:
+    """Write `figures.json` and the page."""
+    page = render_page(PAGE.read_text(encoding="utf-8"), entries)
+    FIGURES.write_text(render_figures(entries), encoding="utf-8")
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--peers", type=Path, default=REPOSITORY / PEERS, help="their Python")
+    arguments = parser.parse_args()
+    entries = load_figures()
+    unknown = [name for name in arguments.names if not entries.get(name, {}).get("command")]
+    if unknown:
+        parser.error(f"no command for {', '.join(unknown)}; without a name I list them")
+    peers_python = str(arguments.peers.absolute())
+    failed = []
+    for name in arguments.names:
+        only, here = entries[name].get("only"), machine()["instruction_set"]
+        if only not in (None, here):
+            parser.error(f"{name} is of a processor with {only}; this one has {here}")
+        print(f"\n{name}: {entries[name]['command']}", flush=True)
+        try:
+            found = measure(name, entries[name], peers_python)
+            write(load_figures() | {name: found})  # another run may have written meanwhile
+        except subprocess.CalledProcessError as error:
+            failed.append(name)
+            print(f"{name}: exit status {error.returncode}; the old figures stay", file=sys.stderr)
+    if not arguments.names:
+        write(entries)
+        for name, entry in entries.items():
+            print(f"{name:24} {entry['date'] or 'never':12} {entry['command'] or 'no command'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
