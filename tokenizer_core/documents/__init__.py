@@ -9,6 +9,7 @@ from tokenizer_core.documents.corpus_files import (
     corpus_file_name,
     corpus_file_size,
     find_corpus_files,
+    place_of_document,
 )
 from tokenizer_core.documents.document_pieces import DEFAULT_PIECE_CHARS, DocumentPiece, Utf8Piece
 from tokenizer_core.documents.document_reader import (
@@ -26,7 +27,6 @@ from tokenizer_core.documents.document_reader import (
     make_separator,
     open_documents,
     open_utf8_documents,
-    place_of_document,
     plain_text_copies,
     read_documents,
     write_separated,

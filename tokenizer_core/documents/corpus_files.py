@@ -360,6 +360,32 @@ def open_corpus_file(
     )
 
 
+def place_of_document(
+    path: str | os.PathLike[str],
+    format: str,  # noqa: A002 - the usual name
+    number: int,
+    *,
+    start: int = 0,
+) -> str:
+    """The line (from 1) of JSON lines or the row (from 0) of Parquet of document `number` (from 0)
+    of those that begin at byte `start` or later; `format` is the reader's.
+
+    Raises:
+        CorpusError: the file cannot be read.
+
+    Example:
+        >>> place_of_document("a.parquet", "parquet", 2), place_of_document("a.jsonl", "jsonl", 2)
+        ('row 2', 'line 3')
+    """
+    if format == "parquet":
+        return f"row {number}"
+    if not start:
+        return f"line {number + 1}"
+    source = open_corpus_file(path)
+    with source.file:
+        return f"line {source.count_lines(start) + number + 1}"
+
+
 def corpus_file_size(path: str | os.PathLike[str]) -> int:
     """The size in bytes of the file at a path or an address.
 
