@@ -54,10 +54,26 @@ def adversarial_texts(longest: int = 300, n_random: int = 150, seed: int = 2026)
     return texts
 
 
+def code_points() -> list[int]:
+    """All code points of the planes that have characters, except surrogates. Of the other planes,
+    in which all code points are alike, every 256th and the last 256.
+    """
+    codes: list[int] = []
+    for first in range(0, 0x110000, 0x10000):
+        if first >> 16 in (0, 1, 2, 3, 14):
+            codes.extend(range(first, first + 0x10000))
+        else:
+            codes.extend(
+                [*range(first, first + 0xFF00, 0x100), *range(first + 0xFF00, first + 0x10000)]
+            )
+    return [code for code in codes if not 0xD800 <= code < 0xE000]
+
+
 def every_code_point_in_context() -> Iterator[str]:
-    """All code points except surrogates, each among letters, digits, marks and spaces."""
-    for first in range(0, 0x110000, 0x1000):
-        yield in_context(c for c in range(first, first + 0x1000) if not 0xD800 <= c < 0xE000)
+    """Each of `code_points` among letters, digits, marks and spaces."""
+    codes = code_points()
+    for first in range(0, len(codes), 0x1000):
+        yield in_context(codes[first : first + 0x1000])
 
 
 def class_borders_in_context() -> Iterator[str]:
