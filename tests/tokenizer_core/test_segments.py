@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples, first_and_thorough
@@ -326,6 +326,7 @@ NORMALIZED = ["<a>", "É", "<A", "a\u0301", "x", "a>"]
         st.tuples(st.text("<>aAeÉxy0|\u0301\u0300ﬁ\u212b ", max_size=5), st.booleans()), max_size=7
     ),
 )
+@example([NormalizerStep("Prepend", content="_")], [("||", True), ("É", True)])
 def test_no_untrusted_text_becomes_special_in_a_normalizer(engine, steps, parts):
     if steps == [NormalizerStep("NFC")]:
         return
@@ -341,7 +342,9 @@ def test_no_untrusted_text_becomes_special_in_a_normalizer(engine, steps, parts)
     ids = tokenizer.encode_segments(parts)
     assert tokenizer.encode_segments_with_offsets(parts)[0] == ids
     assert tokenizer.count_segments(parts) == len(ids)
-    alone = [run.normalize(text[start:end]) for start, end in runs]
+    # What follows the token that is found in the text as given is normalized by itself.
+    trusted = [part for start, end in runs for part in text[start:end].split("||")]
+    alone = [run.normalize(part) for part in trusted]
     for id_ in ids:
         assert id_ not in names or any(names[id_] in normalized for normalized in alone)
     # The runs are found by another way than the text.
