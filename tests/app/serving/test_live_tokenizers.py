@@ -539,7 +539,7 @@ def test_a_store_that_is_not_mounted_any_more_is_away_and_not_empty(
     client: TestClient, store: ArtifactStore, other: ArtifactRef
 ) -> None:
     def wait_until_ready(status: str) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             answer = client.get("/readyz")
             assert answer.status_code == 200

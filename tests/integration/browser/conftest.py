@@ -22,6 +22,9 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 __all__ = ["other_spec"]
 
+WAIT_MILLISECONDS = 60_000  # a busy machine is no fault of the page
+playwright.expect.set_options(timeout=WAIT_MILLISECONDS)
+
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -96,7 +99,7 @@ def open_page(browser: Any, service: Service) -> Iterator[Callable[..., Any]]:
         fragment: str = "", *, url: str = service.url, with_problems: bool = False, **options: Any
     ) -> Any:
         context = browser.new_context(**options)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(WAIT_MILLISECONDS)
         contexts.append(context)
         page = context.new_page()
 

@@ -85,7 +85,7 @@ def start_slow_job(server: Server, artifacts: Path, slow: SlowTraining) -> tuple
 
 def wait_for_requests(server: Server, wanted: int) -> None:
     """Wait until this many requests are in progress, besides this one."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while f"\ntokenizer_inflight {wanted + 1}.0\n" not in httpx.get(f"{server.url}/metrics").text:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -103,7 +103,7 @@ class Replica:
             time.sleep(0.05)
 
     def wait_until_served(self, version: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.get("/readyz")["tokenizer"]["version"] != version:
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -182,7 +182,7 @@ def test_overload_is_200_or_503_and_everybody_is_answered(artifacts: Path, worke
     with contextlib.ExitStack() as held, serve(artifacts, workers=workers, **settings) as server:
 
         def ask(number: int) -> list[Answer]:
-            at_once.wait(20)
+            at_once.wait(60)
             request = small if number % 6 == 0 else large
             return [exchange(server.port, request) for _ in range(4)]
 

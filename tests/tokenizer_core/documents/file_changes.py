@@ -61,7 +61,7 @@ def _overwrite(path: Path) -> None:
 
 def _until(is_done: Callable[[], bool], write: Callable[[], None]) -> None:
     """Repeat `write` until the clock of the file system has moved on."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     write()
     while not is_done():
         assert time.monotonic() < deadline

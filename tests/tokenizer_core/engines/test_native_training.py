@@ -41,7 +41,7 @@ def threads_and_descriptors() -> tuple[int, int]:
 
 def assert_no_more_than(before: tuple[int, int]) -> None:
     """The list shows a joined thread for a moment longer."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(map(operator.gt, threads_and_descriptors(), before)):
         assert time.monotonic() < deadline, f"{threads_and_descriptors()} after {before}"
 

@@ -21,7 +21,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 def wait_for_readiness(service: Service, status: str) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         answer = service.client.get("/readyz")
         assert answer.status_code == 200

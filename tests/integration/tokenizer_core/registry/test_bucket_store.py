@@ -72,7 +72,7 @@ def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) ->
 def test_a_silent_storage_is_waited_for_once_and_not_for_long(
     objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_store, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(bucket_store, "PATIENCE_SECONDS", 1.5)
     store = objects()
     a, b = store.publish(A, name="t"), store.publish(B, name="u")
     store.open(a)
@@ -81,7 +81,7 @@ def test_a_silent_storage_is_waited_for_once_and_not_for_long(
     try:
         start = time.monotonic()
         assert store.resolve_near("t") == a
-        assert 0.25 < time.monotonic() - start < 2
+        assert 1.4 < time.monotonic() - start < 20
         start = time.monotonic()
         assert store.resolve_near("t") == store.resolve_near(str(a)) == a
         for wanted in ("u", str(b)):
@@ -89,10 +89,10 @@ def test_a_silent_storage_is_waited_for_once_and_not_for_long(
                 store.resolve_near(wanted)
         with pytest.raises(ArtifactStorageError):
             store.open(b)
-        assert time.monotonic() - start < 0.25
+        assert time.monotonic() - start < 1.4  # nothing waited again
     finally:
         s3_server.is_silent.clear()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     found = None
     while found != b:
         assert time.monotonic() < deadline
