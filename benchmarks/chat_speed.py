@@ -1,6 +1,6 @@
 """Render and encode long conversations: this library beside `transformers`, in one run.
 
-    .venv/bin/python benchmarks/chat_speed.py tokenizer.json chat_template.jinja news.txt
+    .venv/bin/python benchmarks/chat_speed.py qwen3 chat_template.jinja en_reuters_news
 
 Each conversation has messages of 20 to 400 words from the text, and about 38,000 tokens. Both
 libraries do all of a request, from the messages to the ids, and take turns. *new* is the time for
@@ -90,23 +90,29 @@ def main() -> None:
     parser.add_argument("text", nargs="?", help="a text of some megabytes")
     parser.add_argument("--tokens", type=int, default=38_000)
     parser.add_argument("--conversations", type=int, default=15)
-    arguments = parser.parse_args()
-    if arguments.text is None:
+    if len(sys.argv) == 3:  # beside transformers, where this project is not
+        arguments = parser.parse_args()
         serve_transformers(arguments.vocabulary, arguments.template)
         return
 
+    from corpora import label, text_path, vocab_path
+    from figures import Table, add_json_option, report
+
+    add_json_option(parser)
+    arguments = parser.parse_args()
     from tokenizer_core import Tokenizer
 
     source = Path(arguments.template).read_text(encoding="utf-8")
-    tokenizer = Tokenizer.from_tokenizer_json(arguments.vocabulary)
+    vocabulary = vocab_path(arguments.vocabulary)
+    tokenizer = Tokenizer.from_tokenizer_json(vocabulary)
     tokenizer = tokenizer.with_chat_templates({"default": source}, variables=VARIABLES)
-    text = Path(arguments.text).read_text(encoding="utf-8", errors="replace")
+    text = text_path(arguments.text).read_text(encoding="utf-8", errors="replace")
     for token in tokenizer.special_tokens:  # to transformers it is one in messages, too
         text = text.replace(token, "")
     chats = conversations(text, arguments.conversations, tokenizer, arguments.tokens)
     tokenizer.encode_chat(chats[0][:2])
     theirs = subprocess.Popen(
-        [sys.executable, __file__, arguments.vocabulary, arguments.template],
+        [sys.executable, __file__, str(vocabulary), arguments.template],
         env=os.environ | {"PYTHONPATH": str(Path(sys.prefix) / "transformers")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -128,14 +134,15 @@ def main() -> None:
         rows.append(([new, again, render], their_times))
         n_tokens.append(len(ids))
     theirs.stdin.close()
-    print(f"{len(chats)} conversations of {statistics.median(n_tokens):,.0f} tokens, medians")
-    print("|                | this library | transformers | times faster |\n|---|--:|--:|--:|")
-    for index, name in enumerate(("new", "again", "again, render")):
-        ours_, theirs_ = (statistics.median(row[side][index] for row in rows) for side in (0, 1))
-        print(
-            f"| {name:14} | {1000 * ours_:9.2f} ms | {1000 * theirs_:9.2f} ms "
-            f"| {theirs_ / ours_:12.1f} |"
-        )
+    found: list[Any] = []
+    for index in range(3):
+        mine, other = (1e3 * statistics.median(row[side][index] for row in rows) for side in (0, 1))
+        found += [mine, other, other / mine]
+    columns = [""]
+    for name in ("new", "again", "again, render"):
+        columns += [name, "transformers", "ratio"]
+    note = f"{len(chats)} conversations of {statistics.median(n_tokens):,.0f} tokens, medians, ms"
+    report([Table(columns, [[label(vocabulary), *found]])], arguments.json, note)
 
 
 if __name__ == "__main__":

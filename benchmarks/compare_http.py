@@ -1,6 +1,6 @@
 """Compare this service with ten lines of FastAPI over tiktoken, on the same texts.
 
-    .venv/bin/python benchmarks/compare_http.py --vocab r50k_base.tiktoken news.txt
+    .venv/bin/python benchmarks/compare_http.py --vocab r50k_base en_reuters_news
 
 `--vocab` is GPT-2's vocabulary as a tiktoken file. Both services run one process with uvloop and
 httptools on one processor; another process on another processor sends the requests. Each figure
@@ -34,6 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from corpora import text_path, vocab_path
+from figures import Table, add_json_option, report
 
 HERE = Path(__file__).resolve().parent
 ADMIN_KEY = "of-the-benchmark"
@@ -217,14 +219,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--vocab", type=Path, required=True, help="r50k_base.tiktoken")
+    parser.add_argument("--vocab", type=vocab_path, required=True, help="r50k_base.tiktoken")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
-    parser.add_argument("text", type=Path)
+    parser.add_argument("text", type=text_path)
+    add_json_option(parser)
     options = parser.parse_args()
     found: dict[str, dict[str, list[float]]] = {"ours": {}, "ten lines": {}}
     with tempfile.TemporaryDirectory() as folder:
-        plan = Plan(options.vocab.resolve(), options.text, Path(folder), options.seconds)
+        plan = Plan(options.vocab, options.text, Path(folder), options.seconds)
         plan.write_bodies()
         with ours(plan) as our_port, ten_lines(plan) as their_port:
             compare_ids(plan, our_port, their_port)
@@ -234,22 +237,25 @@ def main() -> None:
                 with serve(plan) as port:
                     for what, value in measure(plan, port, is_ours=serve is ours).items():
                         found[name].setdefault(what, []).append(value)
-    report(found)
+    note = f"Medians of {options.rounds} rounds, one processor"
+    report([table(found)], options.json, note)
 
 
-def report(found: dict[str, dict[str, list[float]]]) -> None:
-    units = {
-        "small": "requests/s",
-        "large": "MB/s",
-        "binary": "MB/s",
-        "p99": "ms",
-        "training": "ms",
+def table(found: dict[str, dict[str, list[float]]]) -> Table:
+    names = {
+        "small": "texts of 130 bytes, 32 connections, requests/s",
+        "large": "texts of 1 MB, JSON response, MB/s",
+        "binary": "the same, binary response (ten lines: JSON), MB/s",
+        "p99": f"99th percentile at {LOAD_SHARE:.0%} of that load, 130 bytes, ms",
+        "training": "the same while a job trains on the same processor, ms",
     }
-    print(f"{'':10}{'ours':>12}{'ten lines':>12}{'ratio':>8}  unit")
-    for what, unit in units.items():
-        mine, theirs = (statistics.median(found[n].get(what, [0.0])) for n in found)
-        beside = f"{theirs:12.2f}{mine / theirs:8.2f}" if theirs else " " * 20
-        print(f"{what:10}{mine:12.2f}{beside}  {unit}")
+    rows = []
+    for what, name in names.items():
+        mine, theirs = (
+            statistics.median(values[what]) if what in values else None for values in found.values()
+        )
+        rows.append([name, mine, theirs, mine / theirs if mine and theirs else None])
+    return Table(["", "this service", "ten lines", "ratio"], rows)
 
 
 if __name__ == "__main__":
