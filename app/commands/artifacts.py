@@ -26,7 +26,12 @@ from app.commands.outputs import (
     write_output,
 )
 from app.commands.tokenizer_arguments import TOKENIZER, load_one
-from app.commands.vocabulary_files import add_reading_options, read_files, with_chat_option
+from app.commands.vocabulary_files import (
+    add_reading_options,
+    read_files,
+    read_source,
+    with_chat_option,
+)
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -119,15 +124,15 @@ def _add_import(subcommands: Any) -> None:
             "  tokenizer import --preset o200k_harmony --name harmony\n"
             "  tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'\n"
             "  tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja\n"
+            "  tokenizer import starter --name starter-chat --chat-template chat.jinja\n"
             "\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
         ),
     )
     importing.add_argument(
         "files",
         nargs="*",
-        type=Path,
         metavar="FILE",
-        help="a file, vocabulary and merges, or a model folder",
+        help="a file, vocabulary and merges, a model folder, or a published NAME[@VERSION]",
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
@@ -365,7 +370,11 @@ def run_import(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "name the files to import, or --preset for one that tokenizer pull fetched"
         )
-    spec = with_chat_option(read_files(arguments.files, arguments, name=arguments.name), arguments)
+    if arguments.files:
+        spec = read_source(arguments.files, arguments, name=arguments.name)
+    else:
+        spec = read_files([], arguments, name=arguments.name)
+    spec = with_chat_option(spec, arguments)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
     if arguments.promote:

@@ -180,6 +180,11 @@ def _parse_kwargs(text: str | None) -> dict[str, Any] | None:
 
 def _template(word: str | None, tokenizer: Tokenizer) -> str | None:
     """The name of a template, or the source in a file."""
+    if word is None and not tokenizer.chat_templates:
+        raise CommandError(
+            "the tokenizer has no chat template; name a file of one with --template, or publish a "
+            "version with it: tokenizer import NAME --name NAME --chat-template FILE"
+        )
     if word is None or word in tokenizer.chat_templates:
         return word
     if not Path(word).is_file():

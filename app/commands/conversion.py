@@ -12,18 +12,16 @@ from app.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
-    resolve_tokenizer,
 )
 from app.commands.outputs import STANDARD_OUTPUT, print_json, write_output
-from app.commands.vocabulary_files import add_reading_options, read_files, with_chat_option
+from app.commands.vocabulary_files import add_reading_options, read_source, with_chat_option
 from tokenizer_core.conversion import (
     FILE_NAMES,
     convert_spec,
     loading_lines,
     not_carried,
 )
-from tokenizer_core.errors import ArtifactError, ConversionError, FormatError
-from tokenizer_core.presets import PRESETS, load_preset_spec
+from tokenizer_core.errors import ConversionError, FormatError
 from tokenizer_core.spec import TokenizerSpec
 
 _DESCRIPTION: Final = """\
@@ -93,7 +91,7 @@ def run_convert(arguments: argparse.Namespace) -> None:
     if arguments.output == STANDARD_OUTPUT:
         _convert_to_standard_output(arguments)
         return
-    spec = with_chat_option(_read_source(arguments), arguments)
+    spec = with_chat_option(read_source(arguments.source, arguments), arguments)
     paths, is_same = _convert(arguments, spec, arguments.output)
     if arguments.json:
         files = [{"path": str(path), "size_bytes": path.stat().st_size} for path in paths]
@@ -120,7 +118,7 @@ def _convert_to_standard_output(arguments: argparse.Namespace) -> None:
     """Write only the file to standard output, and what it leaves out to standard error."""
     if len(FILE_NAMES[arguments.to]) > 1 or arguments.json:
         raise UsageError("--output - is for the one file of a format; name a folder for more")
-    spec = _read_source(arguments)
+    spec = read_source(arguments.source, arguments)
     with tempfile.TemporaryDirectory() as aside:
         (path,), _ = _convert(arguments, spec, Path(aside) / FILE_NAMES[arguments.to][0])
         write_output(STANDARD_OUTPUT, path.read_bytes())
@@ -163,22 +161,3 @@ def _agreement(spec: TokenizerSpec, *, is_same: bool) -> str:
     if is_same:
         return f"same fingerprint, {spec.fingerprint[:16]}"
     return f"same ids for all {len(spec.vocab)} tokens and for texts made to differ"
-
-
-def _read_source(arguments: argparse.Namespace) -> TokenizerSpec:
-    """The tokenizer in the files, or the published one of that name if no such file exists."""
-    files = [Path(word) for word in arguments.source]
-    if len(files) > 1 or files[0].exists() or files[0].name != arguments.source[0]:
-        return read_files(files, arguments, name=files[0].stem)
-    if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
-        raise UsageError(
-            f"there is no file {files[0]}; --preset, --pattern and --special belong to files; a "
-            f"published tokenizer has its"
-        )
-    try:
-        store, ref = resolve_tokenizer(arguments, arguments.source[0])
-    except (ArtifactError, CommandError) as error:
-        if arguments.source[0] in PRESETS:
-            return load_preset_spec(arguments.source[0])
-        raise CommandError(f"there is no file {files[0]}, and {error}") from error
-    return store.open(ref)

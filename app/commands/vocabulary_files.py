@@ -12,9 +12,10 @@ from app.commands.command_line import (
     UsageError,
     parse_special_token,
     require_files,
+    resolve_tokenizer,
 )
 from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError
 from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import sole_rank_file
@@ -56,6 +57,28 @@ def add_reading_options(parser: Any) -> None:
         help="add or replace a chat template (Jinja; NAME: default); repeat for more. Those of a "
         "model folder are kept",
     )
+
+
+def read_source(
+    words: list[str], arguments: argparse.Namespace, *, name: str | None = None
+) -> TokenizerSpec:
+    """The tokenizer in the files, or the published one of that name if no such file exists; raise
+    as `read_files`, whose `name` is by default that of the file."""
+    files = [Path(word) for word in words]
+    if len(files) > 1 or files[0].exists() or files[0].name != words[0]:
+        return read_files(files, arguments, name=name or files[0].stem)
+    if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
+        raise UsageError(
+            f"there is no file {files[0]}; --preset, --pattern and --special belong to files; a "
+            f"published tokenizer has its"
+        )
+    try:
+        store, ref = resolve_tokenizer(arguments, words[0])
+    except (ArtifactError, CommandError) as error:
+        if words[0] in PRESETS:
+            return load_preset_spec(words[0])
+        raise CommandError(f"there is no file {files[0]}, and {error}") from error
+    return store.open(ref)
 
 
 def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -> TokenizerSpec:

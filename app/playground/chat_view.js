@@ -7,8 +7,10 @@ import { Pane } from "./pane.js";
 import { fillChoice, served } from "./served.js";
 
 const WAIT_MILLISECONDS = 150;
-const NO_TEMPLATE = "This tokenizer has no chat template. Choose another, or publish a version with one: " +
-  "`tokenizer import FOLDER` takes that of a model's folder, `--chat-template FILE` adds one.";
+const noTemplate = (name) =>
+  "This tokenizer has no chat template. Choose another, or publish a version with one: " +
+  `\`tokenizer import ${name} --name ${name} --chat-template FILE\` adds it, ` +
+  "`tokenizer import FOLDER` takes that of a model's folder.";
 const ROLES = ["system", "user", "assistant", "tool"];
 const FIRST_MESSAGES = [
   { role: "system", content: "You are a helpful assistant." },
@@ -63,7 +65,9 @@ export class ChatView {
     const { signal } = this.controller;
     const problem = byId("chat-problem");
     try {
-      if (!this.hasTemplate) throw new Error(NO_TEMPLATE);
+      if (!this.hasTemplate) {
+        throw new Error(noTemplate((this.select.value || served.active.version).split("@")[0]));
+      }
       const answer = await api.encodeChat(this.#messages(), {
         tokenizer: this.select.value,
         template: this.template.value,

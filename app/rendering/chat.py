@@ -307,8 +307,9 @@ def _choose_template(conversation: Conversation, live: LiveTokenizer) -> tuple[s
     if not templates:
         detail = (
             "This tokenizer has no chat template. Publish a version with one: `tokenizer import "
-            "FOLDER` takes that of a model's folder, `--chat-template FILE` adds one. Or apply the "
-            "template yourself and send the text."
+            f"{live.ref.name} --name {live.ref.name} --chat-template FILE` adds it, `tokenizer "
+            "import FOLDER` takes that of a model's folder. Or apply the template yourself and "
+            "send the text."
         )
     else:
         detail = (

@@ -43,6 +43,28 @@ def test_ids(chat: Cli) -> None:
     assert chat.run("chat", "chat.json", "--no-generation-prompt")[0] == out
 
 
+def test_a_template_for_a_tokenizer_without_one(cli: Cli, rendering_here: None) -> None:
+    store = ArtifactStore(cli.folder / "artifacts")
+    bare = store.publish(SPEC, name="starter")
+    (cli.folder / "chat.json").write_text(json.dumps(say("Hi")))
+    (cli.folder / "chat.jinja").write_text("{{ messages[0].content }}<|im_end|>")
+    ids = printed([*b"Hi", 257])
+    refused = cli.fail("chat", "chat.json")
+    assert "--template, or publish a version with it: tokenizer import NAME" in refused
+    assert cli.run("chat", "chat.json", "--template", "chat.jinja")[0] == ids
+    add = ("import", "starter", "--name", "starter", "--chat-template", "chat.jinja")
+    cli.run(*add)
+    assert cli.run("chat", "chat.json")[0] == ids
+    newer = store.resolve("starter")
+    assert newer != bare
+    assert newer.digest == bare.digest
+    (cli.folder / "chat.jinja").write_text("other")
+    cli.run("import", str(bare), "--name", "other", "--chat-template", "rag=chat.jinja")
+    assert list(store.open(store.resolve("other")).chat.sources) == ["rag"]
+    assert "there is no file nothing" in cli.fail("import", "nothing", "--name", "a")
+    assert "there is no file starter" in cli.fail(*add, "--pattern", "gpt2", code=2)
+
+
 def test_forms(chat: Cli) -> None:
     text = f"{START}user\nHi{END}\n{START}assistant\nno {END}{END}\n"
     assert chat.run("chat", "chat.json", "--text")[0].decode() == text

@@ -164,6 +164,7 @@ def check_output(command: str, expected: str, printed: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "docs/chat.md",
         "docs/evaluation.md",
         "docs/training.md",
         "docs/vocabularies.md",
