@@ -17,6 +17,7 @@ __all__ = [
     "NativeAutomaton",
     "NativeDecodeStreams",
     "NativeEncoder",
+    "NativeModel",
     "NativeNormalizer",
     "NativeSpecials",
     "PretokenCounter",
@@ -29,6 +30,9 @@ __all__ = [
     "json_of_ids",
     "look_at",
     "nfc_runs",
+    "read_model",
+    "read_ranks",
+    "read_tekken",
     "release_buffers",
     "split",
     "unicode_classes",
@@ -84,14 +88,15 @@ class NativeEncoder:
         cls,
         vocab: dict[int, bytes],
         token_to_id: dict[bytes, int],
-        merges: list[tuple[bytes, bytes]] | None,
+        merges: NDArray[np.uint32] | None,
         take_whole: bool,
         pattern: str | NativeAutomaton | None,
         by_characters: bool = False,
         missing: tuple[bytes, int | None, bool] | None = None,
         word_ends: list[int] | None = None,
     ) -> NativeEncoder:
-        """`merges` None makes a tokenizer of kind `ranks`; `take_whole` takes a pre-token that is
+        """`merges` are the ids of both sides and of the product of each merge, in turn; None makes
+        a tokenizer of kind `ranks`. `take_whole` takes a pre-token that is
         in `token_to_id` whole; without a `pattern` only pre-tokens can be encoded. With
         `by_characters`, merging starts from the characters that are tokens, and from the bytes of
         others. `missing` has the fields of `spec.MissingBytes`, `word_ends` the id that each of
@@ -259,6 +264,43 @@ def nfc_runs(text: str, max_runs: int) -> list[tuple[int, int]] | None:
     Raises:
         UnicodeEncodeError: the text holds a lone surrogate.
     """
+
+@final
+class NativeModel:
+    """The entries and merges of a `tokenizer.json`, without an object for each.
+
+    Entries are distinct, and so are their ids, below 2^20; merges have sides and products that are
+    entries.
+    """
+
+    def __len__(self) -> int: ...
+    def __contains__(self, text: str) -> bool: ...
+    def __getitem__(self, text: str) -> int: ...
+    def entries(self) -> dict[str, int]:
+        """text -> id, in the order of the file."""
+
+    def sides(self) -> list[str]:
+        """The left and right sides of all merges, in turn."""
+
+    def build(
+        self, plain: list[str]
+    ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], NDArray[np.uint32]] | None:
+        """The vocabulary, the merges, and the ids of both sides and of the product of each merge,
+        in turn. Entries are read in GPT-2's byte alphabet, those in `plain` as text.
+
+        None if an entry is neither, or may stand for two tokens, or the other way around.
+        """
+
+def read_model(document: bytes) -> tuple[bytes, NativeModel] | None:
+    """A `tokenizer.json` with an empty `vocab` and `merges`, and these. None if they are not as
+    described above. The rest is no JSON if the document was none."""
+
+def read_ranks(document: bytes) -> dict[bytes, int] | None:
+    """The tokens and ranks of a `.tiktoken` file; None if a line must be examined."""
+
+def read_tekken(document: bytes) -> tuple[bytes, list[bytes]] | None:
+    """A `tekken.json` with an empty `vocab`, and the tokens of its entries, whose ranks are their
+    positions. None if an entry must be examined. The rest is no JSON if the document was none."""
 
 def release_buffers() -> int:
     """Drop the memory that is kept for the ids of later calls, as a measurement of memory needs.

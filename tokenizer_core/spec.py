@@ -15,7 +15,9 @@ from functools import cached_property
 from itertools import chain, islice, starmap
 from operator import add
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import numpy as np
 
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
@@ -27,6 +29,9 @@ from tokenizer_core.patterns import (
     metaspace_pattern,
     resolve_pattern,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_TOKEN_ID: Final = (1 << 20) - 1
 """Ids stay below 2^20, five times the largest public vocabulary, so that a table indexed by id
@@ -57,6 +62,7 @@ _DERIVED: Final = (
     "empty_ids",
     "has_flags",
     "fingerprint",
+    "merge_ids",
     "normalized_tokens",
     "reachable_special_ids",
 )
@@ -193,10 +199,13 @@ class TokenizerSpec:
         batch_settings: Mapping[str, Any] | None = None,
         normalizer_steps: tuple[NormalizerStep, ...] = (),
         word_suffix: bytes = b"",
+        merge_ids: NDArray[np.uint32] | None = None,
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
 
-        The arguments are copied, not kept.
+        The arguments are copied, not kept. `merge_ids`, if known, has the ids in `vocab` of both
+        sides and of the product of each merge, of shape (n_merges, 3); looking them up takes most
+        of the time of this call.
 
         Raises:
             InvalidSpecError: ids out of range, a byte without a token, a merge whose parts or
@@ -220,7 +229,7 @@ class TokenizerSpec:
             normalizer_steps=normalizer_steps,
             word_suffix=word_suffix,
         )
-        spec.check()
+        spec.check(merge_ids)
         return spec
 
     @classmethod
@@ -308,7 +317,11 @@ class TokenizerSpec:
         asked = {self.vocab[id_] for id_ in long_added}
         if self.byte_ids:
             asked.update(self.vocab[token.id] for token in self.added_tokens)
-        made = asked.intersection(starmap(add, self.merges)) if asked else asked
+        if asked and "merge_ids" in vars(self):
+            added = {token.id for token in self.added_tokens}
+            made = {self.vocab[id_] for id_ in added.intersection(self.merge_ids[:, 2].tolist())}
+        else:
+            made = asked.intersection(starmap(add, self.merges)) if asked else asked
         left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}.union(self.empty_ids)
         if self.missing:
             # An added token may have such a byte; merging does not start from it.
@@ -328,6 +341,20 @@ class TokenizerSpec:
             for id_ in ids:
                 table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
+
+    @cached_property
+    def merge_ids(self) -> NDArray[np.uint32]:
+        """The ids of both sides and of the product of each merge, of shape (n_merges, 3).
+
+        Raises:
+            KeyError: one of them is not in `token_to_id`.
+        """
+        ids = map(self.token_to_id.__getitem__, chain.from_iterable(self.merges))
+        products = map(self.token_to_id.__getitem__, starmap(add, self.merges))
+        found = np.empty((len(self.merges), 3), np.uint32)
+        found[:, :2] = np.fromiter(ids, np.uint32, 2 * len(found)).reshape(-1, 2)
+        found[:, 2] = np.fromiter(products, np.uint32, len(found))
+        return found
 
     @cached_property
     def empty_ids(self) -> tuple[int, ...]:
@@ -523,16 +550,18 @@ class TokenizerSpec:
         }
         return {name: value for name, value in found.items() if value}
 
-    def check(self) -> None:
-        """Raise InvalidSpecError unless an engine can run this spec."""
-        _check_vocab(self.vocab, self.missing.values if self.missing else ())
+    def check(self, merge_ids: NDArray[np.uint32] | None = None) -> None:
+        """Raise InvalidSpecError unless an engine can run this spec; `merge_ids` as in
+        `from_merges`."""
+        n_distinct = _check_vocab(self.vocab, self.missing.values if self.missing else ())
+        # Of tokens with the same bytes, merging gives only the one in `token_to_id`.
+        if merge_ids is not None and n_distinct == len(self.vocab):
+            vars(self)["merge_ids"] = merge_ids
         _check_added_tokens(self.vocab, self.added_tokens, by_characters=bool(self.byte_ids))
-        sides = set(map(len, self.merges)), set(map(type, chain.from_iterable(self.merges)))
-        for rank, merge in enumerate(self.merges) if sides not in _SOUND_SIDES else ():
-            if len(merge) != 2 or not all(type(part) is bytes for part in merge):
-                raise InvalidSpecError(f"merge {rank} must be a pair of bytes, not {merge!r:.60}")
+        if merge_ids is None:
+            _check_sides(self.merges)
         _check_missing(self)
-        _check_merges(self.token_to_id, self.merges)
+        _check_merges(self)
         if self.normalizer not in get_args(Normalizer):
             known = ", ".join(get_args(Normalizer))
             raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: one of {known}")
@@ -615,7 +644,8 @@ def _check_content(content: object) -> None:
         ) from None
 
 
-def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> None:
+def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> int:
+    """Refuse ids or tokens that are none; returns the number of distinct tokens."""
     values = set(vocab.values()) if set(map(type, vocab.values())) == {bytes} else set()
     is_sound = set(map(type, vocab)) == {int} and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
@@ -636,6 +666,7 @@ def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> 
             f"the vocabulary has no token for {len(missing)} of the bytes of UTF-8 (first: "
             f"0x{missing[0]:02x}); byte-level BPE needs all of them to encode any text"
         )
+    return len(values)
 
 
 def _name_first_unsound(vocab: Mapping[int, bytes]) -> None:
@@ -813,15 +844,32 @@ def _check_missing(spec: TokenizerSpec) -> None:
         )
 
 
-def _check_merges(token_to_id: Mapping[bytes, int], merges: tuple[Merge, ...]) -> None:
-    parts = chain(chain.from_iterable(merges), starmap(add, merges))
-    if len(set(merges)) == len(merges) and all(map(token_to_id.__contains__, parts)):
+def _check_sides(merges: tuple[Merge, ...]) -> None:
+    sides = set(map(len, merges)), set(map(type, chain.from_iterable(merges)))
+    for rank, merge in enumerate(merges) if sides not in _SOUND_SIDES else ():
+        if len(merge) != 2 or not all(type(part) is bytes for part in merge):
+            raise InvalidSpecError(f"merge {rank} must be a pair of bytes, not {merge!r:.60}")
+
+
+def _check_merges(spec: TokenizerSpec) -> None:
+    """Refuse merges of tokens that encoding cannot produce, and merges given twice."""
+    if not spec.merges:
         return
+    try:
+        ids = spec.merge_ids
+    except KeyError:
+        ids = None
+    if ids is not None:
+        pairs = np.sort(ids[:, 0].astype(np.uint64) << 32 | ids[:, 1])
+        can_be_made = np.zeros(spec.largest_id + 1, bool)
+        can_be_made[np.fromiter(spec.token_to_id.values(), np.uint32)] = True
+        if (pairs[1:] != pairs[:-1]).all() and can_be_made[ids].all():
+            return
     seen: set[Merge] = set()
-    for rank, merge in enumerate(merges):
+    for rank, merge in enumerate(spec.merges):
         left, right = merge
         for part in (left, right, left + right):
-            if part not in token_to_id:
+            if part not in spec.token_to_id:
                 raise InvalidSpecError(
                     f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, "
                     f"which is not in the vocabulary: these merges belong to another vocabulary"

@@ -17,6 +17,9 @@ from tokenizer_core.engines.native import (
     NativeEngine,
     decode_json_string,
     make_stop_flag,
+    read_packed_model,
+    read_rank_lines,
+    read_tekken_entries,
     stoppable,
 )
 from tokenizer_core.engines.native import is_installed as _native_is_installed
@@ -40,6 +43,9 @@ __all__ = [
     "decode_json_string",
     "make_stop_flag",
     "native_unavailable_reason",
+    "read_packed_model",
+    "read_rank_lines",
+    "read_tekken_entries",
     "resolve_engine",
     "stoppable",
 ]

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core._native import PretokenCounter, WordCounts
-    from tokenizer_core.engines.protocol import EngineStreams
+    from tokenizer_core.engines.protocol import EngineStreams, PackedModel
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.normalizer_steps import NormalizerStep
     from tokenizer_core.patterns import SplitPattern
@@ -123,6 +123,25 @@ def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     return _native.decode_json_string(document, start)
 
 
+def read_packed_model(document: bytes) -> tuple[bytes, PackedModel] | None:
+    """A `tokenizer.json` without the entries and merges of its model, and these packed.
+
+    As `read_rank_lines` and `read_tekken_entries`: None if the compiled module is not available, or
+    if anything is not as it should be. Then read the whole document, which names it.
+    """
+    return _native.read_model(document) if unavailable_reason() is None else None
+
+
+def read_rank_lines(document: bytes) -> dict[bytes, int] | None:
+    """The ranks of a `.tiktoken` file."""
+    return _native.read_ranks(document) if unavailable_reason() is None else None
+
+
+def read_tekken_entries(document: bytes) -> tuple[bytes, list[bytes]] | None:
+    """A `tekken.json` with an empty `vocab`, and its tokens, whose ranks are their positions."""
+    return _native.read_tekken(document) if unavailable_reason() is None else None
+
+
 class _NativeStopFlag(StopFlag):
     """Also seen by calls of the compiled module."""
 
@@ -190,7 +209,7 @@ class NativeEngine(BaseEngine):
         self._encoder = _native.NativeEncoder(
             _plain_dict(spec.vocab),
             _plain_dict(spec.token_to_id),
-            list(spec.merges) if spec.kind == "merges" else None,
+            spec.merge_ids.reshape(-1) if spec.kind == "merges" else None,
             spec.kind == "ranks" or spec.ignore_merges,
             pattern,
             by_characters=bool(spec.byte_ids),

@@ -71,6 +71,29 @@ class EngineStreams(Protocol):
         ...
 
 
+class PackedModel(Protocol):
+    """The entries and merges of a `tokenizer.json`, without an object for each; see
+    `_native.pyi`."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, text: str) -> bool: ...
+    def __getitem__(self, text: str) -> int: ...
+
+    def entries(self) -> dict[str, int]:
+        """text -> id, in the order of the file."""
+        ...
+
+    def sides(self) -> list[str]:
+        """The left and right sides of all merges, in turn."""
+        ...
+
+    def build(
+        self, plain: list[str]
+    ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]], NDArray[np.uint32]] | None:
+        """The vocabulary, the merges and their ids; None if the file must be examined."""
+        ...
+
+
 class Engine(Protocol):
     """Encodes and decodes for one TokenizerSpec. Thread-safe."""
 

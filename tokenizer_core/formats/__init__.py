@@ -40,7 +40,12 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
-from tokenizer_core.formats.tekken_file import is_tekken, load_tekken, parse_tekken_table
+from tokenizer_core.formats.tekken_file import (
+    is_tekken,
+    load_tekken,
+    parse_tekken_document,
+    parse_tekken_table,
+)
 from tokenizer_core.formats.tiktoken_file import (
     check_no_flags,
     load_tiktoken_ranks,
@@ -49,6 +54,7 @@ from tokenizer_core.formats.tiktoken_file import (
 )
 from tokenizer_core.formats.tokenizer_json import (
     load_tokenizer_json,
+    parse_tokenizer_document,
     parse_tokenizer_table,
     save_tokenizer_json,
 )
@@ -120,7 +126,11 @@ def detect_file(path: StrPath) -> DetectedFile:
     if data.startswith(_PICKLE_STARTS):
         return DetectedFile("pickle")
     if data.lstrip()[:1] == b"{":
-        table = parse_strict_json(data, "the file")
+        # Either reads every JSON; the choice only decides which of them is faster.
+        parse = (
+            parse_tekken_document if b'"default_vocab_size"' in data else parse_tokenizer_document
+        )
+        table = parse(data, "the file")
         if is_tekken(table):
             return DetectedFile("tekken", table)
         # `model` is also a word and a token of GPT-2, whose value is an id.

@@ -38,6 +38,7 @@ from tokenizer_core.formats.tekken_file import load_tekken
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
     assign_added_ids,
+    parse_tokenizer_document,
     parse_tokenizer_table,
     render_tokenizer_json,
 )
@@ -412,7 +413,8 @@ def _read_table(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     if not path.is_file():
         return {}
-    table = parse_strict_json(read_whole_file(path, max_bytes=MAX_FILE_BYTES), name)
+    parse = parse_tokenizer_document if name == TOKENIZER else parse_strict_json
+    table = parse(read_whole_file(path, max_bytes=MAX_FILE_BYTES), name)
     if not isinstance(table, dict):
         raise FormatError(f"{name}: it is no object")
     return table

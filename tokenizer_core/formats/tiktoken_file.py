@@ -25,6 +25,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.engines import read_rank_lines
 from tokenizer_core.errors import FormatError
 from tokenizer_core.spec import MAX_TOKEN_ID
 
@@ -76,7 +77,7 @@ def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
             f"the .tiktoken file has more than {2 * (MAX_TOKEN_ID + 1)} lines; there are "
             f"{MAX_TOKEN_ID + 1} ids, and each token takes one line"
         )
-    ranks = _parse_plain_lines(data)
+    ranks = read_rank_lines(data) or _parse_plain_lines(data)
     return _parse_line_by_line(data) if ranks is None else ranks
 
 

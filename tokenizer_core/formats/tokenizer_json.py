@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.engines import read_packed_model
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.gpt2_files import (
@@ -49,6 +50,7 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     check_fields,
     cuts_between_bytes,
     is_byte_level,
+    is_vocab,
     parse_post_processor,
     parse_pre_tokenizer,
     puts_prefix_space,
@@ -68,12 +70,17 @@ from tokenizer_core.spec import (
     pattern_of_characters,
 )
 from tokenizer_core.special_tokens import SpecialTokenMatcher
-from tokenizer_core.strict_json import parse_strict_json
+from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokenizer_core.engines.protocol import PackedModel
+    from tokenizer_core.formats.tokenizer_json_parts import Entries
     from tokenizer_core.spec import Normalizer
 
     Merge = tuple[bytes, bytes]
@@ -101,7 +108,26 @@ def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
 
 def parse_tokenizer_json(data: bytes) -> TokenizerSpec:
     """Parse the text of a `tokenizer.json` to a spec; raises as `load_tokenizer_json`."""
-    return parse_tokenizer_table(parse_strict_json(data, "tokenizer.json"))
+    return parse_tokenizer_table(parse_tokenizer_document(data, "tokenizer.json"))
+
+
+def parse_tokenizer_document(data: bytes, what: str) -> object:
+    """The JSON value of a `tokenizer.json`, as `parse_strict_json`.
+
+    If the compiled module can read entries and merges of the model, which takes a tenth of the
+    time, both `vocab` and `merges` of the model are a `PackedModel` instead.
+    """
+    check_number_of_values(data, what)
+    packed = read_packed_model(data)
+    if packed is None:
+        return parse_strict_json(data, what)
+    rest, model = packed
+    try:
+        table = cast("dict[str, Any]", parse_strict_json(rest, what))
+    except FormatError:
+        return parse_strict_json(data, what)  # names the position
+    table["model"].update(vocab=model, merges=model)
+    return table
 
 
 def parse_tokenizer_table(value: object) -> TokenizerSpec:
@@ -139,12 +165,10 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
-    tokens = dict(zip(texts, parse_tokens(texts), strict=True))
-    vocab = _bytes_of(texts, tokens, added)
+    vocab, merges, merge_ids = _parse_entries(texts, model["merges"], added)
     missing = _parse_missing(model, texts)
-    word_suffix = _parse_word_suffix(model, tokens, missing)
+    word_suffix = _parse_word_suffix(model, texts, missing)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
-    merges = _parse_merges(model["merges"], tokens)
     _check_cuts_between_bytes(root["pre_tokenizer"], model, merges, missing)
     return TokenizerSpec.from_merges(
         vocab,
@@ -159,11 +183,32 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         batch_settings=batch_settings,
         normalizer_steps=steps,
         word_suffix=word_suffix,
+        merge_ids=merge_ids,
     )
 
 
+def _parse_entries(
+    texts: Entries, merges: object, added: Sequence[AddedToken]
+) -> tuple[dict[int, bytes], list[Merge], NDArray[np.uint32] | None]:
+    """id -> bytes of the model's entries, the merges, and, if known, their ids as in
+    `TokenizerSpec.from_merges`."""
+    if not isinstance(texts, dict):
+        built = texts.build([token.content for token in added])
+        if built is not None:
+            return built[0], built[1], built[2].reshape(-1, 3)
+        texts, merges = _unpack(texts)
+    tokens = dict(zip(texts, parse_tokens(texts), strict=True))
+    return _bytes_of(texts, tokens, added), _parse_merges(merges, tokens), None
+
+
+def _unpack(packed: PackedModel) -> tuple[dict[str, int], list[list[str]]]:
+    """Entries and merges of a model as a file has them."""
+    sides = iter(packed.sides())
+    return packed.entries(), list(map(list, zip(sides, sides, strict=True)))
+
+
 def _parse_word_suffix(
-    model: Mapping[str, object], tokens: Mapping[str, bytes | None], missing: MissingBytes | None
+    model: Mapping[str, object], texts: Entries, missing: MissingBytes | None
 ) -> bytes:
     """The suffix of the last token of each pre-token (CLIP)."""
     suffix = model.get("end_of_word_suffix") or ""
@@ -185,11 +230,10 @@ def _parse_word_suffix(
             f"tokenizer.json: model.end_of_word_suffix is {suffix!a:.40}, and model.ignore_merges "
             f"is true; with a suffix, only false can be read exactly"
         )
-    found, ending = set(tokens.values()), suffix.encode()
     lacking = [
         byte
-        for byte in range(256)
-        if bytes([byte]) + ending not in found and byte not in NEVER_IN_UTF8
+        for byte, text in byte_to_unicode().items()
+        if text + suffix not in texts and byte not in NEVER_IN_UTF8
     ]
     if lacking:
         raise FormatError(
@@ -197,7 +241,7 @@ def _parse_word_suffix(
             f"{len(lacking)} of the bytes of UTF-8 at the end of a word (first: "
             f"0x{lacking[0]:02x}), so that text could give the unknown token"
         )
-    return ending
+    return suffix.encode()
 
 
 def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any]) -> TokenizerSpec:
@@ -211,9 +255,13 @@ def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any])
     )
     texts = _check_texts(model["vocab"])
     added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
-    vocab, byte_ids = parse_metaspace_vocab(texts, added)
+    if isinstance(texts, dict):
+        entries, sides = texts, _sides_of_merges(model["merges"])
+    else:
+        entries, sides = texts.entries(), texts.sides()
+    vocab, byte_ids = parse_metaspace_vocab(entries, added)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
-    merges = parse_metaspace_merges(_sides_of_merges(model["merges"]))
+    merges = parse_metaspace_merges(sides)
     return TokenizerSpec.from_merges(
         vocab,
         merges,
@@ -281,7 +329,7 @@ def _check_model(value: object) -> dict[str, object]:
     )
 
 
-def _parse_missing(model: Mapping[str, object], texts: Mapping[str, int]) -> MissingBytes | None:
+def _parse_missing(model: Mapping[str, object], texts: Entries) -> MissingBytes | None:
     """The bytes of UTF-8 that the model lacks. `tokenizers` leaves them out before it merges, or
     gives `unk_token` for each, or with `fuse_unk` for several in a row."""
     found = {byte for byte, text in byte_to_unicode().items() if text in texts}
@@ -304,10 +352,12 @@ def _parse_missing(model: Mapping[str, object], texts: Mapping[str, int]) -> Mis
     return MissingBytes(values, unk_id, unk_id is not None and model.get("fuse_unk") is True)
 
 
-def _check_texts(value: object) -> dict[str, int]:
+def _check_texts(value: object) -> Entries:
     """The model's vocabulary as in the file; checks each id, and that each id occurs only once."""
-    if not isinstance(value, dict):
+    if not is_vocab(value):
         raise FormatError("tokenizer.json: model.vocab is no object")
+    if not isinstance(value, dict):
+        return value  # checked when it was read
     ids = value.values()
     are_ids = set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= MAX_TOKEN_ID
     if are_ids and len(set(ids)) == len(ids):
@@ -480,7 +530,7 @@ def _parse_step(value: object, where: str) -> NormalizerStep:
 
 def _parse_added_tokens(
     value: object,
-    texts: Mapping[str, int],
+    texts: Entries,
     normalizer: Normalizer,
     steps: tuple[NormalizerStep, ...] = (),
 ) -> list[AddedToken]:
@@ -626,22 +676,18 @@ def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
     return bool(pairs) or end < len(content)
 
 
-def assign_added_ids(texts: Mapping[str, int], contents: Sequence[str]) -> list[int]:
+def assign_added_ids(texts: Entries, contents: Sequence[str]) -> list[int]:
     """The ids that `tokenizers` gives to added tokens, in order; it ignores the ids in the file.
 
     Example:
         >>> assign_added_ids({"a": 0, "b": 7}, ["<s>", "b", "</s>"])
         [2, 7, 3]
     """
-    known = dict(texts)
-    following = len(texts)
-    ids = []
+    new: dict[str, int] = {}
     for content in contents:
-        if content not in known:
-            known[content] = following
-            following += 1
-        ids.append(known[content])
-    return ids
+        if content not in texts:
+            new.setdefault(content, len(texts) + len(new))
+    return [texts[content] if content in texts else new[content] for content in contents]
 
 
 def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:

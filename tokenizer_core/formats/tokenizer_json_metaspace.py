@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.tokenizer_json_parts import check_fields, is_byte_level
+from tokenizer_core.formats.tokenizer_json_parts import check_fields, is_byte_level, is_vocab
 from tokenizer_core.normalize import METASPACE_CHARACTER, strips_space
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def is_metaspace(root: Mapping[str, Any]) -> bool:
     return (
         isinstance(model, dict)
         and model.get("byte_fallback") is True
-        and isinstance(model.get("vocab"), dict)
+        and is_vocab(model.get("vocab"))
         and "<0x00>" in model["vocab"]
         and not is_byte_level(root)
     )

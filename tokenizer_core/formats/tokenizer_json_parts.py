@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 from tokenizer_core.errors import FormatError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import check_id, render_token
@@ -39,7 +39,10 @@ from tokenizer_core.patterns import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tokenizer_core.engines.protocol import PackedModel
     from tokenizer_core.spec import TokenizerSpec
+
+    Entries = dict[str, int] | PackedModel
 
 
 def check_fields(
@@ -79,6 +82,11 @@ def check_byte_level(table: object, where: str, **fixed: tuple[object, ...]) -> 
     return check_fields(
         table, where, {"type": ("ByteLevel",), **either, **fixed}, required=("type",)
     )
+
+
+def is_vocab(value: object) -> TypeGuard[Entries]:
+    """Whether a value may be the `vocab` of a model: an object, or entries that are packed."""
+    return isinstance(value, dict) or hasattr(value, "entries")
 
 
 def is_byte_level(root: Mapping[str, Any]) -> bool:

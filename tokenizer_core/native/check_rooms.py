@@ -25,6 +25,7 @@ LAYERS = (
     {"cache"},
     {"merge", "train::learn"},
     {"simd"},
+    {"formats"},
     {"json", "stop"},
     {"mem"},
 )

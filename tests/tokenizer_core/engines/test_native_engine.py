@@ -45,6 +45,8 @@ repeated = st.builds(
     lambda text, n: text * n, st.sampled_from(_FRAGMENTS) | mixed_text, st.integers(1, 80)
 )
 
+NO_MERGES = np.empty(0, np.uint32)
+
 
 def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
     """A vocabulary with tokens of the fragments, so that most of the encoded text merges."""
@@ -401,7 +403,7 @@ def test_arrays_at_odd_addresses_and_of_either_byte_order_decode(dtype):
     assert engine.json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
     if dtype == "<u4":
         known = {token: id_ for id_, token in BYTES.items()}
-        encoder = native.NativeEncoder(dict(BYTES), known, [], False, "gpt2")
+        encoder = native.NativeEncoder(dict(BYTES), known, NO_MERGES, False, "gpt2")
         with pytest.raises(ValueError, match="aligned"):
             encoder.decode_array(ids)
 
@@ -423,11 +425,12 @@ def test_a_vocabulary_no_spec_lets_through_is_refused():
         (BYTES, known | {b"ab": 5}),
     ]:
         with pytest.raises(ValueError, match=r"2\^20|0x07|is not that"):
-            native.NativeEncoder(vocab, tokens, [], False, "gpt2")
+            native.NativeEncoder(vocab, tokens, NO_MERGES, False, "gpt2")
     with pytest.raises(ValueError, match="gpt5"):
-        native.NativeEncoder(BYTES, known, [], False, "gpt5")
-    with pytest.raises(KeyError):
-        native.NativeEncoder(BYTES, known, [(b"a", b"b")], False, "gpt2")
+        native.NativeEncoder(BYTES, known, NO_MERGES, False, "gpt5")
+    for merge in ([97, 98, 99], [97, 98, 1 << 19], [1 << 31, 98, 98], [98, 98, 256]):
+        with pytest.raises(ValueError, match="a merge whose sides are not its product"):
+            native.NativeEncoder(BYTES, known, np.array(merge, np.uint32), False, "gpt2")
 
 
 @pytest.mark.parametrize(

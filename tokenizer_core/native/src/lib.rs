@@ -6,6 +6,7 @@
 mod cache;
 pub mod decode;
 pub mod encode;
+pub mod formats;
 pub mod json;
 pub mod mem;
 pub mod merge;

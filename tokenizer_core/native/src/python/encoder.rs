@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -97,7 +97,7 @@ impl NativeEncoder {
     fn new(
         vocab: &Bound<'_, PyDict>,
         token_to_id: &Bound<'_, PyDict>,
-        merges: Option<Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>>,
+        merges: Option<PyReadonlyArray1<'_, u32>>,
         take_whole: bool,
         pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
@@ -108,9 +108,7 @@ impl NativeEncoder {
         let pattern = pattern.map(pattern_of).transpose()?;
         let vocab: Vec<(u32, Bound<'_, PyBytes>)> = pairs_of(vocab)?;
         let known: Vec<(Bound<'_, PyBytes>, u32)> = pairs_of(token_to_id)?;
-        let merges = merges
-            .map(|merges| ids_of_merges(&merges, token_to_id))
-            .transpose()?;
+        let merges = merges.as_ref().map(|ids| ids.as_slice()).transpose()?;
         let vocab = vocab
             .iter()
             .map(|(id, token)| (*id, token.as_bytes()))
@@ -125,7 +123,6 @@ impl NativeEncoder {
                 .map(|(values, unknown, is_fused)| MissingBytes::new(&values, unknown, is_fused)),
             word_ends,
         };
-        let merges = merges.as_deref();
         let encoder = py
             .detach(|| build(vocab, &known, merges, take_whole, from))
             .map_err(PyValueError::new_err)?;
@@ -404,37 +401,32 @@ where
         .collect()
 }
 
-fn ids_of_merges(
-    merges: &[(Bound<'_, PyBytes>, Bound<'_, PyBytes>)],
-    token_to_id: &Bound<'_, PyDict>,
-) -> PyResult<Vec<Merge>> {
-    let py = token_to_id.py();
-    let id_of = |token: &Bound<'_, PyBytes>| -> PyResult<u32> {
-        token_to_id
-            .get_item(token)?
-            .ok_or_else(|| PyKeyError::new_err(token.clone().unbind()))?
-            .extract()
-    };
-    merges
-        .iter()
-        .map(|(left, right)| {
-            let product = PyBytes::new(py, &[left.as_bytes(), right.as_bytes()].concat());
-            Ok((id_of(left)?, id_of(right)?, id_of(&product)?))
-        })
-        .collect()
-}
-
 fn build(
     vocab: Vec<(u32, &[u8])>,
     known: &[(&[u8], u32)],
-    merges: Option<&[Merge]>,
+    merges: Option<&[u32]>,
     take_whole: bool,
     from: Start,
 ) -> Result<Encoder, String> {
     if vocab.iter().any(|(id, _)| id >> ID_BITS != 0) {
         return Err(format!("an id of 2^{ID_BITS} or more"));
     }
-    Encoder::build(Vocabulary::new(vocab), known, merges, take_whole, from)
+    let vocabulary = Vocabulary::new(vocab);
+    let merges: Option<Vec<Merge>> = merges.map(|ids| {
+        ids.as_chunks()
+            .0
+            .iter()
+            .map(|&[l, r, p]| (l, r, p))
+            .collect()
+    });
+    let is_sound = |&(left, right, product): &Merge| {
+        let [left, right, product] = [left, right, product].map(|id| vocabulary.token(id));
+        product.strip_prefix(left) == Some(right) && !left.is_empty() && !right.is_empty()
+    };
+    if !merges.iter().flatten().all(is_sound) {
+        return Err("a merge whose sides are not its product".into());
+    }
+    Encoder::build(vocabulary, known, merges.as_deref(), take_whole, from)
 }
 
 /// The class byte of every code point, for the test that compares them with `regex`.

@@ -5,6 +5,7 @@ mod decode_streams;
 mod decoding;
 mod documents;
 mod encoder;
+mod files;
 mod gil;
 mod lists;
 mod normalizing;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
     decode_streams::register(module)?;
+    files::register(module)?;
     normalizing::register(module)?;
     splitting::register(module)?;
     stop::register(module)?;

@@ -1,0 +1,254 @@
+"""The compiled module reads the large parts of files: the same tokenizer as the readers in Python,
+or the same error."""
+
+import base64
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.native_module import native_module
+from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec, wild_ranks
+from tokenizer_core.engines import read_packed_model, read_rank_lines, read_tekken_entries
+from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.formats import tekken_file, tiktoken_file, tokenizer_json
+from tokenizer_core.formats.tekken_file import parse_tekken
+from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
+from tokenizer_core.spec import AddedToken
+
+
+def small_table(n_merges: int = 12) -> dict:
+    added = [AddedToken("<|end|>", 256 + n_merges), AddedToken("\u00e9 ", 257 + n_merges, False)]
+    return json.loads(render_tokenizer_json(trained_spec(n_merges, special_tokens=added)))
+
+
+def read_in_python(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tokenizer_json, "read_packed_model", lambda _: None)
+    patch.setattr(tiktoken_file, "read_rank_lines", lambda _: None)
+    patch.setattr(tekken_file, "read_tekken_entries", lambda _: None)
+
+
+def result_of(document: bytes) -> str:
+    try:
+        spec = parse_tokenizer_json(document)
+    except TokenizerCoreError as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{spec.fingerprint} {spec.merge_ids.tolist()}"
+
+
+def check(document: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The result, which is the same with and without the compiled module."""
+    packed = result_of(document)
+    with monkeypatch.context() as patch:
+        read_in_python(patch)
+        assert result_of(document) == packed, document
+    return packed
+
+
+def rendered(table: object, **options: object) -> bytes:
+    return json.dumps(table, **options).encode()
+
+
+@pytest.mark.parametrize("options", [{}, {"ensure_ascii": False}, {"indent": 2}])
+@pytest.mark.parametrize("as_texts", [False, True])
+def test_sound_files_are_packed_however_they_are_written(options, as_texts, monkeypatch):
+    native_module()
+    table = small_table()
+    first = "".join(table["model"]["merges"][0])
+    if as_texts:
+        table["model"]["merges"] = [" ".join(pair) for pair in table["model"]["merges"]]
+    document = rendered(table, **options)
+    packed = read_packed_model(document)
+    assert packed is not None
+    rest, model = packed
+    assert json.loads(rest)["model"] == {**table["model"], "vocab": {}, "merges": []}
+    assert model.entries() == table["model"]["vocab"]
+    assert len(model) == len(model.entries())
+    assert model[first] == table["model"]["vocab"][first]
+    assert first in model
+    assert "lowest" not in model
+    with pytest.raises(KeyError):
+        model["lowest"]
+    assert "Error" not in check(document, monkeypatch)
+
+
+def moved(table: dict, *names: str) -> dict:
+    """The model with these fields last."""
+    model = table["model"]
+    return {**table, "model": {**model, **{name: model.pop(name) for name in names}}}
+
+
+def with_vocab(table: dict, **entries: object) -> dict:
+    return {**table, "model": {**table["model"], "vocab": {**table["model"]["vocab"], **entries}}}
+
+
+def with_merges(table: dict, *merges: object) -> dict:
+    return {**table, "model": {**table["model"], "merges": [*table["model"]["merges"], *merges]}}
+
+
+OTHERS = {
+    "merges first": lambda table: moved(table, "merges", "vocab"),
+    "no merges": lambda table: {**table, "model": {**table["model"], "merges": []}},
+    "no model": lambda table: {**table, "model": None},
+    "two models": lambda table: rendered(table)[:-1] + b',"model":{}}',
+    "two vocabs": lambda table: rendered(table)[:-2] + b',"vocab":{}}}',
+    "a model within": lambda table: {**table, "padding": {"model": table["model"]}},
+    "an escaped key": lambda table: rendered(table).replace(b'"vocab"', b'"voca\\u0062"'),
+    "more after it": lambda table: rendered(table) + b"x",
+    "an added entry in plain text": lambda table: with_vocab(table, **{"\u00e9 ": 900}),
+    "an added entry spelt twice": lambda table: with_vocab(
+        table, **{"\u00e9 ": 900, "\u00c3\u00a9\u0120": 901}
+    ),
+    "an entry in no alphabet": lambda table: with_vocab(table, **{"a b": 900}),
+    "an empty entry": lambda table: with_vocab(table, **{"": 900}),
+    "a gap": lambda table: with_vocab(table, zz=1_048_575),
+    "a large id": lambda table: with_vocab(table, zz=1_048_576),
+    "an id of 2^32": lambda table: with_vocab(table, zz=1 << 32),
+    "a negative id": lambda table: with_vocab(table, zz=-1),
+    "a float": lambda table: with_vocab(table, zz=900.0),
+    "an id twice": lambda table: with_vocab(table, zz=5),
+    "an id with zeros": lambda table: rendered(with_vocab(table, zz=900)).replace(b"900", b"0900"),
+    "a lone surrogate": lambda table: with_vocab(table, **{"\ud800": 900}),
+    "a merge twice": lambda table: with_merges(table, table["model"]["merges"][0]),
+    "a merge of nothing": lambda table: with_merges(table, ["", "l"]),
+    "a merge of three": lambda table: with_merges(table, "l o w"),
+    "a merge of one": lambda table: with_merges(table, ["l"]),
+    "a merge to nothing known": lambda table: with_merges(table, ["q", "q"]),
+    "a merge of numbers": lambda table: with_merges(table, [1, 2]),
+    "a merge of an added token": lambda table: with_merges(
+        with_vocab(table, **{"<|end|>": 268, "<|end|><": 900}), ["<|end|>", "<"]
+    ),
+    "a merge to an added token": lambda table: with_merges(
+        with_vocab(table, **{"<|end|>": 268, "<|": 901, "end|>": 902}), ["<|", "end|>"]
+    ),
+    "a long entry": lambda table: with_vocab(table, **{"z" * (1 << 20): 900, "z" * 1_048_577: 901}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_files_give_what_the_reader_in_python_gives(name, monkeypatch):
+    native_module()
+    made = OTHERS[name](small_table())
+    check(made if isinstance(made, bytes) else rendered(made), monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_files_that_are_changed_anywhere_give_the_same_too(seed, monkeypatch):
+    native_module()
+    rng = random.Random(seed)
+    document = rendered(small_table(4), ensure_ascii=seed % 2 == 0)
+    model = document.index(b'"model"')
+    pieces = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b" ", b"0", b"null", b"\xff", b"\n"]
+    for _ in range(40):
+        changed = bytearray(document)
+        for _ in range(rng.randrange(1, 3)):
+            at = rng.randrange(0 if rng.random() < 0.3 else model, len(document))
+            if rng.random() < 0.5:
+                del changed[at : at + rng.randrange(1, 6)]
+            else:
+                changed[at : at + rng.randrange(2)] = rng.choice(pieces)
+        check(bytes(changed), monkeypatch)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vocab/gpt2",
+        pytest.param("vocab/llama3_1", marks=pytest.mark.thorough),
+        pytest.param("vocab/qwen3", marks=pytest.mark.thorough),
+        "vocab_open/llama2",
+        pytest.param("vocab_open/whisper_hf", marks=pytest.mark.thorough),
+        pytest.param("vocab_open/deepseek_v3", marks=pytest.mark.thorough),
+    ],
+)
+def test_published_files_are_packed(name, shared_data, monkeypatch):
+    native_module()
+    document = (shared_data / f"{name}.tokenizer.json").read_bytes()
+    assert read_packed_model(document) is not None
+    assert "Error" not in check(document, monkeypatch)
+
+
+def rank_lines(seed: int) -> bytes:
+    ranks = wild_ranks(seed)
+    return b"".join(b"%b %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+
+
+def tekken_document() -> bytes:
+    return json.dumps(small_tekken(["<a>"], n_special=5)).encode()
+
+
+def parsed(parse: Callable[[bytes], object], document: bytes) -> object:
+    try:
+        return parse(document)
+    except TokenizerCoreError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def test_sound_ranks_are_read_at_once():
+    native_module()
+    lines = rank_lines(3)
+    assert read_rank_lines(lines) == wild_ranks(3)
+    rest, tokens = read_tekken_entries(tekken_document())
+    table = json.loads(tekken_document())
+    assert json.loads(rest) == {**table, "vocab": []}
+    assert tokens == [base64.b64decode(entry["token_bytes"]) for entry in table["vocab"]]
+
+
+LINES = [
+    b"YWJj 700",
+    b"YWJj 700\r\n",
+    b"YWJj  700\n",
+    b"YWJj\t700\n",
+    b"YWJj \t700\n",
+    b"YWJj 0700\n",
+    b"YWJj 5\n",
+    b"YQ== 700\n",
+    b"YWJjZA== 1048575\n",
+    b"YWJj 1048576\n",
+    b"YWJj 4294967296\n",
+    b"YWJj -1\n",
+    b"YWJj \n",
+    b"YWJj\n",
+    b"YWJjZB== 700\n",
+    b"YWJjZ=== 700\n",
+    b"YWJ=ZGVm 700\n",
+    b"YWJjZ 700\n",
+    b"YW_j 700\n",
+    b"= 700\n",
+    b" 700\n",
+    b"\n",
+    b"YWJj 700\nYWJj 701\n",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_other_rank_lines_give_what_the_reader_in_python_gives(line, monkeypatch):
+    native_module()
+    for document in (rank_lines(3) + line, line + rank_lines(3)):
+        packed = parsed(parse_tiktoken_ranks, document)
+        with monkeypatch.context() as patch:
+            read_in_python(patch)
+            assert parsed(parse_tiktoken_ranks, document) == packed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ranks_that_are_changed_anywhere_give_the_same_too(seed, monkeypatch):
+    native_module()
+    rng = random.Random(seed)
+    document = rank_lines(seed) if seed % 2 else tekken_document()
+    parse = parse_tiktoken_ranks if seed % 2 else parse_tekken
+    pieces = [b"=", b"A", b"9", b" ", b"\n", b'"', b",", b"{", b"}", b"null", b"1", b"YQ==", b"\\"]
+    for _ in range(40):
+        changed = bytearray(document)
+        at = rng.randrange(len(document))
+        if rng.random() < 0.5:
+            del changed[at : at + rng.randrange(1, 6)]
+        else:
+            changed[at : at + rng.randrange(2)] = rng.choice(pieces)
+        packed = parsed(parse, bytes(changed))
+        with monkeypatch.context() as patch:
+            read_in_python(patch)
+            assert parsed(parse, bytes(changed)) == packed, changed

@@ -1,0 +1,373 @@
+//! The model of a `tokenizer.json`: its entries and merges as numbers, without an object for each.
+//!
+//! Only a model without fault is read here. For any other there is none, and the reader in Python,
+//! which reads every file, says what is wrong.
+
+use std::ops::Range;
+
+use memchr::memchr_iter;
+
+use crate::formats::reader::{MAX_IDS, Reader};
+use crate::mem::growth::{NoMemory, filled, with_room};
+use crate::mem::hash::HashKeys;
+
+const EMPTY: u64 = u64::MAX;
+const MAX_MERGES: usize = 2 << 20;
+/// Positions fit four bytes.
+const MAX_BYTES: usize = 1 << 30;
+/// Longer tokens are refused in Python.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// A merge: the entries of both sides, and of what they become.
+pub type Merge = [u32; 3];
+
+pub struct Model {
+    texts: Texts,
+    /// Of each entry.
+    ids: Vec<u32>,
+    merges: Vec<Merge>,
+}
+
+impl Model {
+    /// The document without the entries and merges of its model, and these.
+    ///
+    /// The rest is no JSON if the document was none: what is left out was read strictly.
+    pub fn read(document: &[u8]) -> Result<Option<(Vec<u8>, Model)>, NoMemory> {
+        if document.len() > MAX_BYTES || simdutf8::basic::from_utf8(document).is_err() {
+            return Ok(None);
+        }
+        let Some((vocab, merges)) = spans_of_model(document) else {
+            return Ok(None);
+        };
+        let Some((texts, ids)) = read_entries(&document[vocab.clone()])? else {
+            return Ok(None);
+        };
+        let Some(merges_read) = read_merges(&document[merges.clone()], &texts)? else {
+            return Ok(None);
+        };
+        let (first, second) = if vocab.start < merges.start {
+            ((vocab, b"{}"), (merges, b"[]"))
+        } else {
+            ((merges, b"[]"), (vocab, b"{}"))
+        };
+        let mut rest = with_room(document.len() - first.0.len() - second.0.len() + 4)?;
+        rest.extend_from_slice(&document[..first.0.start]);
+        rest.extend_from_slice(first.1);
+        rest.extend_from_slice(&document[first.0.end..second.0.start]);
+        rest.extend_from_slice(second.1);
+        rest.extend_from_slice(&document[second.0.end..]);
+        let model = Model {
+            texts,
+            ids,
+            merges: merges_read,
+        };
+        Ok(Some((rest, model)))
+    }
+
+    pub fn n_entries(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The text and the id of each entry, in the order of the file.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, u32)> {
+        (0..)
+            .zip(&self.ids)
+            .map(|(entry, &id)| (self.texts.get(entry), id))
+    }
+
+    pub fn id_of(&self, text: &str) -> Option<u32> {
+        self.texts
+            .find(text.as_bytes())
+            .map(|entry| self.ids[entry as usize])
+    }
+
+    pub fn merges(&self) -> &[Merge] {
+        &self.merges
+    }
+
+    pub fn text(&self, entry: u32) -> &str {
+        self.texts.get(entry)
+    }
+
+    /// Of each entry.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// The bytes of each entry in GPT-2's alphabet; those of the entries in `plain` are their text.
+    ///
+    /// None if an entry is in neither, if one is in both with different bytes, if two entries have
+    /// the same bytes, or if one that is not in the alphabet is merged.
+    pub fn tokens(&self, plain: &[&str]) -> Result<Option<Tokens>, NoMemory> {
+        let alphabet = Alphabet::new();
+        let mut is_plain = filled(false, self.n_entries())?;
+        for text in plain {
+            let Some(entry) = self.texts.find(text.as_bytes()) else {
+                continue;
+            };
+            let spelt = alphabet.spelling(text.as_bytes());
+            // In the alphabet, a text of ASCII stands for itself, and only for itself.
+            if *spelt != **text && self.texts.find(spelt.as_bytes()).is_some() {
+                return Ok(None);
+            }
+            is_plain[entry as usize] = true;
+        }
+        let mut tokens = Tokens {
+            bytes: with_room(self.texts.bytes.len())?,
+            ends: with_room(self.n_entries())?,
+        };
+        for ((text, _), is_plain) in self.entries().zip(&mut is_plain) {
+            let start = tokens.bytes.len();
+            let is_spelt = alphabet.decode(text, &mut tokens.bytes);
+            if text.len() > MAX_TEXT_BYTES || !(is_spelt || *is_plain) {
+                return Ok(None);
+            }
+            if is_spelt && *is_plain && &tokens.bytes[start..] != text.as_bytes() {
+                return Ok(None);
+            }
+            if !is_spelt {
+                tokens.bytes.truncate(start);
+                tokens.bytes.extend_from_slice(text.as_bytes());
+            }
+            // From here on: whether merging must not come to it.
+            *is_plain = !is_spelt;
+            tokens.ends.push(tokens.bytes.len() as u32);
+        }
+        let mut merged = self.merges.iter().flatten();
+        Ok((!merged.any(|&entry| is_plain[entry as usize])).then_some(tokens))
+    }
+}
+
+/// The bytes of each entry.
+pub struct Tokens {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Tokens {
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|entry| &self.bytes[span_of(&self.ends, entry)])
+    }
+}
+
+fn span_of(ends: &[u32], index: usize) -> Range<usize> {
+    let start = index.checked_sub(1).map_or(0, |before| ends[before]);
+    start as usize..ends[index] as usize
+}
+
+/// Distinct texts, numbered in order.
+struct Texts {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    /// `tag << 32 | number of the text`; a power of two, at most half full. The tag is other bits of
+    /// the hash than those that choose the slot.
+    slots: Vec<u64>,
+    shift: u32,
+    keys: HashKeys,
+}
+
+impl Texts {
+    fn with_room(n_texts: usize, n_bytes: usize) -> Result<Texts, NoMemory> {
+        let bits = (2 * n_texts.max(8)).next_power_of_two().trailing_zeros();
+        Ok(Texts {
+            bytes: with_room(n_bytes)?,
+            ends: with_room(n_texts)?,
+            slots: filled(EMPTY, 1 << bits)?,
+            shift: 64 - bits,
+            keys: HashKeys::random(),
+        })
+    }
+
+    fn get(&self, entry: u32) -> &str {
+        let bytes = &self.bytes[span_of(&self.ends, entry as usize)];
+        str::from_utf8(bytes).expect("it was a text")
+    }
+
+    /// The slot that has the text, or the empty one for it, with what is written there.
+    fn slot_of(&self, text: &[u8]) -> (usize, u64) {
+        let hash = self.keys.of_bytes(text);
+        let mut at = (hash >> self.shift) as usize;
+        loop {
+            let slot = self.slots[at];
+            if slot == EMPTY {
+                return (at, hash << 32 | self.ends.len() as u64);
+            }
+            if slot >> 32 == hash & 0xFFFF_FFFF && self.is(slot as u32, text) {
+                return (at, slot);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    fn is(&self, entry: u32, text: &[u8]) -> bool {
+        (entry as usize) < self.ends.len()
+            && &self.bytes[span_of(&self.ends, entry as usize)] == text
+    }
+
+    fn find(&self, text: &[u8]) -> Option<u32> {
+        let (at, slot) = self.slot_of(text);
+        (self.slots[at] == slot).then_some(slot as u32)
+    }
+
+    /// Whether it is new. There must be room for it.
+    fn add(&mut self, text: &str) -> bool {
+        let (at, slot) = self.slot_of(text.as_bytes());
+        if self.slots[at] == slot {
+            return false;
+        }
+        self.slots[at] = slot;
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.ends.push(self.bytes.len() as u32);
+        true
+    }
+}
+
+/// Finds the entries of merges.
+struct Merges<'t> {
+    texts: &'t Texts,
+    found: Vec<Merge>,
+    joined: Vec<u8>,
+}
+
+impl Merges<'_> {
+    /// None if a side is empty, if there is no entry, or if there are too many merges.
+    fn add(&mut self, left: &str, right: &str) -> Option<()> {
+        let is_long = left.len() + right.len() > MAX_TEXT_BYTES;
+        if left.is_empty() || right.is_empty() || is_long || self.found.len() >= MAX_MERGES {
+            return None;
+        }
+        self.joined.clear();
+        self.joined.extend_from_slice(left.as_bytes());
+        self.joined.extend_from_slice(right.as_bytes());
+        // Most files have the products of their merges in order, where no table need be searched.
+        let next = self.found.last().map_or(0, |merge| merge[2] + 1);
+        let product = if self.texts.is(next, &self.joined) {
+            next
+        } else {
+            self.texts.find(&self.joined)?
+        };
+        let (left, right) = (left.as_bytes(), right.as_bytes());
+        self.found
+            .push([self.texts.find(left)?, self.texts.find(right)?, product]);
+        Some(())
+    }
+}
+
+/// GPT-2's way to write bytes as visible characters.
+struct Alphabet {
+    byte_of: [u16; 0x180],
+    character_of: [char; 256],
+}
+
+const NO_BYTE: u16 = 0x100;
+
+impl Alphabet {
+    fn new() -> Alphabet {
+        let mut alphabet = Alphabet {
+            byte_of: [NO_BYTE; 0x180],
+            character_of: ['\0'; 256],
+        };
+        let mut others = 0x100;
+        for byte in 0..=255u8 {
+            let character = match byte {
+                33..=126 | 161..=172 | 174..=255 => char::from(byte),
+                _ => {
+                    others += 1;
+                    char::from_u32(others - 1).expect("a character")
+                }
+            };
+            alphabet.byte_of[character as usize] = u16::from(byte);
+            alphabet.character_of[usize::from(byte)] = character;
+        }
+        alphabet
+    }
+
+    fn spelling(&self, bytes: &[u8]) -> String {
+        let character_of = |&byte: &u8| self.character_of[usize::from(byte)];
+        bytes.iter().map(character_of).collect()
+    }
+
+    /// Appends the bytes of a text, up to the first character that is not in the alphabet; returns
+    /// whether all are.
+    fn decode(&self, text: &str, bytes: &mut Vec<u8>) -> bool {
+        for character in text.chars() {
+            match self.byte_of.get(character as usize) {
+                Some(&byte) if byte != NO_BYTE => bytes.push(byte as u8),
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Where `model.vocab`, an object, and `model.merges`, a list, are in a document.
+fn spans_of_model(document: &[u8]) -> Option<(Range<usize>, Range<usize>)> {
+    let mut reader = Reader::new(document);
+    let mut found = [None, None];
+    let mut n_models = 0;
+    reader.members(|reader, key| {
+        if key != b"model" || reader.next_byte()? != b'{' {
+            return reader.skip_value();
+        }
+        n_models += 1;
+        reader.members(|reader, key| {
+            let (first, start) = (reader.next_byte()?, reader.at);
+            reader.skip_value()?;
+            let which = match (key, first) {
+                (b"vocab", b'{') => 0,
+                (b"merges", b'[') => 1,
+                _ => return Some(()),
+            };
+            found[which]
+                .replace(start..reader.at)
+                .is_none()
+                .then_some(())
+        })
+    })?;
+    let [vocab, merges] = found;
+    (n_models == 1).then_some((vocab?, merges?))
+}
+
+type Entries = (Texts, Vec<u32>);
+
+fn read_entries(object: &[u8]) -> Result<Option<Entries>, NoMemory> {
+    let n_at_most = memchr_iter(b':', object).count();
+    let mut texts = Texts::with_room(n_at_most.min(MAX_IDS), object.len())?;
+    let mut ids = with_room(n_at_most.min(MAX_IDS))?;
+    let mut is_taken = filled(false, MAX_IDS)?;
+    let mut reader = Reader::new(object);
+    let read = reader.each(b'{', b'}', |reader| {
+        let text = reader.string()?;
+        reader.take(b':')?;
+        let id = reader.id()?;
+        let is_new = ids.len() < MAX_IDS && !is_taken[id as usize] && texts.add(&text);
+        is_taken[id as usize] = true;
+        ids.push(id);
+        is_new.then_some(())
+    });
+    Ok(read.map(|()| (texts, ids)))
+}
+
+fn read_merges(list: &[u8], texts: &Texts) -> Result<Option<Vec<Merge>>, NoMemory> {
+    let n_at_most = memchr_iter(b',', list).count() + 1;
+    let mut merges = Merges {
+        texts,
+        found: with_room(n_at_most.min(MAX_MERGES))?,
+        joined: with_room(MAX_TEXT_BYTES)?,
+    };
+    let mut reader = Reader::new(list);
+    let read = reader.each(b'[', b']', |reader| {
+        if reader.next_byte()? == b'"' {
+            let text = reader.string()?;
+            let (left, right) = text.split_once(' ')?;
+            return merges.add(left, right);
+        }
+        reader.take(b'[')?;
+        let left = reader.string()?;
+        reader.take(b',')?;
+        let right = reader.string()?;
+        reader.take(b']')?;
+        merges.add(&left, &right)
+    });
+    Ok(read.map(|()| merges.found))
+}
