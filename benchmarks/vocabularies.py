@@ -5,10 +5,11 @@
 
 A vocabulary is the name of a preset, anything that `Tokenizer.load` reads, or the path of a rank
 file with its split pattern after a colon. A figure is MB/s of the first pass over a text, with one
-thread; `--again` prints that of later passes too. `--loading` prints how long loading takes instead,
-beside `tokenizers` for a `tokenizer.json` and tiktoken for a rank file. Each round begins with a new tokenizer, the
-vocabularies take turns, and the table shows medians. Seconds are those of the process
-(`time.process_time`), so that other work on the machine disturbs less; quote ratios of one run.
+thread; `--again` prints that of later passes too. `--loading` prints instead how long loading
+takes, beside `tokenizers` for a `tokenizer.json` and tiktoken for a rank file. Each round begins
+with a new tokenizer, the vocabularies take turns, and the table shows medians. Seconds are those of
+the process (`time.process_time`), so that other work on the machine disturbs less; quote ratios of
+one run.
 """
 
 from __future__ import annotations
