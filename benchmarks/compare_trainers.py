@@ -30,7 +30,8 @@ OURS = """
 import sys
 from tokenizer_core.training import TrainingOptions, train
 options = TrainingOptions(
-    vocab_size=int(sys.argv[2]), special_tokens=[sys.argv[3]], num_workers=int(sys.argv[4])
+    vocab_size=int(sys.argv[2]), special_tokens=[sys.argv[3]], num_workers=int(sys.argv[4]),
+    engine="native",
 )
 print(len(train([sys.argv[1]], options).merges))
 """

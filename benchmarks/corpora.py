@@ -30,28 +30,33 @@ LABELS = {
     "gpt2": "GPT-2",
     "r50k_base": "GPT-2",
     "o200k_base": "o200k",
+    "llama2": "Llama 2",
     "llama3_1": "Llama 3",
+    "deepseek_v3": "DeepSeek V3",
+    "kimi_k2": "Kimi K2",
+    "tekken_240911": "Tekken",
     "qwen3": "Qwen 3",
 }
 
 
 def text_path(name: str) -> Path:
     """A UTF-8 file, for argparse's `type`."""
-    return _find(name, "corpora", ".txt")
+    return _find(name, ["corpora"], [".txt"])
 
 
 def vocab_path(name: str) -> Path:
     """A file that `Tokenizer.load` reads, for argparse's `type`."""
-    return _find(name, "vocab", ".tiktoken", ".tokenizer.json")
+    return _find(name, ["vocab", "vocab_open"], [".tiktoken", ".tokenizer.json", ".json"])
 
 
-def _find(name: str, folder: str, *endings: str) -> Path:
-    tried = [Path(name), *(DATA / folder / (name + ending) for ending in endings)]
+def _find(name: str, folders: list[str], endings: list[str]) -> Path:
+    named = (DATA / folder / (name + ending) for folder in folders for ending in endings)
+    tried = [Path(name), *named]
     found = next((path for path in tried if path.is_file()), None)
     if found is None:
         raise argparse.ArgumentTypeError(
-            f"{name!r} is neither a file nor a name in {DATA / folder}; TOKENIZER_TEST_DATA names "
-            f"another folder than {DATA}"
+            f"{name!r} is neither a file nor one of {' and '.join(folders)} in {DATA}; "
+            f"TOKENIZER_TEST_DATA names another folder"
         )
     return found.resolve()
 

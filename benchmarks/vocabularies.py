@@ -1,27 +1,28 @@
 """Print a table of how fast published vocabularies encode some texts.
 
-    .venv/bin/python benchmarks/vocabularies.py --texts news.txt chinese.txt code.c -- \\
-        gpt2 o200k.tiktoken llama2/tokenizer.json kimi_k2.tiktoken:kimi_k2
+    .venv/bin/python benchmarks/vocabularies.py --texts en_reuters_news code.c -- \\
+        gpt2 o200k.tiktoken llama2 kimi_k2:kimi_k2
 
-A vocabulary is the name of a preset, anything that `Tokenizer.load` reads, or the path of a rank
-file with its split pattern after a colon. A figure is MB/s of the first pass over a text, with one
-thread; `--again` prints that of later passes too. `--loading` prints instead how long loading
-takes, beside `tokenizers` for a `tokenizer.json` and tiktoken for a rank file. Each round begins
-with a new tokenizer, the vocabularies take turns, and the table shows medians. Seconds are those of
-the process (`time.process_time`), so that other work on the machine disturbs less; quote ratios of
-one run.
+A vocabulary is anything that `Tokenizer.load` reads, a rank file with its split pattern after a
+colon, a name of `../shared/data`, or the name of a preset. A figure is MB/s of the first pass over
+a text, with one thread; `--again` prints that of later passes too. `--loading` prints instead how
+long loading takes, beside `tokenizers` for a `tokenizer.json` and tiktoken for a rank file. Each
+round begins with a new tokenizer, the vocabularies take turns, and the table shows medians. Seconds
+are those of the process (`time.process_time`), so that other work on the machine disturbs less;
+quote ratios of one run.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import platform
 import statistics
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from corpora import label, text_path, vocab_path
+from figures import Cell, Table, add_json_option, report
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.patterns import PATTERNS
@@ -33,13 +34,22 @@ if TYPE_CHECKING:
 PASSES = 3
 
 
-def load(name: str) -> Tokenizer:
-    if name in PRESETS:
-        return Tokenizer.from_preset(name)
+def find(name: str) -> tuple[Path, str]:
+    """The file (or folder) of a vocabulary, and its pattern."""
     path, _, pattern = name.partition(":")
+    return Path(path) if Path(path).is_dir() else vocab_path(path), pattern
+
+
+def load(name: str) -> Tokenizer:
+    try:
+        path, pattern = find(name)
+    except argparse.ArgumentTypeError:
+        if name in PRESETS:
+            return Tokenizer.from_preset(name)
+        raise
     if pattern:
-        return Tokenizer.from_tiktoken(Path(path), pattern=pattern, special_tokens={})
-    return Tokenizer.load(Path(path))
+        return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens={})
+    return Tokenizer.load(path)
 
 
 def speeds(tokenizer: Tokenizer, text: str) -> tuple[float, float]:
@@ -57,22 +67,20 @@ def speeds(tokenizer: Tokenizer, text: str) -> tuple[float, float]:
 
 def load_in_peer(name: str) -> object:
     """Load the same file in the library that it is made for; None for anything else."""
-    path, _, pattern = name.partition(":")
-    if path in PRESETS or Path(path).is_dir():
-        return None
-    if path.endswith(".tiktoken"):
+    path, pattern = find(name)
+    if path.suffix == ".tiktoken":
         from tiktoken import Encoding
         from tiktoken.load import load_tiktoken_bpe
 
         # The expression is compiled, and no text is split by it here.
         expression = PATTERNS[pattern or "gpt2"].expression if pattern != "kimi_k2" else r"\p{L}+"
-        ranks = load_tiktoken_bpe(path)
+        ranks = load_tiktoken_bpe(str(path))
         return Encoding("x", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
-    if "tekken" in Path(path).name:
+    if path.is_dir() or "tekken" in path.name:
         return None
     import tokenizers
 
-    return tokenizers.Tokenizer.from_file(path)
+    return tokenizers.Tokenizer.from_file(str(path))
 
 
 def seconds_of(load: Callable[[str], object], name: str) -> float | None:
@@ -83,20 +91,36 @@ def seconds_of(load: Callable[[str], object], name: str) -> float | None:
     return None if loaded is None else seconds
 
 
-def print_loading(names: list[str], n_rounds: int) -> None:
-    print("| vocabulary | load, seconds | its own library | ratio |\n|---|---|---|---|")
+def loading_table(names: list[str], n_rounds: int) -> Table:
+    rows: list[list[Cell]] = []
     for name in names:
         rounds = [(seconds_of(load, name), seconds_of(load_in_peer, name)) for _ in range(n_rounds)]
         ours, others = (
             [seconds for seconds in column if seconds is not None]
             for column in zip(*rounds, strict=True)
         )
-        own = statistics.median(ours)
-        if others:
-            other = statistics.median(others)
-            print(f"| {name} | {own:.2f} | {other:.2f} | {own / other:.2f} |")
-        else:
-            print(f"| {name} | {own:.2f} | | |")
+        own, other = statistics.median(ours), statistics.median(others) if others else None
+        rows.append([label(find(name)[0]), own, other, own / other if other else None])
+    return Table(["vocabulary", "load, s", "its own library", "ratio"], rows)
+
+
+def speed_table(names: list[str], paths: list[Path], args: argparse.Namespace) -> Table:
+    tokenizers = {name: load(name) for name in names}
+    texts = [read(path, int(args.megabytes * 1e6)) for path in paths]
+    measured: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for _ in range(args.rounds):
+        for number, text in enumerate(texts):
+            for name, tokenizer in tokenizers.items():
+                measured.setdefault((name, number), []).append(speeds(tokenizer, text))
+    rows: list[list[Cell]] = []
+    for name in tokenizers:
+        row: list[Cell] = [name]
+        for number in range(len(texts)):
+            columns = zip(*measured[name, number], strict=True)
+            first, again = (round(statistics.median(column)) for column in columns)
+            row.append([first, again] if args.again else first)
+        rows.append(row)
+    return Table(["vocabulary", *map(label, paths)], rows)
 
 
 def read(path: Path, n_bytes: int) -> str:
@@ -104,49 +128,25 @@ def read(path: Path, n_bytes: int) -> str:
         return file.read(n_bytes).decode("utf-8", "ignore")
 
 
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--texts", type=Path, nargs="+", default=[], help="files in UTF-8")
+    parser.add_argument("--texts", type=text_path, nargs="+", default=[], help="files in UTF-8")
     parser.add_argument("--loading", action="store_true", help="how long loading takes")
     parser.add_argument("--megabytes", type=float, default=4.0, help="of each text (default 4)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--again", action="store_true", help="also the speed of later passes")
     parser.add_argument("vocabularies", nargs="+")
+    add_json_option(parser)
     args = parser.parse_args()
-
     if args.loading:
-        print_loading(args.vocabularies, args.rounds)
-        return
-    if not args.texts:
+        table = loading_table(args.vocabularies, args.rounds)
+    elif args.texts:
+        table = speed_table(args.vocabularies, args.texts, args)
+    else:
         parser.error("give --texts or --loading")
-    tokenizers = {name: load(name) for name in args.vocabularies}
-    texts = [read(path, int(args.megabytes * 1e6)) for path in args.texts]
-    measured: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for _ in range(args.rounds):
-        for number, text in enumerate(texts):
-            for name, tokenizer in tokenizers.items():
-                measured.setdefault((name, number), []).append(speeds(tokenizer, text))
-
-    print(f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, Python {platform.python_version()}\n")
-    print("| vocabulary | " + " | ".join(path.stem for path in args.texts) + " |")
-    print("|---" * (len(texts) + 1) + "|")
-    for name in tokenizers:
-        cells = []
-        for number in range(len(texts)):
-            columns = zip(*measured[name, number], strict=True)
-            first, again = map(statistics.median, columns)
-            cells.append(f"{first:.0f} / {again:.0f}" if args.again else f"{first:.0f}")
-        print(f"| {name} | " + " | ".join(cells) + " |")
+    report([table], args.json, f"Medians of {args.rounds} rounds in processor time")
 
 
 if __name__ == "__main__":
