@@ -124,7 +124,8 @@ def report(tables: Sequence[Table], json_path: Path | None, note: str = "") -> N
     """Print the tables, and write them to the file of `--json`; `note` tells the conditions."""
     for table in tables:
         print(f"\n{render_table(table)}", flush=True)
-    print(note)
+    if note:
+        print(note)
     if json_path:
         told = {"tables": [asdict(table) for table in tables], "note": note}
         json_path.write_text(json.dumps(told), encoding="utf-8")

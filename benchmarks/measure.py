@@ -89,8 +89,10 @@ def measure(name: str, entry: Entry, peers_python: str) -> Entry:
 
 def write(entries: dict[str, Entry]) -> None:
     """Write `figures.json` and the page."""
-    page = render_page(PAGE.read_text(encoding="utf-8"), entries)
-    FIGURES.write_text(render_figures(entries), encoding="utf-8")
+    text = render_figures(entries)
+    # From the text: it has fewer digits.
+    page = render_page(PAGE.read_text(encoding="utf-8"), json.loads(text))
+    FIGURES.write_text(text, encoding="utf-8")
     PAGE.write_text(page, encoding="utf-8")
 
 
