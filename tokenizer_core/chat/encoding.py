@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -45,10 +46,9 @@ class ChatEncoding:
     def message_tokens(self) -> list[tuple[int, int] | None]:
         """For each message the indices of its first token and of the one after its last; None if
         the template uses no text of it. Text that the template writes around it is not included."""
-        return [
-            None if span is None else self._tokens(*span)
-            for span in map(self.rendered.message_span, range(len(self.roles)))
-        ]
+        spans = self.rendered.message_spans(len(self.roles))
+        tokens = iter(self._tokens([span for span in spans if span is not None]))
+        return [None if span is None else next(tokens) for span in spans]
 
     def loss_mask(self, rule: LossRule = "auto") -> NDArray[np.uint8]:
         """1 for each token that the assistant shall learn to write, shape (n_tokens,), uint8.
@@ -72,24 +72,24 @@ class ChatEncoding:
             )
         by_template = rule == "template" or (rule == "auto" and has_tags)
         spans = self.rendered.generated_spans if by_template else self._turns()
-        for span in spans:
-            first, end = self._tokens(*span)
+        for first, end in self._tokens(spans):
             mask[first:end] = 1
         return mask
 
     def _turns(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of what the assistant writes in each of its messages."""
         text = self.rendered.text
-        spans = [self.rendered.message_span(index) for index in range(len(self.roles))]
+        spans = self.rendered.message_spans(len(self.roles))
+        ends = [0 if span is None else span[1] for span in spans]
+        starts = [len(text) if span is None else span[0] for span in spans]
+        # Where the messages before one end, and where those after it begin.
+        befores = accumulate(ends, max, initial=0)
+        afters = [*accumulate(reversed(starts), min, initial=len(text))][-2::-1]
         turn_end = _last_special(self.rendered.after_turn, self.special_tokens)
         turns: list[tuple[int, int]] = []
-        for index, (role, span) in enumerate(zip(self.roles, spans, strict=True)):
+        for role, span, before, after in zip(self.roles, spans, befores, afters, strict=False):
             if role != "assistant" or span is None:
                 continue
-            before = max((other[1] for other in spans[:index] if other is not None), default=0)
-            after = min(
-                (other[0] for other in spans[index + 1 :] if other is not None), default=len(text)
-            )
             start = _end_of_prompt(text[before : span[0]], self.rendered, self.special_tokens)
             end = text.find(turn_end, span[1], after) if turn_end else -1
             turns.append(
@@ -100,19 +100,24 @@ class ChatEncoding:
             )
         return turns
 
-    def _tokens(self, start: int, end: int) -> tuple[int, int]:
-        """The tokens that have bytes of `text[start:end]`."""
-        first_byte, end_byte = self._byte_positions[[start, end]]
-        first = int(np.searchsorted(self.offsets[:, 1], first_byte, side="right"))
-        return first, max(first, int(np.searchsorted(self.offsets[:, 0], end_byte, side="left")))
+    def _tokens(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """For each span of the text, in characters, the tokens that have bytes of it."""
+        bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        starts, ends = self._in_bytes(bounds).T
+        offsets = self.offsets.astype(np.int64)
+        first = np.searchsorted(offsets[:, 1], starts, side="right")
+        end = np.maximum(first, np.searchsorted(offsets[:, 0], ends, side="left"))
+        return list(zip(first.tolist(), end.tolist(), strict=True))
 
-    @cached_property
-    def _byte_positions(self) -> NDArray[np.uint64]:
-        """Where each character begins in UTF-8, and where the text ends: shape (n_chars + 1,)."""
-        codes = np.frombuffer(self.rendered.text.encode("utf-32-le"), dtype=np.uint32)
-        positions = np.zeros(len(codes) + 1, dtype=np.uint64)
-        np.cumsum(1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000), out=positions[1:])
-        return positions
+    def _in_bytes(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions in the text, in characters, as positions in its UTF-8."""
+        text = self.rendered.text
+        if text.isascii():
+            return positions
+        marks = np.unique(positions)
+        sizes = [len(text[start:end].encode()) for start, end in pairwise([0, *marks.tolist()])]
+        found: NDArray[np.int64] = np.cumsum(sizes)[np.searchsorted(marks, positions)]
+        return found
 
 
 def choose_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:

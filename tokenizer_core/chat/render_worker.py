@@ -1,9 +1,10 @@
 """The program of a process that renders chat templates, within limits of memory and time.
 
 It reads requests from descriptor 0 and writes responses to descriptor 1, each a u64 little-endian
-length and a body. A request is JSON. A response is a status byte and a body: JSON for an error,
-`RESULT_HEADER`, lengths and origins (i32) and UTF-8 text for a result. The parent unpickles nothing
-that a template may have influenced.
+length and a body. A request is the u64 length of JSON, the JSON, and the contents of messages that
+are one text, as UTF-8; `content_lengths` has their characters. A response is a status byte and a
+body: JSON for an error, `RESULT_HEADER`, lengths and origins (i32) and UTF-8 text for a result. The
+parent unpickles nothing that a template may have influenced.
 
 A request that takes longer than its limit ends the process (SIGALRM); one that needs more memory
 gets a response, and the parent ends the process.
@@ -102,7 +103,7 @@ def _respond(
     templates: OrderedDict[str, ChatTemplate],
     make_template: type[ChatTemplate],
 ) -> list[bytes]:
-    request = json.loads(body)
+    request = _read_request(body)
     _set_alarm(request["time_limit_seconds"])
     try:
         template = templates.get(request["template"])
@@ -132,6 +133,18 @@ def _respond(
         return [Status.TEMPLATE_FAILED, _describe(error)]
     finally:
         _set_alarm(0)
+
+
+def _read_request(body: bytes) -> dict[str, Any]:
+    (size,) = FRAME_HEADER.unpack_from(body)
+    end = FRAME_HEADER.size + size
+    request: dict[str, Any] = json.loads(body[FRAME_HEADER.size : end])
+    contents, at = body[end:].decode(), 0
+    for message, length in zip(request["messages"], request["content_lengths"], strict=True):
+        if length is not None:
+            message["content"] = contents[at : at + length]
+            at += length
+    return request
 
 
 def _set_alarm(seconds: float) -> None:

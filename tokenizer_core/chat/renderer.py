@@ -103,15 +103,27 @@ class RenderedChat:
         return [(self.text[start:end], is_trusted) for start, end, is_trusted in spans]
 
     @property
+    def trusted_runs(self) -> list[tuple[int, int]]:
+        """Start and end, in characters, of the text in which special tokens are recognised."""
+        return self._spans((self.origins & ~GENERATED) == TRUSTED)
+
+    @property
     def generated_spans(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text between the template's `generation` tags."""
         return self._spans((self.origins & GENERATED) != 0)
 
-    def message_span(self, index: int) -> tuple[int, int] | None:
-        """From the first character that came from a message to the end of the last, or None if the
-        template uses no text of it."""
-        spans = self._spans((self.origins & ~GENERATED) == FIRST_MESSAGE + index)
-        return (spans[0][0], spans[-1][1]) if spans else None
+    def message_spans(self, n_messages: int) -> list[tuple[int, int] | None]:
+        """For each message: from the first character that came from it to the end of the last, or
+        None if the template uses no text of it."""
+        spans: list[tuple[int, int] | None] = [None] * n_messages
+        numbers = (self.origins & ~GENERATED) - FIRST_MESSAGE
+        end = 0
+        for length, number in zip(self.lengths.tolist(), numbers.tolist(), strict=True):
+            start, end = end, end + length
+            if 0 <= number < n_messages:
+                before = spans[number]
+                spans[number] = (start if before is None else before[0], end)
+        return spans
 
     def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the neighbouring wanted runs."""
@@ -216,8 +228,24 @@ def _check(messages: object, tools: object, documents: object) -> None:
 
 
 def _dump(request: dict[str, Any]) -> bytes:
+    """What a process reads; see `render_worker`."""
+    messages: list[Any] = []
+    lengths: list[int | None] = []
+    contents: list[str] = []
+    for message in request["messages"]:
+        content = message.get("content")
+        if type(message) is dict and type(content) is str:
+            # Beside the JSON, because writing and reading it takes a third of a call.
+            contents.append(content)
+            messages.append({**message, "content": ""})
+            lengths.append(len(content))
+        else:
+            messages.append(message)
+            lengths.append(None)
+    request = {**request, "messages": messages, "content_lengths": lengths}
     try:
-        return json.dumps(request, ensure_ascii=False, default=_plain).encode()
+        described = json.dumps(request, ensure_ascii=False, default=_plain).encode()
+        return FRAME_HEADER.pack(len(described)) + described + "".join(contents).encode()
     except UnicodeEncodeError as error:
         raise ChatInputError(
             "the messages contain a lone surrogate, which is no character: remove it"

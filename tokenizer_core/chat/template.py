@@ -58,6 +58,7 @@ _ROLES: Final = frozenset(
 )
 # Names under which clients send the reasoning of a message; templates read the first.
 _REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+_DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 _CONTINUE_MARK: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -282,6 +283,13 @@ class _Environment(ImmutableSandboxedEnvironment):
             dict=_Dict(),
             namespace=_Namespace,
         )
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As the sandbox; a field of an object without the error that Jinja catches first, which
+        takes a fifth of the time of a long conversation."""
+        if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """As the sandbox; the result of formatting text of the template keeps its origins."""

@@ -109,3 +109,27 @@ def test_an_expression(expression: str, t: str, u: str) -> None:
         if origin & ~GENERATED == TRUSTED:
             assert not _OF_THE_REQUEST.search(text[at : at + length])
         at += length
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "m.t", "m.items is callable", "m.items()|length", "m['items']", "m.get('get')", "m['get']",
+        "m.nothing is defined", "m.nothing.t", "m.__class__", "m['__class__']", "m.clear",
+        "m.tools.pop", "m.tools.items().mapping", "m.1",
+    ],
+)  # fmt: skip
+def test_a_field_with_the_name_of_a_method(expression: str) -> None:
+    fields = {"t": "T", "items": "I", "get": "G", "__class__": "C", "clear": "D", "1": "one"}
+    chat = {"messages": [{"role": "user", **fields, "tools": {"pop": "P", "mapping": "M"}}]}
+    source = "{% set m = messages[0] %}{{ " + expression + " }}"
+    outcomes = []
+    for render in (
+        lambda: plain().from_string(source).render(**VARIABLES, **chat),
+        lambda: str(ChatTemplate(source).render(template_request(chat))[0]),
+    ):
+        try:
+            outcomes.append(re.sub("0x[0-9a-f]+", "0x", render()))
+        except Exception as error:
+            outcomes.append(f"{type(error).__name__}: {error}")
+    assert outcomes[0] == outcomes[1]

@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.renderer import RenderedChat
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE
 from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError
 
 CHATML = (
@@ -49,6 +53,16 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     )
 
 
+@pytest.fixture(params=["python", "native"], scope="module")
+def merging(request: pytest.FixtureRequest) -> Tokenizer:
+    """A tokenizer whose tokens stand over the ends of messages."""
+    if request.param == "native":
+        pytest.importorskip("tokenizer_core._native", reason="no native engine")
+    merges = [(b"a", b"b"), (b"ab", b"a"), (b"b", b"\xc3"), (b"\xc3", b"\xa9"), (b"\xb8", b"\xad")]
+    tokens = [bytes([i]) for i in range(256)] + [left + right for left, right in merges]
+    return Tokenizer(dict(enumerate(tokens)), merges, engine=request.param)
+
+
 def learned(tokenizer: Tokenizer, encoding: ChatEncoding, rule: Any = "auto") -> list[str]:
     """The texts of the runs of tokens where the loss counts."""
     mask = encoding.loss_mask(rule)
@@ -72,6 +86,35 @@ def test_tokens_of_each_message(tokenizer: Tokenizer) -> None:
     assert spans.pop() is None  # no content
     texts = [tokenizer.decode(encoding.ids[a:b]) for a, b in spans if a is not None]
     assert texts == [message["content"] for message in CHAT]
+
+
+@given(
+    st.lists(
+        st.tuples(st.text("ab \u00e9\u4e2d\U0001f600", max_size=4), st.integers(0, 4)), max_size=9
+    )
+)
+def test_tokens_of_a_message_are_those_with_a_byte_of_it(
+    merging: Tokenizer, parts: list[tuple[str, int]]
+) -> None:
+    parts = [(text, origin) for text, origin in parts if text]
+    text = "".join(part for part, _ in parts)
+    lengths = np.array([len(part) for part, _ in parts], dtype=np.int32)
+    origins = np.array([origin for _, origin in parts], dtype=np.int32)
+    ids, offsets = merging.encode_with_offsets(text)
+    encoding = ChatEncoding(
+        np.array(ids, dtype=np.uint32),
+        RenderedChat(text, lengths, origins),
+        ["user", "assistant", "user"],
+        (),
+        lambda: offsets,
+    )
+    owners = [origin for part, origin in parts for _ in part.encode()]
+    # Each byte has the index of its token.
+    tokens = [index for index, id_ in enumerate(ids) for _ in merging.spec.vocab[id_]]
+    for message, found in enumerate(encoding.message_tokens()):
+        own = [at for at, owner in enumerate(owners) if owner == FIRST_MESSAGE + message]
+        expected = (tokens[own[0]], tokens[own[-1]] + 1) if own else None
+        assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_text_segments_and_spans() -> None:
         ("yo", False),
         ("<|im_end|>\n<|im_start|>assistant\n", True),
     ]
-    assert [chat.message_span(i) for i in range(3)] == [(17, 21), (54, 56), None]
+    assert chat.message_spans(3) == [(17, 21), (54, 56), None]
     assert (chat.before_turn, chat.after_turn) == ("<|im_start|>assistant\n", "<|im_end|>\n")
     assert chat.generated_spans == []
 
