@@ -20,6 +20,7 @@ __all__ = [
     "NativeModel",
     "NativeNormalizer",
     "NativeSpecials",
+    "NativeTextRules",
     "PretokenCounter",
     "RefusedStreamError",
     "StopFlag",
@@ -27,6 +28,7 @@ __all__ = [
     "UnknownIdError",
     "WordCounts",
     "decode_json_string",
+    "join_segments",
     "json_of_ids",
     "look_at",
     "nfc_runs",
@@ -173,6 +175,27 @@ class NativeEncoder:
             RuntimeError: another thread was seen to write to the array meanwhile.
         """
 
+    def decode_batch(
+        self,
+        batch: list[list[int] | NDArray[np.integer]],
+        rules: NativeTextRules,
+        skip_special: bool,
+        num_threads: int,
+    ) -> list[str] | None:
+        """The text of each row, with U+FFFD for bytes that are not UTF-8. None unless each is a
+        list of ints or an array of uint32 or int64, and all are ids."""
+
+    def first_drifts(
+        self,
+        batch: list[list[int] | NDArray[np.integer]],
+        rules: NativeTextRules,
+        specials: NativeSpecials | None,
+        is_nfc: bool,
+        num_threads: int,
+    ) -> NDArray[np.int64] | None:
+        """The first index of each row where encoding its text differs, -1 if there is none, shape
+        (n_rows,). With `is_nfc` -2 for a text that NFC may change. None as for `decode_batch`."""
+
     def cache_statistics(self) -> tuple[int, int, int, int]:
         """Hits, misses, entries, and the most entries the cache can hold."""
 
@@ -180,16 +203,7 @@ class NativeEncoder:
 class NativeDecodeStreams:
     """Streams of ids, as `engines.protocol.EngineStreams`. Calls hold the GIL."""
 
-    def __new__(
-        cls,
-        encoder: NativeEncoder,
-        byte_ids: list[int],
-        special_ids: list[int],
-        empty_ids: list[int],
-        strips_space: bool,
-    ) -> NativeDecodeStreams:
-        """`empty_ids`: the ids whose tokens have no bytes."""
-
+    def __new__(cls, encoder: NativeEncoder, rules: NativeTextRules) -> NativeDecodeStreams: ...
     def open(
         self, number: int, stop: list[str], include_stop: bool, skip_special: bool, after: list[int]
     ) -> None:
@@ -202,6 +216,21 @@ class NativeDecodeStreams:
     def finish(self, numbers: list[int]) -> list[str]: ...
     def stopped(self) -> list[tuple[int, str]]: ...
     def close(self, number: int) -> None: ...
+
+@final
+class NativeTextRules:
+    """What decoding to text does with each id."""
+
+    def __new__(
+        cls,
+        encoder: NativeEncoder,
+        byte_ids: list[int],
+        special_ids: list[int],
+        empty_ids: list[int],
+        strips_space: bool,
+    ) -> NativeTextRules:
+        """`byte_ids`: the bytes of a vocabulary with byte fallback; `empty_ids`: the ids whose
+        tokens have no bytes; `strips_space`: a space at the beginning of a text is left out."""
 
 @final
 class NativeNormalizer:
@@ -220,10 +249,10 @@ class NativeSpecials:
 
     def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
     def with_trusted(
-        self, others: NativeSpecials, runs: Sequence[tuple[int, int]]
+        self, others: NativeSpecials, both: NativeSpecials, runs: Sequence[tuple[int, int]]
     ) -> NativeSpecials:
         """These, and `others` only within `runs` of the one text that they are for: in order, start
-        and end in characters. Not for a text with changes. Counting ignores a limit.
+        and end in characters. `both` has all of them. Not for a text with changes.
 
         Raises ValueError for runs that are not in order.
         """
@@ -253,6 +282,12 @@ def look_at(flag: StopFlag | None) -> StopFlag | None:
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     """The JSON string whose opening quote is at `start`, and the index after its closing quote.
     None if no valid string begins there."""
+
+def join_segments(
+    segments: list[tuple[str, bool]],
+) -> tuple[str, list[tuple[int, int]]] | None:
+    """As `special_tokens.join_segments`; None unless each segment is a tuple of a `str` and a
+    `bool`."""
 
 def json_of_ids(ids: NDArray[np.uint32]) -> bytes:
     """The text of a JSON array, without white space, of ids of shape (n_tokens,)."""

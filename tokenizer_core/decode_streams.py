@@ -194,9 +194,7 @@ class DecodeStreams:
         self._special_ids = frozenset(spec.special_tokens.values())
         self._n_opened = 0
         self._is_finished: dict[int, bool] = {}  # of each open stream
-        self._native = tokenizer.engine.decode_streams(
-            spec.byte_ids, self._special_ids, strips_space=strips_space(spec.normalizer)
-        )
+        self._native = tokenizer.engine.decode_streams()
         self._streams: dict[int, _Stream] = {}  # if the engine has none
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ the model has seen or made.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.engines.protocol import Row
     from tokenizer_core.spec import TokenizerSpec
 
     Ids = Iterable[int] | NDArray[np.integer]
     Batch = Iterable[Ids] | NDArray[np.integer]
+
+
+UNDECIDED: Final = -2
+"""What an engine gives for a row of which it cannot say whether it has drift."""
 
 
 class Extension(NamedTuple):
@@ -65,24 +70,11 @@ def first_difference(ids: NDArray[np.uint32], again: NDArray[np.uint32]) -> int 
 
 
 def first_differences(
-    batch: Batch,
-    offsets: NDArray[np.integer] | None,
-    decode: Callable[[Ids], str],
+    rows: list[Row],
+    texts: list[str],
     encode_batch: Callable[[list[str]], tuple[NDArray[np.uint32], NDArray[np.uint64]]],
 ) -> NDArray[np.int64]:
-    """The `first_difference` of each row of a batch, -1 for None, shape (n_rows,)."""
-    rows = _rows_of(batch, offsets)
-    texts = []
-    for number, row in enumerate(rows):
-        try:
-            texts.append(decode(row))
-        except UnknownTokenIdError as error:
-            owner = f"row {number}"
-            raise UnknownTokenIdError(
-                error.index, error.token_id, error.largest_id, owner
-            ) from None
-        except TypeError as error:
-            raise TypeError(f"row {number}: {error}") from None
+    """The `first_difference` of each row, whose text is given, -1 for None, shape (n_rows,)."""
     check_stop()
     again, ends = encode_batch(texts)
     arrays = [np.asarray(row, dtype=np.uint32) for row in rows]
@@ -100,7 +92,28 @@ def first_differences(
     return found
 
 
-def _rows_of(batch: Batch, offsets: NDArray[np.integer] | None) -> list[Ids]:
+def decode_rows(rows: list[Row], decode: Callable[[Row], str]) -> list[str]:
+    """The text of each row; an error names the row."""
+    texts = []
+    for number, row in enumerate(rows):
+        try:
+            texts.append(decode(row))
+        except UnknownTokenIdError as error:
+            owner = f"row {number}"
+            raise UnknownTokenIdError(
+                error.index, error.token_id, error.largest_id, owner
+            ) from None
+        except TypeError as error:
+            raise TypeError(f"row {number}: {error}") from None
+    return texts
+
+
+def rows_of(batch: Batch, offsets: NDArray[np.integer] | None = None) -> list[Row]:
+    """The rows of a batch; with `offsets`, which ascend from 0, those of one array of all ids.
+
+    Raises:
+        ValueError: the offsets do not fit, or an array without them has no rows.
+    """
     if offsets is None:
         if isinstance(batch, np.ndarray) and batch.ndim != 2 and batch.size:
             raise ValueError(

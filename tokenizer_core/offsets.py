@@ -20,15 +20,36 @@ if TYPE_CHECKING:
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
-def encode_with_byte_offsets(
-    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
-) -> tuple[list[int], NDArray[np.uint64]]:
-    """The ids of `text`, and their UTF-8 byte offsets (start, end): shape (n_tokens, 2), uint64."""
-    added = {token.content: token.id for token in spec.added_tokens}
-    ids: list[int] = []
-    parts: list[NDArray[np.uint64]] = []
+def token_sizes(spec: TokenizerSpec) -> NDArray[np.uint32] | None:
+    """The number of bytes of each id, shape (largest_id + 1,), 0 for a gap. None if the bytes of a
+    text's ids may differ from the normalized text: text is dropped, words have a suffix, or an
+    added token decodes to another one."""
+    if spec.loses_text or spec.word_suffix:
+        return None
+    if any(spec.vocab[token.id] != token.content.encode() for token in spec.added_tokens):
+        return None
+    sizes = np.zeros(spec.largest_id + 1, dtype=np.uint32)
+    sizes[list(spec.vocab)] = list(map(len, spec.vocab.values()))
+    return sizes
+
+
+def find_byte_offsets(
+    spec: TokenizerSpec,
+    engine: Engine,
+    matcher: SpecialTokenMatcher,
+    text: str,
+    ids: NDArray[np.uint32],
+    sizes: NDArray[np.uint32] | None,
+) -> NDArray[np.uint64]:
+    """The UTF-8 byte offsets (start, end) in `text` of its ids, which encoding gave with the tokens
+    of `matcher`: shape (n_tokens, 2), uint64. `sizes` are the `token_sizes` of the spec; without
+    them, the parts of the text are encoded again."""
     if spec.normalizer == "steps":
-        return _encode_with_steps(spec, engine, matcher, text)
+        return _find_with_steps(spec, engine, matcher, text)
+    known = None if sizes is None else _OffsetsOfIds(sizes, ids)
+    if known is not None and _is_encoded_as_given(spec, engine, matcher, text):
+        return known.offsets
+    parts = [np.empty((0, 2), dtype=np.uint64)]
     spans = list(matcher.spans(text))
     rest = spans[-1].end if spans else 0
     normalized = normalized_parts(spec, matcher, text)
@@ -36,14 +57,42 @@ def encode_with_byte_offsets(
     for span, (changed, _) in zip([*spans, None], normalized, strict=True):
         start, end = (rest, len(text)) if span is None else (span.plain_start, span.start)
         if start < end:
-            plain_ids, offsets = _encode_plain(spec, engine, text[start:end], changed)
-            ids += plain_ids
+            plain = text[start:end]
+            found = known.next(changed) if known else _encode_text(spec, engine, changed)[1]
+            offsets = _offsets_before_normalizing(spec, plain, changed, found)
             parts.append(offsets + np.uint64(positions[start]))
         if span is not None:
-            ids.append(added[span.content])
             around = [positions[span.start], positions[span.end]]
             parts.append(np.array([around], dtype=np.uint64))
-    return ids, np.concatenate(parts) if parts else np.empty((0, 2), dtype=np.uint64)
+            if known:
+                known.next(span.content)
+    return np.concatenate(parts)
+
+
+def _is_encoded_as_given(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> bool:
+    """Whether no normalizer changes the text, and no added token includes white space around it."""
+    if matcher.has_flags and matcher.may_match(text):
+        return False
+    return spec.normalizer == "none" or (spec.normalizer == "nfc" and not engine.nfc_changes(text))
+
+
+class _OffsetsOfIds:
+    """The offsets of ids whose bytes, joined, are the encoded text."""
+
+    def __init__(self, sizes: NDArray[np.uint32], ids: NDArray[np.uint32]) -> None:
+        ends = np.cumsum(sizes[ids], dtype=np.uint64)
+        self.offsets = np.stack([np.insert(ends[:-1], 0, 0)[: len(ends)], ends], axis=1)
+        self._ends = ends
+        self._n_taken = self._position = 0
+
+    def next(self, text: str) -> NDArray[np.uint64]:
+        """The offsets of the ids of the next part of the encoded text, in that part."""
+        start, first = self._position, self._n_taken
+        self._position += len(text.encode())
+        self._n_taken = int(np.searchsorted(self._ends, self._position, side="right"))
+        return self.offsets[first : self._n_taken] - np.uint64(start)
 
 
 class _BytePositions:
@@ -61,13 +110,11 @@ class _BytePositions:
         return self._position
 
 
-def _encode_with_steps(
+def _find_with_steps(
     spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
-) -> tuple[list[int], NDArray[np.uint64]]:
-    """As `encode_with_byte_offsets`, with the normalizer `steps`."""
-    added = {token.content: token.id for token in spec.added_tokens}
+) -> NDArray[np.uint64]:
+    """As `find_byte_offsets`, with the normalizer `steps`."""
     passes, steps = passes_of(spec, matcher), steps_of(spec)
-    ids: list[int] = []
     parts = [np.empty((0, 2), dtype=np.uint64)]
     position = n_chars = 0
     for plain, token in passes.first.split(text):
@@ -75,12 +122,10 @@ def _encode_with_steps(
         start = 0
         found: list[NDArray[np.uint64]] = []
         for part, name in passes.second_in(plain, n_chars).split(normalized):
-            part_ids, offsets = _encode_text(spec, engine, part)
-            ids += part_ids
+            _, offsets = _encode_text(spec, engine, part)
             found.append(offsets + np.uint64(start))
             start += len(part.encode())
             if name is not None:
-                ids.append(added[passes.names[name]])
                 end = start + len(name.encode())
                 found.append(np.array([[start, end]], dtype=np.uint64))
                 start = end
@@ -89,11 +134,10 @@ def _encode_with_steps(
         position += len(plain.encode())
         n_chars += len(plain) + len(token or "")
         if token is not None:
-            ids.append(added[token])
             end = position + len(token.encode())
             parts.append(np.array([[position, end]], dtype=np.uint64))
             position = end
-    return ids, np.concatenate(parts)
+    return np.concatenate(parts)
 
 
 def _source_offsets(
@@ -131,16 +175,15 @@ def _source_offsets(
     return mapped.astype(np.uint64)
 
 
-def _encode_plain(
-    spec: TokenizerSpec, engine: Engine, plain: str, text: str
-) -> tuple[list[int], NDArray[np.uint64]]:
-    """Of `plain`, whose normalized text is `text`."""
-    ids, offsets = _encode_text(spec, engine, text)
+def _offsets_before_normalizing(
+    spec: TokenizerSpec, plain: str, text: str, offsets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Offsets in `plain` for those in its normalized text."""
     if text == plain:
-        return ids, offsets
+        return offsets
     if spec.normalizer != "nfc":
-        return ids, metaspace_offsets(plain, text, offsets)
-    return ids, OriginalOffsets(plain).map(offsets)
+        return metaspace_offsets(plain, text, offsets)
+    return OriginalOffsets(plain).map(offsets)
 
 
 def _offsets_around_missing(

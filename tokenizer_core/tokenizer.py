@@ -8,7 +8,7 @@ under fork and spawn. The file is long because it is the whole public surface, w
 from __future__ import annotations
 
 import warnings
-from functools import partial
+from functools import cached_property, partial
 from html import escape
 from operator import index
 from types import MappingProxyType
@@ -27,10 +27,13 @@ from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.drift import (
+    UNDECIDED,
     Extension,
     continue_text,
+    decode_rows,
     first_difference,
     first_differences,
+    rows_of,
 )
 from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.base import join_with_offsets
@@ -39,7 +42,7 @@ from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.hub import download_model_folder
 from tokenizer_core.normalization import NO_TOKENS, forbid_normalized, normalized_parts
 from tokenizer_core.normalize import strips_space, touch_any
-from tokenizer_core.offsets import char_offsets, encode_with_byte_offsets
+from tokenizer_core.offsets import char_offsets, find_byte_offsets, token_sizes
 from tokenizer_core.pieces import Pieces
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
@@ -49,7 +52,6 @@ from tokenizer_core.special_tokens import (
     TrustedTokenMatcher,
     end_of_text,
     forbid,
-    join_segments,
     matcher_for,
     matcher_of,
     resolve_policy,
@@ -459,8 +461,7 @@ class Tokenizer:
         """
         _check_unit(unit)
         matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        ids, offsets = encode_with_byte_offsets(self._spec, self._engine, matcher, text)
-        return ids, offsets if unit == "byte" else char_offsets(text, offsets)
+        return self._encode_with_offsets(text, matcher, unit)
 
     def encode_segments(
         self, segments: Iterable[Segment], *, add_special_tokens: bool = False
@@ -517,9 +518,7 @@ class Tokenizer:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
         _check_unit(unit)
-        text, matcher = self._join(segments)
-        ids, offsets = encode_with_byte_offsets(self._spec, self._engine, matcher, text)
-        return ids, offsets if unit == "byte" else char_offsets(text, offsets)
+        return self._encode_with_offsets(*self._join(segments), unit)
 
     def count_segments(self, segments: Iterable[Segment], *, limit: int | None = None) -> int:
         """The number of token ids of `encode_segments`; `limit` as for `count`."""
@@ -690,13 +689,15 @@ class Tokenizer:
             with_loss=with_loss,
             limits=limits,
         )
-        segments = rendered.segments
+        text = rendered.text
+        matcher = self._trusting(text, rendered.trusted_runs)
+        ids = self._encode_array(text, matcher, None, add_special_tokens=False)
         return ChatEncoding(
-            self.encode_segments_to_numpy(segments),
+            ids,
             rendered,
             roles_of(messages),
             tuple(self._spec.special_tokens),
-            lambda: self.encode_segments_with_offsets(segments)[1],
+            lambda: self._find_offsets(text, matcher, ids),
         )
 
     def pieces(
@@ -744,10 +745,23 @@ class Tokenizer:
         return self._engine.decode(checked, errors)
 
     def decode_batch(
-        self, batch: Iterable[Ids], errors: str = "replace", skip_special_tokens: bool = False
+        self,
+        batch: Iterable[Ids],
+        errors: str = "replace",
+        skip_special_tokens: bool = False,
+        *,
+        num_threads: int | None = None,
     ) -> list[str]:
-        """The text of each element, in order; the rest as `decode`."""
-        return [self.decode(ids, errors, skip_special_tokens) for ids in batch]
+        """The text of each element, in order; the rest as `decode`. `num_threads` as for
+        `encode_to_numpy`."""
+        rows = [ids if isinstance(ids, (np.ndarray, list)) else list(ids) for ids in batch]
+        texts = None
+        if errors == "replace":
+            skips = skip_special_tokens
+            texts = self._engine.decode_batch(rows, num_threads, skip_special=skips)
+        if texts is None:
+            return [self.decode(ids, errors, skip_special_tokens) for ids in rows]
+        return texts
 
     def decode_bytes(self, ids: Ids) -> bytes:
         """The bytes of `ids`, joined; they are not UTF-8 if they end inside a character. The first
@@ -861,8 +875,21 @@ class Tokenizer:
             UnknownTokenIdError, TypeError: as `decode`; names the row.
             ValueError: the offsets do not fit the ids.
         """
-        encode = partial(self.encode_batch_to_numpy, num_threads=num_threads)
-        return first_differences(batch, offsets, self.decode, encode)
+        rows = rows_of(batch, offsets)
+        found = None
+        if not (self._puts_or_replaces or self._matcher.has_flags):
+            found = self._engine.first_drifts(rows, self._matcher, num_threads)
+        if found is None:
+            found = np.full(len(rows), UNDECIDED, dtype=np.int64)
+        left = np.flatnonzero(found == UNDECIDED).tolist()
+        if left:
+            chosen = [rows[index] for index in left]
+            texts = self._engine.decode_batch(chosen, num_threads)
+            if texts is None:
+                texts = decode_rows(chosen, self.decode)
+            encode = partial(self.encode_batch_to_numpy, num_threads=num_threads)
+            found[left] = first_differences(chosen, texts, encode)
+        return found
 
     def cache_statistics(self) -> CacheStatistics:
         """The statistics of the engine's pre-token cache."""
@@ -927,15 +954,19 @@ class Tokenizer:
 
     def _join(self, segments: Iterable[Segment]) -> tuple[str, SpecialTokenMatcher]:
         """The joined text of segments, and what finds its added tokens."""
-        text, runs = join_segments(segments)
+        text, runs = self._engine.join_segments(segments)
+        return text, self._trusting(text, runs)
+
+    def _trusting(self, text: str, runs: Sequence[tuple[int, int]]) -> SpecialTokenMatcher:
+        """What finds the added tokens of a text whose trusted runs are these."""
         if runs == [(0, len(text))]:
-            return text, self._matcher
+            return self._matcher
         matcher = self._content_matcher
         if runs:
             matcher = self._matcher.trusting(Trust(self._special_contents, runs))
         if self._spec.reachable_special_ids:
             self._refuse_reached(text, matcher)
-        return text, matcher
+        return matcher
 
     def _refuse_reached(self, text: str, matcher: SpecialTokenMatcher) -> None:
         """Raise SpecialTokenReachedError if plain text gives the id of a special token."""
@@ -961,6 +992,23 @@ class Tokenizer:
             around = [np.array(part, dtype=np.uint32) for part in (prefix, suffix)]
             return np.concatenate([around[0], ids, around[1]])
         return ids
+
+    def _encode_with_offsets(
+        self, text: str, matcher: SpecialTokenMatcher, unit: Literal["byte", "char"]
+    ) -> tuple[list[int], NDArray[np.uint64]]:
+        ids = self._encode_array(text, matcher, None, add_special_tokens=False)
+        offsets = self._find_offsets(text, matcher, ids)
+        return ids.tolist(), offsets if unit == "byte" else char_offsets(text, offsets)
+
+    def _find_offsets(
+        self, text: str, matcher: SpecialTokenMatcher, ids: NDArray[np.uint32]
+    ) -> NDArray[np.uint64]:
+        sizes = self._token_sizes
+        return find_byte_offsets(self._spec, self._engine, matcher, text, ids, sizes)
+
+    @cached_property
+    def _token_sizes(self) -> NDArray[np.uint32] | None:
+        return token_sizes(self._spec)
 
     def _count(self, text: str, matcher: SpecialTokenMatcher, limit: int | None) -> int:
         normalized = self._encode_normalized(text, matcher)

@@ -163,6 +163,65 @@ def test_canonical_ids_are_those_that_encoding_gives(shape, engine, data):
     assert tokenizer.canonical_batch(rows).tolist() == [drift is None for drift in expected]
 
 
+@every_tokenizer
+@given(data=st.data())
+def test_a_batch_decodes_to_the_text_of_each_row(shape, engine, data):
+    tokenizer = TOKENIZERS[shape, engine]
+    one_row = st.lists(st.sampled_from(sorted(tokenizer.spec.vocab)), max_size=12)
+    rows = data.draw(st.lists(st.one_of(texts(shape).map(tokenizer.encode), one_row), max_size=4))
+    n_threads = data.draw(st.sampled_from([None, 2]))
+    for skips in (False, True):
+        expected = [tokenizer.decode(row, skip_special_tokens=skips) for row in rows]
+        for batch in (
+            rows,
+            [np.array(row, dtype=np.int64) for row in rows],
+            [np.array(row * 2, dtype=np.uint32)[: len(row)] for row in rows],
+            [np.array(row, dtype=np.uint16) for row in rows],
+            map(iter, rows),
+        ):
+            decoded = tokenizer.decode_batch(
+                batch, skip_special_tokens=skips, num_threads=n_threads
+            )
+            assert decoded == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_wrong_rows_of_a_batch_are_refused_as_by_decode(engine):
+    tokenizer = Tokenizer(VOCAB, MERGES, ["<|e|>"], engine=engine)
+    for wrong in ([97, True], [97, 1.5], ["97"], [97, None], np.array([97.0])):
+        with pytest.raises(TypeError):
+            tokenizer.decode_batch([[97], wrong])
+    for unknown in ([97, 9999], [97, -1], [97, 1 << 40], np.array([97, -1]), np.array([97, 9999])):
+        with pytest.raises(UnknownTokenIdError) as caught:
+            tokenizer.decode_batch([[97], unknown])
+        assert (caught.value.index, caught.value.token_id) == (1, int(unknown[1]))
+        with pytest.raises(UnknownTokenIdError, match="row 1"):
+            tokenizer.first_drift_batch([[97], unknown])
+    assert tokenizer.decode_batch([[97, np.int64(98)], (99,)]) == ["ab", "c"]
+    rows = np.array([[97, 0xE4], [256, 259]])
+    assert tokenizer.decode_batch(rows) == tokenizer.decode_batch(rows.T.copy().T)
+    assert tokenizer.decode_batch(rows) == ["a\ufffd", "abhello"]
+    assert tokenizer.decode_batch(rows[:, :1], "ignore") == ["a", "ab"]
+
+
+def test_threads_decode_and_compare_long_batches_alike():
+    tokenizer = TOKENIZERS["bytes", ENGINES[0]]
+    rows = [tokenizer.encode("newest low é中 " * n) for n in (3000, 1, 5000, 0, 9000, 2)]
+    rows[2] = [*b"low", *rows[2]]
+    rows[4][-1:] = [*tokenizer.spec.vocab[rows[4][-1]], 0xE4]
+    texts_of_rows = tokenizer.decode_batch(rows)
+    assert texts_of_rows == list(map(tokenizer.decode, rows))
+    drifts = tokenizer.first_drift_batch(rows)
+    assert drifts.tolist() == [
+        -1 if drift is None else drift for drift in map(tokenizer.first_drift, rows)
+    ]
+    assert (drifts >= 0).tolist() == [False, False, True, False, True, False]
+    for n_threads in (2, 3, 50):
+        assert tokenizer.decode_batch(rows, num_threads=n_threads) == texts_of_rows
+        again = tokenizer.first_drift_batch(rows, num_threads=n_threads)
+        assert again.tolist() == drifts.tolist()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_where_ids_drift(engine):
     tokenizer = Tokenizer(VOCAB, MERGES, ["<|e|>"], engine=engine)

@@ -15,16 +15,17 @@ import numpy as np
 from tokenizer_core.engines.protocol import EncodedDocuments
 from tokenizer_core.normalization import steps_of
 from tokenizer_core.normalize import changed, changes_by_nfc
+from tokenizer_core.special_tokens import join_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.engines.protocol import EngineStreams
+    from tokenizer_core.engines.protocol import EngineStreams, Row
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.special_tokens import SpecialTokenMatcher
+    from tokenizer_core.special_tokens import Segment, SpecialTokenMatcher
 
 _JSON_WINDOW: Final = 1 << 15
 """Ids rendered at a time: one `json.dumps` of a million ids holds the GIL for 80 ms."""
@@ -134,6 +135,10 @@ class BaseEngine(ABC):
                 break
         return total
 
+    def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
+        """The joined text, and the runs of it that are trusted."""
+        return join_segments(segments)
+
     def normalize(self, text: str, *, is_first: bool = True) -> str:
         """A part of a text after the steps of the normalizer."""
         return self._steps.normalize(text, is_first=is_first)
@@ -142,11 +147,22 @@ class BaseEngine(ABC):
         """The changes that `normalize_nfc` makes in `text`, in order; none if it is in NFC."""
         return changes_by_nfc(text)
 
-    def decode_streams(
-        self, byte_ids: Sequence[int], special_ids: Collection[int], *, strips_space: bool
-    ) -> EngineStreams | None:
+    def decode_batch(
+        self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
+    ) -> list[str] | None:
+        """None: each row is decoded by itself."""
+        del rows, num_threads, skip_special
+        return None
+
+    def first_drifts(
+        self, rows: list[Row], matcher: SpecialTokenMatcher, num_threads: int | None = None
+    ) -> NDArray[np.int64] | None:
+        """None: each row is decoded, and all are encoded."""
+        del rows, matcher, num_threads
+        return None
+
+    def decode_streams(self) -> EngineStreams | None:
         """None: each stream is decoded by itself."""
-        del byte_ids, special_ids, strips_space
         return None
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -29,7 +30,7 @@ from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalization import replacements_of
-from tokenizer_core.normalize import changes_by_nfc, form_tables
+from tokenizer_core.normalize import changes_by_nfc, form_tables, strips_space
 from tokenizer_core.patterns import PATTERNS, RULES
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.special_tokens import TrustedTokenMatcher
@@ -43,18 +44,18 @@ else:
     _import_error = None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from tokenizer_core._native import PretokenCounter, WordCounts
-    from tokenizer_core.engines.protocol import EngineStreams, PackedModel
+    from tokenizer_core.engines.protocol import EngineStreams, PackedModel, Row
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.normalizer_steps import NormalizerStep
     from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.spec import TokenizerSpec
-    from tokenizer_core.special_tokens import SpecialTokenMatcher
+    from tokenizer_core.special_tokens import Segment, SpecialTokenMatcher
 
 _MODULE: Final = "tokenizer_core._native"
 _STUB_PATH: Final = Path(__file__).parent.parent / "_native.pyi"
@@ -204,6 +205,7 @@ class NativeEngine(BaseEngine):
         self._pattern = spec.pattern
         pattern = compiled_pattern(spec.pattern)
         self._is_compiled = pattern is not None
+        self._spec = spec
         self._vocab = spec.vocab
         self._largest_id = spec.largest_id
         self._encoder = _native.NativeEncoder(
@@ -317,6 +319,12 @@ class NativeEngine(BaseEngine):
             return self._encoder.count(text, limit, self._specials[matcher])
         return super().count(text, limit, matcher)
 
+    def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
+        """The joined text, and the runs of it that are trusted."""
+        listed = segments if type(segments) is list else list(segments)
+        joined = _native.join_segments(listed)
+        return super().join_segments(listed) if joined is None else joined
+
     def normalize(self, text: str, *, is_first: bool = True) -> str:
         """A part of a text after the steps of the normalizer."""
         if self._normalizer is None:
@@ -363,14 +371,34 @@ class NativeEngine(BaseEngine):
         # An object that is no int, or an empty token, which the module takes for a gap.
         return join_tokens(self._vocab, listed)
 
-    def decode_streams(
-        self, byte_ids: Sequence[int], special_ids: Collection[int], *, strips_space: bool
-    ) -> EngineStreams | None:
+    def decode_batch(
+        self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
+    ) -> list[str] | None:
+        """The text of each row, in one call with up to `num_threads` threads."""
+        n_threads = 1 if num_threads is None else max(1, num_threads)
+        return self._encoder.decode_batch(rows, self._text_rules, skip_special, n_threads)
+
+    def first_drifts(
+        self, rows: list[Row], matcher: SpecialTokenMatcher, num_threads: int | None = None
+    ) -> NDArray[np.int64] | None:
+        """Where encoding the text of each row differs, in one call."""
+        if not self._is_compiled:
+            return None
+        n_threads = 1 if num_threads is None else max(1, num_threads)
+        specials, is_nfc = self._specials[matcher], self._spec.normalizer == "nfc"
+        return self._encoder.first_drifts(rows, self._text_rules, specials, is_nfc, n_threads)
+
+    def decode_streams(self) -> EngineStreams | None:
         """Streams of which a call decodes any number."""
-        vocab = self._vocab
-        empty = [id_ for id_, token in vocab.items() if not token] if b"" in vocab.values() else []
-        return _native.NativeDecodeStreams(
-            self._encoder, list(byte_ids), list(special_ids), empty, strips_space
+        return _native.NativeDecodeStreams(self._encoder, self._text_rules)
+
+    @cached_property
+    def _text_rules(self) -> _native.NativeTextRules:
+        spec = self._spec
+        special = list(spec.special_tokens.values())
+        strips = strips_space(spec.normalizer)
+        return _native.NativeTextRules(
+            self._encoder, list(spec.byte_ids), special, list(spec.empty_ids), strips
         )
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:
@@ -449,8 +477,9 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
             raise ValueError("the module does not know flags; cut the text with the matcher first")
         if isinstance(matcher, TrustedTokenMatcher):  # of one text: not kept
             everywhere, guarded = self[matcher.everywhere], self[matcher.guarded]
-            if everywhere is not None and guarded is not None:
-                return everywhere.with_trusted(guarded, matcher.trust.runs)
+            both = self[matcher.matcher]
+            if everywhere is not None and guarded is not None and both is not None:
+                return everywhere.with_trusted(guarded, both, matcher.trust.runs)
         contents = matcher.contents
         made = _native.NativeSpecials({content: self._ids[content] for content in contents})
         if len(self) > _MAX_MATCHERS:

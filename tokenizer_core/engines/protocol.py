@@ -8,7 +8,7 @@ differs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.normalize import NfcChange
-    from tokenizer_core.special_tokens import SpecialTokenMatcher
+    from tokenizer_core.special_tokens import Segment, SpecialTokenMatcher
+
+    Row = list[int] | NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,10 @@ class Engine(Protocol):
         """The number of ids of `text`; counting may stop once it exceeds `limit`."""
         ...
 
+    def join_segments(self, segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
+        """As `special_tokens.join_segments`."""
+        ...
+
     def normalize(self, text: str, *, is_first: bool = True) -> str:
         """A part of a text after the `normalizer_steps` of the spec. With `is_first=False`, `text`
         continues a part that was cut."""
@@ -212,14 +218,26 @@ class Engine(Protocol):
         """
         ...
 
-    def decode_streams(
-        self, byte_ids: Sequence[int], special_ids: Collection[int], *, strips_space: bool
-    ) -> EngineStreams | None:
-        """Streams that the engine decodes together; None if it decodes one at a time.
+    def decode_batch(
+        self, rows: list[Row], num_threads: int | None = None, *, skip_special: bool = False
+    ) -> list[str] | None:
+        """The text of each row, as `Tokenizer.decode` with `errors="replace"`. None if the engine
+        decodes one at a time, or an element is no known id."""
+        ...
 
-        `byte_ids` are the bytes of a vocabulary with byte fallback; `strips_space` leaves out a
-        space at the beginning of a text.
-        """
+    def first_drifts(
+        self,
+        rows: list[Row],
+        matcher: SpecialTokenMatcher,
+        num_threads: int | None = None,
+    ) -> NDArray[np.int64] | None:
+        """For each row the first index where encoding its text differs, -1 if there is none, and -2
+        if NFC may change the text; shape (n_rows,). Not for other normalizers and for tokens with
+        flags. None as for `decode_batch`."""
+        ...
+
+    def decode_streams(self) -> EngineStreams | None:
+        """Streams that the engine decodes together; None if it decodes one at a time."""
         ...
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

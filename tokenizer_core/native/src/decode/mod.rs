@@ -4,8 +4,9 @@
 //! first a byte of size and kind, the second a slot of 16 bytes, which is copied whole for a token
 //! of any length and holds that length in its last byte.
 //!
-//! `streams` decodes ids that arrive in parts.
+//! `streams` decodes ids that arrive in parts, `rows` those of several texts.
 
+pub mod rows;
 pub mod stop_strings;
 pub mod streams;
 pub mod text;

@@ -115,10 +115,13 @@ impl Text {
         } else {
             out.try_extend(&self.pending)?;
             self.pending.clear();
-            for &id in ids {
-                if !self.skips(rules.kind(id)) {
+            if self.skips_special {
+                let kept = ids.iter().filter(|&&id| !self.skips(rules.kind(id)));
+                for &id in kept {
                     out.try_extend(vocabulary.token(id))?;
                 }
+            } else {
+                vocabulary.append(ids, out)?;
             }
             self.hold_incomplete(start, out)?;
         }

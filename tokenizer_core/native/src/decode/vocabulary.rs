@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::decode::{DecodeTables, Ids, Measure};
+use crate::mem::growth::{Grow, NoMemory};
 use crate::mem::hash::HashKeys;
 
 /// The bytes of every id; an id without a token has none.
@@ -60,6 +61,20 @@ impl Vocabulary {
     /// many.
     pub fn fill<I: Ids + ?Sized>(&self, ids: &I, out: &mut [MaybeUninit<u8>]) -> usize {
         self.tables.fill(ids, out, |id| self.token(id))
+    }
+
+    /// Appends the bytes of `ids`.
+    pub fn append(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<(), NoMemory> {
+        let Ok(Measure { n_bytes, .. }) = self.measure(ids) else {
+            return ids
+                .iter()
+                .try_for_each(|&id| out.try_extend(self.token(id)));
+        };
+        out.try_reserve(n_bytes)?;
+        let n_written = self.fill(ids, &mut out.spare_capacity_mut()[..n_bytes]);
+        // SAFETY: `fill` wrote this many bytes after the end, within the capacity.
+        unsafe { out.set_len(out.len() + n_written) };
+        Ok(())
     }
 
     /// How many bytes `ids` decode to; the index of the first id without a token as an error.

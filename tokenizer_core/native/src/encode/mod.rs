@@ -21,6 +21,7 @@
 //! Long texts and batches are cut into tasks at positions where every pattern has a boundary, and several
 //! threads encode these (windows, tasks).
 
+pub mod drift;
 pub mod edits;
 mod piece_ends;
 mod probe;
@@ -196,14 +197,15 @@ impl Encoder {
         Ok(sink.n_ids)
     }
 
-    /// The number of ids of a text, special tokens recognised.
+    /// The number of ids of a text, special tokens recognised; counting stops over `limit`.
     pub fn count_source<S: Source>(
         &self,
         scanner: Scanner,
         specials: &SpecialTokens,
         text: &S,
+        limit: Option<usize>,
     ) -> Result<usize, S::Error> {
-        let (own, sink) = (&mut String::new(), &mut Counter::up_to(None));
+        let (own, sink) = (&mut String::new(), &mut Counter::up_to(limit));
         self.with_session(|session| {
             take_source(session, scanner, specials, text, WINDOW, own, sink)
         })??;
@@ -302,7 +304,7 @@ impl Encoder {
         }
         let mut n_ids = 0;
         for (number, text) in texts.iter().enumerate() {
-            let counted = self.count_source(scanner, specials, text);
+            let counted = self.count_source(scanner, specials, text, None);
             n_ids += counted.map_err(|error| (number, error))?;
         }
         buffer_pool::take(n_ids, SLACK).ok_or_else(no_memory)

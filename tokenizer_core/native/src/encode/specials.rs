@@ -2,7 +2,8 @@
 //!
 //! A text may have trusted runs. Some tokens are then found only within a run, the others everywhere. The
 //! next token is the leftmost of both kinds, and the longest of those: a token that reaches beyond a run
-//! hides none within it.
+//! hides none within it. One search finds both kinds, as in a text without runs, until it finds a token
+//! that does not count; from there on each kind is searched by itself.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -24,6 +25,8 @@ pub struct SpecialTokens {
 #[derive(Clone)]
 struct Trusted {
     tokens: Arc<Tokens>,
+    /// These, and those found everywhere.
+    both: Arc<Tokens>,
     runs: Vec<Range<usize>>,
 }
 
@@ -53,10 +56,12 @@ impl SpecialTokens {
         }
     }
 
-    /// These and others, which are found only within `runs`. None if the runs are not in order.
+    /// These and others, which are found only within `runs`; `both` has all of them. None if the
+    /// runs are not in order.
     pub fn with_trusted(
         &self,
         others: &SpecialTokens,
+        both: &SpecialTokens,
         runs: Vec<Range<usize>>,
     ) -> Option<SpecialTokens> {
         let ends = runs.iter().flat_map(|run| [run.start, run.end]);
@@ -64,6 +69,7 @@ impl SpecialTokens {
             everywhere: self.everywhere.clone(),
             trusted: Some(Trusted {
                 tokens: others.everywhere.clone(),
+                both: both.everywhere.clone(),
                 runs,
             }),
         })
@@ -96,16 +102,13 @@ impl SpecialTokens {
     /// The search in a text with these runs, in bytes.
     #[inline]
     pub(crate) fn search<'s>(&'s self, text: &'s str, runs: &'s [Range<usize>]) -> Search<'s> {
-        let trusted = self.trusted.as_ref().map(|trusted| {
-            let mut search = SearchInRuns {
-                tokens: &trusted.tokens,
-                text,
-                runs,
-                next: None,
-                next_everywhere: self.everywhere.find(text, 0..text.len()),
-            };
-            search.next = search.find(0);
-            search
+        let trusted = self.trusted.as_ref().map(|trusted| SearchInRuns {
+            tokens: &trusted.tokens,
+            both: Some(&trusted.both),
+            text,
+            runs,
+            next: None,
+            next_everywhere: None,
         });
         Search {
             everywhere: &self.everywhere,
@@ -138,6 +141,12 @@ impl Tokens {
             ids: Vec::new(),
             pairs: HashSet::new(),
         }
+    }
+
+    /// Whether one is this string.
+    fn has(&self, string: &str) -> bool {
+        let found = self.find(string, 0..string.len());
+        found.is_some_and(|(range, _)| range == (0..string.len()))
     }
 
     /// The first one within a range: the leftmost, and the longest of those.
@@ -233,6 +242,8 @@ pub(crate) struct Search<'s> {
 
 struct SearchInRuns<'s> {
     tokens: &'s Tokens,
+    /// Both kinds, until one was found that does not count.
+    both: Option<&'s Tokens>,
     text: &'s str,
     /// Those that may have further tokens.
     runs: &'s [Range<usize>],
@@ -251,12 +262,37 @@ impl<'s> Search<'s> {
     pub(crate) fn next(&mut self, from: usize) -> Option<Found> {
         match &mut self.trusted {
             None => self.everywhere.find(self.text, from..self.text.len()),
-            Some(search) => search.next_of_both(from, self.everywhere),
+            Some(search) => search.next(from, self.everywhere),
         }
     }
 }
 
 impl SearchInRuns<'_> {
+    fn next(&mut self, from: usize, everywhere: &Tokens) -> Option<Found> {
+        if let Some(both) = self.both {
+            let found = both.find(self.text, from..self.text.len())?;
+            if self.counts(&found.0, everywhere) {
+                return Some(found);
+            }
+            self.both = None;
+            self.next_everywhere = everywhere.find(self.text, from..self.text.len());
+            self.next = self.find(from);
+        }
+        self.next_of_both(from, everywhere)
+    }
+
+    /// Whether a token that is the longest at its start is within a run, or found everywhere.
+    fn counts(&mut self, token: &Range<usize>, everywhere: &Tokens) -> bool {
+        while let [run, others @ ..] = self.runs
+            && run.end <= token.start
+        {
+            self.runs = others;
+        }
+        let run = self.runs.first();
+        run.is_some_and(|run| run.start <= token.start && token.end <= run.end)
+            || everywhere.has(&self.text[token.clone()])
+    }
+
     fn next_of_both(&mut self, from: usize, everywhere: &Tokens) -> Option<Found> {
         let is_passed =
             |found: &Option<Found>| found.as_ref().is_some_and(|(range, _)| range.start < from);
@@ -437,8 +473,9 @@ pub(crate) mod tests {
                 SpecialTokens::new(&chosen).unwrap()
             };
             let make = |runs: &[Range<usize>]| {
+                let all = SpecialTokens::new(&TOKENS).unwrap();
                 tokens_of(false)
-                    .with_trusted(&tokens_of(true), runs.to_vec())
+                    .with_trusted(&tokens_of(true), &all, runs.to_vec())
                     .unwrap()
             };
             for sizes in [(1, 1), (2, 3), (7, 2), (1 << 20, 1)] {
@@ -451,8 +488,14 @@ pub(crate) mod tests {
                 assert_eq!(made.unwrap().ids, expected, "{text:?} {runs:?} {sizes:?}");
             }
             let source = Characters(characters);
-            let n_ids = encoder.count_source(Scanner::Gpt2, &make(&runs), &source);
-            assert_eq!(n_ids.unwrap(), expected.len());
+            let count = |limit| {
+                let counted = encoder.count_source(Scanner::Gpt2, &make(&runs), &source, limit);
+                counted.unwrap()
+            };
+            assert_eq!(count(None), expected.len());
+            assert_eq!(count(Some(expected.len())), expected.len());
+            let too_low = random(expected.len() + 1);
+            assert_eq!(count(Some(too_low)) > too_low, expected.len() > too_low);
         }
     }
 
@@ -461,7 +504,7 @@ pub(crate) mod tests {
         let fit = |ends: &[usize]| {
             let runs = ends.chunks(2).map(|end| end[0]..end[1]).collect();
             let none = SpecialTokens::none();
-            none.with_trusted(&none, runs).is_some()
+            none.with_trusted(&none, &none, runs).is_some()
         };
         assert!(!fit(&[2, 1]) && !fit(&[1, 3, 2, 4]));
         assert!(fit(&[0, 2, 2, 9]) && fit(&[]));

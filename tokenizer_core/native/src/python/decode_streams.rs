@@ -10,10 +10,10 @@ use pyo3::types::PyList;
 
 use crate::decode::stop_strings::StopStrings;
 use crate::decode::streams::{OpenStreams, Stream};
-use crate::decode::text::{Text, TextRules};
+use crate::decode::text::Text;
 use crate::mem::growth::Grow;
 use crate::python::decoding::{plain_int, plain_number};
-use crate::python::encoder::NativeEncoder;
+use crate::python::encoder::{NativeEncoder, NativeTextRules};
 use crate::python::text::memory_error;
 use crate::python::unfilled::{new_list, str_of};
 
@@ -35,7 +35,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyclass(module = "tokenizer_core._native")]
 struct NativeDecodeStreams {
     encoder: Py<NativeEncoder>,
-    rules: TextRules,
+    rules: Py<NativeTextRules>,
     streams: OpenStreams,
     /// The set of the stream that was opened last; the next one often has the same.
     stops: Option<Arc<StopStrings>>,
@@ -59,25 +59,14 @@ const KEPT: usize = 1 << 14;
 #[pymethods]
 impl NativeDecodeStreams {
     #[new]
-    fn new(
-        encoder: Py<NativeEncoder>,
-        byte_ids: Vec<u32>,
-        special_ids: Vec<u32>,
-        empty_ids: Vec<u32>,
-        strips_space: bool,
-    ) -> PyResult<Self> {
-        let vocabulary = encoder.get().vocabulary();
-        let n_ids = (vocabulary.n_ids() as u32).max(empty_ids.iter().max().map_or(0, |id| id + 1));
-        let known = (0..n_ids).filter(|&id| !vocabulary.token(id).is_empty());
-        let known = known.chain(empty_ids);
-        let rules = TextRules::new(n_ids as usize, known, &byte_ids, &special_ids, strips_space);
-        Ok(NativeDecodeStreams {
-            rules: rules.map_err(memory_error)?,
+    fn new(encoder: Py<NativeEncoder>, rules: Py<NativeTextRules>) -> Self {
+        NativeDecodeStreams {
+            rules,
             encoder,
             streams: OpenStreams::default(),
             stops: None,
             call: Call::default(),
-        })
+        }
     }
 
     fn open(
@@ -88,13 +77,21 @@ impl NativeDecodeStreams {
         skip_special: bool,
         after: Vec<u32>,
     ) -> PyResult<()> {
-        let mut text = Text::new(&self.rules, skip_special);
-        if let Some(position) = after.iter().position(|&id| !self.rules.is_known(id)) {
+        let mut text = Text::new(self.rules.get().rules(), skip_special);
+        if let Some(position) = after
+            .iter()
+            .position(|&id| !self.rules.get().rules().is_known(id))
+        {
             return Err(RefusedStreamError::new_err(position));
         }
         let vocabulary = self.encoder.get().vocabulary();
-        text.push(&self.rules, vocabulary, &after, &mut Vec::new())
-            .map_err(memory_error)?;
+        text.push(
+            self.rules.get().rules(),
+            vocabulary,
+            &after,
+            &mut Vec::new(),
+        )
+        .map_err(memory_error)?;
         let stops = self.stops_of(stop)?;
         let stream = Stream::new(text, stops, include_stop);
         self.streams.insert(number, stream);
@@ -113,7 +110,7 @@ impl NativeDecodeStreams {
             let ids = &call.ids[range_of(&call.ends, index)];
             self.streams
                 .at(slot)
-                .append(&self.rules, vocabulary, ids, &mut call.text)
+                .append(self.rules.get().rules(), vocabulary, ids, &mut call.text)
                 .map_err(memory_error)?;
             call.text_ends
                 .try_push(call.text.len())
@@ -134,7 +131,7 @@ impl NativeDecodeStreams {
         for &slot in &call.slots {
             self.streams
                 .at(slot)
-                .finish(&self.rules, &mut call.text)
+                .finish(self.rules.get().rules(), &mut call.text)
                 .map_err(memory_error)?;
             call.text_ends
                 .try_push(call.text.len())
@@ -198,8 +195,8 @@ impl NativeDecodeStreams {
                 }
             }
             let new = &self.call.ids[start..];
-            let takes = self.streams.at(slot).takes(&self.rules, new);
-            if !takes || !new.iter().all(|&id| self.rules.is_known(id)) {
+            let takes = self.streams.at(slot).takes(self.rules.get().rules(), new);
+            if !takes || !new.iter().all(|&id| self.rules.get().rules().is_known(id)) {
                 return Err(refused());
             }
             self.call.slots.try_push(slot).map_err(memory_error)?;

@@ -3,20 +3,22 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU32;
 
-use numpy::{PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
+use numpy::{Element, PyArray1, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyList};
 
+use crate::decode::rows::{Rows, Texts};
+use crate::decode::text::TextRules;
 use crate::decode::vocabulary::Vocabulary;
 use crate::decode::{Ids, Measure};
-use crate::mem::growth::{Grow, collected, with_room};
+use crate::mem::growth::{Grow, NoMemory, collected, with_room};
 use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::memory_error;
-use crate::python::unfilled::{new_ascii, new_bytes};
+use crate::python::unfilled::{new_ascii, new_bytes, new_list, str_of};
 
 create_exception!(
     tokenizer_core._native,
@@ -52,6 +54,77 @@ pub fn decode_list<'py>(
         }
     }
     decode(py, vocabulary, &plain[..], as_text)
+}
+
+/// The ids of several texts; None unless each element is a list of ints or an array of integers, and
+/// all ids are known.
+pub fn rows_of(batch: &Bound<'_, PyList>, rules: &TextRules) -> PyResult<Option<Rows>> {
+    let mut rows = Rows::default();
+    rows.ends
+        .try_reserve_exact(batch.len())
+        .map_err(|error| memory_error(NoMemory::from(error)))?;
+    for element in batch.iter() {
+        let is_read = if let Ok(list) = element.cast_exact::<PyList>() {
+            append_list(list, &mut rows.ids)
+        } else if let Ok(array) = element.cast::<PyArray1<u32>>() {
+            append_array(array, &mut rows.ids)
+        } else if let Ok(array) = element.cast::<PyArray1<i64>>() {
+            append_array(array, &mut rows.ids)
+        } else {
+            return Ok(None);
+        };
+        if !is_read.map_err(memory_error)? {
+            return Ok(None);
+        }
+        rows.ends.try_push(rows.ids.len()).map_err(memory_error)?;
+    }
+    let are_known = rows.ids.iter().all(|&id| rules.is_known(id));
+    Ok(are_known.then_some(rows))
+}
+
+fn append_list(list: &Bound<'_, PyList>, ids: &mut Vec<u32>) -> Result<bool, NoMemory> {
+    ids.try_reserve(list.len())?;
+    for index in 0..list.len() {
+        let Some(id) = plain_int(list, index) else {
+            return Ok(false);
+        };
+        ids.try_push(id)?;
+    }
+    Ok(true)
+}
+
+fn append_array<I: Element + Copy + TryInto<u32>>(
+    array: &Bound<'_, PyArray1<I>>,
+    ids: &mut Vec<u32>,
+) -> Result<bool, NoMemory> {
+    let array = array.readonly();
+    if !array.data().is_aligned() {
+        return Ok(false);
+    }
+    ids.try_reserve(array.len())?;
+    for &id in array.as_array() {
+        let Ok(id) = id.try_into() else {
+            return Ok(false);
+        };
+        ids.push(id);
+    }
+    Ok(true)
+}
+
+/// A list of texts.
+pub fn list_of_texts<'py>(py: Python<'py>, parts: &[Texts]) -> PyResult<Bound<'py, PyList>> {
+    let n_texts = parts.iter().map(|part| part.ends.len()).sum();
+    let mut texts = with_room(n_texts).map_err(memory_error)?;
+    for part in parts {
+        let mut start = 0;
+        for &end in &part.ends {
+            let text = std::str::from_utf8(&part.bytes[start..end])
+                .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+            texts.push(str_of(py, text)?.into_any());
+            start = end;
+        }
+    }
+    new_list(py, texts.into_iter().map(Ok))
 }
 
 /// An element below 2^32 that is exactly an int.

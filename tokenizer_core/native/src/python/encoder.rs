@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
+use crate::decode::text::TextRules;
 use crate::decode::vocabulary::Vocabulary;
 use crate::encode::Encoded;
 use crate::encode::edits::Change;
@@ -42,9 +43,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("KERNEL", Kernel::chosen().name())?;
     module.add_class::<NativeEncoder>()?;
     module.add_class::<NativeSpecials>()?;
+    module.add_class::<NativeTextRules>()?;
     module.add("UnknownIdError", module.py().get_type::<UnknownIdError>())?;
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(join_segments, module)?)?;
     module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
     module.add_function(wrap_pyfunction!(decode_json_string, module)?)?;
     module.add_function(wrap_pyfunction!(release_buffers, module)?)?;
@@ -66,6 +69,35 @@ struct NativeSpecials {
     tokens: SpecialTokens,
 }
 
+/// What decoding to text does with each id; see `_native.pyi`.
+#[pyclass(frozen, module = "tokenizer_core._native")]
+pub struct NativeTextRules(TextRules);
+
+impl NativeTextRules {
+    pub fn rules(&self) -> &TextRules {
+        &self.0
+    }
+}
+
+#[pymethods]
+impl NativeTextRules {
+    #[new]
+    fn new(
+        encoder: &NativeEncoder,
+        byte_ids: Vec<u32>,
+        special_ids: Vec<u32>,
+        empty_ids: Vec<u32>,
+        strips_space: bool,
+    ) -> PyResult<Self> {
+        let vocabulary = encoder.vocabulary();
+        let n_ids = (vocabulary.n_ids() as u32).max(empty_ids.iter().max().map_or(0, |id| id + 1));
+        let known = (0..n_ids).filter(|&id| !vocabulary.token(id).is_empty());
+        let known = known.chain(empty_ids);
+        let rules = TextRules::new(n_ids as usize, known, &byte_ids, &special_ids, strips_space);
+        Ok(NativeTextRules(rules.map_err(memory_error)?))
+    }
+}
+
 #[pymethods]
 impl NativeSpecials {
     #[new]
@@ -80,10 +112,15 @@ impl NativeSpecials {
         Ok(NativeSpecials { tokens })
     }
 
-    /// These everywhere, and `others` within runs of a text.
-    fn with_trusted(&self, others: &NativeSpecials, runs: Items<(usize, usize)>) -> PyResult<Self> {
+    /// These everywhere, and `others` within runs of a text; `both` has all of them.
+    fn with_trusted(
+        &self,
+        others: &NativeSpecials,
+        both: &NativeSpecials,
+        runs: Items<(usize, usize)>,
+    ) -> PyResult<Self> {
         let runs = runs.0.into_iter().map(|(start, end)| start..end).collect();
-        let tokens = self.tokens.with_trusted(&others.tokens, runs);
+        let tokens = self.tokens.with_trusted(&others.tokens, &both.tokens, runs);
         let tokens = tokens.ok_or_else(|| PyValueError::new_err("the runs are in no order"))?;
         Ok(NativeSpecials { tokens })
     }
@@ -281,7 +318,7 @@ impl NativeEncoder {
             .map_err(stopped_error);
         }
         with_edits(py, text, NO_CHANGES, |text| {
-            encoder.count_source(scanner, specials, &text)
+            encoder.count_source(scanner, specials, &text, limit)
         })
     }
 
@@ -302,6 +339,45 @@ impl NativeEncoder {
         as_text: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         decoding::decode_array(py, self.encoder.vocabulary(), &ids, as_text)
+    }
+
+    /// None unless each row is a list or an array of ids, all of them known.
+    fn decode_batch<'py>(
+        &self,
+        batch: &Bound<'py, PyList>,
+        rules: &NativeTextRules,
+        skip_special: bool,
+        num_threads: usize,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let (py, rules) = (batch.py(), rules.rules());
+        let Some(rows) = decoding::rows_of(batch, rules)? else {
+            return Ok(None);
+        };
+        let texts = releasing_gil_if_long(py, 4 * rows.ids.len(), || {
+            rows.decode(rules, self.encoder.vocabulary(), skip_special, num_threads)
+        });
+        decoding::list_of_texts(py, &texts.map_err(stopped_error)?).map(Some)
+    }
+
+    /// None as for `decode_batch`.
+    fn first_drifts<'py>(
+        &self,
+        batch: &Bound<'py, PyList>,
+        rules: &NativeTextRules,
+        specials: Option<&NativeSpecials>,
+        is_nfc: bool,
+        num_threads: usize,
+    ) -> PyResult<Option<Bound<'py, PyArray1<i64>>>> {
+        let (py, rules) = (batch.py(), rules.rules());
+        let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
+        let Some(rows) = decoding::rows_of(batch, rules)? else {
+            return Ok(None);
+        };
+        let encoder = &self.encoder;
+        let found = releasing_gil_if_long(py, 4 * rows.ids.len(), || {
+            encoder.first_drifts(scanner, specials, rules, &rows, (is_nfc, num_threads))
+        });
+        Ok(Some(found.map_err(stopped_error)?.into_pyarray(py)))
     }
 
     /// (hits, misses, entries, maximum)
@@ -450,6 +526,15 @@ fn nfc_runs<'py>(
         .iter()
         .map(|&(start, end)| pair_of([int_of(py, start)?, int_of(py, end)?]));
     new_list(py, runs).map(Some)
+}
+
+/// The joined text of segments, and its trusted runs; None for segments that are not all a tuple of
+/// a `str` and a `bool`.
+#[pyfunction]
+fn join_segments<'py>(
+    segments: &Bound<'py, PyList>,
+) -> PyResult<Option<(Bound<'py, PyString>, Bound<'py, PyList>)>> {
+    texts::join_segments(segments)
 }
 
 /// Drops the memory that is kept for the ids of later calls; returns its bytes, at most 64 MB.

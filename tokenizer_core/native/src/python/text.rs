@@ -3,17 +3,19 @@
 use std::ops::Range;
 
 use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::PyString;
 use pyo3::types::string::PyStringData;
+use pyo3::types::{PyBool, PyList, PyString, PyTuple};
 
 use crate::encode::edits::{Change, Changed};
 use crate::encode::windows::Source;
-use crate::mem::growth::{NoMemory, with_room};
+use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::stop::{CancelledError, SplitTooSlowError};
+use crate::python::unfilled::{int_of, new_list, pair_of};
 use crate::simd::Kernel;
 use crate::stop::Stopped;
 use crate::unicode::nfc;
@@ -120,6 +122,53 @@ impl Source for Text<'_> {
         self.part(window)
             .append_utf8_to(unsafe { own.as_mut_vec() })
     }
+}
+
+/// The joined text of segments, and the runs of it, in characters, that are trusted; None for
+/// segments that are not all a tuple of a `str` and a `bool`.
+pub fn join_segments<'py>(
+    segments: &Bound<'py, PyList>,
+) -> PyResult<Option<(Bound<'py, PyString>, Bound<'py, PyList>)>> {
+    let py = segments.py();
+    let mut texts = with_room(segments.len()).map_err(memory_error)?;
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    // Where the run that continues begins, and where the text ends.
+    let (mut start, mut end) = (None, 0);
+    for segment in segments.iter() {
+        let Ok(pair) = segment.cast_exact::<PyTuple>() else {
+            return Ok(None);
+        };
+        let [text, is_trusted] = pair.as_slice() else {
+            return Ok(None);
+        };
+        let pair = (text.cast_exact::<PyString>(), is_trusted.cast::<PyBool>());
+        let (Ok(text), Ok(is_trusted)) = pair else {
+            return Ok(None);
+        };
+        let n_characters = text.code_point_len()?;
+        if n_characters > 0 {
+            if is_trusted.is_true() {
+                start = start.or(Some(end));
+            } else if let Some(start) = start.take() {
+                runs.try_push((start, end)).map_err(memory_error)?;
+            }
+            end += n_characters;
+        }
+        texts.try_push(text.clone()).map_err(memory_error)?;
+    }
+    if let Some(start) = start {
+        runs.try_push((start, end)).map_err(memory_error)?;
+    }
+    let texts = new_list(py, texts.into_iter().map(|text| Ok(text.into_any())))?;
+    // SAFETY: the function gives a new reference to a `str`, or null with an exception set.
+    let joined = unsafe {
+        let joined = ffi::PyUnicode_Join(intern!(py, "").as_ptr(), texts.as_ptr());
+        Bound::from_owned_ptr_or_err(py, joined)?.cast_into_unchecked()
+    };
+    let runs = runs
+        .into_iter()
+        .map(|(start, end)| pair_of([int_of(py, start)?, int_of(py, end)?]));
+    Ok(Some((joined, new_list(py, runs)?)))
 }
 
 fn error_of(text: &Bound<'_, PyString>, why: NoUtf8) -> PyErr {

@@ -53,7 +53,7 @@ fn windows_of_any_size_and_threads_give_the_ids_of_the_whole() {
                     let batch = encoder.encode_in_windows(scanner, &specials, &texts, sizes);
                     assert_eq!(batch.unwrap().ids, expected, "{name} {sizes:?} {text:?}");
                 }
-                let counted = encoder.count_source(scanner, &specials, &texts[0]);
+                let counted = encoder.count_source(scanner, &specials, &texts[0], None);
                 assert_eq!(counted, Ok(expected.len()));
             }
         }
