@@ -115,7 +115,7 @@ def main() -> None:
             else:
                 path = text_path(text)
             size = path.stat().st_size / 1e6
-            row: list[Any] = [f"{label(path)}, {size:,.0f} MB"]
+            row: list[Any] = [f"{'all texts' if text == 'all' else label(path)}, {size:,.0f} MB"]
             found: dict[str, list[Any]] = {contender: [] for contender in CONTENDERS}
             for _ in range(args.rounds):
                 for contender, runs in found.items():
@@ -130,7 +130,10 @@ def main() -> None:
                     row += medians[-1]
             ratio = medians[1][1] / medians[0][1] if len(medians) == len(CONTENDERS) else None
             rows.append([*row, ratio])
-    note = f"{args.vocab_size:,} entries, {args.threads} threads, medians of {args.rounds} rounds"
+    note = (
+        f"{args.vocab_size:,} entries, {args.threads} threads, medians of {args.rounds} rounds. "
+        f"A process may have {args.most_gb:g} GB"
+    )
     report([Table(columns, rows)], args.json, note)
 
 
