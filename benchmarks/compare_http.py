@@ -9,6 +9,11 @@ distinct, but repeat after all were sent: the small ones once or twice, the larg
 so our service finds most of the large ones in its cache. The exit status is 1 if a service
 returns other ids or an error.
 
+*first*: each text of 1 MB once, over one connection, to a service that has seen none; MB of text
+per second of the service's processor time, because other load on the machine distorts a short run.
+*first binary*: the same with binary ids. *socket*: the median in microseconds of a small request
+over one connection, which is kept, at a Unix socket.
+
 *small*: texts of 130 bytes over 32 connections, requests per second. *large*: texts of 1 MB over 4
 connections, MB of text per second, JSON responses. *binary*: the same with binary ids; the ten
 lines have no binary form, so the table repeats their JSON figure. *p99*: the 99th percentile in
@@ -34,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from corpora import text_path, vocab_path
 from figures import Table, add_json_option, report
 
@@ -42,7 +48,13 @@ ADMIN_KEY = "of-the-benchmark"
 SMALL_BYTES, LARGE_BYTES = 130, 1_000_000
 N_SMALL, N_LARGE = 40_000, 38
 CORPUS_BYTES = 2_000_000_000
+FIRST_SECONDS = 300.0
 LOAD_SHARE = 0.3
+BINARY = "application/octet-stream; dtype=u32"
+Address = int | str
+"""A port, or the path of a Unix socket."""
+
+PROCESSES: dict[Address, psutil.Process] = {}
 
 
 @dataclass
@@ -77,8 +89,8 @@ class Plan:
 
 
 @contextlib.contextmanager
-def ours(plan: Plan) -> Iterator[int]:
-    """Start this service with the vocabulary as its default; return the port."""
+def ours(plan: Plan, path: str = "") -> Iterator[Address]:
+    """Start this service with the vocabulary as its default; return its port, or `path`."""
     artifacts = plan.folder / "artifacts"
     environment = {
         **os.environ,
@@ -94,24 +106,26 @@ def ours(plan: Plan) -> Iterator[int]:
              "--special", "<|endoftext|>=50256"],
             env=environment, check=True, stdout=subprocess.DEVNULL, cwd=HERE.parent,
         )  # fmt: skip
-    port = free_port()
-    with serving([*command, "serve", "--port", str(port)], port, environment):
-        yield port
+    address: Address = path or free_port()
+    there = ["--host", f"unix:{path}"] if path else ["--port", str(address)]
+    with serving([*command, "serve", *there], address, environment):
+        yield address
 
 
 @contextlib.contextmanager
-def ten_lines(plan: Plan) -> Iterator[int]:
-    """Start the other service; return the port."""
-    port = free_port()
+def ten_lines(plan: Plan, path: str = "") -> Iterator[Address]:
+    """Start the other service; return its port, or `path`."""
+    address: Address = path or free_port()
     command = [sys.executable, "-m", "uvicorn", "ten_line_service:app", "--app-dir", str(HERE)]
-    command += ["--port", str(port), "--loop", "uvloop", "--http", "httptools"]
+    command += ["--uds", path] if path else ["--port", str(address)]
+    command += ["--loop", "uvloop", "--http", "httptools"]
     command += ["--no-access-log", "--log-level", "warning"]
-    with serving(command, port, {**os.environ, "TIKTOKEN_FILE": str(plan.vocab)}):
-        yield port
+    with serving(command, address, {**os.environ, "TIKTOKEN_FILE": str(plan.vocab)}):
+        yield address
 
 
 @contextlib.contextmanager
-def serving(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
+def serving(command: list[str], address: Address, environment: dict[str, str]) -> Iterator[None]:
     """Run `command` on the first processor; yield once it responds."""
     first = min(os.sched_getaffinity(0))
     with tempfile.TemporaryFile() as log, subprocess.Popen(
@@ -119,10 +133,11 @@ def serving(command: list[str], port: int, environment: dict[str, str]) -> Itera
         preexec_fn=lambda: os.sched_setaffinity(0, {first}),
     ) as process:  # fmt: skip
         try:
+            PROCESSES[address] = psutil.Process(process.pid)
             deadline = time.monotonic() + 60
             while True:
                 with contextlib.suppress(httpx.HTTPError):
-                    ask(port, "x")
+                    ask(address, "x")
                     break
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
@@ -145,16 +160,20 @@ def body(text: str) -> dict[str, str]:
     return {"text": text, "allowed_special": "none"}
 
 
-def ask(port: int, text: str) -> list[int]:
-    answer = httpx.post(f"http://127.0.0.1:{port}/encode", json=body(text), timeout=60)
+def ask(address: Address, text: str) -> list[int]:
+    host = f"127.0.0.1:{address}" if isinstance(address, int) else "localhost"
+    transport = httpx.HTTPTransport(uds=address) if isinstance(address, str) else None
+    with httpx.Client(transport=transport, timeout=60) as client:
+        answer = client.post(f"http://{host}/encode", json=body(text))
     ids: list[int] = answer.raise_for_status().json()["tokens"]
     return ids
 
 
-def put_load(port: int, bodies: Path, seconds: float, **options: Any) -> dict[str, Any]:
+def put_load(address: Address, bodies: Path, seconds: float, **options: Any) -> dict[str, Any]:
     """Run `http_load` on the last processor and return its report."""
     last = max(os.sched_getaffinity(0))
-    job = {"port": port, "bodies": str(bodies), "seconds": seconds, "processor": last, **options}
+    there = {"port": address} if isinstance(address, int) else {"port": 0, "socket": address}
+    job = {**there, "bodies": str(bodies), "seconds": seconds, "processor": last, **options}
     done = subprocess.run(
         [sys.executable, str(HERE / "http_load.py")],
         input=json.dumps(job), capture_output=True, text=True, check=True,
@@ -165,21 +184,37 @@ def put_load(port: int, bodies: Path, seconds: float, **options: Any) -> dict[st
     return result
 
 
-def compare_ids(plan: Plan, our_port: int, their_port: int) -> None:
+def compare_ids(plan: Plan, our_port: Address, their_port: Address) -> None:
     for line in plan.small.read_bytes().splitlines()[:500] + plan.large.read_bytes().splitlines():
         text = json.loads(line)["text"]
         if ask(our_port, text) != ask(their_port, text):
             raise SystemExit("the services answer with different ids")
 
 
-def measure(plan: Plan, port: int, *, is_ours: bool) -> dict[str, float]:
+def measure_first(plan: Plan, port: Address, accept: str = "application/json") -> float:
+    """MB per second of processor time of a fresh server that gets each large body once."""
+    before = processor_seconds(port)
+    job = {"is_once": True, "n_connections": 1, "accept": accept}
+    first = put_load(port, plan.large, FIRST_SECONDS, **job)
+    if first["n_requests"] != len(plan.large.read_bytes().splitlines()):
+        raise SystemExit(f"only {first['n_requests']} requests in {FIRST_SECONDS} seconds")
+    return float(first["n_body_bytes"] / (processor_seconds(port) - before) / 1e6)
+
+
+def processor_seconds(address: Address) -> float:
+    times = PROCESSES[address].cpu_times()
+    return float(times.user + times.system)
+
+
+def measure(plan: Plan, port: Address, *, is_ours: bool) -> dict[str, float]:
     """Requests per second, MB per second and milliseconds of one fresh server."""
+    found = {"first": measure_first(plan, port)}
     small = put_load(port, plan.small, plan.seconds)
     rate = small["n_requests"] / small["seconds"]
-    found = {"small": rate}
+    found["small"] = rate
     forms = {"large": "application/json"}
     if is_ours:
-        forms["binary"] = "application/octet-stream; dtype=u32"
+        forms["binary"] = BINARY
     for name, accept in forms.items():
         large = put_load(port, plan.large, plan.seconds, n_connections=4, accept=accept)
         found[name] = large["n_body_bytes"] / large["seconds"] / 1e6
@@ -192,13 +227,13 @@ def measure(plan: Plan, port: int, *, is_ours: bool) -> dict[str, float]:
     return found
 
 
-def p99_milliseconds(plan: Plan, port: int, rate: float) -> float:
+def p99_milliseconds(plan: Plan, port: Address, rate: float) -> float:
     result = put_load(port, plan.small, plan.seconds, requests_per_second=rate * LOAD_SHARE)
     return float(result["p99_milliseconds"])
 
 
 @contextlib.contextmanager
-def training(plan: Plan, port: int) -> Iterator[None]:
+def training(plan: Plan, port: Address) -> Iterator[None]:
     """Keep a training job running."""
     url, headers = f"http://127.0.0.1:{port}/train", {"X-API-Key": ADMIN_KEY}
     job = {"input_paths": [plan.corpus.name], "vocab_size": 50_000, "promote": "manual"}
@@ -235,8 +270,16 @@ def main() -> None:
             turns = [("ours", ours), ("ten lines", ten_lines)]
             for name, serve in turns[:: 1 if round_ % 2 else -1]:
                 with serve(plan) as port:
-                    for what, value in measure(plan, port, is_ours=serve is ours).items():
-                        found[name].setdefault(what, []).append(value)
+                    values = measure(plan, port, is_ours=serve is ours)
+                values["first binary"] = values["first"]
+                if serve is ours:
+                    with serve(plan) as port:
+                        values["first binary"] = measure_first(plan, port, BINARY)
+                with serve(plan, f"{folder}/{name[:3]}.sock") as path:
+                    alone = put_load(path, plan.small, plan.seconds, n_connections=1)
+                    values["socket"] = 1e3 * alone["p50_milliseconds"]
+                for what, value in values.items():
+                    found[name].setdefault(what, []).append(value)
     note = f"Medians of {options.rounds} rounds, one processor"
     report([table(found)], options.json, note)
 
@@ -246,6 +289,9 @@ def table(found: dict[str, dict[str, list[float]]]) -> Table:
         "small": "texts of 130 bytes, 32 connections, requests/s",
         "large": "texts of 1 MB, JSON response, MB/s",
         "binary": "the same, binary response (ten lines: JSON), MB/s",
+        "first": "unseen texts of 1 MB, JSON response, MB/s of processor time",
+        "first binary": "the same, binary response (ten lines: JSON)",
+        "socket": "Unix socket, one connection, 130 bytes, median in us",
         "p99": f"99th percentile at {LOAD_SHARE:.0%} of that load, 130 bytes, ms",
         "training": "the same while a job trains on the same processor, ms",
     }
@@ -254,7 +300,10 @@ def table(found: dict[str, dict[str, list[float]]]) -> Table:
         mine, theirs = (
             statistics.median(values[what]) if what in values else None for values in found.values()
         )
-        rows.append([name, mine, theirs, mine / theirs if mine and theirs else None])
+        ratio = mine / theirs if mine and theirs else None
+        if what == "socket" and ratio:
+            ratio = 1 / ratio  # of times, not of rates
+        rows.append([name, mine, theirs, ratio])
     return Table(["", "this service", "ten lines", "ratio"], rows)
 
 

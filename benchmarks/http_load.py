@@ -10,6 +10,7 @@ and Content-Length of a response, so it is several times faster than the servers
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -31,11 +32,13 @@ class Job:
     port: int
     bodies: str
     seconds: float
+    socket: str = ""  # path of a Unix socket, in place of the port
     n_connections: int = 32
     path: str = "/encode"
     accept: str = "application/json"
     warm_up_seconds: float = 1.0
     requests_per_second: float = 0.0  # 0: as fast as responses come
+    is_once: bool = False  # each body once, without warming up; `seconds` is the longest time
     processor: int | None = None
 
 
@@ -116,14 +119,21 @@ class Load:
 
     async def run(self) -> Result:
         loop = asyncio.get_running_loop()
-        self._from = self._next_due = time.perf_counter() + self._job.warm_up_seconds
+        warm_up_seconds = 0.0 if self._job.is_once else self._job.warm_up_seconds
+        self._from = self._next_due = time.perf_counter() + warm_up_seconds
         self._until = self._from + self._job.seconds
-        self._next_due -= self._job.warm_up_seconds
+        self._next_due -= warm_up_seconds
+        self._all_are_answered = asyncio.Event()
         for _ in range(self._job.n_connections):
-            await loop.create_connection(lambda: Connection(self), "127.0.0.1", self._job.port)
-        await asyncio.sleep(self._until - time.perf_counter())
+            if self._job.socket:
+                await loop.create_unix_connection(lambda: Connection(self), self._job.socket)
+            else:
+                await loop.create_connection(lambda: Connection(self), "127.0.0.1", self._job.port)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._until - time.perf_counter()):
+                await self._all_are_answered.wait()
         self.is_over = True
-        self._result.seconds = self._job.seconds
+        self._result.seconds = min(time.perf_counter() - self._from, self._job.seconds)
         in_order = sorted(self._latencies)
         if in_order:
             self._result.p50_milliseconds = 1e3 * in_order[len(in_order) // 2]
@@ -137,6 +147,8 @@ class Load:
             self._result.n_requests += 1
             self._result.n_body_bytes += n_bytes
             self._latencies.append(now - sent_at)
+        if self._job.is_once and self._result.n_requests == len(self._requests):
+            self._all_are_answered.set()
 
     def seconds_until_due(self) -> float:
         if not self._job.requests_per_second:

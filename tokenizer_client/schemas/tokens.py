@@ -100,10 +100,10 @@ def _check_segments(value: Any, info: ValidationInfo) -> Segments:
 
 
 def _check_policy(value: Any, words: tuple[str, ...]) -> str | frozenset[str]:
-    expected = " or ".join(f"'{word}'" for word in words)
     if isinstance(value, str) and value in words:
         return value
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        expected = " or ".join(f"'{word}'" for word in words)
         raise PydanticCustomError("policy", f"must be {expected} or a list of strings")
     return check_special_names(value)
 
