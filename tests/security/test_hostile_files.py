@@ -168,6 +168,15 @@ LARGE = {
         lambda: {"x.tiktoken": b"".join(b"AAAA %d\n" % i for i in range(4_000_000))},
         "more than 2097152 lines",
     ),
+    "2 million ranks": (
+        "tiktoken",
+        lambda: {
+            "x.tiktoken": b"".join(
+                b"%b %d\n" % (base64.b64encode(b"%d" % i), i) for i in range(2_000_000)
+            )
+        },
+        "more than 1048576 tokens",
+    ),
     "60 million empty lines": ("tiktoken", lambda: {"x.tiktoken": b"\n" * 60_000_000}, "lines"),
     "a line of 60 MB": ("tiktoken", lambda: {"x.tiktoken": b"A" * 60_000_000}, "line 1"),
     "1.5 million entries": ("tekken", lambda: {"tekken.json": tekken(1_500_000)}, "4194304 values"),
@@ -175,6 +184,13 @@ LARGE = {
         "files",
         lambda: gpt2() | {"merges.txt": b"a" * 60_000_000},
         "merges line 1",
+    ),
+    "2 million merges": (
+        "files",
+        lambda: (
+            gpt2() | {"merges.txt": b"".join(b"%x %x\n" % divmod(i, 256) for i in range(2_000_000))}
+        ),
+        "belong to another vocabulary",
     ),
     "5 million lines": (
         "files",

@@ -165,7 +165,7 @@ def load_vocab_and_merges(
     except FormatError:
         found = detect_format(vocab_path)
     else:
-        return vocab, load_merges_txt(merges_path)
+        return vocab, load_merges_txt(merges_path, vocab.values())
     if found == "pickle":
         return load_pickles(vocab_path, merges_path)
     if found == "gpt2":

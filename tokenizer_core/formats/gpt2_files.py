@@ -34,6 +34,9 @@ MAX_FILE_BYTES: Final = 64 << 20
 MAX_MERGES: Final = 2 << 20
 """Twice as many as there are ids. Llama 3, with every way to split a token, has 280,147."""
 
+_MANY_LINES: Final = 1 << 16
+"""With fewer lines, the merge that needs a token of another vocabulary is named soon."""
+
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _END_OF_ALPHABET: Final = 0x200
 _NO_BYTE: Final = 0x100
@@ -126,12 +129,24 @@ def load_gpt2_files(
         OSError: a file cannot be read.
     """
     vocab = parse_vocab_json(read_whole_file(vocab_json, max_bytes=MAX_FILE_BYTES))
-    return vocab, load_merges_txt(merges_txt)
+    return vocab, load_merges_txt(merges_txt, vocab.values())
 
 
-def load_merges_txt(path: str | os.PathLike[str]) -> list[tuple[bytes, bytes]]:
-    """The pairs of a file; raises as `parse_merges_txt`, and OSError."""
-    return parse_merges_txt(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
+def load_merges_txt(
+    path: str | os.PathLike[str], tokens: Collection[str] | Collection[bytes]
+) -> list[tuple[bytes, bytes]]:
+    """The pairs of a file; raises as `parse_merges_txt`, and OSError.
+
+    A file with more lines than there are ways to cut the tokens in two is refused at once.
+    """
+    data = read_whole_file(path, max_bytes=MAX_FILE_BYTES)
+    n_lines, n_pairs = data.count(b"\n"), sum(map(len, tokens)) - len(tokens)
+    if n_lines > max(n_pairs, _MANY_LINES):
+        raise FormatError(
+            f"the merges have {n_lines} lines, and the {len(tokens)} tokens can be made by "
+            f"{max(n_pairs, 0)} merges only: these merges belong to another vocabulary"
+        )
+    return parse_merges_txt(data)
 
 
 def parse_vocab_json(data: bytes) -> dict[int, bytes]:

@@ -358,6 +358,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             f"one of {VOCAB} and {MERGES} ({', '.join(_REBUILT)}); name such a class in {CONFIG}, "
             f"or load the two files (Tokenizer.from_files)"
         )
+    merges = load_merges_txt(folder / MERGES, vocab)
     normalizers = [step.fields() for step in rebuilt.steps]
     around = None
     if rebuilt.ends:
@@ -381,7 +382,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             "type": "BPE",
             "end_of_word_suffix": rebuilt.word_suffix.decode(),
             "vocab": vocab,
-            "merges": [list(map(render_token, pair)) for pair in load_merges_txt(folder / MERGES)],
+            "merges": [list(map(render_token, pair)) for pair in merges],
         },
     }
 

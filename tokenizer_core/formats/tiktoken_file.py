@@ -77,6 +77,10 @@ def parse_tiktoken_ranks(data: bytes) -> dict[bytes, int]:
             f"the .tiktoken file has more than {2 * (MAX_TOKEN_ID + 1)} lines; there are "
             f"{MAX_TOKEN_ID + 1} ids, and each token takes one line"
         )
+    if data.count(b" ") > MAX_TOKEN_ID + 1:
+        raise FormatError(
+            f"the .tiktoken file has more than {MAX_TOKEN_ID + 1} tokens; there are no more ids"
+        )
     ranks = read_rank_lines(data) or _parse_plain_lines(data)
     return _parse_line_by_line(data) if ranks is None else ranks
 
