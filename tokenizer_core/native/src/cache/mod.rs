@@ -51,8 +51,10 @@ const _: () = assert!(((MAX_SHORT_BYTES as u8).wrapping_neg() as u64) << 56 & NA
 /// Lines of a table at first and at most, as powers of two; a line has 64 bytes.
 const SHORT_BITS: (u32, u32) = (14, 19);
 const MIDDLE_BITS: (u32, u32) = (14, 18);
-/// A new cache has at most this many lines, as a power of two.
-const MAX_FIRST_BITS: u32 = 17;
+
+/// A new cache has at most this many tokens: a quarter of the greatest table, so that the words of the
+/// texts have room beside them.
+pub const MAX_SEEDS: usize = ShortTable::SLOTS_PER_LINE << (SHORT_BITS.1 - 2);
 
 /// How many pieces a cache can hold.
 pub const MAX_ENTRIES: usize =
@@ -156,13 +158,14 @@ impl<'c> Lookup<'c> {
 }
 
 impl PieceCache {
-    /// Starts with the ids of some short tokens, and with room for three times as many others, up to a size.
+    /// Starts with the ids of some short tokens, at most `MAX_SEEDS`, and with room for three times as
+    /// many others or more.
     pub fn seeded<'t>(
         kernel: Kernel,
         seeds: impl ExactSizeIterator<Item = (&'t [u8], u32)>,
     ) -> Result<PieceCache, NoMemory> {
         let bits = seeds.len().next_power_of_two().trailing_zeros() + 2;
-        let mut short = ShortTable::new(bits.clamp(SHORT_BITS.0, MAX_FIRST_BITS))?;
+        let mut short = ShortTable::new(bits.clamp(SHORT_BITS.0, SHORT_BITS.1))?;
         let keys = HashKeys::random();
         seed(&mut short, &keys, kernel, seeds);
         Ok(PieceCache {
@@ -297,15 +300,29 @@ fn seed<'t>(
     table: &mut ShortTable,
     keys: &HashKeys,
     kernel: Kernel,
-    seeds: impl Iterator<Item = (&'t [u8], u32)>,
+    mut seeds: impl Iterator<Item = (&'t [u8], u32)>,
 ) {
+    // The lines of a group are prefetched together, as in `encode/probe.rs`.
+    const GROUP: usize = 32;
     let shift = 64 - table.line_bits();
-    for (token, id) in seeds {
-        // Only the hash differs between kernels.
-        let key = Portable.key(token, 0, token.len());
-        let line = (hash(kernel, keys, key) >> shift) as usize;
-        let value = Value::of(&[id]).expect("one id");
-        table.put_alone(line, &words(key), &value.as_words());
+    let mut group = [(0, 0, 0); GROUP];
+    loop {
+        let mut n = 0;
+        for (entry, (token, id)) in group.iter_mut().zip(seeds.by_ref()) {
+            // Only the hash differs between kernels.
+            let key = Portable.key(token, 0, token.len());
+            let line = (hash(kernel, keys, key) >> shift) as usize;
+            table.prefetch(line);
+            *entry = (key, line, id);
+            n += 1;
+        }
+        for &(key, line, id) in &group[..n] {
+            let value = Value::of(&[id]).expect("one id");
+            table.put_alone(line, &words(key), &value.as_words());
+        }
+        if n < GROUP {
+            return;
+        }
     }
 }
 

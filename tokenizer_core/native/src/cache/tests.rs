@@ -144,3 +144,27 @@ fn at_its_greatest_size_a_full_table_is_followed_by_an_empty_one() {
     assert_eq!(grown(&table, 5, hash).unwrap().n_entries(), 16);
     assert!(!grown(&table, 5, hash).unwrap().is_full());
 }
+
+/// A number of seeds that is no whole number of groups, one that is, and the most there may be.
+#[test]
+fn every_seed_is_found_and_a_new_cache_has_room() {
+    for n_seeds in [0, 31, 64, MAX_SEEDS] {
+        let words: Vec<String> = (0..n_seeds).map(|i| format!("{i:x}")).collect();
+        let seeds = words.iter().map(String::as_bytes).zip(0..n_seeds as u32);
+        let kernel = Kernel::chosen();
+        let cache = PieceCache::seeded(kernel, seeds).unwrap();
+        let n_found = words.iter().zip(0..).filter(|(word, id)| {
+            let found = kernel.run(Get(&cache, word.as_bytes()));
+            assert!(found.is_none() || found == Some(vec![*id]));
+            found.is_some()
+        });
+        // A seed is refused where four lines are full: 16 in 10,000 of the most there may be.
+        let n_found = n_found.count();
+        assert!(
+            n_found + n_seeds / 200 >= n_seeds,
+            "{n_found} of {n_seeds}"
+        );
+        assert!(cache.n_entries() == n_found && !cache.is_full());
+        assert!(cache.short.n_entries() * 4 <= cache.short.lines().len() * 2);
+    }
+}

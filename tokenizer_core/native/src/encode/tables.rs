@@ -4,19 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use arc_swap::ArcSwapOption;
 
-use crate::cache::PieceCache;
 use crate::cache::key::MAX_SHORT_BYTES;
+use crate::cache::{MAX_SEEDS, PieceCache};
 use crate::decode::vocabulary::{TokenTable, Vocabulary};
 use crate::mem::growth::NoMemory;
 use crate::merge::boundaries::Boundaries;
 use crate::merge::pair_table::ID_BITS;
 use crate::merge::{Merge, Merger};
 use crate::simd::Kernel;
-
-/// The cache begins with at most this many tokens, those of the lowest ids, which are the more frequent
-/// ones: about as many as GPT-2 has. All tokens of a larger vocabulary would crowd out the words of the
-/// texts.
-const MAX_SEEDS: usize = 50_000;
 
 /// The bytes of UTF-8 that a vocabulary lacks, and what merging makes of them.
 pub struct MissingBytes {
@@ -142,6 +137,7 @@ impl Tables {
         };
         let mut seeds = ids_of(&made);
         seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
+        // The lowest ids first: those of the more frequent tokens.
         seeds.sort_unstable();
         seeds.truncate(MAX_SEEDS);
         // Where bytes are left out, the rest is no UTF-8, and characters that are apart may merge.
