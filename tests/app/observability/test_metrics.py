@@ -19,6 +19,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.testclient import TestClient
 
+from app.jobs.queue import JobStore
 from app.observability import metrics
 from app.observability.metrics import DurationTally, ServiceMetrics
 from app.rendering import encode as encode_answers
@@ -237,7 +238,14 @@ def test_times_are_handed_over_as_the_library_takes_them(seconds: list[float], d
     assert lines[0]["t_count"] == len(seconds)
 
 
-def test_ended_jobs_are_counters_that_outlive_their_rows(client: TestClient) -> None:
+@pytest.fixture
+def nobody_claims_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobStore, "claim_next", lambda store, owner: None)
+
+
+def test_ended_jobs_are_counters_that_outlive_their_rows(
+    nobody_claims_jobs: None, client: TestClient
+) -> None:
     """They counted the rows of the database, which keeps the last 1,000 jobs, and fell."""
     jobs = client.app.services.jobs  # type: ignore[attr-defined]
     for index in range(3):
