@@ -195,7 +195,7 @@ LARGE = {
     "5 million lines": (
         "files",
         lambda: gpt2() | {"merges.txt": b"a b\n" * 5_000_000},
-        "more than 2097152 lines",
+        "have 5000000 lines, and the 356 tokens",
     ),
     "60 million numbers in a config": (
         "folder",
