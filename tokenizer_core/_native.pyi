@@ -328,14 +328,15 @@ class NativeModel:
 
 def read_model(document: bytes) -> tuple[bytes, NativeModel] | None:
     """A `tokenizer.json` with an empty `vocab` and `merges`, and these. None if they are not as
-    described above. The rest is no JSON if the document was none."""
+    described above. If the document is not JSON, the first part is not either."""
 
 def read_ranks(document: bytes) -> dict[bytes, int] | None:
     """The tokens and ranks of a `.tiktoken` file; None if a line must be examined."""
 
 def read_tekken(document: bytes) -> tuple[bytes, list[bytes]] | None:
     """A `tekken.json` with an empty `vocab`, and the tokens of its entries, whose ranks are their
-    positions. None if an entry must be examined. The rest is no JSON if the document was none."""
+    positions. None if an entry must be examined. If the document is not JSON, the first part is
+    not either."""
 
 def release_buffers() -> int:
     """Drop the memory that is kept for the ids of later calls, as a measurement of memory needs.

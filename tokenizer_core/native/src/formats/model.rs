@@ -31,7 +31,7 @@ pub struct Model {
 impl Model {
     /// The document without the entries and merges of its model, and these.
     ///
-    /// The rest is no JSON if the document was none: what is left out was read strictly.
+    /// What is left out was read strictly: if the document is not JSON, the returned part is not either.
     pub fn read(document: &[u8]) -> Result<Option<(Vec<u8>, Model)>, NoMemory> {
         if document.len() > MAX_BYTES || simdutf8::basic::from_utf8(document).is_err() {
             return Ok(None);
