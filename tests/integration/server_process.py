@@ -151,7 +151,7 @@ def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> Artif
     return ArtifactStore(artifacts_dir).publish(spec, name=name)
 
 
-def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 120) -> dict[str, Any]:
+def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 300) -> dict[str, Any]:
     """The job, after it has ended."""
     deadline = time.monotonic() + seconds
     while True:

@@ -55,7 +55,7 @@ class Service:
         fields: Fields = answer.json()
         return fields
 
-    def wait(self, job_id: str, *states: str, seconds: float = 120) -> Fields:
+    def wait(self, job_id: str, *states: str, seconds: float = 300) -> Fields:
         """The job, once it is in one of `states` (any final one by default)."""
         wanted = states or ("live", "succeeded", "failed", "cancelled")
         deadline = time.monotonic() + seconds

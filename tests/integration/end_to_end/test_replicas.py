@@ -87,7 +87,7 @@ class Replica:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def wait_for(self, job_id: str, *, seconds: float = 120) -> dict[str, Any]:
+    def wait_for(self, job_id: str, *, seconds: float = 300) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while True:
             job: dict[str, Any] = self.get(f"/jobs/{job_id}")

@@ -93,7 +93,7 @@ def test_kill_9_of_a_worker_costs_only_what_it_had_in_hand(artifacts: Path) -> N
         assert max(len(client.failures) for client in clients) <= 1
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

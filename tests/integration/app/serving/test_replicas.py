@@ -19,7 +19,7 @@ from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import open_artifacts
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline

@@ -315,7 +315,7 @@ def test_a_script_without_a_main_guard_works(tmp_path):
     assert (out, err) == (b"done\n" * 4, b"")
 
 
-def wait_for(condition, seconds: float = 20) -> bool:
+def wait_for(condition, seconds: float = 120) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -66,7 +66,7 @@ def show(service: Service, job_id: str) -> Fields:
     return fields
 
 
-def wait(service: Service, job_id: str, *, seconds: float = 120) -> Fields:
+def wait(service: Service, job_id: str, *, seconds: float = 300) -> Fields:
     deadline = time.monotonic() + seconds
     while True:
         job = show(service, job_id)
