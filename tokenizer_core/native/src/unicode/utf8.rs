@@ -8,6 +8,7 @@
 use std::mem::MaybeUninit;
 
 use crate::mem::huge_pages;
+use crate::mem::prefetch::prefetch;
 use crate::simd::{Instructions, Kernel, Portable, Work};
 use crate::stop::Stopped;
 
@@ -69,6 +70,10 @@ pub const WIDEST: usize = 4 * POINTS;
 
 /// Code points that room is made for together.
 const CHUNK: usize = 4096;
+
+/// Points are prefetched this many ahead, beyond the page up to which the processor does so by itself: a
+/// thirtieth of the time of tweets and code seen before.
+const AHEAD: usize = 512;
 
 /// Bytes that the UTF-8 of four code points may be.
 pub const ROW: usize = 16;
@@ -169,6 +174,7 @@ impl<U: CodePoint, K: WriteUtf8> Work<K> for Write<'_, U> {
         let (blocks, rest) = points.as_chunks::<POINTS>();
         let (mut at, mut any_surrogate) = (0, U::measure(rest).1);
         for block in blocks {
+            prefetch(block.as_ptr().wrapping_add(AHEAD));
             let out = out[at..].first_chunk_mut().expect("room");
             let (written, is_surrogate) = kernel.write_utf8(block, out);
             at += written;
