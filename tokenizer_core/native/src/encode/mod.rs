@@ -236,6 +236,14 @@ impl Encoder {
         texts: &[S],
         (window, n_threads): (usize, usize),
     ) -> Result<Encoded, (usize, S::Error)> {
+        if n_threads > 1 && Tasks::of(texts, scanner, specials, window).nth(1).is_some() {
+            let done = self.encode_in_threads(scanner, specials, texts, (window, n_threads));
+            match done {
+                // Each thread has memory of its own: one may have enough where several have not.
+                Err((_, error)) if error == Stopped::NoMemory.into() => buffer_pool::release(),
+                done => return done,
+            };
+        }
         let n_bytes = texts.iter().map(Source::max_bytes).sum();
         let stopped = |error: Stopped| (0, error.into());
         let mut encoded = Encoded::default();
@@ -243,29 +251,6 @@ impl Encoder {
             encoded.ids = self.reserve_ids(scanner, specials, texts, n_bytes)?;
             // A caller may put another one before them.
             encoded.ends = with_room(texts.len() + 1).map_err(|error| stopped(error.into()))?;
-        }
-        if n_threads > 1
-            && Tasks::of(texts, scanner, specials, window).nth(1).is_some()
-            && encoded.ids.try_reserve_exact(n_bytes).is_ok()
-        {
-            // Made before there are threads: several would each make one.
-            let made = self.cache.current(&self.tables);
-            made.map_err(|error| stopped(error.into()))?;
-            let flag = stop::current();
-            let mut tasks = Tasks::of(texts, scanner, specials, window);
-            let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
-                let task = task.map_err(|error| stopped(error.into()))?;
-                let encode = |session: &mut Session| {
-                    let mut parts = task.iter();
-                    parts.try_for_each(|part| part.encode(session, scanner, specials, own, made))
-                };
-                self.with_session(encode).map_err(stopped)?
-            };
-            let next = || {
-                stop::replace(flag.clone()); // of the thread that takes the task
-                tasks.next()
-            };
-            return run_in_threads(n_threads, encoded, next, encode, stopped);
         }
         let mut own = String::new();
         self.with_session(|session| {
@@ -284,6 +269,39 @@ impl Encoder {
             encoded.ids.shrink_to_fit();
         }
         Ok(encoded)
+    }
+
+    fn encode_in_threads<S: Source>(
+        &self,
+        scanner: Scanner,
+        specials: &SpecialTokens,
+        texts: &[S],
+        (window, n_threads): (usize, usize),
+    ) -> Result<Encoded, (usize, S::Error)> {
+        let stopped = |error: Stopped| (0, error.into());
+        let n_bytes = texts.iter().map(Source::max_bytes).sum();
+        let encoded = Encoded {
+            ids: buffer_pool::take(n_bytes, SLACK).ok_or_else(|| stopped(Stopped::NoMemory))?,
+            ends: with_room(texts.len() + 1).map_err(|error| stopped(error.into()))?,
+        };
+        // Made before there are threads: several would each make one.
+        let made = self.cache.current(&self.tables);
+        made.map_err(|error| stopped(error.into()))?;
+        let flag = stop::current();
+        let mut tasks = Tasks::of(texts, scanner, specials, window);
+        let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
+            let task = task.map_err(|error| stopped(error.into()))?;
+            let encode = |session: &mut Session| {
+                let mut parts = task.iter();
+                parts.try_for_each(|part| part.encode(session, scanner, specials, own, made))
+            };
+            self.with_session(encode).map_err(stopped)?
+        };
+        let next = || {
+            stop::replace(flag.clone()); // of the thread that takes the task
+            tasks.next()
+        };
+        run_in_threads(n_threads, encoded, next, encode, stopped)
     }
 
     /// A vector for as many ids as this many bytes of text can have, at most one a byte. Where there is

@@ -24,7 +24,7 @@ const WINDOWS_PER_THREAD: usize = 8;
 /// A text that is UTF-8 already, or is written as UTF-8 part by part. Positions count its
 /// characters (bytes, in UTF-8).
 pub trait Source: Sync {
-    type Error: Send + From<Stopped>;
+    type Error: Send + PartialEq + From<Stopped>;
 
     fn n_characters(&self) -> usize;
 

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use super::*;
 use crate::encode::specials::tests::{TOKENS, texts};
 use crate::encode::tasks;
@@ -91,4 +93,74 @@ fn a_text_that_cannot_be_written_is_an_error_by_any_threads() {
         let result = encoder.encode_texts(Scanner::Gpt2, &none, &texts, n_threads);
         assert_eq!(result, Err((1, "broken")));
     }
+}
+
+/// A text that has no memory for its UTF-8 so many times.
+struct Scarce {
+    text: Characters,
+    n_refusals: AtomicUsize,
+}
+
+impl Source for Scarce {
+    type Error = Stopped;
+
+    fn n_characters(&self) -> usize {
+        self.text.n_characters()
+    }
+
+    fn max_bytes(&self) -> usize {
+        self.text.max_bytes()
+    }
+
+    fn around(&self, position: usize) -> Option<(u32, u32)> {
+        self.text.around(position)
+    }
+
+    fn as_utf8(&self) -> Option<&str> {
+        None
+    }
+
+    fn append_to(&self, own: &mut String, window: Range<usize>) -> Result<(), Stopped> {
+        let refusal = |n: usize| n.checked_sub(1);
+        if self
+            .n_refusals
+            .fetch_update(Relaxed, Relaxed, refusal)
+            .is_ok()
+        {
+            return Err(Stopped::NoMemory);
+        }
+        own.extend(&self.text.0[window]);
+        Ok(())
+    }
+}
+
+#[test]
+fn one_thread_encodes_what_several_have_no_memory_for() {
+    let (encoder, none) = (encoder(), SpecialTokens::none());
+    let text = "the other, ".repeat(200);
+    let mut expected = Vec::new();
+    let whole = encoder.encode_document(Scanner::Gpt2, &none, &text, &mut expected);
+    whole.unwrap();
+    let encode = |n_refusals: usize, n_threads| {
+        let text = Scarce {
+            text: Characters(text.chars().collect()),
+            n_refusals: n_refusals.into(),
+        };
+        let encoded = encoder.encode_in_windows(
+            Scanner::Gpt2,
+            &none,
+            std::slice::from_ref(&text),
+            (100, n_threads),
+        );
+        (
+            encoded.map(|encoded| encoded.ids),
+            text.n_refusals.into_inner(),
+        )
+    };
+    let refused = Err((0, Stopped::NoMemory));
+    assert_eq!(encode(0, 3), (Ok(expected.clone()), 0));
+    // No thread takes a task after the first refusal, so that each meets one at most.
+    assert_eq!(encode(1, 3), (Ok(expected), 0));
+    assert_eq!(encode(1, 1), (refused.clone(), 0));
+    assert_eq!(encode(usize::MAX, 3).0, refused);
 }
