@@ -52,6 +52,11 @@ impl TextRules {
         })
     }
 
+    /// Whether the vocabulary has ids of single bytes, whose text depends on those around them.
+    pub fn has_runs(&self) -> bool {
+        self.has_runs
+    }
+
     pub fn is_known(&self, id: u32) -> bool {
         self.kind(id) & KNOWN != 0
     }
@@ -115,16 +120,24 @@ impl Text {
         } else {
             out.try_extend(&self.pending)?;
             self.pending.clear();
-            if self.skips_special {
-                let kept = ids.iter().filter(|&&id| !self.skips(rules.kind(id)));
-                for &id in kept {
-                    out.try_extend(vocabulary.token(id))?;
-                }
-            } else {
-                vocabulary.append(ids, out)?;
-            }
+            self.append_bytes(rules, vocabulary, ids, out)?;
             self.hold_incomplete(start, out)?;
         }
+        self.strip(start, out);
+        Ok(())
+    }
+
+    /// Appends the bytes of `ids`, all that there are, where a vocabulary has no runs; their text has
+    /// U+FFFD for what is not UTF-8.
+    pub fn push_all(
+        &mut self,
+        rules: &TextRules,
+        vocabulary: &Vocabulary,
+        ids: &[u32],
+        out: &mut Vec<u8>,
+    ) -> Result<(), NoMemory> {
+        let start = out.len();
+        self.append_bytes(rules, vocabulary, ids, out)?;
         self.strip(start, out);
         Ok(())
     }
@@ -140,6 +153,20 @@ impl Text {
         }
         self.strip(start, out);
         Ok(())
+    }
+
+    fn append_bytes(
+        &self,
+        rules: &TextRules,
+        vocabulary: &Vocabulary,
+        ids: &[u32],
+        out: &mut Vec<u8>,
+    ) -> Result<(), NoMemory> {
+        if !self.skips_special {
+            return vocabulary.append(ids, out);
+        }
+        let mut kept = ids.iter().filter(|&&id| !self.skips(rules.kind(id)));
+        kept.try_for_each(|&id| out.try_extend(vocabulary.token(id)))
     }
 
     #[inline]

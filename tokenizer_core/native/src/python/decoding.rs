@@ -18,7 +18,7 @@ use crate::mem::growth::{Grow, NoMemory, collected, with_room};
 use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::memory_error;
-use crate::python::unfilled::{new_ascii, new_bytes, new_list, str_of};
+use crate::python::unfilled::{new_ascii, new_bytes, new_list, replaced_str_of};
 
 create_exception!(
     tokenizer_core._native,
@@ -118,9 +118,7 @@ pub fn list_of_texts<'py>(py: Python<'py>, parts: &[Texts]) -> PyResult<Bound<'p
     for part in parts {
         let mut start = 0;
         for &end in &part.ends {
-            let text = std::str::from_utf8(&part.bytes[start..end])
-                .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-            texts.push(str_of(py, text)?.into_any());
+            texts.push(replaced_str_of(py, &part.bytes[start..end])?.into_any());
             start = end;
         }
     }

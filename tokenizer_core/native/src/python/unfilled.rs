@@ -92,6 +92,16 @@ pub fn str_of<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyString>
     }
 }
 
+/// A new `str` of these bytes, with U+FFFD for what is not UTF-8.
+pub fn replaced_str_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
+    // SAFETY: as in `str_of`; the name of the error handler ends with a zero.
+    unsafe {
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len() as ffi::Py_ssize_t);
+        let string = ffi::PyUnicode_DecodeUTF8(start, length, c"replace".as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(py, string)?.cast_into_unchecked())
+    }
+}
+
 /// An `int`.
 pub fn int_of(py: Python<'_>, number: usize) -> PyResult<Bound<'_, PyAny>> {
     // SAFETY: the function gives a new reference, or null with an exception set.
