@@ -39,6 +39,7 @@ from app.observability.logs import configure_logging
 from app.observability.metrics import DiskCollector, ServiceMetrics
 from app.observability.tracing import Traces, Tracing, open_traces
 from app.rendering.problems import install_problem_handlers, problem_of
+from app.rendering.respond import respond_now
 from app.routes import (
     chat,
     corpora,
@@ -66,8 +67,12 @@ from tokenizer_core.engines import EngineChoice, choose_engine
 from tokenizer_core.registry import open_artifacts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Scope
+
+    from app.http.fast_path import RawResponse
 
 log = logging.getLogger("app.main")
 
@@ -105,6 +110,16 @@ FAST_ENDPOINTS: Final = (
     text.verify,
 )
 """Endpoints that take only the request and depend on `require_read`: see `app.http.fast_path`."""
+
+NOW: Final = {
+    encode.encode: encode.encode_work,
+    decode.decode: decode.decode_work,
+    dialects.tokenize: dialects.tokenize_work,
+    dialects.detokenize: dialects.detokenize_work,
+    text.count: text.count_work,
+    text.truncate: text.truncate_work,
+}
+"""The work of those that serve most small requests at once."""
 
 SWITCH_INTERVAL_SECONDS: Final = 0.001
 """How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
@@ -181,15 +196,29 @@ class _Service(FastAPI):
     ) -> None:
         self._service_metrics = service_metrics
         self._traces = traces
+        self._serve_now: Callable[[Scope, bytes], RawResponse | None] = lambda scope, body: None
         super().__init__(**options)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Add our middleware. Called once, at the first request, after all routes are included."""
         fast_path = FastPath(
-            super().build_middleware_stack(), find_fast_routes(self, FAST_ENDPOINTS)
+            super().build_middleware_stack(),
+            find_fast_routes(self, FAST_ENDPOINTS),
+            {endpoint: functools.partial(respond_now, work) for endpoint, work in NOW.items()},
         )
         observer = RequestObserver(fast_path, self._service_metrics, problem_of)
-        return observer if self._traces is None else Tracing(observer, self._traces.tracer)
+        if self._traces is not None:  # a span needs the messages of an ASGI app
+            return Tracing(observer, self._traces.tracer)
+        self._serve_now = functools.partial(observer.serve_now, fast_path.serve_now)
+        return observer
+
+    def serve_now(self, scope: Scope, body: bytes) -> RawResponse | None:
+        """Serve a request with this whole body at once; None if the app must be called.
+
+        `app.http.protocol` calls this of an app that no other app wraps.
+        """
+        scope["app"] = self
+        return self._serve_now(scope, body)
 
 
 @contextlib.asynccontextmanager

@@ -114,6 +114,11 @@ async def require_read(request: Request) -> None:
     Raises:
         KeyRequiredError: it carries no valid key.
     """
+    check_read(request)
+
+
+def check_read(request: HTTPConnection) -> None:
+    """As `require_read`."""
     keys: AccessKeys = request.scope["app"].access_keys
     if keys.read and not _holds(request, keys.read | keys.admin):
         raise KeyRequiredError("a read key or an admin key")

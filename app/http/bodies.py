@@ -25,7 +25,7 @@ from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, MAX_ID, BatchTooLar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from starlette.requests import Request
+    from starlette.requests import HTTPConnection, Request
 
     from tokenizer_core.engines import EngineChoice
 
@@ -184,7 +184,7 @@ def batch_too_large(error: BatchTooLargeError) -> Problem:
     )
 
 
-def require_json(request: Request) -> None:
+def require_json(request: HTTPConnection) -> None:
     """Raise 415 unless the body is declared as plain JSON in UTF-8."""
     fields = header_fields(request.scope)
     require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
@@ -209,7 +209,7 @@ def require_json_type(content_type: bytes, encoding: bytes) -> None:
     require_utf8(charset)
 
 
-def require_no_encoding(request: Request) -> None:
+def require_no_encoding(request: HTTPConnection) -> None:
     """Raise 415 for a compressed body."""
     _require_no_encoding(header_fields(request.scope).get(b"content-encoding", b""))
 
@@ -262,7 +262,7 @@ def require_utf8(charset: str) -> None:
         raise Problem(415, "charset_unsupported", "Text must be UTF-8; omit charset or name it.")
 
 
-def content_type_of(request: Request) -> tuple[str, str]:
+def content_type_of(request: HTTPConnection) -> tuple[str, str]:
     """Media type and charset of the body, lower case, empty where absent."""
     return _parse_content_type(header_fields(request.scope).get(b"content-type", b""))
 
@@ -278,7 +278,7 @@ def _parse_content_type(declared: bytes) -> tuple[str, str]:
     return kind.strip(), charset
 
 
-def require_acceptable(request: Request, media_type: str) -> None:
+def require_acceptable(request: HTTPConnection, media_type: str) -> None:
     """Raise 406 if Accept excludes `media_type`."""
     if not accepts(request, media_type):
         raise Problem(
@@ -288,7 +288,7 @@ def require_acceptable(request: Request, media_type: str) -> None:
         )
 
 
-def accepts(request: Request, media_type: str, *, by_name: bool = False) -> bool:
+def accepts(request: HTTPConnection, media_type: str, *, by_name: bool = False) -> bool:
     """Whether Accept includes `media_type`; with `by_name`, only if it is named in full."""
     accept = header_of(request, b"accept")
     listed = [part.strip().lower() for part in accept.split(",") if part.strip()]

@@ -48,12 +48,8 @@ def parse_strict_json(
             MAX_DEPTH); 413 for more than MAX_VALUES or MAX_CONTAINERS; 422 for JSON that no schema
             accepts (NaN, Infinity, numbers over 4,300 digits, lone surrogates, deep nesting).
     """
-    if (
-        engine is not None
-        and engine.name == "native"
-        and 2 * MAX_DEPTH < len(body) <= _MOST_BYTES_AT_ONCE
-    ):
-        shortened = _cut_first_string(body)
+    if engine is not None and 2 * MAX_DEPTH < len(body) <= _MOST_BYTES_AT_ONCE:
+        shortened = cut_first_string(body, engine)
         if shortened is not None:
             key, string, rest = shortened
             try:
@@ -85,9 +81,12 @@ def _problem(error: StrictJsonError) -> Problem:
     )
 
 
-def _cut_first_string(body: bytes) -> tuple[str, str, bytes] | None:
+def cut_first_string(body: bytes, engine: EngineChoice) -> tuple[str, str, bytes] | None:
     """Return the key and string value of an object's first member, and `body` with that string
-    emptied. None if the body begins differently, or if the string is invalid or very long."""
+    emptied. None if the body begins differently, if the string is invalid, or if the engine is not
+    the native one. What remains of an invalid body is invalid too."""
+    if engine.name != "native":
+        return None
     begin = _FIRST_STRING.match(body)
     if begin is None:
         return None

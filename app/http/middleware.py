@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from app.http.fast_path import RawResponse
     from app.http.problem import Problem
     from app.observability.metrics import ServiceMetrics
 
@@ -104,6 +105,29 @@ class RequestObserver:
             self._metrics.in_flight.dec()
             seconds = time.perf_counter() - started
             self._record(scope["method"], inner, status or CLIENT_GONE, seconds)
+
+    def serve_now(
+        self, find_response: Callable[[Scope, bytes], RawResponse | None], scope: Scope, body: bytes
+    ) -> RawResponse | None:
+        """Serve one request at once, by `find_response`; None if the app must serve it.
+
+        After an error the app serves the request too, and reports the error.
+        """
+        started = time.perf_counter()
+        request_id = request_id_of(scope)
+        token = REQUEST_ID.set(request_id)
+        try:
+            response = find_response(scope, body)
+        except Exception:
+            return None
+        finally:
+            REQUEST_ID.reset(token)
+        if response is None:
+            return None
+        seconds = time.perf_counter() - started
+        self._metrics.count_request("POST", scope["route"].path, 200, seconds)
+        headers, content = response
+        return b"%bx-request-id: %b\r\n" % (headers, request_id.encode()), content
 
     def _record(self, method: str, scope: Scope, status: int, seconds: float) -> None:
         route = scope.get("route")

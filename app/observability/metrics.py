@@ -106,18 +106,15 @@ class Tally:
 
     def __init__(self, counter: _Sum) -> None:
         self._counter = counter
-        self._total = 0.0  # only the event loop writes it
+        self.total = 0.0
+        """The sum; only the event loop adds to it. A call would cost more than the addition."""
         self._handed_over = 0.0
         self._lock = threading.Lock()
-
-    def inc(self, amount: float = 1) -> None:
-        """Add `amount`. Call it only from the event loop."""
-        self._total += amount
 
     def hand_over(self) -> None:
         """Add the sum to the library's counter. Any thread may call this."""
         with self._lock:
-            change = self._total - self._handed_over
+            change = self.total - self._handed_over
             if change:
                 self._counter.inc(change)
                 self._handed_over += change
@@ -135,8 +132,8 @@ class DurationTally:
 
     def observe(self, seconds: float) -> None:
         """Add one duration. Call it only from the event loop."""
-        self._buckets[bisect_left(_BUCKETS, seconds)].inc()
-        self._seconds.inc(seconds)
+        self._buckets[bisect_left(_BUCKETS, seconds)].total += 1
+        self._seconds.total += seconds
 
     def hand_over(self) -> None:
         """Add the sums to the library's histogram. Any thread may call this."""
@@ -182,7 +179,9 @@ class ServiceMetrics:
         )
         # Not a tally: a process that has just served a scrape would keep showing one request.
         self.in_flight = self._gauge(
-            "tokenizer_inflight", "Requests being answered.", mode="livesum"
+            "tokenizer_inflight",
+            "Requests being answered, without small ones that are served in one step.",
+            mode="livesum",
         )
         self.queue_depth = self._gauge(
             "tokenizer_queue_depth", "Requests waiting for a thread.", mode="livesum"
@@ -334,13 +333,18 @@ class ServiceMetrics:
                 duration = self._durations[handler] = DurationTally(self.duration.labels(handler))
             requests = Tally(self.requests.labels(method, handler, str(status)))
             series = self._series[key] = (requests, duration)
-        series[0].inc()
-        series[1].observe(seconds)
+        requests, duration = series
+        requests.total += 1
+        duration.observe(seconds)
 
     def count_encoded(self, n_bytes: int, n_tokens: int) -> None:
         """Count encoded bytes and their tokens. Call it only from the event loop."""
-        self.encode_bytes.inc(n_bytes)
-        self.encode_tokens.inc(n_tokens)
+        self.encode_bytes.total += n_bytes
+        self.encode_tokens.total += n_tokens
+
+    def count_decoded(self, n_tokens: int) -> None:
+        """Count decoded ids. Call it only from the event loop."""
+        self.decode_tokens.total += n_tokens
 
     def hand_over(self) -> None:
         """Add all tallies to the library's metrics, which all processes see."""

@@ -17,7 +17,7 @@ from tokenizer_client.schemas.tokens import NAME_PATTERN
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from starlette.requests import Request
+    from starlette.requests import HTTPConnection, Request
 
     from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
@@ -44,23 +44,32 @@ async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
         Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 without any
             tokenizer.
     """
-    scope = request.scope
-    services: Services = scope["app"].services
-    live = services.live.active if name is None else services.live.peek(name)
+    live = find_tokenizer(request, name)
     if live is None:
-        live = await asyncio.to_thread(services.live.get, name)
-    scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
-    if b"if-match" in header_fields(scope):
-        require_match(request, live.ref)
+        live = await asyncio.to_thread(choose_tokenizer_on_thread, request, name)
     return live
 
 
-def choose_tokenizer_on_thread(request: Request, name: str | None) -> LiveTokenizer:
+def find_tokenizer(request: HTTPConnection, name: str | None) -> LiveTokenizer | None:
+    """Same as `choose_tokenizer`, without a wait: None for a tokenizer that is not in memory."""
+    services: Services = request.scope["app"].services
+    live = services.live.active if name is None else services.live.peek(name)
+    if live is not None:
+        _require_chosen(request, live)
+    return live
+
+
+def choose_tokenizer_on_thread(request: HTTPConnection, name: str | None) -> LiveTokenizer:
     """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
     live = services_of(request).live.get(name)
-    request.scope["state"]["tokenizer_headers"] = live.headers
-    require_match(request, live.ref)
+    _require_chosen(request, live)
     return live
+
+
+def _require_chosen(request: HTTPConnection, live: LiveTokenizer) -> None:
+    request.scope["state"]["tokenizer_headers"] = live.headers  # problem responses carry them too
+    if b"if-match" in header_fields(request.scope):
+        require_match(request, live.ref)
 
 
 def require_known_specials(live: LiveTokenizer, names: str | Collection[str]) -> None:
@@ -81,7 +90,7 @@ def version_tag(ref: ArtifactRef) -> str:
     return f'"{ref.digest}-{ref}"'
 
 
-def require_match(request: Request, ref: ArtifactRef) -> None:
+def require_match(request: HTTPConnection, ref: ArtifactRef) -> None:
     """Raise 412 if If-Match is present and contains neither the digest nor the tag of this version.
 
     The comparison is strong, as RFC 9110 requires. An unquoted digest is accepted too, because it

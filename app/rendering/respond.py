@@ -6,24 +6,31 @@ is sent or it fails.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from app.access.deadlines import DEPARTURE
 from app.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
 from app.http.bodies import WHOLE_BODY, read_body
 from app.http.responses import ChunkedBody
 from app.rendering.json_values import Rendered
-from app.rendering.preconditions import choose_tokenizer, choose_tokenizer_on_thread
+from app.rendering.preconditions import (
+    choose_tokenizer,
+    choose_tokenizer_on_thread,
+    find_tokenizer,
+)
 from app.services import services_of
 from tokenizer_client.schemas.dialects import InputsRequest, PlainTextRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from fastapi import Request
+    from starlette.requests import HTTPConnection
     from starlette.responses import Response
 
     from app.access.limits import Lease
+    from app.http.fast_path import RawResponse
     from app.services import Services
     from app.serving.live_tokenizer import LiveTokenizer
 
@@ -41,27 +48,52 @@ _CHAT_BYTES_PER_BODY_BYTE: Final = 2
 _UNLEASED_BYTES: Final = 1 << 16
 
 
-class _Wanted(Protocol):
-    @property
-    def tokenizer(self) -> str | None: ...
+class Work(NamedTuple):
+    """What a route does with the body of a request whose headers it accepts."""
+
+    parse: Callable[[bytes], Any]
+    render: Callable[[Any, LiveTokenizer], Rendered]
+    is_short: bool = True
+    """Whether a small body means little work."""
+
+    is_decoding: bool = False
+    """Whether the metrics count the tokens as decoded ones."""
 
 
-Wanted = TypeVar("Wanted", bound=_Wanted)
+def respond_now(
+    find_work: Callable[[HTTPConnection], Work], request: HTTPConnection, body: bytes
+) -> RawResponse | None:
+    """As `respond`, at once, for a whole body; None for work that needs a thread or a wait.
+
+    Raises:
+        Problem: the request is invalid.
+    """
+    services: Services = request.scope["app"].services
+    if len(body) > INLINE_BODY_BYTES or len(body) > services.settings.max_body_bytes:
+        return None
+    work = find_work(request)
+    if not work.is_short:
+        return None
+    wanted = work.parse(body)
+    live = find_tokenizer(request, wanted.tokenizer)
+    if live is None or not _is_light(wanted, len(body)):
+        return None
+    rendered = work.render(wanted, live)
+    content = b"".join(rendered.chunks)
+    if len(content) > _UNLEASED_BYTES:
+        return None
+    _count(services, work, rendered)
+    headers = b"%bcontent-length: %d\r\ncontent-type: %b\r\n"
+    return headers % (live.header_lines, len(content), rendered.media_type.encode()), content
 
 
-async def respond(
-    request: Request,
-    parse: Callable[[bytes], Wanted],
-    render: Callable[[Wanted, LiveTokenizer], Rendered],
-    *,
-    is_short: bool = True,
-) -> tuple[Rendered, Response]:
-    """Call `render` on the body that `parse` reads; return the result and its response.
+async def respond(request: Request, work: Work) -> Response:
+    """Do `work` with the body of `request`; return the response.
 
     Small work runs on the event loop. A small body with more work, such as a batch of many texts,
     has a thread of its own, so it does not wait for large requests. Conversations of any size have
     others, because a template may take its time. All other work runs on the threads for large
-    requests; without `is_short`, so does that of small bodies.
+    requests; if it is not short, so does that of small bodies.
 
     Raises:
         Problem: the request is invalid.
@@ -80,45 +112,32 @@ async def respond(
         except BaseException:
             lease.release()
             raise
-    if is_short and len(body) <= INLINE_BODY_BYTES:
+    if work.is_short and len(body) <= INLINE_BODY_BYTES:
         if lease is not None:
             lease.release()
-        wanted = parse(bytes(body))
+        wanted = work.parse(bytes(body))
         live = await choose_tokenizer(request, wanted.tokenizer)
-        fields = vars(wanted)  # a missing attribute of a model costs an exception
-        n_items = 0
-        for value in fields.values():
-            n_items += len(value) if type(value) is list else 0
-        is_light = n_items <= INLINE_ITEMS and (
-            len(body) <= INLINE_DETAILED_BYTES
-            or not (
-                tuple(fields.get("returned", _IDS)) != _IDS
-                or fields.get("return_token_strs", False)
-                or fields.get("with_pieces", False)
-                or isinstance(wanted, _DETAILED)
-            )
-        )
-        if _TEMPLATE in fields:
+        if _TEMPLATE in vars(wanted):
             lease = services.budget.lease()
-            rendered = await _render_chat(request, lease, len(body), render, wanted, live)
-        elif is_light:
-            rendered = render(wanted, live)
+            rendered = await _render_chat(request, lease, len(body), work.render, wanted, live)
+        elif _is_light(wanted, len(body)):
+            rendered = work.render(wanted, live)
         else:
             lease = services.budget.lease()
             rendered = await services.quick_queue.run_for(
-                scope.get(DEPARTURE), lease, render, wanted, live
+                scope.get(DEPARTURE), lease, work.render, wanted, live
             )
     else:
         lease = lease or services.budget.lease()
         n_bytes, bodies = len(body), [bytes(body)]
         del body
         done, live = await services.queue.run_for(
-            scope.get(DEPARTURE), lease, _work, request, parse, render, bodies
+            scope.get(DEPARTURE), lease, _work, request, work, bodies
         )
         if isinstance(done, Rendered):
             rendered = done
         else:
-            rendered = await _render_chat(request, lease, n_bytes, render, done, live)
+            rendered = await _render_chat(request, lease, n_bytes, work.render, done, live)
     response = ChunkedBody(
         rendered.chunks,
         raw_headers=(*live.raw_headers, *rendered.headers),
@@ -127,7 +146,31 @@ async def respond(
     )
     if response.n_bytes > _UNLEASED_BYTES or lease is not None:
         response.charge_to(lease or services.budget.lease())
-    return rendered, response
+    _count(services, work, rendered)
+    return response
+
+
+def _count(services: Services, work: Work, rendered: Rendered) -> None:
+    if work.is_decoding:
+        services.metrics.count_decoded(rendered.n_tokens)
+    else:
+        services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
+
+
+def _is_light(wanted: Any, n_bytes: int) -> bool:
+    """Whether to do on the event loop what a small body of `n_bytes` wants."""
+    fields = vars(wanted)  # a missing attribute of a model costs an exception
+    n_items = 0
+    for value in fields.values():
+        n_items += len(value) if type(value) is list else 0
+    if n_items > INLINE_ITEMS or _TEMPLATE in fields:
+        return False
+    return n_bytes <= INLINE_DETAILED_BYTES or not (
+        tuple(fields.get("returned", _IDS)) != _IDS
+        or fields.get("return_token_strs", False)
+        or fields.get("with_pieces", False)
+        or isinstance(wanted, _DETAILED)
+    )
 
 
 def read_within_limits(request: Request, lease: Lease) -> Awaitable[bytes]:
@@ -147,27 +190,24 @@ def read_within_limits(request: Request, lease: Lease) -> Awaitable[bytes]:
 
 
 def _work(
-    request: Request,
-    parse: Callable[[bytes], Wanted],
-    render: Callable[[Wanted, LiveTokenizer], Rendered],
-    bodies: list[bytes],
-) -> tuple[Rendered | Wanted, LiveTokenizer]:
+    request: Request, work: Work, bodies: list[bytes]
+) -> tuple[Rendered | Any, LiveTokenizer]:
     """Parse, choose and render on a thread; a conversation is not rendered here.
 
     Frees the one body in `bodies` after parsing it. Its lease stays: the parsed values take about
     as much.
     """
-    wanted = parse(bodies.pop())
+    wanted = work.parse(bodies.pop())
     live = choose_tokenizer_on_thread(request, wanted.tokenizer)
-    return (wanted if _TEMPLATE in vars(wanted) else render(wanted, live)), live
+    return (wanted if _TEMPLATE in vars(wanted) else work.render(wanted, live)), live
 
 
 async def _render_chat(
     request: Request,
     lease: Lease,
     n_bytes: int,
-    render: Callable[[Wanted, LiveTokenizer], Rendered],
-    wanted: Wanted,
+    render: Callable[[Any, LiveTokenizer], Rendered],
+    wanted: Any,
     live: LiveTokenizer,
 ) -> Rendered:
     """Render a conversation, of a body of `n_bytes`, on a thread for templates.

@@ -356,7 +356,7 @@ class DecodeCodec:
 
     def count_in(self, metrics: ServiceMetrics) -> None:
         """Add the ids to the metrics of decoding."""
-        metrics.decode_tokens.inc(self.n_tokens)
+        metrics.count_decoded(self.n_tokens)
 
     def _decode(self, ids: NDArray[np.uint32]) -> Iterator[DecodedPart]:
         for start in range(0, len(ids), _ID_WINDOW):

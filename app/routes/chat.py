@@ -30,7 +30,7 @@ from app.rendering.chat import (
 )
 from app.rendering.conversations import require_shallow, without_nulls
 from app.rendering.problems import problem_responses
-from app.rendering.respond import respond
+from app.rendering.respond import Work, respond
 from app.services import services_of
 from tokenizer_client.schemas.chat import (
     ChatEncodeRequest,
@@ -139,9 +139,7 @@ async def _respond(
     def render_within(wanted: Wanted, live: LiveTokenizer) -> Rendered:
         return render(wanted, live, limits=limits)
 
-    rendered, response = await respond(request, parse, render_within)
-    services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
-    return response
+    return await respond(request, Work(parse, render_within))
 
 
 def _read(model: type[Wanted], body: bytes) -> Wanted:

@@ -24,7 +24,7 @@ from app.http.problem import Problem
 from app.rendering.decode import render_decoding
 from app.rendering.dialects import render_inference_texts
 from app.rendering.problems import problem_responses
-from app.rendering.respond import respond
+from app.rendering.respond import Work, respond
 from app.services import services_of
 from tokenizer_client.schemas.dialects import IdsRequest, IdsResponse
 from tokenizer_client.schemas.tokens import BatchTooLargeError, DecodeRequest, DecodeResponse
@@ -32,6 +32,7 @@ from tokenizer_client.schemas.tokens import BatchTooLargeError, DecodeRequest, D
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from starlette.requests import HTTPConnection
     from starlette.responses import Response
 
     from app.rendering.json_values import Rendered
@@ -73,6 +74,11 @@ async def decode(request: Request) -> Response:
     With `ids` instead of `tokens`, the route behaves as in text-embeddings-inference: it returns a
     list of texts and omits special tokens unless `skip_special_tokens` is false.
     """
+    return await respond(request, decode_work(request))
+
+
+def decode_work(request: HTTPConnection) -> Work:
+    """What /decode does with a body; raises Problem for the headers."""
     form = ids_form_of(header_of(request, b"content-type"))
     if form is None:
         require_json(request)
@@ -90,9 +96,7 @@ async def decode(request: Request) -> Response:
         return render_inference_texts(wanted, live, max_decoded_bytes=maximum)
 
     parse_it = partial(parse, form=form, options=request.query_params)
-    made, response = await respond(request, parse_it, answer)
-    services.metrics.decode_tokens.inc(made.n_tokens)
-    return response
+    return Work(parse_it, answer, is_decoding=True)
 
 
 def parse(

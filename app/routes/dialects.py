@@ -16,7 +16,7 @@ from app.rendering.conversations import require_shallow, without_nulls
 from app.rendering.dialects import describe_tokenizer, render_detokenize, render_tokenize
 from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
 from app.rendering.problems import problem_responses
-from app.rendering.respond import respond
+from app.rendering.respond import Work, respond
 from app.services import services_of
 from tokenizer_client.schemas.dialects import (
     DIALECTS,
@@ -30,6 +30,8 @@ from tokenizer_client.schemas.dialects import (
 )
 
 if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
     from tokenizer_client.schemas.dialects import TokenizeRequest
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["dialects"])
@@ -55,13 +57,16 @@ async def tokenize(request: Request) -> Response:
     The defaults are those of each server: `prompt` and `inputs` add the tokens of the tokenizer's
     post-processor, the other keys do not. Special tokens in the text are recognised.
     """
+    return await respond(request, tokenize_work(request))
+
+
+def tokenize_work(request: HTTPConnection) -> Work:
+    """What /tokenize does with a body; raises Problem for the headers."""
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)
     render = partial(render_tokenize, limits=render_limits_of(services.settings))
-    made, response = await respond(request, parse_tokenize, render)
-    services.metrics.count_encoded(made.n_bytes, made.n_tokens)
-    return response
+    return Work(parse_tokenize, render)
 
 
 @router.post(
@@ -73,14 +78,17 @@ async def tokenize(request: Request) -> Response:
 )
 async def detokenize(request: Request) -> Response:
     """Decode a list of ids or a batch. The response has the keys of all dialects."""
+    return await respond(request, detokenize_work(request))
+
+
+def detokenize_work(request: HTTPConnection) -> Work:
+    """What /detokenize does with a body; raises Problem for the headers."""
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)
     maximum = services.settings.response_limit
-    answer = partial(render_detokenize, max_decoded_bytes=maximum)
-    made, response = await respond(request, parse_detokenize, answer)
-    services.metrics.decode_tokens.inc(made.n_tokens)
-    return response
+    render = partial(render_detokenize, max_decoded_bytes=maximum)
+    return Work(parse_detokenize, render, is_decoding=True)
 
 
 @router.get(

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Depends, Request
 
 from app.access.auth import require_read
+from app.access.limits import INLINE_BODY_BYTES
 from app.http.bodies import binary_content, json_request, read_model, require_json_type
 from app.http.headers import header_fields
 from app.http.id_formats import NPY, OCTETS, choose_ids_form
-from app.rendering.encode import render_encoding
+from app.http.json import cut_first_string
+from app.http.problem import Problem
+from app.rendering.encode import OneText, render_encoding
 from app.rendering.problems import problem_responses
-from app.rendering.respond import respond
+from app.rendering.respond import Work, respond
 from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
 
 if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
     from starlette.responses import Response
 
+    from app.services import Services
+    from tokenizer_core.engines import EngineChoice
+
+_MOST_OPTIONS: Final = 256
+"""The size in bytes of a body without its text, up to which it is kept."""
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
@@ -43,11 +52,41 @@ async def encode(request: Request) -> Response:
     little-endian; for a batch, u32 n and n x u64 lengths come first. With `application/x-npy`,
     `numpy.load` reads the ids of one text.
     """
+    return await respond(request, encode_work(request))
+
+
+def encode_work(request: HTTPConnection) -> Work:
+    """What /encode does with a body; raises Problem for the headers."""
     fields = header_fields(request.scope)
     require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
     form = choose_ids_form(fields.get(b"accept", b"").decode("latin-1"))
-    services = request.scope["app"].services
-    parse = partial(read_model, EncodeRequest, engine=services.engine)
-    rendered, response = await respond(request, parse, partial(render_encoding, form=form))
-    services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
-    return response
+    services: Services = request.scope["app"].services
+    if form is None:
+        return Work(partial(parse_encode, engine=services.engine), render_encoding)
+    return Work(
+        partial(read_model, EncodeRequest, engine=services.engine),
+        partial(render_encoding, form=form),
+    )
+
+
+def parse_encode(body: bytes, engine: EngineChoice) -> EncodeRequest | OneText:
+    """Parse a request for JSON; raises Problem."""
+    if len(body) <= INLINE_BODY_BYTES:
+        cut = cut_first_string(body, engine)
+        if cut is not None:
+            key, text, rest = cut
+            options = _read_options(rest) if key == "text" and len(rest) < _MOST_OPTIONS else None
+            if options is not None:
+                return OneText(text, options, options.tokenizer)
+    return read_model(EncodeRequest, body, engine=engine)
+
+
+@lru_cache(maxsize=64)  # most clients send the same options with each text
+def _read_options(rest: bytes) -> EncodeRequest | None:
+    """The options in a body whose text was cut out; None if they ask for more than the ids of one
+    text, or are invalid."""
+    try:
+        options = read_model(EncodeRequest, rest)
+    except Problem:
+        return None
+    return options if tuple(options.returned) == ("ids",) else None

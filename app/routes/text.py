@@ -16,7 +16,7 @@ from app.http.bodies import (
 )
 from app.rendering.preconditions import require_known_specials
 from app.rendering.problems import problem_responses
-from app.rendering.respond import respond
+from app.rendering.respond import Work, respond
 from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
 from app.services import services_of
 from tokenizer_client.schemas.text import (
@@ -34,6 +34,7 @@ from tokenizer_client.schemas.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.requests import HTTPConnection
     from starlette.responses import Response
 
     from app.rendering.json_values import Rendered
@@ -62,7 +63,7 @@ async def count(request: Request) -> Response:
 
     With `limit`, counting stops once the count exceeds it, so a too long text is detected early.
     """
-    return await _respond(request, CountRequest, render_count)
+    return await respond(request, count_work(request))
 
 
 @router.post(
@@ -76,7 +77,7 @@ async def truncate(request: Request) -> Response:
     The cut never splits a character or a special token. Encoding the returned text gives exactly
     `tokens`.
     """
-    return await _respond(request, TruncateRequest, render_truncation)
+    return await respond(request, truncate_work(request))
 
 
 @router.post("/chunk", summary="Cut a text into chunks", **_documented(ChunkRequest, ChunkResponse))
@@ -87,10 +88,9 @@ async def chunk(request: Request) -> Response:
     the text.
     """
     maximum = services_of(request).settings.response_limit
+    render = partial(render_chunks, max_bytes=maximum)
     # A few kB of text make thousands of chunks; overlapping chunks repeat their text many times.
-    return await _respond(
-        request, ChunkRequest, partial(render_chunks, max_bytes=maximum), is_short=False
-    )
+    return await respond(request, _work(request, ChunkRequest, render, is_short=False))
 
 
 @router.post(
@@ -102,18 +102,27 @@ async def verify(request: Request) -> Response:
     """Check that decoding the ids of a text returns the text (after the normalizer), or that
     encoding the text of ids returns the ids; reports the first difference."""
     maximum = services_of(request).settings.response_limit
-    return await _respond(
-        request, VerifyRequest, partial(render_verification, max_decoded_bytes=maximum)
-    )
+    render = partial(render_verification, max_decoded_bytes=maximum)
+    return await respond(request, _work(request, VerifyRequest, render))
 
 
-async def _respond(
-    request: Request,
+def count_work(request: HTTPConnection) -> Work:
+    """What /count does with a body; raises Problem for the headers."""
+    return _work(request, CountRequest, render_count)
+
+
+def truncate_work(request: HTTPConnection) -> Work:
+    """What /truncate does with a body; raises Problem for the headers."""
+    return _work(request, TruncateRequest, render_truncation)
+
+
+def _work(
+    request: HTTPConnection,
     model: type[Wanted],
     render: Callable[[Wanted, LiveTokenizer], Rendered],
     *,
     is_short: bool = True,
-) -> Response:
+) -> Work:
     require_json(request)
     require_acceptable(request, "application/json")
 
@@ -123,6 +132,4 @@ async def _respond(
 
     services = services_of(request)
     parse = partial(read_model, model, engine=services.engine)
-    rendered, response = await respond(request, parse, render_checked, is_short=is_short)
-    services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
-    return response
+    return Work(parse, render_checked, is_short=is_short)

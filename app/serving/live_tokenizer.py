@@ -39,6 +39,9 @@ class LiveTokenizer:
     raw_headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
     """`headers` as ASGI sends them."""
 
+    header_lines: bytes = field(repr=False)
+    """`headers` as HTTP/1.1 sends them."""
+
     @classmethod
     def of(cls, ref: ArtifactRef, tokenizer: Tokenizer) -> LiveTokenizer:
         """Prepare the headers and lengths that every response needs."""
@@ -47,6 +50,9 @@ class LiveTokenizer:
         lengths[list(spec.vocab)] = [len(token) for token in spec.vocab.values()]
         identity = identity_of(ref)
         headers = identity_headers(ref)
+        raw_headers = tuple(
+            (name.lower().encode(), value.encode()) for name, value in headers.items()
+        )
         return cls(
             ref=ref,
             tokenizer=tokenizer,
@@ -55,9 +61,8 @@ class LiveTokenizer:
             identity=identity,
             identity_json=json.dumps(identity, separators=(",", ":")).encode(),
             headers=headers,
-            raw_headers=tuple(
-                (name.lower().encode(), value.encode()) for name, value in headers.items()
-            ),
+            raw_headers=raw_headers,
+            header_lines=b"".join(b"%b: %b\r\n" % header for header in raw_headers),
         )
 
 

@@ -1,4 +1,5 @@
-"""The path of an encode request: the Python functions between the protocol and the engine."""
+"""The path of an encode request: the Python functions between the protocol and the engine, and
+between the engine and the response."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from app.main import create_app
 from app.settings import Settings
 from tokenizer_core.registry import ArtifactRef
 
-MOST_FUNCTIONS = 15
+MOST_FUNCTIONS_AT_ONCE, MOST_FUNCTIONS_AFTERWARDS = 18, 8
+MOST_FUNCTIONS_IN_A_TASK = 19
 ROOT = Path(__file__).parents[3]
 OURS = tuple(f"{ROOT / name}/" for name in ("app", "tokenizer_client", "tokenizer_core"))
 
@@ -39,28 +41,40 @@ class Wire(asyncio.Transport):
         return 0
 
 
-def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str], bytes]:
-    """The project's functions in the order of their first calls, and the response."""
-    seen: dict[str, None] = {}
-    is_between = False
+def functions_around_the_engine(
+    settings: Settings, body: bytes, *, is_at_once: bool
+) -> tuple[list[str], list[str], bytes]:
+    """The project's functions before and after the engine, in the order of their first calls, and
+    the response."""
+    before: dict[str, None] = {}
+    after: dict[str, None] = {}
+    seen: dict[str, None] | None = None
+    first = "_Service.serve_now" if is_at_once else "GuardedHttpProtocol._respond"
 
     def watch(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal is_between
+        nonlocal seen
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(OURS):
-            if code.co_qualname == "GuardedHttpProtocol._respond":
-                is_between = True
+            if code.co_qualname == first:
+                seen = before
             elif "Engine.encode" in code.co_qualname:
-                is_between = False
-            elif is_between:
+                seen = after
+            elif code.co_qualname == "ClosingTransport.write_whole":
+                seen = None
+            elif seen is not None:
                 seen[f"{Path(code.co_filename).relative_to(ROOT)} {code.co_qualname}"] = None
 
     async def run() -> bytes:
         app = create_app(settings)
+        app.middleware_stack = app.build_middleware_stack()
         async with app.router.lifespan_context(app) as state:
-            config = Config(app, log_level="critical", lifespan="off")
+            config = Config(app, log_config=None, lifespan="off", proxy_headers=False)
             config.load()
             protocol = GuardedHttpProtocol(config, ServerState(), dict(state))
+            if is_at_once:
+                protocol._serve_now = app.serve_now  # type: ignore[attr-defined]
+            else:
+                protocol._serve_now = None
             wire = Wire()
             protocol.connection_made(wire)
             head = b"POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -68,7 +82,8 @@ def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str],
             for _ in range(2):  # the first one fills caches
                 wire.sent = b""
                 sys.setprofile(watch)
-                seen.clear()
+                before.clear()
+                after.clear()
                 protocol.data_received(request)
                 async with asyncio.timeout(30):
                     while not wire.sent.endswith(b"}"):  # noqa: ASYNC110 - no event says it
@@ -78,17 +93,30 @@ def functions_to_the_engine(settings: Settings, body: bytes) -> tuple[list[str],
 
     try:
         response = asyncio.run(run())
-        return list(seen), response
+        return list(before), list(after), response
     finally:
         sys.setprofile(None)
 
 
-def test_few_functions_are_between_the_protocol_and_the_engine(
+BODY = json.dumps({"text": "the quick brown fox"}).encode()
+
+
+def test_few_functions_serve_a_small_request_at_once(
     settings: Settings, starter: ArtifactRef
 ) -> None:
-    body = json.dumps({"text": "the quick brown fox"}).encode()
-    functions, response = functions_to_the_engine(settings, body)
+    before, after, response = functions_around_the_engine(settings, BODY, is_at_once=True)
     assert b'"count"' in response
-    assert functions[0] == "app/http/middleware.py RequestObserver.__call__"
-    assert functions[-1] == "tokenizer_core/tokenizer.py Tokenizer.encode_to_json"
-    assert len(functions) <= MOST_FUNCTIONS, "\n".join(functions)
+    assert before[0] == "app/http/middleware.py RequestObserver.serve_now"
+    assert before[-1].startswith("tokenizer_core/tokenizer.py Tokenizer.")
+    assert len(before) <= MOST_FUNCTIONS_AT_ONCE, "\n".join(before)
+    assert len(after) <= MOST_FUNCTIONS_AFTERWARDS, "\n".join(after)
+
+
+def test_few_functions_are_between_a_task_and_the_engine(
+    settings: Settings, starter: ArtifactRef
+) -> None:
+    before, _, response = functions_around_the_engine(settings, BODY, is_at_once=False)
+    assert b'"count"' in response
+    assert before[0] == "app/http/middleware.py RequestObserver.__call__"
+    assert before[-1].startswith("tokenizer_core/tokenizer.py Tokenizer.")
+    assert len(before) <= MOST_FUNCTIONS_IN_A_TASK, "\n".join(before)

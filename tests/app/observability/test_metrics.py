@@ -156,7 +156,7 @@ def test_a_defect_is_a_500_without_a_trace_of_it(
     def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("a secret in the message")
 
-    monkeypatch.setattr(encode_answers, "check_counts", fail)
+    monkeypatch.setattr(encode_answers, "utf8_length", fail)
     headers = {"X-Request-Id": "my-request.1"}
     for text in ("a", "a" * 5000):
         response = client.post("/encode", json={"text": text}, headers=headers)
