@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-all test-full reliability soak test-language-model test-course test-native test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-all test-full reliability soak test-language-model test-course test-native test-aarch64 test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -103,6 +103,20 @@ soak: $(TOOLS) ## put every kind of load on a server for ten minutes, check for 
 
 test-native: ## run the engine's tests in Rust
 	@$(call with-cargo,$(CARGO) test $(CARGO_FILES) --no-default-features --quiet)
+
+# The linker and the emulator are Debian's gcc-aarch64-linux-gnu and qemu-user.
+ARM := aarch64-unknown-linux-gnu
+ARM_LINKER := aarch64-linux-gnu-gcc
+ARM_TOOLS := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(ARM_LINKER) \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+
+test-aarch64: ## lint the engine for aarch64 and run its tests in Rust under qemu; every character too
+	@for tool in $(CARGO) rustc $(ARM_LINKER) qemu-aarch64; do \
+		command -v $$tool >/dev/null || { echo "skipped, there is no $$tool"; exit 0; }; done; \
+	if [ ! -d "$$(rustc --print target-libdir --target $(ARM))" ]; then \
+		echo "skipped, Rust lacks the target: rustup target add $(ARM)"; exit 0; fi; \
+	$(CARGO) clippy $(CARGO_FILES) --target $(ARM) --no-default-features --all-targets --quiet -- -D warnings && \
+	$(ARM_TOOLS) $(CARGO) test $(CARGO_FILES) --target $(ARM) --no-default-features --lib --quiet -- --include-ignored
 
 test-pythons: ## run `make test` on each of Python 3.11, 3.12 and 3.13 that is found
 	@for version in 3.11 3.12 3.13; do \

@@ -26,8 +26,8 @@ _OTHER_VARIABLES: Final = {
     "TOKENIZER_API_KEY": "The client: its key.",
     "TOKENIZER_VOCABULARIES_URL": "The command `tokenizer pull`: folder to download from, for "
     "instance a mirror. Unset: the address that tiktoken uses.",
-    "TOKENIZER_KERNEL": "The native engine: `avx512`, `avx2` or `portable`, to compare them. The "
-    "ids are the same. Unset: the fastest that the processor has.",
+    "TOKENIZER_KERNEL": "The native engine: `avx512`, `avx2`, `neon` or `portable`, to compare "
+    "them. The ids are the same. Unset: the fastest that the processor has.",
     "TOKENIZER_REQUIRE_NATIVE": "The build and the tests: fail if the native engine is missing.",
     "TOKENIZER_TEST_DATA": "The tests: folder of the larger corpora and vocabularies.",
     "TOKENIZER_CHAT_TEMPLATES": "The tests: folder of public chat templates, `*.jinja`.",

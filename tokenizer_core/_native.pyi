@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 KERNEL: Final[str]
-"""The instructions encoding uses: `avx512`, `avx2` or `portable`. The environment variable
+"""The instructions encoding uses: `avx512`, `avx2`, `neon` or `portable`. The environment variable
 TOKENIZER_KERNEL names a lesser one, for tests; the ids are the same with each."""
 
 STUB: Final[str]

@@ -22,18 +22,6 @@ pub trait Probe: Instructions {
 
     /// The key of the first `length` bytes of `block`, 1 to 15: the bytes, then zeros, and minus
     /// the length in the last of 16 bytes.
-    fn key_in(self, block: &[u8; 16], length: usize) -> u128;
-
-    fn hash(self, keys: &HashKeys, key: u128) -> u64;
-
-    /// The slot of a short piece in this line.
-    fn find(self, line: &Line, key: &u128) -> Option<Slot>;
-
-    /// The first eight ids of the value in the slot, followed by anything.
-    fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8];
-}
-
-impl Probe for Portable {
     #[inline(always)]
     fn key_in(self, block: &[u8; 16], length: usize) -> u128 {
         let bytes = u128::from_le_bytes(*block) & (u128::MAX >> (128 - 8 * length));
@@ -45,13 +33,20 @@ impl Probe for Portable {
         keys.of_u128(key)
     }
 
+    /// The slot of a short piece in this line.
     #[inline(always)]
     fn find(self, line: &Line, key: &u128) -> Option<Slot> {
         line.find(&words(*key))
     }
 
+    /// The first eight ids of the value in the slot, followed by anything.
     #[inline(always)]
     fn ids_in(self, line: &Line, slot: Slot) -> [u32; 8] {
         Value::read(line.words_in(slot)).unpacked()
     }
 }
+
+impl Probe for Portable {}
+
+#[cfg(target_arch = "aarch64")]
+impl Probe for crate::simd::Neon {}

@@ -9,6 +9,12 @@ pub fn prefetch<T>(position: *const T) {
         // SAFETY: the instruction reads nothing that a program can see and faults at no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(position.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the instruction reads nothing that a program can see and faults at no address.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) position,
+            options(readonly, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = position;
 }

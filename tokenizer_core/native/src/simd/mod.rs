@@ -1,6 +1,6 @@
 //! Instruction sets, and running work with the best that the processor has.
 //!
-//! A token (`Avx512`, `Avx2`, `Portable`) is a value that exists only where the processor has its
+//! A token (`Avx512`, `Avx2`, `Neon`, `Portable`) is a value that exists only where the processor has its
 //! instructions. Each room that uses vectors defines a trait and implements it for each token; this
 //! file knows none of those traits. `Work` written against such a trait is compiled once for each
 //! token and has the same result with each (hashes differ, and never leave the process).
@@ -107,6 +107,28 @@ impl Instructions for Avx512 {
     }
 }
 
+/// NEON: every processor of aarch64 that runs a system.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy)]
+pub struct Neon(());
+
+#[cfg(target_arch = "aarch64")]
+impl Neon {
+    /// None where the processor lacks the instructions.
+    pub fn detect() -> Option<Neon> {
+        std::arch::is_aarch64_feature_detected!("neon").then_some(Neon(()))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Instructions for Neon {
+    /// No separate function: the compiler uses these instructions in all code for aarch64.
+    #[inline(always)]
+    fn run<W: Work<Self>>(self, work: W) -> W::Output {
+        work.run(self)
+    }
+}
+
 /// One of the tokens that this processor has.
 #[derive(Clone, Copy)]
 pub enum Kernel {
@@ -114,6 +136,8 @@ pub enum Kernel {
     Avx512(Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
     Portable(Portable),
 }
 
@@ -126,6 +150,8 @@ impl Kernel {
             all.extend(Avx512::detect().map(Kernel::Avx512));
             all.extend(Avx2::detect().map(Kernel::Avx2));
         }
+        #[cfg(target_arch = "aarch64")]
+        all.extend(Neon::detect().map(Kernel::Neon));
         all.push(Kernel::Portable(Portable));
         all
     }
@@ -148,6 +174,8 @@ impl Kernel {
             Kernel::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2(_) => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon(_) => "neon",
             Kernel::Portable(_) => "portable",
         }
     }
@@ -159,6 +187,8 @@ impl Kernel {
             Kernel::Avx512(token) => token.run(work),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2(token) => token.run(work),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon(token) => token.run(work),
             Kernel::Portable(token) => token.run(work),
         }
     }
@@ -182,8 +212,15 @@ impl<W> OnAny for W where
 }
 
 /// Work that has the same output with each token.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+pub trait OnAny: Work<Portable> + Work<Neon, Output = <Self as Work<Portable>>::Output> {}
+
+#[cfg(target_arch = "aarch64")]
+impl<W> OnAny for W where W: Work<Portable> + Work<Neon, Output = <W as Work<Portable>>::Output> {}
+
+/// Work that has the same output with each token.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub trait OnAny: Work<Portable> {}
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl<W: Work<Portable>> OnAny for W {}

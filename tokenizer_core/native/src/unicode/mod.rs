@@ -11,6 +11,8 @@ pub mod utf8;
 mod utf8_avx2;
 #[cfg(target_arch = "x86_64")]
 mod utf8_avx512;
+#[cfg(target_arch = "aarch64")]
+mod utf8_neon;
 
 use crate::unicode::tables::{BLOCKS, INDEX, SHIFT};
 

@@ -86,11 +86,6 @@ pub const ROW: usize = 16;
 pub unsafe trait WriteUtf8: Instructions {
     /// Writes the UTF-8 of these points, perhaps followed by other bytes. Returns how many bytes the
     /// UTF-8 has, and whether a point is a surrogate.
-    fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool);
-}
-
-// SAFETY: each row is written whole, and `at` grows by at most its length.
-unsafe impl WriteUtf8 for Portable {
     #[inline(always)]
     fn write_utf8<U: CodePoint>(self, points: &[U; POINTS], out: &mut Out) -> (usize, bool) {
         let all = points.iter().fold(0, |all, &point| all | point.into());
@@ -100,13 +95,23 @@ unsafe impl WriteUtf8 for Portable {
         }
         let mut at = 0;
         for four in points.map(Into::into).as_chunks().0 {
-            let (row, length) = utf8_of_four(*four);
+            // Each row is written whole, and `at` grows by at most its length.
+            let (row, length) = self.utf8_of_four(*four);
             put(out, at, row);
             at += length;
         }
         (at, U::measure(points).1)
     }
+
+    /// The UTF-8 of four code points, followed by anything, and its length.
+    #[inline(always)]
+    fn utf8_of_four(self, codes: [u32; 4]) -> ([u8; ROW], usize) {
+        utf8_of_four(codes)
+    }
 }
+
+// SAFETY: the trait's own functions write what they return.
+unsafe impl WriteUtf8 for Portable {}
 
 /// Why a text has no UTF-8.
 #[derive(Debug, PartialEq)]
@@ -200,7 +205,7 @@ pub fn put(out: &mut Out, at: usize, row: [u8; ROW]) {
 
 /// The UTF-8 of four code points, followed by anything, and its length.
 #[inline(always)]
-pub fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
+fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
     let (mut bytes, mut at) = ([0; ROW], 0);
     for code in codes {
         let tail = |shift: u32| (code >> shift & 0x3F | 0x80) as u8;
@@ -215,6 +220,29 @@ pub fn utf8_of_four(codes: [u32; 4]) -> ([u8; ROW], usize) {
     }
     (bytes, at)
 }
+
+/// A shuffle that joins the bytes of four characters of up to four bytes each, by the number of
+/// bytes after the first: for each character a lower bit and, in the upper half, a higher bit.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub static JOINING: [[u8; ROW]; 256] = {
+    let mut table = [[0x80; ROW]; 256];
+    let mut lengths = 0;
+    while lengths < 256 {
+        let (mut at, mut character) = (0, 0);
+        while character < 4 {
+            let n_after = (lengths >> character & 1) + 2 * (lengths >> (4 + character) & 1);
+            let mut byte = 0;
+            while byte <= n_after {
+                table[lengths][at] = (4 * character + byte) as u8;
+                at += 1;
+                byte += 1;
+            }
+            character += 1;
+        }
+        lengths += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

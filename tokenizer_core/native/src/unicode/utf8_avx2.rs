@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use crate::simd::Avx2;
-use crate::unicode::utf8::{CodePoint, Out, POINTS, ROW, WriteUtf8, put};
+use crate::unicode::utf8::{CodePoint, JOINING, Out, POINTS, ROW, WriteUtf8, put};
 
 // SAFETY: stores cover all bytes up to the returned length.
 unsafe impl WriteUtf8 for Avx2 {
@@ -147,25 +147,3 @@ unsafe fn utf8_of(codes: __m256i) -> ([[u8; ROW]; 2], [usize; 2]) {
         )
     }
 }
-
-/// A shuffle that joins the bytes of four characters of up to four bytes each, by the number of
-/// bytes after the first: for each character a lower bit and, in the upper half, a higher bit.
-static JOINING: [[u8; ROW]; 256] = {
-    let mut table = [[0x80; ROW]; 256];
-    let mut lengths = 0;
-    while lengths < 256 {
-        let (mut at, mut character) = (0, 0);
-        while character < 4 {
-            let n_after = (lengths >> character & 1) + 2 * (lengths >> (4 + character) & 1);
-            let mut byte = 0;
-            while byte <= n_after {
-                table[lengths][at] = (4 * character + byte) as u8;
-                at += 1;
-                byte += 1;
-            }
-            character += 1;
-        }
-        lengths += 1;
-    }
-    table
-};

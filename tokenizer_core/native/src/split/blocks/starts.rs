@@ -303,22 +303,43 @@ pub fn below_first(bits: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::simd::Portable;
-    use crate::split::blocks::classes::classes;
+    use std::sync::LazyLock;
 
-    /// Follows `text` block by block and compares with the scanner; returns how many pre-tokens the
-    /// blocks found.
+    use super::*;
+    use crate::simd::{Kernel, Portable, Work};
+    use crate::split::blocks::classes::{Blocks, classes};
+
+    static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(Kernel::all);
+
+    struct StartsOf<'t, G>(G, &'t [u8], usize);
+
+    impl<G: BlockGrammar, K: Blocks> Work<K> for StartsOf<'_, G> {
+        /// And what may be gone on from.
+        type Output = (u64, u64);
+
+        #[inline(always)]
+        fn run(self, kernel: K) -> (u64, u64) {
+            let StartsOf(grammar, text, at) = self;
+            let classes = classes(kernel, text, at);
+            let starts = grammar.starts(classes, text, at);
+            (starts, classes.may_go_on_inside(starts) & !classes.inner)
+        }
+    }
+
+    /// Follows `text` block by block and compares with the scanner, on every kernel; returns how many
+    /// pre-tokens the blocks found.
     fn compare(grammar: impl BlockGrammar, text: &str) -> usize {
         let bytes = text.as_bytes();
         let (mut pos, mut n_told) = (0, 0);
         while pos < bytes.len() {
-            let classes = classes(Portable, bytes, pos);
-            let mut starts = grammar.starts(classes, bytes, pos);
+            let (mut starts, inside) = StartsOf(grammar, bytes, pos).run(Portable);
+            for kernel in KERNELS.iter() {
+                let found = kernel.run(StartsOf(grammar, bytes, pos));
+                assert_eq!(found, (starts, inside), "{} {text:?}", kernel.name());
+            }
             assert_eq!(starts & 1, 1);
             let block = pos;
             let last = 63 - starts.leading_zeros() as usize;
-            let inside = classes.may_go_on_inside(starts) & !classes.inner;
             for position in (last + 1..BLOCK).filter(|position| inside >> position & 1 != 0) {
                 let ends =
                     [last, position].map(|position| grammar.advance(bytes, block + position));
@@ -399,6 +420,15 @@ mod tests {
         for character in '\0'..=char::MAX {
             let text = format!("a{character}b {character}{character}1\n{character}.{character}A\t");
             compare_all(&text);
+        }
+    }
+
+    #[test]
+    #[ignore = "a minute; make test-aarch64 runs it"]
+    fn every_character_agrees_anywhere_in_whole_blocks() {
+        for character in '\0'..=char::MAX {
+            let text = format!("a{character}b {character}{character}1\n{character}.{character}A\t");
+            compare_all(&text.repeat(7));
         }
     }
 
