@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-all test-full reliability soak test-language-model test-course test-native test-aarch64 test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-all test-full reliability soak test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -110,7 +110,7 @@ ARM_LINKER := aarch64-linux-gnu-gcc
 ARM_TOOLS := CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(ARM_LINKER) \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 
-test-aarch64: ## lint the engine for aarch64 and run its tests in Rust under qemu; every character too
+test-arm: ## lint the engine for aarch64 and run its tests in Rust under qemu; every character too
 	@for tool in $(CARGO) rustc $(ARM_LINKER) qemu-aarch64; do \
 		command -v $$tool >/dev/null || { echo "skipped, there is no $$tool"; exit 0; }; done; \
 	if [ ! -d "$$(rustc --print target-libdir --target $(ARM))" ]; then \

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "a minute; make test-aarch64 runs it"]
+    #[ignore = "a minute; make test-arm runs it"]
     fn every_character_agrees_anywhere_in_whole_blocks() {
         for character in '\0'..=char::MAX {
             let text = format!("a{character}b {character}{character}1\n{character}.{character}A\t");
