@@ -245,9 +245,23 @@ class NativeNormalizer:
 
 @final
 class NativeSpecials:
-    """Strings that are one id each, found leftmost, then longest."""
+    """Strings that are one id each, found leftmost, then longest; and what happens to the text
+    between them."""
 
-    def __new__(cls, ids: dict[str, int]) -> NativeSpecials: ...
+    def __new__(
+        cls,
+        ids: dict[str, int],
+        normalizer: str = "none",
+        passes: list[list[tuple[str, bool, bool, bool]]] | None = None,
+        words: list[tuple[int, int]] = ...,
+    ) -> NativeSpecials:
+        """`normalizer`: one of `normalize.normalize_metaspace`, which each part between them gets;
+        `none` and `nfc` do nothing. `passes`: the same strings with their flags (`lstrip`, `rstrip`,
+        `single_word`), found as by `special_tokens.FlaggedTokenMatcher`, for which `words` has the
+        first and last code point of each range of characters of words.
+
+        Raises ValueError for an empty string and for another normalizer.
+        """
     def with_trusted(
         self, others: NativeSpecials, both: NativeSpecials, runs: Sequence[tuple[int, int]]
     ) -> NativeSpecials:

@@ -28,26 +28,30 @@ import re
 import warnings
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
-from itertools import groupby, starmap
+from itertools import chain, groupby, starmap
 from operator import add, itemgetter
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tokenizer_core.errors import SpecialTokenForbiddenError
 from tokenizer_core.spec import WHITE_SPACE
-from tokenizer_core.unicode_sets import compile_exactly
+from tokenizer_core.unicode_sets import compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
+    from tokenizer_core.unicode_sets import Ranges
 
 _WINDOW_CHARS: Final = 1 << 16
 # What trying one position takes, in characters that the expression searches, and tries in advance.
 _CHARS_PER_TRY: Final = 1 << 10
 _FREE_TRIES: Final = 16
 # `\w` of the engine that `tokenizers` uses here.
-_WORD_CHARACTER: Final = compile_exactly(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_WORD_PROPERTIES: Final = ("Alphabetic", "M", "Nd", "Pc", "Join_Control")
+_WORD_CHARACTER: Final = compile_exactly(
+    "[" + "".join(rf"\p{{{name}}}" for name in _WORD_PROPERTIES) + "]"
+)
 _SPECIAL_SHAPE: Final = re.compile(rb"<[!-;=?-~]*[A-Za-z][!-;=?-~]*>|\[[A-Z_]*[A-Z][0-9A-Z_]*\]")
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
@@ -151,7 +155,7 @@ class SpecialTokenMatcher:
 
     @property
     def has_flags(self) -> bool:
-        """Whether matches depend on flags, which the compiled engine does not know."""
+        """Whether matches depend on flags."""
         return False
 
     @property
@@ -332,6 +336,23 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
     def has_flags(self) -> bool:
         """True."""
         return True
+
+    @property
+    def flags_by_pass(self) -> list[list[tuple[str, bool, bool, bool]]]:
+        """For each search, its tokens: content, `lstrip`, `rstrip` and `single_word`."""
+        return [
+            [(t.content, t.lstrip, t.rstrip, t.single_word) for t in rules.tokens.values()]
+            for rules in self._passes
+        ]
+
+    @property
+    def word_characters(self) -> Ranges:
+        """The characters beside which a token with `single_word` is none; empty without such a
+        token."""
+        tokens = chain.from_iterable(rules.tokens.values() for rules in self._passes)
+        if not any(token.single_word for token in tokens):
+            return ()
+        return join(map(ranges_of, _WORD_PROPERTIES))
 
     def trusting(self, trust: Trust) -> TrustedTokenMatcher:
         """As in the base class."""

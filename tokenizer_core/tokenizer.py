@@ -385,7 +385,7 @@ class Tokenizer:
         """The token ids of `text` as plain text: no added token is recognised, not even content
         tokens. For untrusted text."""
         normalized = self._encode_normalized(text, NO_TOKENS)
-        return self._engine.encode(text) if normalized is None else normalized.tolist()
+        return self._engine.encode(text, NO_TOKENS) if normalized is None else normalized.tolist()
 
     def encode_to_numpy(
         self,
@@ -423,9 +423,7 @@ class Tokenizer:
         is_cut = False
         changes: list[NfcChange] | tuple[()] = ()
         if self._is_prepared:
-            is_cut = self._is_cut_here(text, matcher)
-            if matcher.has_flags:
-                matcher = NO_TOKENS  # the engine gets only texts without tokens with flags
+            is_cut = self._is_cut_here(matcher)
             if self._is_nfc and not is_cut:
                 changes = self._engine.nfc_changes(text)
         if is_cut or (changes and touch_any(text, changes, matcher.find, matcher.longest)):
@@ -935,7 +933,8 @@ class Tokenizer:
         )
         self._is_nfc = spec.normalizer == "nfc"
         self._puts_or_replaces = spec.normalizer not in ("none", "nfc")
-        self._is_prepared = spec.normalizer != "none" or spec.has_flags
+        self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
+        self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags
         self._strips_space = strips_space(spec.normalizer)
 
     def _choose_matcher(
@@ -1024,21 +1023,15 @@ class Tokenizer:
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         matcher = matcher_for(self._spec, recognised)
         is_refused = forbidden and any(map(matcher_of(forbidden).find, texts))
-        if is_refused or (
-            self._is_prepared and any(self._is_changed(text, matcher) for text in texts)
-        ):
+        if is_refused or self._is_cut_here(matcher):
             return None
-        return NO_TOKENS if matcher.has_flags else matcher
+        is_changed = self._is_nfc and any(map(self._engine.nfc_changes, texts))
+        return None if is_changed else matcher
 
-    def _is_changed(self, text: str, matcher: SpecialTokenMatcher) -> bool:
-        if self._is_cut_here(text, matcher):
-            return True
-        return self._is_nfc and bool(self._engine.nfc_changes(text))
-
-    def _is_cut_here(self, text: str, matcher: SpecialTokenMatcher) -> bool:
-        """Whether the engine cannot find the special tokens of a text, because the parts between
-        them are changed, or because they have flags."""
-        return self._puts_or_replaces or (matcher.has_flags and matcher.may_match(text))
+    def _is_cut_here(self, matcher: SpecialTokenMatcher) -> bool:
+        """Whether the engine cannot find the special tokens of a text, because it does not change
+        the parts between them, or because they have flags and are found within runs."""
+        return self._is_cut or (matcher.has_flags and isinstance(matcher, TrustedTokenMatcher))
 
     def _encode_normalized(
         self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
@@ -1046,11 +1039,8 @@ class Tokenizer:
         """The ids of a text that is cut or normalized here; None if the engine does all."""
         if not self._is_prepared:
             return None
-        if self._is_cut_here(text, matcher):
+        if self._is_cut_here(matcher):
             return self._encode_parts(text, matcher, num_threads)
-        if matcher.has_flags:  # and none of its tokens is in the text
-            changes = self._engine.nfc_changes(text) if self._is_nfc else []
-            return self._engine.encode_to_numpy(text, num_threads, None, changes)
         if not self._is_nfc:
             return None
         changes = self._engine.nfc_changes(text)

@@ -2,10 +2,12 @@
 every cut, policies, parts of texts and files."""
 
 import json
+import random
 import unicodedata
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 import tokenizers
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -109,6 +111,32 @@ def test_ids_and_offsets_equal_tokenizers(found, step, engine):
     batch = DocumentBatch(0, False, [text.encode(), b"a"])
     (part,) = BatchEncoder(ours, plan_token_files(ours)).encode(batch).parts
     assert part.ids[: part.offsets[1]].tolist() == expected.ids
+
+
+@pytest.mark.parametrize("step", [("none", False), ("nfc", False), ("none", True)])
+def test_a_text_of_many_windows_has_the_same_ids(step):
+    """The native engine cuts a long text into windows, and these between threads."""
+    tokens = [
+        token("[m]", lstrip=True, special=True),
+        token("[r]", rstrip=True),
+        token("_a_", single_word=True, normalized=step[0] == "none"),
+        token("  ", normalized=True),
+        token("[a]", lstrip=True, rstrip=True),
+    ]
+    parts = [" ", "  ", "\n", "\u3000", "a", "ab", "b", ".", "中", " a b", "= b a "]
+    rng = random.Random(3)
+    chosen = [*parts * 3, *(str(token["content"]) for token in tokens)]
+    for others in ([], ["é"]):  # ASCII is encoded whole by one thread
+        text = "".join(rng.choices([c for c in chosen if others or c.isascii()] + others, k=90_000))
+        table = table_of(tokens, *step)
+        ours, expected = Tokenizer.from_spec(read(table)), theirs(table).encode(text)
+        assert ours.encode(text) == expected.ids
+        assert ours.encode_to_numpy(text, num_threads=3).tolist() == expected.ids
+        assert ours.count(text) == len(expected.ids)
+
+
+def token(content: str, **flags_set: bool) -> dict[str, object]:
+    return {"content": content, **dict.fromkeys(flags, False), **flags_set}
 
 
 @given(found=tokens_and_texts(), step=steps)

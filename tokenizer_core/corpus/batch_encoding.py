@@ -227,15 +227,13 @@ class BatchEncoder:
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
         spec, normalizer = tokenizer.spec, tokenizer.spec.normalizer
-        if self._forbidden or normalizer != "none" or spec.has_flags:
+        is_whole = normalizer in ("none", "nfc") or tokenizer.engine.normalizes_spaces
+        if self._forbidden or normalizer == "nfc" or not is_whole:
             decoded = [text.decode() for text in texts]
             for text in decoded:
                 forbid(text, self._forbidden)
-            if (
-                spec.has_flags
-                or normalizer not in ("none", "nfc")
-                or (normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded)))
-            ):
+            is_changed = normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded))
+            if is_changed or not is_whole:
                 found = [
                     tokenizer.encode_to_numpy(
                         t, allowed_special=self._allowed, disallowed_special=self._forbidden

@@ -35,6 +35,7 @@ class BaseEngine(ABC):
     """`protocol.Engine` based on `_encode_plain`, which each engine must implement."""
 
     has_threads = False
+    normalizes_spaces = False
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._added = {token.content: token.id for token in spec.added_tokens}

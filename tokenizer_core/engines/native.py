@@ -33,7 +33,7 @@ from tokenizer_core.normalization import replacements_of
 from tokenizer_core.normalize import changes_by_nfc, form_tables, strips_space
 from tokenizer_core.patterns import PATTERNS, RULES
 from tokenizer_core.pretokenize import split_in_windows
-from tokenizer_core.special_tokens import TrustedTokenMatcher
+from tokenizer_core.special_tokens import FlaggedTokenMatcher, TrustedTokenMatcher
 from tokenizer_core.stopping import StopFlag
 
 try:
@@ -218,7 +218,9 @@ class NativeEngine(BaseEngine):
             missing=_missing_of(spec),
             word_ends=spec.word_end_ids() or None,
         )
-        self._specials = _SpecialsOfMatchers(self._added)
+        self.normalizes_spaces = self._is_compiled and spec.normalizer != "steps"
+        normalizer = spec.normalizer if self.normalizes_spaces else "none"
+        self._specials = _SpecialsOfMatchers(self._added, normalizer)
         self._normalizer = compiled_normalizer(spec.normalizer_steps)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
@@ -468,20 +470,27 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
     """The compiled form of the most recently used matchers; bounded, because requests may name any
     set of tokens."""
 
-    def __init__(self, ids: dict[str, int]) -> None:
-        self._ids = ids
+    def __init__(self, ids: dict[str, int], normalizer: str) -> None:
+        self._ids, self._normalizer = ids, normalizer
         self[None] = None
 
     def __missing__(self, matcher: SpecialTokenMatcher) -> _native.NativeSpecials | None:
-        if matcher.has_flags:
-            raise ValueError("the module does not know flags; cut the text with the matcher first")
         if isinstance(matcher, TrustedTokenMatcher):  # of one text: not kept
+            if matcher.has_flags:
+                raise ValueError(
+                    "the module does not find tokens with flags within runs; cut the text with "
+                    "the matcher first"
+                )
             everywhere, guarded = self[matcher.everywhere], self[matcher.guarded]
             both = self[matcher.matcher]
             if everywhere is not None and guarded is not None and both is not None:
                 return everywhere.with_trusted(guarded, both, matcher.trust.runs)
-        contents = matcher.contents
-        made = _native.NativeSpecials({content: self._ids[content] for content in contents})
+        ids = {content: self._ids[content] for content in matcher.contents}
+        if isinstance(matcher, FlaggedTokenMatcher):
+            words = list(matcher.word_characters)
+            made = _native.NativeSpecials(ids, self._normalizer, matcher.flags_by_pass, words)
+        else:
+            made = _native.NativeSpecials(ids, self._normalizer)
         if len(self) > _MAX_MATCHERS:
             self.pop(next(known for known in list(self) if known is not None), None)
         self[matcher] = made

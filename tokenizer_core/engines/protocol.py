@@ -102,6 +102,10 @@ class Engine(Protocol):
     name: str
     has_threads: bool
     """Whether the engine uses `num_threads`."""
+    normalizes_spaces: bool
+    """Whether a call with a matcher runs the normalizer of the spec between the added tokens, if it
+    is one that puts and reads spaces (`normalize.normalize_metaspace`). Without a matcher, every
+    engine takes the text as normalized."""
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of a normalized text. Each added token that `matcher` finds becomes its own id;

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import random
 from itertools import pairwise
 
 import pytest
@@ -267,6 +268,20 @@ def test_parts_of_a_text_are_encoded_as_they_say(rule, text, n_tokens):
         covered = part.end
     assert covered == len(text.encode())
     assert check_text(ours, text).first_difference is None
+
+
+@every_table
+def test_a_text_of_many_windows_has_the_same_ids(rule):
+    """The native engine puts a space only where a part begins, not where a window does."""
+    ours, theirs = OURS[rule, ENGINES[0]], REFERENCES[rule]
+    parts = ["ab ", "x ", " ", "▁", "▁a", "中文 ", "b", "\n", "é ", "</s>", "a b x "]
+    rng = random.Random(4)
+    for chosen in (parts, [part for part in parts if part.isascii()]):
+        text = "".join(rng.choices(chosen, k=90_000))
+        expected = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == expected
+        assert ours.encode_to_numpy(text, num_threads=3).tolist() == expected
+        assert ours.count(text) == len(expected)
 
 
 @every_table

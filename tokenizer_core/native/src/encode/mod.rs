@@ -23,13 +23,16 @@
 
 pub mod drift;
 pub mod edits;
+pub mod flagged_tokens;
 mod piece_ends;
 mod probe;
 mod session;
 mod sink;
+pub mod spaces;
 pub mod specials;
 mod tables;
 mod tasks;
+mod tokens;
 pub mod windows;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

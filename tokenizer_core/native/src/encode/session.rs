@@ -10,6 +10,7 @@ use crate::encode::piece_ends::{
 };
 use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, TakeHits};
 use crate::encode::sink::Sink;
+use crate::encode::spaces::{Place, Spaces};
 use crate::encode::specials::Search;
 use crate::encode::tables::{MissingBytes, SharedCache, Tables};
 use crate::mem::growth::{Grow, NoMemory, with_room};
@@ -90,22 +91,46 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Takes the ids of a text and of the special tokens that `search` finds in it.
+    /// Takes the ids of a text and of the special tokens that `search` finds in it; `spaces` says what
+    /// happens to the parts between them, the first of which is at `place`.
     pub(crate) fn take_document(
         &mut self,
         scanner: Scanner,
         mut search: Search,
+        (spaces, mut place): (Spaces, Place),
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
         let (text, mut at) = (search.text(), 0);
         while sink.wants_more().is_continue()
             && let Some((found, id)) = search.next(at)
         {
-            self.take(scanner, &text[at..found.start], sink)?;
+            // With flags, a token may begin before the end of the last one.
+            self.take_part(
+                scanner,
+                &text[at..found.start.max(at)],
+                (spaces, place),
+                sink,
+            )?;
             sink.take(&[id])?;
-            at = found.end;
+            (at, place) = (found.end, Place::Later);
         }
-        self.take(scanner, &text[at..], sink)
+        self.take_part(scanner, &text[at..], (spaces, place), sink)
+    }
+
+    /// Takes the ids of a part between special tokens, or of what of it is in one window.
+    #[inline]
+    fn take_part(
+        &mut self,
+        scanner: Scanner,
+        text: &str,
+        (spaces, place): (Spaces, Place),
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        let Some(beginning) = spaces.beginning_of(scanner, text, place)? else {
+            return self.take(scanner, text, sink);
+        };
+        self.take(scanner, &beginning.changed, sink)?;
+        self.take(scanner, &text[beginning.len..], sink)
     }
 
     /// Takes the ids of plain text.

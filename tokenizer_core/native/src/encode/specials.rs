@@ -6,19 +6,25 @@
 //! that does not count; from there on each kind is searched by itself.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, Anchored, BuildError, Input, Match, MatchKind, StartKind};
-use memchr::memmem;
+use aho_corasick::BuildError;
 
-/// The special tokens of one call. A clone shares the tables.
+use crate::encode::flagged_tokens::{FlaggedSearch, FlaggedTokens};
+use crate::encode::spaces::Spaces;
+use crate::encode::tokens::{Found, Tokens};
+use crate::split::Scanner;
+
+/// The special tokens of one call, and what happens to the text between them. A clone shares the tables.
 #[derive(Clone)]
 pub struct SpecialTokens {
     /// Found in all of a text.
     everywhere: Arc<Tokens>,
     trusted: Option<Trusted>,
+    /// The same tokens, if they have flags.
+    flagged: Option<Arc<FlaggedTokens>>,
+    spaces: Spaces,
 }
 
 /// Tokens that are found only within these runs of a text, in its positions (`Source`).
@@ -30,30 +36,35 @@ struct Trusted {
     runs: Vec<Range<usize>>,
 }
 
-struct Tokens {
-    finder: Option<Finder>,
-    ids: Vec<u32>,
-    /// The pairs of adjacent characters in them.
-    pairs: HashSet<(u32, u32)>,
-}
-
-/// A token in a text, in bytes, and its id.
-type Found = (Range<usize>, u32);
-
 impl SpecialTokens {
     /// Of strings, none of them empty, and their ids.
     pub fn new(tokens: &[(&str, u32)]) -> Result<SpecialTokens, BuildError> {
         Ok(SpecialTokens {
             everywhere: Arc::new(Tokens::new(tokens)?),
             trusted: None,
+            flagged: None,
+            spaces: Spaces::default(),
         })
+    }
+
+    /// The same tokens, found with their flags.
+    pub fn with_flags(self, flagged: FlaggedTokens) -> SpecialTokens {
+        let flagged = Some(Arc::new(flagged));
+        SpecialTokens { flagged, ..self }
     }
 
     pub fn none() -> SpecialTokens {
         SpecialTokens {
             everywhere: Arc::new(Tokens::none()),
             trusted: None,
+            flagged: None,
+            spaces: Spaces::default(),
         }
+    }
+
+    /// The same, with this rule for the text between them.
+    pub fn with_spaces(self, spaces: Spaces) -> SpecialTokens {
+        SpecialTokens { spaces, ..self }
     }
 
     /// These and others, which are found only within `runs`; `both` has all of them. None if the
@@ -72,7 +83,13 @@ impl SpecialTokens {
                 both: both.everywhere.clone(),
                 runs,
             }),
+            flagged: None,
+            spaces: self.spaces,
         })
+    }
+
+    pub(crate) fn spaces(&self) -> Spaces {
+        self.spaces
     }
 
     pub(crate) fn has_runs(&self) -> bool {
@@ -92,11 +109,20 @@ impl SpecialTokens {
         clipped.map(move |run| run.start.max(window.start)..run.end.min(window.end))
     }
 
-    /// Whether one contains these two characters next to each other.
-    pub(crate) fn any_contains_pair(&self, before: u32, after: u32) -> bool {
-        let contains = |tokens: &Tokens| tokens.pairs.contains(&(before, after));
-        let trusted = self.trusted.as_ref();
-        contains(&self.everywhere) || trusted.is_some_and(|trusted| contains(&trusted.tokens))
+    /// Whether a text may be cut between two characters, so that both sides can be encoded separately.
+    pub(crate) fn may_be_cut(&self, scanner: Scanner, before: u32, after: u32) -> bool {
+        let of_trusted = self.trusted.as_ref().map(|trusted| &trusted.tokens);
+        let mut tokens = [Some(&self.everywhere), of_trusted].into_iter().flatten();
+        let spaces = self.spaces;
+        scanner.is_safe_cut(spaces.read(before), spaces.read(after))
+            && !tokens.any(|tokens| {
+                tokens.any_contains_pair(before, after)
+                    || spaces.may_put() && tokens.any_ends_with(before)
+            })
+            && self.flagged.as_ref().is_none_or(|flagged| {
+                let characters = char::from_u32(before).zip(char::from_u32(after));
+                characters.is_some_and(|(before, after)| flagged.may_be_cut(before, after))
+            })
     }
 
     /// The search in a text with these runs, in bytes.
@@ -114,122 +140,11 @@ impl SpecialTokens {
             everywhere: &self.everywhere,
             text,
             trusted,
+            flagged: self
+                .flagged
+                .as_ref()
+                .map(|flagged| FlaggedSearch::new(flagged, text)),
         }
-    }
-}
-
-impl Tokens {
-    fn new(tokens: &[(&str, u32)]) -> Result<Tokens, BuildError> {
-        let contents: Vec<&str> = tokens.iter().map(|(content, _)| *content).collect();
-        let finder = (!tokens.is_empty()).then(|| Finder::new(&contents));
-        let finder = finder.transpose()?;
-        let ids = tokens.iter().map(|(_, id)| *id).collect();
-        let pairs_of = |content: &str| {
-            let codes: Vec<u32> = content.chars().map(u32::from).collect();
-            codes
-                .windows(2)
-                .map(|pair| (pair[0], pair[1]))
-                .collect::<Vec<_>>()
-        };
-        let pairs = tokens.iter().flat_map(|token| pairs_of(token.0)).collect();
-        Ok(Tokens { finder, ids, pairs })
-    }
-
-    fn none() -> Tokens {
-        Tokens {
-            finder: None,
-            ids: Vec::new(),
-            pairs: HashSet::new(),
-        }
-    }
-
-    /// Whether one is this string.
-    fn has(&self, string: &str) -> bool {
-        let found = self.find(string, 0..string.len());
-        found.is_some_and(|(range, _)| range == (0..string.len()))
-    }
-
-    /// The first one within a range: the leftmost, and the longest of those.
-    #[inline]
-    fn find(&self, text: &str, range: Range<usize>) -> Option<Found> {
-        let found = self.finder.as_ref()?.find(text, range)?;
-        Some((found.range(), self.ids[found.pattern()]))
-    }
-}
-
-/// Finds any of some strings: the leftmost, and the longest of those.
-struct Finder {
-    strings: AhoCorasick,
-    /// What those with the same first byte have in common, if there are few such bytes. A text has it
-    /// rarely, and vectors find it. The automaton alone would look for rare bytes: those of DeepSeek's
-    /// `｜` are in most Chinese characters.
-    beginnings: Vec<memmem::Finder<'static>>,
-}
-
-const MAX_BEGINNINGS: usize = 4;
-/// Bytes in which all beginnings are looked for before the next ones.
-const SEARCHED: usize = 1 << 11;
-/// After so many positions in vain, and one more for each `BYTES_PER_TRY`, the automaton searches.
-const FREE_TRIES: usize = 32;
-const BYTES_PER_TRY: usize = 32;
-
-impl Finder {
-    fn new(strings: &[&str]) -> Result<Finder, BuildError> {
-        let mut common: BTreeMap<u8, &[u8]> = BTreeMap::new();
-        for string in strings.iter().map(|string| string.as_bytes()) {
-            let known = common.entry(string[0]).or_insert(string);
-            let pairs = known.iter().zip(string);
-            *known = &known[..pairs.take_while(|(one, other)| one == other).count()];
-        }
-        let has_few = common.len() <= MAX_BEGINNINGS;
-        let beginnings = common.values().filter(|_| has_few);
-        Ok(Finder {
-            strings: AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostLongest)
-                .start_kind(StartKind::Both)
-                .prefilter(!has_few)
-                .build(strings)?,
-            beginnings: beginnings
-                .map(|beginning| memmem::Finder::new(beginning).into_owned())
-                .collect(),
-        })
-    }
-
-    #[inline]
-    fn find(&self, text: &str, range: Range<usize>) -> Option<Match> {
-        let (input, mut at) = (Input::new(text), range.start);
-        let mut n_left = if self.beginnings.is_empty() {
-            0
-        } else {
-            FREE_TRIES
-        };
-        while n_left > 0 {
-            let start = self.next_beginning(text.as_bytes(), at..range.end)?;
-            let here = input.clone().range(start..range.end);
-            if let found @ Some(_) = self.strings.find(here.anchored(Anchored::Yes)) {
-                return found;
-            }
-            n_left += (start - at) / BYTES_PER_TRY;
-            n_left -= 1;
-            at = start + 1;
-        }
-        self.strings.find(input.range(at..range.end))
-    }
-
-    /// Where the next string may begin.
-    fn next_beginning(&self, text: &[u8], mut range: Range<usize>) -> Option<usize> {
-        while !range.is_empty() {
-            let until = range.end.min(range.start + SEARCHED);
-            let first = |beginning: &memmem::Finder| {
-                let end = range.end.min(until + beginning.needle().len() - 1);
-                beginning.find(&text[range.start..end])
-            };
-            if let Some(distance) = self.beginnings.iter().filter_map(first).min() {
-                return Some(range.start + distance);
-            }
-            range.start = until;
-        }
-        None
     }
 }
 
@@ -238,6 +153,7 @@ pub(crate) struct Search<'s> {
     everywhere: &'s Tokens,
     text: &'s str,
     trusted: Option<SearchInRuns<'s>>,
+    flagged: Option<FlaggedSearch<'s>>,
 }
 
 struct SearchInRuns<'s> {
@@ -257,9 +173,13 @@ impl<'s> Search<'s> {
         self.text
     }
 
-    /// The first token that starts at `from` or later, which is not before that of the last call.
+    /// The first token that starts at `from` or later, which is the end of the last one. With flags it
+    /// may start before that.
     #[inline]
     pub(crate) fn next(&mut self, from: usize) -> Option<Found> {
+        if let Some(search) = &mut self.flagged {
+            return search.next();
+        }
         match &mut self.trusted {
             None => self.everywhere.find(self.text, from..self.text.len()),
             Some(search) => search.next(from, self.everywhere),
@@ -546,51 +466,5 @@ pub(crate) mod tests {
             encoder.encode_texts(Scanner::Gpt2, &SpecialTokens::none(), &none, 4),
             Ok(Encoded::default())
         );
-    }
-
-    #[test]
-    fn strings_are_found_whatever_they_begin_with_and_however_often() {
-        let sets: [&[&str]; 6] = [
-            &["<|a|>", "<|a|><|a|>", "<b>"],
-            &["<a", "é|", "é"],
-            &["aa", "aab", "b"],
-            &["<"],
-            &["a", "b", "c", "<", "é"],
-            &["<|é|>", "<|éé|>"],
-        ];
-        const PARTS: [&str; 9] = ["<", "<|a|>", "|", "a", "b", ">", "é", "<|é", "xxxxx"];
-        let mut state = 5usize;
-        let mut next = |end: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
-            (state >> 33) % end
-        };
-        for round in 0..3000 {
-            let strings = sets[round % sets.len()];
-            let finder = Finder::new(strings).unwrap();
-            let kinds = 1 + next(PARTS.len());
-            let mut text: String = (0..next(100)).map(|_| PARTS[next(kinds)]).collect();
-            if round % 5 == 0 {
-                text.insert_str(0, &"x".repeat(SEARCHED - 3));
-            }
-            let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-            let Some(&from) = starts.get(next(3)) else {
-                continue;
-            };
-            let to = text.len() - if text.ends_with('x') { next(4) } else { 0 };
-            let expected = starts.iter().filter(|&&at| at >= from).find_map(|&at| {
-                let here = &text.as_bytes()[at..];
-                let fits =
-                    |string: &&&str| here.starts_with(string.as_bytes()) && at + string.len() <= to;
-                let longest = strings
-                    .iter()
-                    .filter(fits)
-                    .max_by_key(|string| string.len());
-                longest.map(|string| at..at + string.len())
-            });
-            let found = finder
-                .find(&text, from.min(to)..to)
-                .map(|found| found.range());
-            assert_eq!(found, expected, "{strings:?} {text:?}");
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::encode::session::Session;
 use crate::encode::sink::{Appender, Sink};
+use crate::encode::spaces::Place;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::tasks::Encoded;
 use crate::mem::growth::{Grow, NoMemory};
@@ -116,7 +117,13 @@ pub fn take_utf8(
     for run in specials.runs_in(window.clone()) {
         runs.try_push(run.start - window.start..run.end - window.start)?;
     }
-    session.take_document(scanner, specials.search(text, &runs), sink)
+    let place = Place::of_window(window.start);
+    session.take_document(
+        scanner,
+        specials.search(text, &runs),
+        (specials.spaces(), place),
+        sink,
+    )
 }
 
 /// Takes the ids of a window of a text, which is written as UTF-8 to `own`. No special token crosses the
@@ -147,7 +154,8 @@ fn take_window<S: Source>(
         at = run.end;
     }
     text.append_to(own, at..window.end)?;
-    Ok(session.take_document(scanner, specials.search(own, &runs), sink)?)
+    let (search, place) = (specials.search(own, &runs), Place::of_window(window.start));
+    Ok(session.take_document(scanner, search, (specials.spaces(), place), sink)?)
 }
 
 /// A window of one of several texts, which a thread encodes together with others.
@@ -309,9 +317,7 @@ fn next_cut<S: Source>(
     start: usize,
     size: usize,
 ) -> Option<usize> {
-    let may_be_cut = |(before, after)| {
-        scanner.is_safe_cut(before, after) && !specials.any_contains_pair(before, after)
-    };
+    let may_be_cut = |(before, after)| specials.may_be_cut(scanner, before, after);
     let is_cut = |&position: &usize| text.around(position).is_some_and(may_be_cut);
     let (mut from, end) = (start + size, text.n_characters());
     while from < end && stop::check(&stop::current()).is_ok() {

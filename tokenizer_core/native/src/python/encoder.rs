@@ -1,7 +1,9 @@
 //! The encoder for Python: conversions, the GIL, exceptions, and no algorithm.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use aho_corasick::BuildError;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,6 +14,8 @@ use crate::decode::text::TextRules;
 use crate::decode::vocabulary::Vocabulary;
 use crate::encode::Encoded;
 use crate::encode::edits::Change;
+use crate::encode::flagged_tokens::{FlaggedToken, FlaggedTokens, Flags};
+use crate::encode::spaces::Spaces;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::{Encoder, MissingBytes, Start};
 use crate::json;
@@ -101,15 +105,32 @@ impl NativeTextRules {
 #[pymethods]
 impl NativeSpecials {
     #[new]
-    fn new(ids: &Bound<'_, PyDict>) -> PyResult<Self> {
+    #[pyo3(signature = (ids, normalizer="none", passes=None, words=vec![]))]
+    fn new(
+        ids: &Bound<'_, PyDict>,
+        normalizer: &str,
+        passes: Option<Vec<PassOfTokens>>,
+        words: Vec<(u32, u32)>,
+    ) -> PyResult<Self> {
         let ids: Vec<(PyBackedStr, u32)> = pairs_of(ids)?;
         let ids: Vec<(&str, u32)> = ids.iter().map(|(content, id)| (&**content, *id)).collect();
         if ids.iter().any(|(content, _)| content.is_empty()) {
             return Err(PyValueError::new_err("an empty string would be everywhere"));
         }
-        let tokens =
-            SpecialTokens::new(&ids).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(NativeSpecials { tokens })
+        let spaces = Spaces::named(normalizer)
+            .ok_or_else(|| PyValueError::new_err("a normalizer that does more than put spaces"))?;
+        let refused = |error: BuildError| PyValueError::new_err(error.to_string());
+        let tokens = SpecialTokens::new(&ids).map_err(refused)?;
+        let tokens = match passes {
+            None => tokens,
+            Some(passes) => {
+                let ids: HashMap<&str, u32> = ids.into_iter().collect();
+                tokens.with_flags(flagged_tokens(&ids, &passes, words)?.map_err(refused)?)
+            }
+        };
+        Ok(NativeSpecials {
+            tokens: tokens.with_spaces(spaces),
+        })
     }
 
     /// These everywhere, and `others` within runs of a text; `both` has all of them.
@@ -460,6 +481,47 @@ impl NativeEncoder {
         self.ints
             .list_of(py, self.encoder.vocabulary().n_ids(), ids)
     }
+}
+
+/// The tokens of one or two passes with their flags: content, `lstrip`, `rstrip`, `single_word`.
+type PassOfTokens = Vec<(String, bool, bool, bool)>;
+
+fn flagged_tokens(
+    ids: &HashMap<&str, u32>,
+    passes: &[PassOfTokens],
+    words: Vec<(u32, u32)>,
+) -> PyResult<Result<FlaggedTokens, BuildError>> {
+    let n_tokens: usize = passes.iter().map(Vec::len).sum();
+    if n_tokens != ids.len() || passes.len() > 2 {
+        return Err(PyValueError::new_err(
+            "each token must be in one of two passes",
+        ));
+    }
+    let passes: Vec<_> = passes
+        .iter()
+        .map(|pass| flagged_of_pass(ids, pass))
+        .collect::<PyResult<_>>()?;
+    let pass = |index: usize| passes.get(index).map_or(&[][..], |pass| pass);
+    Ok(FlaggedTokens::new(pass(0), pass(1), words))
+}
+
+fn flagged_of_pass<'p>(
+    ids: &HashMap<&str, u32>,
+    pass: &'p PassOfTokens,
+) -> PyResult<Vec<FlaggedToken<'p>>> {
+    let token = |(content, strips_left, strips_right, is_word): &'p (String, bool, bool, bool)| {
+        let id = ids.get(&**content).copied();
+        Ok(FlaggedToken {
+            content,
+            id: id.ok_or_else(|| PyValueError::new_err("a token without an id"))?,
+            flags: Flags {
+                strips_left: *strips_left,
+                strips_right: *strips_right,
+                is_word: *is_word,
+            },
+        })
+    };
+    pass.iter().map(token).collect()
 }
 
 fn pairs_of<'py, K, V>(dict: &Bound<'py, PyDict>) -> PyResult<Vec<(K, V)>>
