@@ -256,9 +256,9 @@ class NativeSpecials:
         words: list[tuple[int, int]] = ...,
     ) -> NativeSpecials:
         """`normalizer`: one of `normalize.normalize_metaspace`, which each part between them gets;
-        `none` and `nfc` do nothing. `passes`: the same strings with their flags (`lstrip`, `rstrip`,
-        `single_word`), found as by `special_tokens.FlaggedTokenMatcher`, for which `words` has the
-        first and last code point of each range of characters of words.
+        `none` and `nfc` do nothing. `passes`: the same strings with their flags (`lstrip`,
+        `rstrip`, `single_word`), found as by `special_tokens.FlaggedTokenMatcher`, for which
+        `words` has the first and last code point of each range of characters of words.
 
         Raises ValueError for an empty string and for another normalizer.
         """
