@@ -159,7 +159,9 @@ class TokenizerSpec:
       `</w>`). Merging starts with the last byte of a pre-token as such a token.
     - `byte_ids`: the ids of the 256 bytes in a vocabulary that merges characters (SentencePiece's,
       with byte fallback); empty where merging starts from bytes. A character that is a token
-      starts as that token, any other as the tokens of its bytes, which never merge.
+      starts as that token, any other as the tokens of its bytes, which never merge. -1 stands for
+      a byte that no fallback needs: only its character has a token (Gemma's tab), or UTF-8 never
+      has it.
     - `missing`: the bytes of UTF-8 without a token. With None, there are none.
     - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`; `chat`: the
       chat templates. Both change no id, and neither equality nor the fingerprint covers them.
@@ -313,7 +315,12 @@ class TokenizerSpec:
         an added one only if merges also make it. Of tokens with the same bytes, the smallest id
         wins, but a character precedes the byte that it is encoded as.
         """
-        long_added = {token.id for token in self.added_tokens if len(self.vocab[token.id]) > 1}
+        # Merging starts from an added token of one byte or character too (Gemma's newline).
+        long_added = {
+            token.id
+            for token in self.added_tokens
+            if len(token.content if self.byte_ids else self.vocab[token.id]) > 1
+        }
         asked = {self.vocab[id_] for id_ in long_added}
         if self.byte_ids:
             asked.update(self.vocab[token.id] for token in self.added_tokens)
@@ -329,9 +336,6 @@ class TokenizerSpec:
             left_out |= {id_ for id_, token in self.vocab.items() if token in lost}
         if self.byte_ids:
             bytes_of_ids = set(self.byte_ids)
-            # Merging starts from an added token of one character too (Gemma's newline).
-            longer = {token.id for token in self.added_tokens if len(token.content) > 1}
-            left_out |= {id_ for id_ in longer if self.vocab[id_] not in made}
             ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
         else:
             ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
@@ -763,9 +767,17 @@ def _check_byte_ids(spec: TokenizerSpec) -> None:
         if spec.pattern.name == METASPACE.name and spec.pattern != METASPACE:
             raise InvalidSpecError("this split pattern belongs to a vocabulary of characters")
         return
+    ids = [id_ for id_ in spec.byte_ids if id_ >= 0]
     found = [spec.vocab.get(id_) for id_ in spec.byte_ids]
-    if found != [bytes([byte]) for byte in range(256)] or len(set(spec.byte_ids)) != 256:
-        raise InvalidSpecError("byte_ids must be the ids of the bytes 0x00 to 0xff, in order")
+    are_bytes = all(
+        token == bytes([byte]) or (id_ < 0 and (byte in NEVER_IN_UTF8 or byte < 0x80))
+        for byte, (id_, token) in enumerate(zip(spec.byte_ids, found, strict=True))
+    )
+    if not are_bytes or len(found) != 256 or len(set(ids)) != len(ids):
+        raise InvalidSpecError(
+            "byte_ids must be the ids of the bytes 0x00 to 0xff, in order; -1 may stand for bytes "
+            "that UTF-8 never has and for those of characters with a token"
+        )
     bytes_ = set(spec.byte_ids)
     others = {id_: token for id_, token in spec.vocab.items() if id_ not in bytes_}
     if not _is_utf8(b" ".join(others.values())):

@@ -400,7 +400,11 @@ class NativeEngine(BaseEngine):
         special = list(spec.special_tokens.values())
         strips = strips_space(spec.normalizer)
         return _native.NativeTextRules(
-            self._encoder, list(spec.byte_ids), special, list(spec.empty_ids), strips
+            self._encoder,
+            [id_ for id_ in spec.byte_ids if id_ >= 0],
+            special,
+            list(spec.empty_ids),
+            strips,
         )
 
     def json_of_ids(self, ids: NDArray[np.uint32]) -> bytes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tokenizer_json_parts import check_fields, is_byte_level, is_vocab
 from tokenizer_core.normalize import METASPACE_CHARACTER, strips_space
+from tokenizer_core.spec import NEVER_IN_UTF8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,7 +131,8 @@ def check_metaspace_model(model: Mapping[str, Any]) -> Mapping[str, Any]:
 def parse_metaspace_vocab(
     texts: Mapping[str, int], added: Sequence[AddedToken]
 ) -> tuple[dict[int, bytes], tuple[int, ...]]:
-    """id -> bytes of the model's entries, and the ids of the 256 bytes.
+    """id -> bytes of the model's entries, and the ids of the 256 bytes, -1 for one that no text
+    needs.
 
     Raises:
         FormatError: a byte has no token, or a token holds a space, which no text gives.
@@ -163,13 +165,20 @@ def parse_metaspace_vocab(
             )
         else:
             vocab[id_] = text.replace(METASPACE_CHARACTER, " ").encode()
-    missing = [value for value in range(256) if value not in byte_ids]
+    if METASPACE_CHARACTER not in texts:
+        raise FormatError(
+            "tokenizer.json: model.vocab has no U+2581, as which a vocabulary of characters writes "
+            "a space"
+        )
+    # No fallback gives the byte of a character that is a token: Gemma has a tab and no <0x09>.
+    needless = {value for value in range(0x80) if chr(value) in texts} | NEVER_IN_UTF8 | {0x20}
+    missing = sorted(set(range(256)) - byte_ids.keys() - needless)
     if missing:
         raise FormatError(
-            f"tokenizer.json: model.vocab has no token <0x{missing[0]:02X}>; without all 256 bytes "
-            f"characters would become the unknown token"
+            f"tokenizer.json: model.vocab has no token <0x{missing[0]:02X}>, so that characters "
+            f"would become the unknown token; add it"
         )
-    return vocab, tuple(byte_ids[value] for value in range(256))
+    return vocab, tuple(byte_ids.get(value, -1) for value in range(256))
 
 
 def parse_metaspace_merges(sides: Sequence[str]) -> list[tuple[bytes, bytes]]:
@@ -190,7 +199,7 @@ def render_piece(token: bytes) -> str:
 
 def render_byte_tokens(spec: TokenizerSpec) -> dict[int, str]:
     """The spelling of the tokens in `byte_ids`, by id."""
-    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.byte_ids)}
+    return {id_: f"<0x{byte:02X}>" for byte, id_ in enumerate(spec.byte_ids) if id_ >= 0}
 
 
 def render_metaspace_vocab(spec: TokenizerSpec) -> dict[str, int]:

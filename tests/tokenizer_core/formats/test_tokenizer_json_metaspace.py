@@ -492,6 +492,63 @@ def test_tokens_matched_in_the_normalized_text_are_found_in_the_same_places(rule
     assert ours.encode(text) == reference.encode(text, add_special_tokens=False).ids
 
 
+def without_tab() -> dict:
+    """As in Gemma, where the character has the place of its byte; a byte of no text is missing."""
+    table = copy.deepcopy(TABLES["metaspace"])
+    texts = ["\t" if text == "<0x09>" else text for text in table["model"]["vocab"]]
+    texts.remove("<0xFF>")
+    table["model"]["vocab"] = {text: id_ for id_, text in enumerate([*texts, "\t\t"])}
+    table["model"]["merges"].append("\t \t")
+    return table
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_character_may_stand_for_its_byte(engine):
+    table = without_tab()
+    spec, reference = read(table), in_tokenizers(table)
+    tab = table["model"]["vocab"]["\t"]
+    assert [byte for byte, id_ in enumerate(spec.byte_ids) if id_ < 0] == [9, 255]
+    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
+    fields = parse_manifest_json(render_manifest_json(render_spec_fields(spec)))
+    assert build_spec(fields, spec.vocab, spec.merges) == spec
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    for text in ["a\tb", "\t\t\t é\tß", "ß\t"]:
+        expected = reference.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == expected
+        assert ours.decode(expected) == reference.decode(expected) == text
+    # The tab ends a run of bytes, and is no byte that becomes U+FFFD with them.
+    for data in ("中".encode()[:2], "中".encode()):
+        ids = [*(spec.byte_ids[byte] for byte in data), tab, spec.byte_ids[0x80]]
+        assert ours.decode(ids) == reference.decode(ids)
+        assert ours.decode_batch([ids]) == [reference.decode(ids)]
+        stream = StreamingDecoder(ours)
+        assert "".join(stream.feed([id_]) for id_ in ids) + stream.flush() == ours.decode(ids)
+
+
+def test_only_needless_bytes_may_be_missing():
+    spec = SPECS["metaspace"]
+    for byte in (0x41, 0x80):
+        ids = list(spec.byte_ids)
+        vocab = dict(spec.vocab)
+        del vocab[ids[byte]]
+        ids[byte] = -1
+        with pytest.raises(InvalidSpecError, match=r"byte_ids must be|has no token for 1 of the"):
+            dataclasses.replace(spec, vocab=vocab, byte_ids=tuple(ids)).check()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_merging_starts_from_an_added_character_of_two_bytes(engine):
+    table = copy.deepcopy(TABLES["metaspace"])
+    id_ = table["model"]["vocab"]["é"]
+    table["added_tokens"].append({**table["added_tokens"][0], "content": "é", "id": id_})
+    reference = in_tokenizers(table)
+    ours = Tokenizer.from_spec(read(table), engine=engine)
+    reference.encode_special_tokens = True
+    for text in ("é", "aéb é", "ééb"):
+        expected = reference.encode(text, add_special_tokens=False).ids
+        assert ours.encode_ordinary(text) == expected
+
+
 FLAGGED = {
     "<unk>": {"rstrip": True},
     "<s>": {"lstrip": True, "special": False},
