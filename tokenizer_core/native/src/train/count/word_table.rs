@@ -35,9 +35,14 @@ const EMPTY: Slot = Slot {
 };
 
 impl Slot {
+    #[inline(always)]
+    fn is_long(&self) -> bool {
+        self.key[1] & IS_LONG != 0
+    }
+
     /// Its word, which is in `text` or, where it is short, is written to `short`.
     fn word<'a>(&self, text: &'a [u8], short: &'a mut [u8; 16]) -> &'a [u8] {
-        if self.key[1] & IS_LONG != 0 {
+        if self.is_long() {
             return self.long_word(text);
         }
         *short = (u128::from(self.key[1]) << 64 | u128::from(self.key[0])).to_le_bytes();
@@ -105,8 +110,9 @@ impl WordTable {
     /// Counts every pre-token of `text`.
     pub(super) fn count_text(&mut self, scanner: Scanner, text: &str) -> Result<(), Stopped> {
         let bytes = text.as_bytes();
-        let mut pending = [([0; 2], 0); PENDING];
-        let (mut n_pending, mut counted) = (0, Ok(()));
+        let mut short = [([0; 2], 0); PENDING];
+        let mut long: [(&[u8], u64); PENDING] = [(&[], 0); PENDING];
+        let (mut n_short, mut n_long, mut counted) = (0, 0, Ok(()));
         let split = scanner.for_each(text, |word| {
             if counted.is_err() {
                 return;
@@ -116,19 +122,27 @@ impl WordTable {
                 let key = short_key(bytes, start, word.len());
                 let hash = hash_short(self.hash_keys, key);
                 self.prefetch(hash);
-                pending[n_pending] = (key, hash);
-                n_pending += 1;
-                if n_pending == PENDING {
-                    counted = self.add_short_words(&pending);
-                    n_pending = 0;
+                short[n_short] = (key, hash);
+                n_short += 1;
+                if n_short == PENDING {
+                    counted = self.add_short_words(&short);
+                    n_short = 0;
                 }
             } else {
-                counted = self.add_long_word(word, self.hash_keys.of_bytes(word), 1);
+                let hash = self.hash_keys.of_bytes(word);
+                self.prefetch(hash);
+                long[n_long] = (word, hash);
+                n_long += 1;
+                if n_long == PENDING {
+                    counted = self.add_long_words(&long);
+                    n_long = 0;
+                }
             }
         });
         split?;
         counted?;
-        Ok(self.add_short_words(&pending[..n_pending])?)
+        self.add_short_words(&short[..n_short])?;
+        Ok(self.add_long_words(&long[..n_long])?)
     }
 
     /// Counts one word `count` times.
@@ -139,6 +153,7 @@ impl WordTable {
             self.reserve(1).unwrap();
             self.add_short_word(key, hash_short(self.hash_keys, key), count);
         } else {
+            self.reserve(1).unwrap();
             let added = self.add_long_word(word, self.hash_keys.of_bytes(word), count);
             added.unwrap();
         }
@@ -146,33 +161,55 @@ impl WordTable {
 
     /// Adds the counts of another table.
     pub(super) fn add_all(&mut self, other: &WordTable) -> Result<(), NoMemory> {
-        for slot in other.slots.iter().filter(|slot| slot.count > 0) {
-            if slot.key[1] & IS_LONG == 0 {
-                self.reserve(1)?;
-                self.add_short_word(slot.key, hash_short(self.hash_keys, slot.key), slot.count);
-            } else {
-                let word = other.long_word(slot);
-                self.add_long_word(word, self.hash_keys.of_bytes(word), slot.count)?;
+        let mut taken = other.taken();
+        let mut pending = [(EMPTY, 0); PENDING];
+        loop {
+            let mut n_pending = 0;
+            for (place, slot) in pending.iter_mut().zip(&mut taken) {
+                let hash = match slot.is_long() {
+                    false => hash_short(self.hash_keys, slot.key),
+                    true => self.hash_keys.of_bytes(other.long_word(slot)),
+                };
+                self.prefetch(hash);
+                *place = (*slot, hash);
+                n_pending += 1;
+            }
+            if n_pending == 0 {
+                return Ok(());
+            }
+            self.reserve(n_pending)?;
+            for (slot, hash) in &pending[..n_pending] {
+                if slot.is_long() {
+                    self.add_long_word(other.long_word(slot), *hash, slot.count)?;
+                } else {
+                    self.add_short_word(slot.key, *hash, slot.count);
+                }
             }
         }
-        Ok(())
+    }
+
+    /// The slots that have a word; the texts of those that come next are prefetched.
+    fn taken(&self) -> impl Iterator<Item = &Slot> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(at, slot)| {
+            if let Some(soon) = self.slots.get(at + PENDING) {
+                self.prefetch_text(soon);
+            }
+            (slot.count > 0).then_some(slot)
+        })
     }
 
     /// The words and counts, without what only the counting needed.
     pub(super) fn into_words(self) -> Result<CountedWords, NoMemory> {
-        let taken = || self.slots.iter().filter(|slot| slot.count > 0);
-        let size = taken().map(|slot| {
+        let taken = self.slots.iter().filter(|slot| slot.count > 0);
+        let size = taken.map(|slot| {
             let short = (slot.key[1] >> 56) as usize;
             // A length and a count of one byte each are usual.
-            if slot.key[1] & IS_LONG == 0 {
-                short + 2
-            } else {
-                1
-            }
+            if slot.is_long() { 1 } else { short + 2 }
         });
         let size = size.sum::<usize>() + self.text.len();
         let mut words = CountedWords::with_room(size + size / 64)?;
-        for slot in taken() {
+        for slot in self.taken() {
             words.push(slot.word(&self.text, &mut [0; 16]), slot.count)?;
         }
         Ok(words)
@@ -206,8 +243,22 @@ impl WordTable {
         }
     }
 
+    fn add_long_words(&mut self, pending: &[(&[u8], u64)]) -> Result<(), NoMemory> {
+        self.reserve(pending.len())?;
+        for &(_, hash) in pending {
+            let slot = &self.slots[hash as usize & (self.slots.len() - 1)];
+            if slot.key[0] == hash {
+                self.prefetch_text(slot);
+            }
+        }
+        for &(word, hash) in pending {
+            self.add_long_word(word, hash, 1)?;
+        }
+        Ok(())
+    }
+
+    /// There is room for its slot.
     fn add_long_word(&mut self, word: &[u8], hash: u64, count: u64) -> Result<(), NoMemory> {
-        self.reserve(1)?;
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
@@ -215,7 +266,7 @@ impl WordTable {
             if slot.count == 0 {
                 break;
             }
-            if slot.key[1] & IS_LONG != 0 && slot.key[0] == hash && self.long_word(&slot) == word {
+            if slot.key[0] == hash && slot.is_long() && self.long_word(&slot) == word {
                 self.slots[at].count += count;
                 return Ok(());
             }
@@ -247,11 +298,9 @@ impl WordTable {
         let size = self.slots.len() * 2;
         let slots = std::mem::replace(&mut self.slots, filled(EMPTY, size)?);
         for slot in slots.into_iter().filter(|slot| slot.count > 0) {
-            let is_long = slot.key[1] & IS_LONG != 0;
-            let hash = if is_long {
-                slot.key[0]
-            } else {
-                hash_short(self.hash_keys, slot.key)
+            let hash = match slot.is_long() {
+                true => slot.key[0],
+                false => hash_short(self.hash_keys, slot.key),
             };
             let mut at = hash as usize & (size - 1);
             while self.slots[at].count > 0 {
@@ -266,6 +315,14 @@ impl WordTable {
     fn prefetch(&self, hash: u64) {
         let at = hash as usize & (self.slots.len() - 1);
         prefetch(self.slots.as_ptr().wrapping_add(at));
+    }
+
+    #[inline(always)]
+    fn prefetch_text(&self, slot: &Slot) {
+        if slot.is_long() {
+            let at = (slot.key[1] & !IS_LONG) as usize;
+            prefetch(self.text.as_ptr().wrapping_add(at));
+        }
     }
 }
 
