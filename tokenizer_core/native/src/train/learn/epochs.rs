@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 
 use super::first_merges::FirstMerges;
-use super::pair_numbers::{PairNumbers, hash_pair, key_of};
+use super::pair_numbers::{PairNumbers, hash_pair};
 use super::pair_queue::{Pair, PairQueue};
 use super::symbols::Unsigned;
 use super::ties::TieOrder;
 use super::{Group, Learner, NO_NEIGHBOUR, Rules, Tuning};
 use crate::mem::growth::{Grow, NoMemory, collected, filled, with_room};
+use crate::mem::prefetch::prefetch;
 
 /// The sketch has a bucket for each symbol of the arena, up to this many (16 MB).
 const MAX_BUCKETS: usize = 1 << 22;
+const BATCH: usize = 64;
 const NO_NUMBER: u32 = u32::MAX;
 
 impl<S: Unsigned, P: Unsigned> Learner<S, P> {
@@ -165,8 +167,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             self.list_pairs_by_sketch(highest, n_left)?;
         }
         for (number, pair) in (0..).zip(&self.pairs) {
-            let key = key_of(pair.left, pair.right);
-            self.table.get_or_insert(key, number)?;
+            self.table.get_or_insert(pair.left, pair.right, number)?;
             self.queue.add(number, pair, &self.order)?;
         }
         Ok(())
@@ -220,7 +221,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         let n_buckets = self.symbols.len().next_power_of_two().min(MAX_BUCKETS);
         let mut sketch = filled(0_u32, n_buckets)?;
         Self::for_each_pair(&self.symbols, &self.groups, |_, left, right, count| {
-            let sum = &mut sketch[bucket_of(key_of(left, right), n_buckets)];
+            let sum = &mut sketch[bucket_of(left, right, n_buckets)];
             *sum = sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
             Ok(())
         })?;
@@ -237,33 +238,52 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         }
         let enough = u32::try_from(self.threshold).unwrap_or(u32::MAX);
         let mut found: Vec<(P, u32)> = Vec::new();
+        let mut batch = Batch::new();
         let (order, longest) = (&self.order, self.max_token_length);
         let (pairs, table) = (&mut self.pairs, &mut self.table);
-        Self::for_each_pair(
-            &self.symbols,
-            &self.groups,
-            |position, left, right, count| {
-                let key = key_of(left, right);
-                let is_rare = sketch[bucket_of(key, n_buckets)] < enough;
-                if is_rare || !order.fits(left.get(), right.get(), longest) {
-                    return Ok(());
-                }
-                let number = table.get_or_insert(key, pairs.len() as u32)?;
-                if number as usize == pairs.len() {
+        let mut count_batch = |batch: &mut Batch<S>| {
+            let is_likely = |seen: &Seen<S>| {
+                sketch[bucket_of(seen.left, seen.right, n_buckets)] >= enough
+                    && order.fits(seen.left.get(), seen.right.get(), longest)
+            };
+            for seen in batch.retain(is_likely) {
+                table.prefetch(seen.left, seen.right);
+            }
+            for seen in batch.seen() {
+                let next = pairs.len() as u32;
+                let number = table.get_or_insert(seen.left, seen.right, next)?;
+                if number == next {
                     pairs.try_push(Pair {
                         count: 0,
                         start: 0,
                         len: 0,
-                        left,
-                        right,
+                        left: seen.left,
+                        right: seen.right,
                     })?;
                 }
                 let pair = &mut pairs[number as usize];
-                pair.count += count;
+                pair.count += seen.count;
                 pair.len += 1;
-                found.try_push((P::of(position), number))
+                found.try_push((P::of(seen.position), number))?;
+            }
+            batch.clear();
+            Ok(())
+        };
+        Self::for_each_pair(
+            &self.symbols,
+            &self.groups,
+            |position, left, right, count| {
+                prefetch(&raw const sketch[bucket_of(left, right, n_buckets)]);
+                let is_full = batch.push(Seen {
+                    position,
+                    left,
+                    right,
+                    count,
+                });
+                if is_full { count_batch(&mut batch) } else { Ok(()) }
             },
         )?;
+        count_batch(&mut batch)?;
         drop(sketch);
         self.table = PairNumbers::new()?;
         let mut numbers = filled(NO_NUMBER, self.pairs.len())?;
@@ -288,6 +308,65 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             }
         }
         Ok(())
+    }
+}
+
+/// A pair at a position of the arena.
+#[derive(Clone, Copy)]
+struct Seen<S> {
+    position: usize,
+    left: S,
+    right: S,
+    count: u64,
+}
+
+/// Pairs that wait for memory together, one step after the other.
+struct Batch<S> {
+    seen: [Seen<S>; BATCH],
+    len: usize,
+}
+
+impl<S: Unsigned> Batch<S> {
+    fn new() -> Self {
+        let none = Seen {
+            position: 0,
+            left: S::of(0),
+            right: S::of(0),
+            count: 0,
+        };
+        Batch {
+            seen: [none; BATCH],
+            len: 0,
+        }
+    }
+
+    /// Whether it is full now.
+    #[inline(always)]
+    fn push(&mut self, seen: Seen<S>) -> bool {
+        self.seen[self.len] = seen;
+        self.len += 1;
+        self.len == BATCH
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    fn seen(&self) -> &[Seen<S>] {
+        &self.seen[..self.len]
+    }
+
+    /// Without a branch for each, which would be guessed wrong half the time.
+    #[inline(always)]
+    fn retain(&mut self, keep: impl Fn(&Seen<S>) -> bool) -> &[Seen<S>] {
+        let mut n_kept = 0;
+        for i in 0..self.len {
+            let seen = self.seen[i];
+            self.seen[n_kept] = seen;
+            n_kept += usize::from(keep(&seen));
+        }
+        self.len = n_kept;
+        self.seen()
     }
 }
 
@@ -325,6 +404,6 @@ fn threshold_for(n_pairs: usize, highest: u64, sketch: &[u32]) -> Result<u64, No
 }
 
 #[inline(always)]
-fn bucket_of(key: u64, n_buckets: usize) -> usize {
-    hash_pair(key) as usize & (n_buckets - 1)
+fn bucket_of<S: Unsigned>(left: S, right: S, n_buckets: usize) -> usize {
+    hash_pair(left, right) as usize & (n_buckets - 1)
 }

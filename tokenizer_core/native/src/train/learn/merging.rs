@@ -1,6 +1,5 @@
 //! One merge: it changes words and the counts of neighbours, and makes new pairs.
 
-use super::pair_numbers::key_of;
 use super::pair_queue::Pair;
 use super::symbols::Unsigned;
 use super::{Group, Hit, Learner, NO_NEIGHBOUR, Neighbour};
@@ -121,7 +120,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         for i in 0..self.seen_before.len() {
             let symbol = self.seen_before[i];
             let neighbour = self.before[symbol.get()];
-            self.lower(key_of(symbol, merged_left), neighbour.count);
+            self.lower(symbol, merged_left, neighbour.count);
             let start = self.add_pair(symbol, product, neighbour)?;
             any |= start != NOWHERE;
             self.before[symbol.get()].cursor = start;
@@ -140,7 +139,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             } else {
                 symbol
             };
-            self.lower(key_of(merged.right, stood), neighbour.count);
+            self.lower(merged.right, stood, neighbour.count);
             let start = self.add_pair(product, symbol, neighbour)?;
             any |= start != NOWHERE;
             self.after[symbol.get()].cursor = start;
@@ -148,8 +147,8 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
         Ok(any)
     }
 
-    fn lower(&mut self, key: u64, by: u64) {
-        if let Some(number) = self.table.get(key) {
+    fn lower(&mut self, left: S, right: S, by: u64) {
+        if let Some(number) = self.table.get(left, right) {
             let count = &mut self.pairs[number as usize].count;
             // The merged pair itself is at 0 and may be met: `aa` in `aaa`.
             *count = count.saturating_sub(by);
@@ -177,7 +176,7 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
             left,
             right,
         };
-        self.table.get_or_insert(key_of(left, right), number)?;
+        self.table.get_or_insert(left, right, number)?;
         self.queue.add(number, &pair, &self.order)?;
         self.pairs.try_push(pair)?;
         Ok(start)

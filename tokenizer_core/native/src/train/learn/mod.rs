@@ -208,7 +208,7 @@ struct Learner<S, P> {
     positions: Vec<P>,
     /// A part of `positions` where the list of a merged pair was; new lists are written there.
     free: Range<usize>,
-    table: PairNumbers,
+    table: PairNumbers<S>,
     queue: PairQueue,
     before: Vec<Neighbour>,
     after: Vec<Neighbour>,
