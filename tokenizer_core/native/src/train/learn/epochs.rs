@@ -280,7 +280,11 @@ impl<S: Unsigned, P: Unsigned> Learner<S, P> {
                     right,
                     count,
                 });
-                if is_full { count_batch(&mut batch) } else { Ok(()) }
+                if is_full {
+                    count_batch(&mut batch)
+                } else {
+                    Ok(())
+                }
             },
         )?;
         count_batch(&mut batch)?;
