@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenizer_core.normalization import normalized_parts, passes_of, steps_of
+from tokenizer_core.normalization import normalized_parts, passes_of
 from tokenizer_core.normalize import OriginalOffsets, metaspace_offsets
+from tokenizer_core.normalizer_steps import run_of
 from tokenizer_core.pretokenize import find_kept_spans, split
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def find_byte_offsets(
     """The UTF-8 byte offsets (start, end) in `text` of its ids, which encoding gave with the tokens
     of `matcher`: shape (n_tokens, 2), uint64. `sizes` are the `token_sizes` of the spec; without
     them, the parts of the text are encoded again."""
-    if spec.normalizer == "steps":
+    if spec.steps:
         return _find_with_steps(spec, engine, matcher, text)
     known = None if sizes is None else _OffsetsOfIds(sizes, ids)
     if known is not None and _is_encoded_as_given(spec, engine, matcher, text):
@@ -113,31 +114,36 @@ class _BytePositions:
 def _find_with_steps(
     spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
 ) -> NDArray[np.uint64]:
-    """As `find_byte_offsets`, with the normalizer `steps`."""
-    passes, steps = passes_of(spec, matcher), steps_of(spec)
+    """As `find_byte_offsets`, for a spec with `steps`."""
+    passes, run = passes_of(spec, matcher), run_of(spec.steps)
     parts = [np.empty((0, 2), dtype=np.uint64)]
-    position = n_chars = 0
-    for plain, token in passes.first.split(text):
-        normalized, spans = steps.normalize_with_spans(plain)
-        start = 0
-        found: list[NDArray[np.uint64]] = []
-        for part, name in passes.second_in(plain, n_chars).split(normalized):
-            _, offsets = _encode_text(spec, engine, part)
-            found.append(offsets + np.uint64(start))
-            start += len(part.encode())
-            if name is not None:
-                end = start + len(name.encode())
-                found.append(np.array([[start, end]], dtype=np.uint64))
-                start = end
-        mapped = _source_offsets(plain, normalized, spans, np.concatenate(found))
-        parts.append(mapped + np.uint64(position))
-        position += len(plain.encode())
-        n_chars += len(plain) + len(token or "")
+    positions = _BytePositions(text)
+    for start, end, token in passes.parts(text):
+        plain = text[start:end]
+        normalized, sources = run.normalize_with_spans(plain)
+        found = _find_in_normalized(spec, engine, passes.second_in(plain, start), normalized)
+        mapped = _source_offsets(plain, normalized, sources, found)
+        parts.append(mapped + np.uint64(positions[start]))
         if token is not None:
-            end = position + len(token.encode())
-            parts.append(np.array([[position, end]], dtype=np.uint64))
-            position = end
+            around = [positions[token.start], positions[token.end]]
+            parts.append(np.array([around], dtype=np.uint64))
     return np.concatenate(parts)
+
+
+def _find_in_normalized(
+    spec: TokenizerSpec, engine: Engine, matcher: SpecialTokenMatcher, text: str
+) -> NDArray[np.uint64]:
+    """The offsets in a normalized part, in bytes, of its ids and of the tokens of `matcher`."""
+    parts = [np.empty((0, 2), dtype=np.uint64)]
+    positions, end = _BytePositions(text), 0
+    for span in matcher.spans(text):
+        plain = _encode_text(spec, engine, text[span.plain_start : span.start])[1]
+        parts.append(plain + np.uint64(positions[span.plain_start]))
+        around = [positions[span.start], positions[span.end]]
+        parts.append(np.array([around], dtype=np.uint64))
+        end = span.end
+    rest = _encode_text(spec, engine, text[end:])[1]
+    return np.concatenate([*parts, rest + np.uint64(positions[end])])
 
 
 def _source_offsets(

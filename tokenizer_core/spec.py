@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import chain, islice, starmap
 from operator import add
 from types import MappingProxyType
@@ -21,7 +21,7 @@ import numpy as np
 
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
-from tokenizer_core.normalizer_steps import NormalizerStep, check_steps
+from tokenizer_core.normalizer_steps import NormalizerStep, check_steps, run_of
 from tokenizer_core.patterns import (
     METASPACE,
     UNICODE_TABLES,
@@ -58,13 +58,15 @@ WHITE_SPACE: Final = (
 
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 _DERIVED: Final = (
-    "token_to_id",
+    "added_token_set",
     "empty_ids",
-    "has_flags",
     "fingerprint",
+    "has_flags",
     "merge_ids",
     "normalized_tokens",
     "reachable_special_ids",
+    "steps",
+    "token_to_id",
 )
 
 Merge = tuple[bytes, bytes]
@@ -102,9 +104,10 @@ class AddedToken:
 
     The flags of Hugging Face: `lstrip` and `rstrip` tokens include the white space before and after
     them, which gives no id; a `single_word` token is plain text next to a letter or digit. Tokens
-    that are `normalized` are matched in the text that the other tokens leave; with the normalizer
-    `steps` in its normalized form, by their normalized content. A spec without other flags and
-    steps, in which the order does not matter, has `normalized=False` throughout.
+    that are `normalized` are matched in the text that the other tokens leave. If the spec has
+    `steps`, that is in its normalized form and by their normalized content, to which they also
+    decode. A spec without other flags and steps, in which the order does not matter, has
+    `normalized=False` throughout.
     """
 
     content: str
@@ -214,7 +217,11 @@ class TokenizerSpec:
                 product are not in the vocabulary, a special token that is empty or given twice.
         """
         entries = dict(vocab)
-        added = _place_added_tokens(entries, special_tokens, by_characters=bool(byte_ids))
+        _check_normalizer(normalizer, normalizer_steps)
+        listed = _list_added_tokens(special_tokens)
+        steps = needed_steps(normalizer, normalizer_steps, listed)
+        spell = partial(_spell, steps=steps, by_characters=bool(byte_ids))
+        added = _place_added_tokens(entries, listed, spell)
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),
@@ -261,7 +268,7 @@ class TokenizerSpec:
         if len(entries) != len(ranks):
             raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")
         tokens = [AddedToken(content, id_) for content, id_ in (special_tokens or {}).items()]
-        added = _place_added_tokens(entries, tokens)
+        added = _place_added_tokens(entries, _list_added_tokens(tokens), _spell)
         resolved = resolve_pattern(pattern, dialect="fancy-regex", unmatched="drop")
         spec = cls("ranks", MappingProxyType(entries), (), resolved, added)
         # Same as the table of `token_to_id`: no special token is a rank, and ranks are unique.
@@ -334,6 +341,12 @@ class TokenizerSpec:
             # An added token may have such a byte; merging does not start from it.
             lost = {bytes([byte]) for byte in self.missing.values}
             left_out |= {id_ for id_, token in self.vocab.items() if token in lost}
+        if self.steps:
+            spell = self.spelling
+            # Its bytes are not those of its content, which merging would make.
+            given = [replace(token, normalized=False) for token in self.added_tokens]
+            pairs = zip(self.added_tokens, given, strict=True)
+            left_out |= {t.id for t, as_given in pairs if spell(t) != spell(as_given)}
         if self.byte_ids:
             bytes_of_ids = set(self.byte_ids)
             ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
@@ -389,9 +402,23 @@ class TokenizerSpec:
         return re.sub(run, lambda _: unknown, pre_token, flags=re.DOTALL)
 
     @cached_property
+    def steps(self) -> tuple[NormalizerStep, ...]:
+        """The normalizer as steps, where `normalized` tokens must be searched in the text that it
+        makes; else none. Searching the text as given finds the same tokens, faster, if the
+        normalizer can neither make nor change one.
+        """
+        return needed_steps(self.normalizer, self.normalizer_steps, self.added_tokens)
+
+    @cached_property
+    def added_token_set(self) -> frozenset[AddedToken]:
+        """The added tokens; the hash of a frozenset is computed once."""
+        return frozenset(self.added_tokens)
+
+    @cached_property
     def has_flags(self) -> bool:
         """Whether an added token has flags. With `steps`, `normalized` is no matter of flags."""
-        return self.normalizer != "steps" and any(token.flags for token in self.added_tokens)
+        ignored = ["normalized"] if self.steps else []
+        return any(token.flags not in ([], ignored) for token in self.added_tokens)
 
     def missing_bytes(self) -> list[int]:
         """The bytes without a token of their own, ascending; without `missing`, UTF-8 has none of
@@ -422,14 +449,14 @@ class TokenizerSpec:
         """The added tokens that are matched in the normalized text."""
         return frozenset(token.content for token in self.added_tokens if token.normalized)
 
+    def spelling(self, token: AddedToken) -> bytes:
+        """What an added token decodes to: its content, in a vocabulary of characters with a space
+        for U+2581. A token that is searched in normalized text decodes to what it is there."""
+        return _spell(token, self.steps, by_characters=bool(self.byte_ids))
+
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
-        is_by_characters = bool(self.byte_ids)
-        return [
-            token.content
-            for token in self.added_tokens
-            if self.vocab[token.id] != _bytes_of_added(token.content, is_by_characters)
-        ]
+        return [t.content for t in self.added_tokens if self.vocab[t.id] != self.spelling(t)]
 
     def start_parts(self, token: bytes) -> list[bytes]:
         """The parts that merging these bytes alone starts from: the bytes, or with `byte_ids` the
@@ -561,15 +588,12 @@ class TokenizerSpec:
         # Of tokens with the same bytes, merging gives only the one in `token_to_id`.
         if merge_ids is not None and n_distinct == len(self.vocab):
             vars(self)["merge_ids"] = merge_ids
-        _check_added_tokens(self.vocab, self.added_tokens, by_characters=bool(self.byte_ids))
         if merge_ids is None:
             _check_sides(self.merges)
+        _check_normalizer(self.normalizer, self.normalizer_steps)
+        _check_added_tokens(self)
         _check_missing(self)
         _check_merges(self)
-        if self.normalizer not in get_args(Normalizer):
-            known = ", ".join(get_args(Normalizer))
-            raise InvalidSpecError(f"unknown normalizer {self.normalizer!r:.40}: one of {known}")
-        _check_normalizer_steps(self)
         _check_word_suffix(self)
         _check_byte_ids(self)
         for id_ in (*self.prefix_ids, *self.suffix_ids):
@@ -584,19 +608,24 @@ def canonical_json(value: object) -> bytes:
     ).encode()
 
 
+def _list_added_tokens(tokens: Iterable[str] | Iterable[AddedToken]) -> list[str | AddedToken]:
+    if isinstance(tokens, str):
+        raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
+    listed: list[str | AddedToken] = list(tokens)
+    for given in listed:
+        _check_content(given.content if isinstance(given, AddedToken) else given)
+    return listed
+
+
 def _place_added_tokens(
     entries: dict[int, bytes],
-    tokens: Iterable[str] | Iterable[AddedToken],
-    *,
-    by_characters: bool = False,
+    listed: list[str | AddedToken],
+    spell: Callable[[AddedToken], bytes],
 ) -> tuple[AddedToken, ...]:
     """Give every added token its id in `entries`, appending new tokens.
 
     A new special token never shifts an id: it follows the largest one.
     """
-    if isinstance(tokens, str):
-        raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
-    listed: list[str | AddedToken] = list(tokens)
     known: dict[bytes, int] = {}
     if any(isinstance(given, str) for given in listed):
         known = {entries[id_]: id_ for id_ in sorted(entries, reverse=True)}
@@ -604,14 +633,15 @@ def _place_added_tokens(
     named: set[int] = set()
     n_ids = max(entries, default=-1) + 1
     for given in listed:
-        _check_content(given.content if isinstance(given, AddedToken) else given)
         if isinstance(given, AddedToken):
             token = given
         else:
             content = given.encode()
             token = AddedToken(given, known.get(content, n_ids))
             known[content] = token.id
-        spelt = _bytes_of_added(token.content, by_characters)
+        spelt, as_given = spell(token), spell(replace(token, normalized=False))
+        if spelt != as_given and entries.get(token.id) == as_given:
+            entries[token.id] = spelt
         is_its_own = entries.setdefault(token.id, spelt) == spelt
         if not is_its_own and token.id not in named:
             raise InvalidSpecError(
@@ -624,9 +654,51 @@ def _place_added_tokens(
     return tuple(placed)
 
 
-def _bytes_of_added(content: str, by_characters: bool) -> bytes:
-    """What an added token decodes to: in a vocabulary of characters, U+2581 is a space."""
+def _spell(
+    token: AddedToken, steps: tuple[NormalizerStep, ...] = (), *, by_characters: bool = False
+) -> bytes:
+    content = token.content
+    if token.normalized and steps:
+        content = run_of(steps).normalize(content)
     return (content.replace("\u2581", " ") if by_characters else content).encode()
+
+
+_NFC: Final = (NormalizerStep("NFC"),)
+_META_TO_SPACE: Final = NormalizerStep("Replace", pattern="\u2581", content=" ")
+_PREPEND: Final = NormalizerStep("Prepend", content=" ")
+
+
+def needed_steps(
+    normalizer: Normalizer, steps: tuple[NormalizerStep, ...], added: Iterable[str | AddedToken]
+) -> tuple[NormalizerStep, ...]:
+    """`TokenizerSpec.steps` of a spec with this normalizer, its steps and these tokens."""
+    if normalizer == "steps":
+        return steps
+    searched = [t for t in added if isinstance(t, AddedToken) and t.normalized]
+    if normalizer == "nfc" and not all(map(_is_same_in_nfc, searched)):
+        return _NFC
+    if normalizer == "metaspace-prepend" and searched:
+        return (_META_TO_SPACE, _PREPEND)
+    if normalizer == "metaspace" and any(set(" \u2581") & set(t.content) for t in searched):
+        return (_META_TO_SPACE,)
+    return ()
+
+
+def _is_same_in_nfc(token: AddedToken) -> bool:
+    """Whether the token is found at the same positions in a text and in the text's NFC.
+
+    NFC changes an ASCII character only by composing it with marks after it, which have to follow
+    the token's last character: a letter, or `<`, `=`, `>`. It makes three ASCII characters of
+    others: U+212A becomes K, U+037E a semicolon, U+1FEF a grave accent. It joins marks, which are
+    word characters, to symbols, which are none.
+    """
+    last = token.content[-1]
+    return (
+        token.content.isascii()
+        and not token.single_word
+        and not (last.isalpha() or last in "<=>")
+        and not any(character in "K;`" for character in token.content)
+    )
 
 
 def _check_content(content: object) -> None:
@@ -681,20 +753,18 @@ def _name_first_unsound(vocab: Mapping[int, bytes]) -> None:
             raise InvalidSpecError(f"the token of id {id_} must be bytes, not {token!r:.40}")
 
 
-def _check_added_tokens(
-    vocab: Mapping[int, bytes], added: tuple[AddedToken, ...], *, by_characters: bool
-) -> None:
+def _check_added_tokens(spec: TokenizerSpec) -> None:
     seen: set[str] = set()
     special_of: dict[int, bool] = {}
-    strips_right = {token.normalized for token in added if token.rstrip}
-    for token in added:
-        _check_content(token.content)
+    strips_right = {token.normalized for token in spec.added_tokens if token.rstrip}
+    _list_added_tokens(spec.added_tokens)
+    for token in spec.added_tokens:
         if token.content in seen:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} (id {token.id}) is given twice"
             )
-        spelt = _bytes_of_added(token.content, by_characters)
-        if vocab.get(token.id) != spelt and token.id not in special_of:
+        spelt = spec.spelling(token)
+        if spec.vocab.get(token.id) != spelt and token.id not in special_of:
             raise InvalidSpecError(
                 f"the special token {token.content!r:.60} is not in the vocabulary"
             )
@@ -703,7 +773,7 @@ def _check_added_tokens(
                 f"of the tokens with id {token.id}, {token.content!r:.60} alone is "
                 f"{'special' if token.special else 'not special'}; make both the same"
             )
-        if token.normalized in strips_right and not token.content.strip(WHITE_SPACE):
+        if token.normalized in strips_right and not spelt.decode().strip(WHITE_SPACE):
             raise InvalidSpecError(
                 f"the added token {token.content!r:.60} is white space, which a token with the "
                 f"flag rstrip includes; remove that flag, or this token"
@@ -711,16 +781,14 @@ def _check_added_tokens(
         seen.add(token.content)
 
 
-def _check_normalizer_steps(spec: TokenizerSpec) -> None:
-    steps = spec.normalizer_steps
-    if (spec.normalizer == "steps") != bool(steps) or steps == (NormalizerStep("NFC"),):
+def _check_normalizer(normalizer: str, steps: tuple[NormalizerStep, ...]) -> None:
+    if normalizer not in get_args(Normalizer):
+        known = ", ".join(get_args(Normalizer))
+        raise InvalidSpecError(f"unknown normalizer {normalizer!r:.40}: one of {known}")
+    if (normalizer == "steps") != bool(steps) or steps == _NFC:
         raise InvalidSpecError(
             f"the normalizer `steps` has steps, and no other has; NFC alone is `nfc`. The "
-            f"normalizer is {spec.normalizer}, with {len(steps)} steps"
-        )
-    if steps and any(token.flags not in ([], ["normalized"]) for token in spec.added_tokens):
-        raise InvalidSpecError(
-            "with the normalizer `steps`, an added token has no flag but `normalized`"
+            f"normalizer is {normalizer}, with {len(steps)} steps"
         )
     try:
         check_steps(steps)

@@ -648,12 +648,19 @@ def _flagged_matcher_of(tokens: frozenset[AddedToken]) -> FlaggedTokenMatcher:
     return FlaggedTokenMatcher(tokens)
 
 
+def matcher_of_tokens(tokens: Iterable[AddedToken]) -> SpecialTokenMatcher:
+    """The matcher of these tokens with their flags; cached."""
+    distinct = frozenset(tokens)
+    if any(token.flags for token in distinct):
+        return _flagged_matcher_of(distinct)
+    return matcher_of(frozenset(token.content for token in distinct))
+
+
 def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenMatcher:
-    """The matcher of the added tokens of `spec` with these contents; cached."""
-    if spec.has_flags:
-        tokens = frozenset(token for token in spec.added_tokens if token.content in contents)
-        if any(token.flags for token in tokens):
-            return _flagged_matcher_of(tokens)
+    """The matcher of the added tokens of `spec` with these contents; cached. If the spec has
+    `steps`, it finds only the contents as they are: `normalization.passes_of` searches instead."""
+    if spec.has_flags and not spec.steps:
+        return matcher_of_tokens(t for t in spec.added_tokens if t.content in contents)
     return matcher_of(frozenset(contents))
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
-from tokenizer_core.normalization import NormalizerRun, passes_of, steps_of
+from tokenizer_core.normalization import passes_of
 from tokenizer_core.normalize import (
     MetaspaceSource,
     SourceSize,
@@ -21,6 +21,7 @@ from tokenizer_core.normalize import (
     normalize_nfc,
     settled_length,
 )
+from tokenizer_core.normalizer_steps import run_of
 from tokenizer_core.patterns import METASPACE
 from tokenizer_core.pretokenize import WINDOW_CHARS, find_last_safe_cut, split_settled
 from tokenizer_core.special_tokens import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokenizer_core.engines import Engine
+    from tokenizer_core.normalizer_steps import NormalizerRun
     from tokenizer_core.spec import TokenizerSpec
 
 MAX_PENDING_CHARS: Final = 1 << 24
@@ -72,6 +74,7 @@ class _StepsSource:
         self._steps, self._engine = steps, engine
         self._blocks: deque[tuple[str, int, bool]] = deque()  # source, length normalized, is first
         self._n_given = 0  # normalized characters of the first block that were returned
+        self._n_held = 0  # normalized characters that were not
 
     @property
     def held_bytes(self) -> int:
@@ -87,12 +90,13 @@ class _StepsSource:
         """Add a block, and return its normalized text."""
         text = self._engine.normalize(source, is_first=is_first)
         self._blocks.append((source, len(text), is_first))
-        self.give("")
+        self._n_held += len(text)
         return text
 
-    def give(self, normalized: str) -> None:
-        """Record that this normalized text was returned."""
-        self._n_given += len(normalized)
+    def keep(self, n_held: int) -> None:
+        """Record that all normalized text but these last characters was returned."""
+        self._n_given += self._n_held - n_held
+        self._n_held = n_held
         while self._blocks and self._n_given >= self._blocks[0][1]:
             self._n_given -= self._blocks.popleft()[1]
 
@@ -129,10 +133,11 @@ class StreamingEncoder:
         self._added: Mapping[str, int] = {token.content: token.id for token in spec.added_tokens}
         self._normalizer = spec.normalizer
         self._source: SourceSize | MetaspaceSource | _StepsSource | None = None
-        if spec.normalizer == "steps":
-            self._steps, self._passes = steps_of(spec), passes_of(spec, matcher)
+        if spec.steps:
+            self._steps, passes = run_of(spec.steps), passes_of(spec, matcher)
             self._normalized_guard = passes_of(spec, self._guard)
-            self._tokens = self._passes.first.stream()
+            self._tokens = passes.first.stream()
+            self._normalized_tokens, self._names = passes.second.stream(), passes.names
             self._source = _StepsSource(self._steps, tokenizer.engine)
         elif spec.normalizer == "nfc":
             self._source = SourceSize()
@@ -145,7 +150,6 @@ class StreamingEncoder:
         self._waiting_chars = 0
         self._look_at = 0  # characters to buffer before the next examination
         self._unnormalized = ""  # plain text that a later mark may change
-        self._unnamed = ""  # normalized text that may begin a special token
         self._unsplit = ""  # normalized text whose pre-tokens are not settled
         self._guarded = ""  # the end of the text so far, where a forbidden token may begin
         self._guarded_normalized = ""  # the same of the normalized part
@@ -194,7 +198,9 @@ class StreamingEncoder:
 
     def _held_chars(self) -> int:
         raw = len(self._tokens.held) + len(self._unnormalized)
-        return raw + len(self._unnamed) + len(self._unsplit)
+        if isinstance(self._source, _StepsSource):
+            raw += len(self._normalized_tokens.held)
+        return raw + len(self._unsplit)
 
     def _look(self, ids: list[int]) -> None:
         text = "".join(self._waiting)
@@ -245,19 +251,17 @@ class StreamingEncoder:
                 text += source.normalize(block, is_first=not self._is_in_segment)
                 self._is_in_segment = True
         self._check_forbidden_normalized(text)
-        text = self._unnamed + text
-        pairs, start, end = self._passes.second.split_settled(text)
+        pairs = self._normalized_tokens.feed(text)
         if is_last:
-            *named, (last, _) = self._passes.second.split(text)
-            pairs = [(part, name or "") for part, name in named]
-            start, end = len(text) - len(last), len(text)
+            pairs += self._normalized_tokens.finish()
             self._is_in_segment, self._guarded_normalized = False, ""
-        self._unnamed = text[end:]
         for part, name in pairs:
-            self._feed_normalized(part, ids, is_last=True)
-            ids.append(self._added[self._passes.names[name]])
-            source.give(name)
-        self._feed_normalized(text[start:end], ids, is_last=is_last)
+            self._feed_normalized(part, ids, is_last=name is not None)
+            if name is not None:
+                ids.append(self._added[self._names[name]])
+        if is_last:
+            self._feed_normalized("", ids, is_last=True)
+        source.keep(len(self._normalized_tokens.held) + len(self._unsplit))
 
     def _feed_normalized(self, text: str, ids: list[int], *, is_last: bool) -> None:
         self._unsplit += text
@@ -311,7 +315,7 @@ class StreamingEncoder:
         )
 
     def _give_out(self, n_chars: int) -> None:
-        if self._source and n_chars:
+        if isinstance(self._source, SourceSize | MetaspaceSource) and n_chars:
             self._source.give(self._unsplit[:n_chars])
         self._unsplit = self._unsplit[n_chars:]
 

@@ -931,8 +931,8 @@ class Tokenizer:
         self._content_matcher = matcher_for(
             spec, {token.content for token in spec.added_tokens if not token.special}
         )
-        self._is_nfc = spec.normalizer == "nfc"
-        self._puts_or_replaces = spec.normalizer not in ("none", "nfc")
+        self._is_nfc = spec.normalizer == "nfc" and not spec.steps
+        self._puts_or_replaces = bool(spec.steps) or spec.normalizer not in ("none", "nfc")
         self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
         self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags
         self._strips_space = strips_space(spec.normalizer)

@@ -15,9 +15,8 @@ from tokenizer_core.engines import create_engine, native_unavailable_reason
 from tokenizer_core.engines.native import compiled_normalizer
 from tokenizer_core.errors import InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
-from tokenizer_core.normalization import NormalizerRun
 from tokenizer_core.normalize import form_tables, is_newer, normalize_form
-from tokenizer_core.normalizer_steps import NormalizerStep, check_steps
+from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep, check_steps
 
 needs_native = pytest.mark.skipif(bool(native_unavailable_reason()), reason="no native engine")
 

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from tests.profiles import examples, first_and_thorough
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import SpecialTokenReachedError
-from tokenizer_core.normalization import NormalizerRun
-from tokenizer_core.normalizer_steps import NormalizerStep
+from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
 from tokenizer_core.offsets import find_byte_offsets, token_sizes
 from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec, pattern_of_characters
 from tokenizer_core.special_tokens import (

@@ -227,7 +227,9 @@ class BatchEncoder:
     def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
         spec, normalizer = tokenizer.spec, tokenizer.spec.normalizer
-        is_whole = normalizer in ("none", "nfc") or tokenizer.engine.normalizes_spaces
+        is_whole = tokenizer.engine.normalizes_spaces or (
+            normalizer in ("none", "nfc") and not spec.steps
+        )
         if self._forbidden or normalizer == "nfc" or not is_whole:
             decoded = [text.decode() for text in texts]
             for text in decoded:

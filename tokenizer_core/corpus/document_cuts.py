@@ -11,8 +11,8 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import PreTokenTooLongError
-from tokenizer_core.normalization import steps_of
 from tokenizer_core.normalize import strips_space
+from tokenizer_core.normalizer_steps import run_of
 from tokenizer_core.pretokenize import find_last_safe_cut, split, split_settled
 from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.special_tokens import matcher_of
@@ -20,7 +20,7 @@ from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 if TYPE_CHECKING:
     from tokenizer_core.corpus.token_plan import TokenFilesPlan
-    from tokenizer_core.normalization import NormalizerRun
+    from tokenizer_core.normalizer_steps import NormalizerRun
     from tokenizer_core.spec import TokenizerSpec
 
 _WINDOW_CHARS: Final = 1 << 12
@@ -51,11 +51,12 @@ class DocumentCuts:
         self._is_nfc = plan.tokenizer.normalizer == "nfc"
         # Each part would begin with what is put before a text.
         normalizer = plan.tokenizer.normalizer
-        steps = spec.normalizer_steps if spec else ()
-        self._steps = steps_of(spec) if spec and steps else None
+        steps = spec.steps if spec else ()
+        self._steps = run_of(steps) if steps else None
         self._is_whole = (
             is_whole
             or strips_space(normalizer)
+            or bool(spec and steps and spec.has_flags)
             or any(step.kind == "Prepend" for step in steps)
             or (normalizer == "steps" and not steps)
         )

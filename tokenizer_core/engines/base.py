@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tokenizer_core.engines.protocol import EncodedDocuments
-from tokenizer_core.normalization import steps_of
 from tokenizer_core.normalize import changed, changes_by_nfc
+from tokenizer_core.normalizer_steps import run_of
 from tokenizer_core.special_tokens import join_segments
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BaseEngine(ABC):
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._added = {token.content: token.id for token in spec.added_tokens}
-        self._steps = steps_of(spec)
+        self._steps = run_of(spec.steps)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`; each special token that `matcher` finds becomes one id."""

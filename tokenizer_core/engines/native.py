@@ -29,8 +29,8 @@ from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
-from tokenizer_core.normalization import replacements_of
 from tokenizer_core.normalize import changes_by_nfc, form_tables, strips_space
+from tokenizer_core.normalizer_steps import replacements_of
 from tokenizer_core.patterns import PATTERNS, RULES
 from tokenizer_core.pretokenize import split_in_windows
 from tokenizer_core.special_tokens import FlaggedTokenMatcher, TrustedTokenMatcher
@@ -218,10 +218,10 @@ class NativeEngine(BaseEngine):
             missing=_missing_of(spec),
             word_ends=spec.word_end_ids() or None,
         )
-        self.normalizes_spaces = self._is_compiled and spec.normalizer != "steps"
+        self.normalizes_spaces = self._is_compiled and not spec.steps
         normalizer = spec.normalizer if self.normalizes_spaces else "none"
         self._specials = _SpecialsOfMatchers(self._added, normalizer)
-        self._normalizer = compiled_normalizer(spec.normalizer_steps)
+        self._normalizer = compiled_normalizer(spec.steps)
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`, split by the spec's pattern; each match of `matcher` becomes one id."""

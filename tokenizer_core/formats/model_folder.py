@@ -37,11 +37,11 @@ from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
 from tokenizer_core.formats.tekken_file import load_tekken
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
-    assign_added_ids,
     parse_tokenizer_document,
     parse_tokenizer_table,
     render_tokenizer_json,
 )
+from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
 from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, render_pre_tokenizer
 from tokenizer_core.normalizer_steps import NormalizerStep
 from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +34,11 @@ from tokenizer_core.formats.gpt2_files import (
     render_token,
 )
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
+from tokenizer_core.formats.tokenizer_json_added_tokens import (
+    assign_added_ids,
+    parse_added_tokens,
+    render_added_token,
+)
 from tokenizer_core.formats.tokenizer_json_metaspace import (
     check_metaspace_model,
     is_metaspace,
@@ -58,10 +62,8 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_post_processor,
     render_pre_tokenizer,
 )
-from tokenizer_core.normalization import NormalizerRun
 from tokenizer_core.normalizer_steps import NormalizerStep, StepKind, check_steps
 from tokenizer_core.spec import (
-    ADDED_TOKEN_FLAGS,
     MAX_TOKEN_ID,
     NEVER_IN_UTF8,
     AddedToken,
@@ -69,7 +71,6 @@ from tokenizer_core.spec import (
     TokenizerSpec,
     pattern_of_characters,
 )
-from tokenizer_core.special_tokens import SpecialTokenMatcher
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
 
 if TYPE_CHECKING:
@@ -87,10 +88,6 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
-
-
-MAX_ADDED_TOKENS: Final = 1 << 17
-"""Models of speech have some 65,000; preparing the search for this many takes seconds."""
 
 
 def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
@@ -164,7 +161,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
-    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
+    added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
     vocab, merges, merge_ids = _parse_entries(texts, model["merges"], added)
     missing = _parse_missing(model, texts)
     word_suffix = _parse_word_suffix(model, texts, missing)
@@ -254,7 +251,7 @@ def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any])
         {"end_of_word_suffix": (None, "")},
     )
     texts = _check_texts(model["vocab"])
-    added = _parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
+    added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
     if isinstance(texts, dict):
         entries, sides = texts, _sides_of_merges(model["merges"])
     else:
@@ -528,168 +525,6 @@ def _parse_step(value: object, where: str) -> NormalizerStep:
         raise FormatError(f"tokenizer.json: {where}: {error}") from None
 
 
-def _parse_added_tokens(
-    value: object,
-    texts: Entries,
-    normalizer: Normalizer,
-    steps: tuple[NormalizerStep, ...] = (),
-) -> list[AddedToken]:
-    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file."""
-    if not isinstance(value, list):
-        raise FormatError("tokenizer.json: added_tokens is no list")
-    if len(value) > MAX_ADDED_TOKENS:
-        raise FormatError(f"tokenizer.json: there are more than {MAX_ADDED_TOKENS} added_tokens")
-    added: list[AddedToken] = []
-    either = (False, True)
-    for index, entry in enumerate(value):
-        fields = check_fields(
-            entry,
-            f"added_tokens[{index}]",
-            {
-                "single_word": either,
-                "lstrip": either,
-                "rstrip": either,
-                "normalized": either,
-                "special": either,
-            },
-            ("id", "content"),
-            ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"),
-        )
-        content, id_ = fields["content"], fields["id"]
-        if not isinstance(content, str) or not content or not _is_encodable(content):
-            raise FormatError(
-                f"tokenizer.json: added_tokens[{index}].content is {content!a:.60}, no text"
-            )
-        check_id(id_, content)
-        assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
-        flags = {name: fields[name] is True for name in ADDED_TOKEN_FLAGS}
-        added.append(AddedToken(content, id_, fields["special"] is True, **flags))
-        is_normalized = flags["normalized"]
-        if is_normalized and normalizer == "nfc" and not _is_same_in_nfc(content):
-            raise FormatError(
-                f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer NFC may "
-                f"make or change {content!a:.60} in a text, which cannot be read exactly"
-            )
-        if is_normalized and normalizer.startswith("metaspace") and set(" \u2581") & set(content):
-            raise FormatError(
-                f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer may "
-                f"make or change {content!a:.60} in a text, which cannot be read exactly"
-            )
-        if is_normalized and normalizer == "metaspace-prepend":
-            raise FormatError(
-                f"tokenizer.json: added_tokens[{index}].normalized is True; the normalizer Prepend "
-                f"would put a space before {content!a:.60} too, which cannot be read exactly"
-            )
-        if is_normalized and normalizer != "none":
-            _check_flags_in_normalized(added[-1], f"added_tokens[{index}]", normalizer)
-        if steps:
-            _check_flags_with_steps(added[-1], f"added_tokens[{index}]")
-    if steps:
-        _check_normalized_contents([t.content for t in added if t.normalized], steps)
-    elif not _have_two_passes(added):
-        added = [replace(token, normalized=False) for token in added]
-    wanted = assign_added_ids(texts, [token.content for token in added])
-    for token, id_ in zip(added, wanted, strict=True):
-        if token.id != id_:
-            raise FormatError(
-                f"tokenizer.json says id {token.id} for the added token {token.content!r:.60}, "
-                f"but Hugging Face's tokenizers gives it {id_}; put the token into model.vocab "
-                f"with its id"
-            )
-    return added
-
-
-def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerStep, ...]) -> None:
-    """Refuse tokens that are matched in the normalized text as nothing, or as one another."""
-    run = NormalizerRun(steps)
-    known: dict[str, str] = {"": "no text"}
-    for content in contents:
-        normalized = run.normalize(content)
-        if known.setdefault(normalized, content) is not content:
-            raise FormatError(
-                f"tokenizer.json: the normalizer makes the added token {content!a:.60} the same as "
-                f"{known[normalized]!a:.60}; give it normalized: false"
-            )
-
-
-def _is_same_in_nfc(content: str) -> bool:
-    """Whether the token is found at the same positions in a text and in the text's NFC.
-
-    NFC changes an ASCII character only by composing it with marks after it, which have to follow
-    the token's last character: a letter, or `<`, `=`, `>`. It makes three ASCII characters of
-    others: U+212A becomes K, U+037E a semicolon, U+1FEF a grave accent.
-    """
-    last = content[-1]
-    return (
-        content.isascii()
-        and not (last.isalpha() or last in "<=>")
-        and not any(character in "K;`" for character in content)
-    )
-
-
-def _is_encodable(text: str) -> bool:
-    """Whether `text` has no lone surrogate, which JSON can express and UTF-8 cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _check_flags_in_normalized(token: AddedToken, where: str, normalizer: Normalizer) -> None:
-    """Refuse flags of a `normalized` token that depend on what the normalizer makes of the text
-    around it: NFC joins marks, which are word characters, to symbols, which are none; U+2581 is no
-    white space."""
-    flags = ["single_word"] if normalizer == "nfc" else ["lstrip", "rstrip"]
-    for flag in flags if normalizer in ("nfc", "metaspace") else ():
-        if flag in token.flags:
-            raise FormatError(
-                f"tokenizer.json: {where}.{flag} of a token with normalized: true depends on the "
-                f"normalized text around it, which cannot be read exactly; set normalized to false"
-            )
-
-
-def _check_flags_with_steps(token: AddedToken, where: str) -> None:
-    """Refuse flags of a token beside a normalizer that may change the text around it."""
-    for flag in token.flags:
-        if flag != "normalized":
-            raise FormatError(
-                f"tokenizer.json: {where}.{flag} is True; with a normalizer other than NFC, only "
-                f"False can be read exactly"
-            )
-
-
-def _have_two_passes(added: Sequence[AddedToken]) -> bool:
-    """Whether it matters which tokens are `normalized`.
-
-    `tokenizers` cuts out all other tokens before it searches for those. Without other flags, this
-    equals one search for all tokens, unless a token of the first kind can begin within one of the
-    second.
-    """
-    if any(token.flags not in ([], ["normalized"]) for token in added):
-        return True
-    first = SpecialTokenMatcher(token.content for token in added if not token.normalized)
-    return bool(first) and any(
-        token.normalized and _overlaps_any(token.content, first) for token in added
-    )
-
-
-def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
-    """Whether `content` contains one of the matcher's strings or ends with the beginning of one."""
-    pairs, _, end = matcher.split_settled(content)
-    return bool(pairs) or end < len(content)
-
-
-def assign_added_ids(texts: Entries, contents: Sequence[str]) -> list[int]:
-    """The ids that `tokenizers` gives to added tokens, in order; it ignores the ids in the file.
-
-    Example:
-        >>> assign_added_ids({"a": 0, "b": 7}, ["<s>", "b", "</s>"])
-        [2, 7, 3]
-    """
-    new: dict[str, int] = {}
-    for content in contents:
-        if content not in texts:
-            new.setdefault(content, len(texts) + len(new))
-    return [texts[content] if content in texts else new[content] for content in contents]
-
-
 def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
     """Write `spec` for the same ids in Hugging Face `tokenizers`, completely or not at all.
 
@@ -758,7 +593,7 @@ def _render(
         "version": "1.0",
         "truncation": spec.batch_settings.get("truncation"),
         "padding": spec.batch_settings.get("padding"),
-        "added_tokens": [_render_added_token(token) for token in spec.added_tokens],
+        "added_tokens": [render_added_token(token) for token in spec.added_tokens],
         "normalizer": steps["normalizer"],
         "pre_tokenizer": steps["pre_tokenizer"],
         "post_processor": render_post_processor(spec),
@@ -781,35 +616,25 @@ def _render(
     return "".join([*pieces, "\n"]).encode()
 
 
-def _render_added_token(token: AddedToken) -> dict[str, object]:
-    return {
-        "id": token.id,
-        "content": token.content,
-        **{name: getattr(token, name) for name in ADDED_TOKEN_FLAGS},
-        "special": token.special,
-    }
-
-
 def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
     """The model's vocabulary, including the added tokens if their ids require it."""
-    ids = {token.id for token in spec.added_tokens}
+    contents = {token.id: token.content for token in spec.added_tokens}
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
     unk_id = spec.missing.unk_id if spec.missing else None
     texts: dict[str, int] = {}
     for id_, token in sorted(spec.vocab.items()):
-        is_added = id_ in ids and id_ not in learned
+        is_added = id_ in contents and id_ not in learned
         if is_added and id_ != unk_id:
             continue
-        text = token.decode() if is_added else render_token(token)
+        text = contents[id_] if is_added else render_token(token)
         if text in texts:
             raise FormatError(
                 f"ids {texts[text]} and {id_} stand for the same bytes {token!r:.60}, which "
                 f"tokenizer.json cannot hold"
             )
         texts[text] = id_
-    contents = [token.content for token in spec.added_tokens]
     wanted = [token.id for token in spec.added_tokens]
-    if assign_added_ids(texts, contents) != wanted:
+    if assign_added_ids(texts, [token.content for token in spec.added_tokens]) != wanted:
         for added in spec.added_tokens:
             if texts.setdefault(added.content, added.id) != added.id:
                 raise FormatError(

@@ -185,6 +185,9 @@ _STEP_OF: Final = MappingProxyType(
         "WhitespaceSplit": SplitPattern(CUSTOM, r"\s++", behavior="removed"),
     }
 )
+_WHOLE_TEXT: Final = SplitPattern(CUSTOM, r"[\s\S]+", "oniguruma")
+"""What a ByteLevel with `use_regex: false` alone does."""
+
 _META: Final = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
 _BEHAVIOR_OF: Final[Mapping[str, Behavior]] = MappingProxyType(
     {
@@ -218,13 +221,13 @@ def parse_pre_tokenizer(value: object) -> SplitPattern:
     """
     where = "pre_tokenizer"
     if _is_byte_level(value):
-        return _gpt2_of(value, where)
+        return _pattern_of_byte_level(value, where)
     table = check_fields(
         value, where, {"type": ("Sequence",)}, ("pretokenizers",), ("type", "pretokenizers")
     )
     steps = table["pretokenizers"]
     if isinstance(steps, list) and len(steps) == 1 and _is_byte_level(steps[0]):
-        return _gpt2_of(steps[0], f"{where}.pretokenizers[0]")
+        return _pattern_of_byte_level(steps[0], f"{where}.pretokenizers[0]")
     if not isinstance(steps, list) or len(steps) < 2:
         raise FormatError(
             "tokenizer.json: pre_tokenizer.pretokenizers must be Splits or Digits, and one "
@@ -371,11 +374,11 @@ def _is_byte_level(value: object) -> bool:
     return isinstance(value, dict) and value.get("type") == "ByteLevel"
 
 
-def _gpt2_of(value: object, where: str) -> SplitPattern:
-    """The pattern of a ByteLevel that splits."""
-    table = check_byte_level(value, where, use_regex=(True,))
+def _pattern_of_byte_level(value: object, where: str) -> SplitPattern:
+    """The pattern of a ByteLevel without other steps."""
+    table = check_byte_level(value, where)
     _require(table, where, "add_prefix_space")
-    return PATTERNS["gpt2"]
+    return PATTERNS["gpt2"] if table.get("use_regex", True) is True else _WHOLE_TEXT
 
 
 def _fields_of_split(value: object, where: str) -> dict[str, object]:
@@ -437,7 +440,7 @@ def render_pre_tokenizer(pattern: SplitPattern) -> dict[str, object]:
             step = {"type": "Digits", "individual_digits": individually}
             return {"type": "Sequence", "pretokenizers": [step, render_byte_level()]}
     byte_level = render_byte_level(use_regex=pattern.name == "gpt2")
-    if pattern == PATTERNS["gpt2"]:
+    if pattern in (PATTERNS["gpt2"], _WHOLE_TEXT):
         return byte_level
     if pattern == DEEPSEEK:
         splits = [_render_split(expression) for expression in _DEEPSEEK_SPLITS]

@@ -11,8 +11,7 @@ from tests.integration.parity.test_nfc import CONTEXTS
 from tests.profiles import first_and_slow
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.engines.native import compiled_normalizer
-from tokenizer_core.normalization import NormalizerRun
-from tokenizer_core.normalizer_steps import NormalizerStep
+from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
 
 KINDS = ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip"]
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]

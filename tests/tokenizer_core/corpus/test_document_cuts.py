@@ -46,7 +46,7 @@ FLAGGED = [
     AddedToken("<r>", 901, rstrip=True),
     AddedToken(" w", 902, single_word=True),
     AddedToken("w", 904, single_word=True),
-    AddedToken("<late>", 903, normalized=True, rstrip=True),
+    AddedToken("<late|", 903, normalized=True, rstrip=True),
 ]
 
 

@@ -32,10 +32,10 @@ from tokenizer_core.formats import (
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import (
-    assign_added_ids,
     parse_tokenizer_json,
     render_tokenizer_json,
 )
+from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
 from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -238,7 +238,6 @@ REFUSED = [
     (GPT2, "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
     (QWEN, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
     (GPT2, "pre_tokenizer.add_prefix_space", DROP, "add_prefix_space"),
-    (GPT2, "pre_tokenizer.use_regex", False, "use_regex"),
     (GPT2, "pre_tokenizer.surprise", False, "surprise"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "pattern is not known"),
     (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", "no", "invert"),
@@ -274,7 +273,6 @@ REFUSED = [
     (GPT2, "added_tokens.0.content", 5, "content"),
     (GPT2, "added_tokens.0.id", "5", "no integer"),
     (GPT2, "added_tokens.0.id", 5, "Hugging Face's tokenizers gives it 356"),
-    (QWEN, "added_tokens.0.normalized", True, r"added_tokens\[0\].normalized"),
 ]
 
 
@@ -422,11 +420,17 @@ def test_tokens_that_nfc_cannot_touch_are_read(content):
 
 
 @pytest.mark.parametrize("content", ["<|x|>", "word", "K|", "a;|", "`|", "é|", "=="])
-def test_tokens_that_nfc_may_make_or_change_are_refused(content):
+def test_tokens_that_nfc_may_make_or_change_are_found_in_its_text(content, engine):
     table = changed(QWEN, "added_tokens.0.content", content)
     table["added_tokens"][0]["normalized"] = True
-    with pytest.raises(FormatError, match=r"added_tokens\[0\].normalized"):
-        parse(table)
+    spec = parse(table)
+    assert spec.steps
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    for mark in ("", "\u0301", "\u0338"):
+        for made in (content, content.replace("K", "\u212a").replace("é", "e\u0301")):
+            text = f"a{made}{mark} b{made}{made}"
+            assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
 
 
 def test_nfc_touches_the_ascii_that_the_reader_says():
@@ -705,32 +709,25 @@ def test_tokens_of_both_passes_give_the_ids_of_tokenizers(first, second, text):
     assert Tokenizer.from_spec(parse(table)).encode(text) == theirs.encode(text).ids
 
 
-@pytest.mark.parametrize(
-    ("base", "changes", "message"),
-    [
-        (QWEN, {"content": "<|x|>", "normalized": True}, "normalizer NFC may make or change"),
-        (
-            QWEN,
-            {"content": "<|x|", "normalized": True, "single_word": True},
-            r"added_tokens\[0\]\.single_word of a token with normalized: true depends",
-        ),
-    ],
-)
-def test_flags_that_depend_on_the_normalized_text_are_refused(base, changes, message):
-    table = copy.deepcopy(base)
-    table["added_tokens"][0] |= changes
-    with pytest.raises(FormatError, match=message):
-        parse(table)
-    parse({**table, "normalizer": None})
-
-
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
-def test_flags_beside_another_normalizer_are_refused(flag):
-    table = copy.deepcopy({**GPT2, "normalizer": {"type": "Lowercase"}})
-    parse(table)
-    table["added_tokens"][0][flag] = True
-    with pytest.raises(FormatError, match=rf"added_tokens\[0\]\.{flag} is True; with a normalizer"):
-        parse(table)
+@pytest.mark.parametrize("is_normalized", [False, True])
+@pytest.mark.parametrize("normalizer", ["NFC", "Lowercase"])
+def test_flags_count_in_the_text_that_is_searched(normalizer, is_normalized, flag, engine):
+    """NFC joins a mark, which is a word character, to a symbol, which is none."""
+    table = copy.deepcopy({**GPT2, "normalizer": {"type": normalizer}})
+    table["added_tokens"] = [added("<|X=", 356, is_normalized) | {flag: True}]
+    table["post_processor"] = None
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    ours = Tokenizer.from_spec(parse(table), engine=engine)
+    for text in (
+        "a <|X= \nb",
+        "a<|X=b",
+        "\u00e9 <|x= .",
+        "=\u0338<|X=",
+        "<|X=\u0338 ",
+        "a\u0301<|X=",
+    ):
+        assert ours.encode(text) == theirs.encode(text).ids, text
 
 
 def test_white_space_that_is_a_token_and_is_stripped_is_refused():

@@ -485,7 +485,7 @@ def test_trees_and_tokens_out_of_reach_know_that_characters_are_whole(rule):
     assert {found[id_] for id_ in found} <= {"bytes", "same_bytes", "not_found"}
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "metaspace-prepend"])
+@pytest.mark.parametrize("rule", RULES)
 @given(text=texts)
 def test_tokens_matched_in_the_normalized_text_are_found_in_the_same_places(rule, text):
     ours, reference = NORMALIZED[rule]
@@ -621,11 +621,6 @@ def with_special_beside(content: str) -> dict:
     return table
 
 
-def normalized(table: dict) -> dict:
-    table["added_tokens"][-1]["normalized"] = True
-    return table
-
-
 def with_normalized_tokens(rule: str) -> dict:
     table = copy.deepcopy(TABLES[rule])
     for token in table["added_tokens"]:
@@ -636,15 +631,11 @@ def with_normalized_tokens(rule: str) -> dict:
 NORMALIZED = {
     rule: (Tokenizer.from_spec(read(table)), tokenizers.Tokenizer.from_str(json.dumps(table)))
     for rule in RULES
-    if rule != "metaspace-prepend" and (table := with_normalized_tokens(rule))
+    if (table := with_normalized_tokens(rule))
 }
 
 ADDED = TABLES["metaspace"]["added_tokens"][0]
 REFUSED = {
-    "a token with a space put before it": (
-        with_normalized_tokens("metaspace-prepend"),
-        r"added_tokens\[0\].normalized is True; the normalizer Prepend",
-    ),
     "a token that strips what the normalizer has replaced": (
         changed("added_tokens.0", ADDED | {"normalized": True, "rstrip": True}, "metaspace"),
         r"added_tokens\[0\].rstrip of a token with normalized: true depends",
@@ -672,14 +663,6 @@ REFUSED = {
     "a byte without a token": (without_byte(), "no token <0x7F>"),
     "a byte that merges": (changed("model.merges.0", "<0x41> a"), "the side '<0x41>'"),
     "a token with a space": (with_entry("a b"), "the entry 'a b' of model.vocab holds a space"),
-    "a special token with a space, normalized": (
-        normalized(with_special("<s s>")),
-        r"added_tokens\[3\].normalized is True; the normalizer may make",
-    ),
-    "a special token with U+2581, normalized": (
-        normalized(with_special("<s▁s>")),
-        r"added_tokens\[3\].normalized is True; the normalizer may make",
-    ),
     "a special character that the model lacks": (
         with_special_beside("\t"),
         r"model\.vocab lacks the added token '\\t'",

@@ -1,0 +1,162 @@
+"""The added tokens of a `tokenizer.json`, and their ids.
+
+`tokenizers` ignores the `id` of an added token: see `assign_added_ids`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import FormatError
+from tokenizer_core.formats.gpt2_files import check_id
+from tokenizer_core.formats.tokenizer_json_parts import check_fields
+from tokenizer_core.normalizer_steps import run_of
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, needed_steps
+from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokenizer_core.formats.tokenizer_json_parts import Entries
+    from tokenizer_core.normalizer_steps import NormalizerStep
+    from tokenizer_core.spec import Normalizer
+
+MAX_ADDED_TOKENS: Final = 1 << 17
+"""Models of speech have some 65,000; preparing the search for this many takes seconds."""
+
+
+def parse_added_tokens(
+    value: object,
+    texts: Entries,
+    normalizer: Normalizer,
+    steps: tuple[NormalizerStep, ...] = (),
+) -> list[AddedToken]:
+    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file.
+
+    Raises:
+        FormatError: a token is malformed, has another id, or cannot be found exactly.
+    """
+    if not isinstance(value, list):
+        raise FormatError("tokenizer.json: added_tokens is no list")
+    if len(value) > MAX_ADDED_TOKENS:
+        raise FormatError(f"tokenizer.json: there are more than {MAX_ADDED_TOKENS} added_tokens")
+    added = [
+        _parse_added_token(entry, f"added_tokens[{index}]") for index, entry in enumerate(value)
+    ]
+    if normalizer in ("metaspace", "metaspace-prepend"):
+        _check_flags_beside_metaspace(added)
+    needed = needed_steps(normalizer, steps, added)
+    if needed:
+        _check_normalized_contents([t.content for t in added if t.normalized], needed)
+    elif not _have_two_passes(added):
+        added = [replace(token, normalized=False) for token in added]
+    wanted = assign_added_ids(texts, [token.content for token in added])
+    for token, id_ in zip(added, wanted, strict=True):
+        if token.id != id_:
+            raise FormatError(
+                f"tokenizer.json says id {token.id} for the added token {token.content!r:.60}, "
+                f"but Hugging Face's tokenizers gives it {id_}; put the token into model.vocab "
+                f"with its id"
+            )
+    return added
+
+
+def _parse_added_token(entry: object, where: str) -> AddedToken:
+    either = (False, True)
+    fields = check_fields(
+        entry,
+        where,
+        {
+            "single_word": either,
+            "lstrip": either,
+            "rstrip": either,
+            "normalized": either,
+            "special": either,
+        },
+        ("id", "content"),
+        ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"),
+    )
+    content, id_ = fields["content"], fields["id"]
+    if not isinstance(content, str) or not content or not _is_encodable(content):
+        raise FormatError(f"tokenizer.json: {where}.content is {content!a:.60}, no text")
+    check_id(id_, content)
+    assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
+    flags = {name: fields[name] is True for name in ADDED_TOKEN_FLAGS}
+    return AddedToken(content, id_, fields["special"] is True, **flags)
+
+
+def _check_flags_beside_metaspace(added: Sequence[AddedToken]) -> None:
+    """Refuse `normalized` tokens that include white space: in the normalized text, spaces are
+    U+2581, which is none."""
+    for index, token in enumerate(added):
+        for flag in ("lstrip", "rstrip") if token.normalized else ():
+            if flag in token.flags:
+                raise FormatError(
+                    f"tokenizer.json: added_tokens[{index}].{flag} of a token with normalized: "
+                    f"true depends on the normalized text around it, which cannot be read exactly; "
+                    f"set normalized to false"
+                )
+
+
+def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerStep, ...]) -> None:
+    """Refuse tokens that are matched in the normalized text as nothing, or as one another."""
+    run = run_of(steps)
+    known: dict[str, str] = {"": "no text"}
+    for content in contents:
+        normalized = run.normalize(content)
+        if known.setdefault(normalized, content) is not content:
+            raise FormatError(
+                f"tokenizer.json: the normalizer makes the added token {content!a:.60} the same as "
+                f"{known[normalized]!a:.60}; give it normalized: false"
+            )
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether `text` has no lone surrogate, which JSON can express and UTF-8 cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _have_two_passes(added: Sequence[AddedToken]) -> bool:
+    """Whether it matters which tokens are `normalized`.
+
+    `tokenizers` cuts out all other tokens before it searches for those. Without other flags, this
+    equals one search for all tokens, unless a token of the first kind can begin within one of the
+    second.
+    """
+    if any(token.flags not in ([], ["normalized"]) for token in added):
+        return True
+    first = SpecialTokenMatcher(token.content for token in added if not token.normalized)
+    return bool(first) and any(
+        token.normalized and _overlaps_any(token.content, first) for token in added
+    )
+
+
+def _overlaps_any(content: str, matcher: SpecialTokenMatcher) -> bool:
+    """Whether `content` contains one of the matcher's strings or ends with the beginning of one."""
+    pairs, _, end = matcher.split_settled(content)
+    return bool(pairs) or end < len(content)
+
+
+def assign_added_ids(texts: Entries, contents: Sequence[str]) -> list[int]:
+    """The ids that `tokenizers` gives to added tokens, in order; it ignores the ids in the file.
+
+    Example:
+        >>> assign_added_ids({"a": 0, "b": 7}, ["<s>", "b", "</s>"])
+        [2, 7, 3]
+    """
+    new: dict[str, int] = {}
+    for content in contents:
+        if content not in texts:
+            new.setdefault(content, len(texts) + len(new))
+    return [texts[content] if content in texts else new[content] for content in contents]
+
+
+def render_added_token(token: AddedToken) -> dict[str, object]:
+    """The fields of an added token in a file."""
+    return {
+        "id": token.id,
+        "content": token.content,
+        **{name: getattr(token, name) for name in ADDED_TOKEN_FLAGS},
+        "special": token.special,
+    }
