@@ -80,10 +80,12 @@ def is_in_alphabet(content: str) -> bool:
 @example(table=PREPENDED, text="<a b>a <a b> b<s> <a▁b>", cuts=[3, 2, 1, 4])
 def test_streams(table, text, cuts):
     _, (tokenizer, *_) = both(table)
+    _, offsets = tokenizer.encode_with_offsets(text)
     stream, found, rest = StreamingEncoder(tokenizer), [], text
     for size in [*cuts, len(text)]:
         found += stream.feed(rest[:size])
         rest = rest[size:]
+        assert stream.bytes_settled <= offsets[len(found) :, 0].min(initial=len(text.encode()))
     assert found + stream.finish() == tokenizer.encode(text)
     assert stream.bytes_settled == len(text.encode())
 
