@@ -639,8 +639,8 @@ def _place_added_tokens(
             content = given.encode()
             token = AddedToken(given, known.get(content, n_ids))
             known[content] = token.id
-        spelt, as_given = spell(token), spell(replace(token, normalized=False))
-        if spelt != as_given and entries.get(token.id) == as_given:
+        spelt = spell(token)
+        if token.normalized and entries.get(token.id) == spell(replace(token, normalized=False)):
             entries[token.id] = spelt
         is_its_own = entries.setdefault(token.id, spelt) == spelt
         if not is_its_own and token.id not in named:
