@@ -111,11 +111,12 @@ class NativeEncoder:
     def encode_to_numpy(
         self,
         text: str,
-        num_threads: int = 1,
+        num_threads: int | None = None,
         specials: NativeSpecials | None = None,
         changes: list[tuple[int, int, str]] = ...,
     ) -> NDArray[np.uint32]:
-        """Shape (n_tokens,). Short texts, of some 250 kB, use one thread. `changes`
+        """Shape (n_tokens,). Short texts, of some 250 kB, use one thread, and so does
+        `num_threads` of None or less than 1. `changes`
         of the text come first: in order, start, end, and the replacement."""
 
     def encode_to_json(

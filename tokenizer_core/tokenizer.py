@@ -372,9 +372,11 @@ class Tokenizer:
             SpecialTokenForbiddenError: the text contains a disallowed special token.
             UnicodeEncodeError: the text contains a lone surrogate.
         """
-        matcher = self._matcher
-        if allowed_special != "all" or disallowed_special:
-            matcher = self._choose_matcher(text, allowed_special, disallowed_special)
+        if allowed_special == "all" and not (
+            disallowed_special or add_special_tokens or self._is_prepared
+        ):
+            return self._encode(text, self._compiled)
+        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         normalized = self._encode_normalized(text, matcher) if self._is_prepared else None
         ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
         if add_special_tokens:
@@ -401,11 +403,11 @@ class Tokenizer:
         `num_threads` bounds the threads of an engine that has them (default: one); the Python
         engine always uses one.
         """
-        matcher = self._matcher
-        if allowed_special != "all" or disallowed_special:
-            matcher = self._choose_matcher(text, allowed_special, disallowed_special)
-        if not (self._is_prepared or add_special_tokens):  # a short text notices each further call
-            return self._engine.encode_to_numpy(text, num_threads, matcher)
+        if allowed_special == "all" and not (
+            disallowed_special or add_special_tokens or self._is_prepared
+        ):
+            return self._encode_to_numpy(text, num_threads, self._compiled)
+        matcher = self._choose_matcher(text, allowed_special, disallowed_special)
         return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
 
     def encode_to_json(
@@ -936,6 +938,7 @@ class Tokenizer:
         self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
         self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags
         self._strips_space = strips_space(spec.normalizer)
+        self._encode, self._encode_to_numpy, self._compiled = self._engine.calls_of(self._matcher)
 
     def _choose_matcher(
         self, text: str, allowed: Allowed, disallowed: Disallowed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tokenizer_core.engines.protocol import EncodedDocuments
+from tokenizer_core.engines.protocol import CallsOfMatcher, EncodedDocuments
 from tokenizer_core.normalize import changed, changes_by_nfc
 from tokenizer_core.normalizer_steps import run_of
 from tokenizer_core.special_tokens import join_segments
@@ -73,6 +73,10 @@ class BaseEngine(ABC):
             if token is not None:
                 parts.append(np.array([self._added[token]], dtype=np.uint32))
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
+
+    def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
+        """As of `protocol.Engine`."""
+        return CallsOfMatcher(self.encode, self.encode_to_numpy, matcher)
 
     def encode_to_json(
         self,

@@ -26,7 +26,7 @@ import numpy as np
 from tokenizer_core import stopping
 from tokenizer_core.blobs.local_files import system_file
 from tokenizer_core.engines.base import BaseEngine
-from tokenizer_core.engines.protocol import CacheStatistics, EncodedDocuments
+from tokenizer_core.engines.protocol import CacheStatistics, CallsOfMatcher, EncodedDocuments
 from tokenizer_core.engines.python_engine import join_tokens
 from tokenizer_core.errors import EngineUnavailableError, UnknownTokenIdError
 from tokenizer_core.normalize import changes_by_nfc, form_tables, strips_space
@@ -240,12 +240,18 @@ class NativeEngine(BaseEngine):
         thread by default and for patterns without an automaton. Never builds the changed text as a
         `str`."""
         if self._is_compiled:
-            n_threads = 1 if num_threads is None else max(1, num_threads)
             specials = self._specials[matcher]
             if changes:
-                return self._encoder.encode_to_numpy(text, n_threads, specials, list(changes))
-            return self._encoder.encode_to_numpy(text, n_threads, specials)
+                return self._encoder.encode_to_numpy(text, num_threads, specials, list(changes))
+            return self._encoder.encode_to_numpy(text, num_threads, specials)
         return super().encode_to_numpy(text, num_threads, matcher, changes)
+
+    def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
+        """The methods of the compiled module."""
+        if self._is_compiled:
+            encoder = self._encoder
+            return CallsOfMatcher(encoder.encode, encoder.encode_to_numpy, self._specials[matcher])
+        return super().calls_of(matcher)
 
     def encode_to_json(
         self,

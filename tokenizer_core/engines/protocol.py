@@ -8,9 +8,9 @@ differs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,6 +96,15 @@ class PackedModel(Protocol):
         ...
 
 
+class CallsOfMatcher(NamedTuple):
+    """`Engine.encode` and `Engine.encode_to_numpy` for one matcher, which take `compiled` in its
+    place: a short text notices each further call."""
+
+    encode: Callable[[str, Any], list[int]]
+    encode_to_numpy: Callable[[str, int | None, Any], NDArray[np.uint32]]
+    compiled: object
+
+
 class Engine(Protocol):
     """Encodes and decodes for one TokenizerSpec. Thread-safe."""
 
@@ -125,6 +134,10 @@ class Engine(Protocol):
     ) -> NDArray[np.uint32]:
         """As `encode`, as uint32 of shape (n_tokens,), of the text with `changes` applied.
         `nfc_changes` computes them; an engine need not build the changed text."""
+        ...
+
+    def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
+        """The two methods above for many texts with this matcher."""
         ...
 
     def encode_to_json(

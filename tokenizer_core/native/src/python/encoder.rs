@@ -29,14 +29,13 @@ use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
 use crate::python::splitting::pattern_of;
-use crate::python::text::{self as texts, memory_error, stopped_error, with_edits, with_texts};
+use crate::python::text::{
+    self as texts, memory_error, stopped_error, with_edits, with_text, with_texts,
+};
 use crate::python::unfilled::{int_of, new_bytes, new_list, pair_of, str_of};
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
-
-/// Of a type that `&[]` alone does not have.
-const NO_CHANGES: &[Change<PyBackedStr>] = &[];
 
 type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
@@ -209,17 +208,18 @@ impl NativeEncoder {
         with_short_ids(encode, |ids| self.list_of(py, ids))
     }
 
-    #[pyo3(signature = (text, num_threads=1, specials=None, changes=Items(vec![])))]
+    #[pyo3(signature = (text, num_threads=None, specials=None, changes=Items(vec![])))]
     fn encode_to_numpy<'py>(
         &self,
         py: Python<'py>,
         text: &Bound<'py, PyString>,
-        num_threads: usize,
+        num_threads: Option<isize>,
         specials: Option<&NativeSpecials>,
         changes: Items<Change<PyBackedStr>>,
     ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let changes = changes.0;
         if text.code_point_len()? > MAX_SHORT || !changes.is_empty() {
+            let num_threads = num_threads.map_or(1, |n| n.max(1) as usize);
             return array_of(py, self.ids_of(py, text, num_threads, specials, &changes)?);
         }
         let encode = |ids| self.append_short(py, text, specials, ids);
@@ -338,8 +338,8 @@ impl NativeEncoder {
             })
             .map_err(stopped_error);
         }
-        with_edits(py, text, NO_CHANGES, |text| {
-            encoder.count_source(scanner, specials, &text, limit)
+        with_text(py, text, |text| {
+            encoder.count_source(scanner, specials, text, limit)
         })
     }
 
@@ -439,11 +439,11 @@ impl NativeEncoder {
         mut ids: Vec<u32>,
     ) -> PyResult<Vec<u32>> {
         let (scanner, specials) = (self.scanner()?, self.specials_or_none(specials));
-        with_edits(py, text, NO_CHANGES, move |text| {
+        with_text(py, text, |text| {
             let encoder = &self.encoder;
-            encoder.append_source(scanner, specials, &text, &mut ids)?;
-            Ok(ids)
-        })
+            encoder.append_source(scanner, specials, text, &mut ids)
+        })?;
+        Ok(ids)
     }
 
     fn ids_of(

@@ -32,6 +32,19 @@ pub enum Text<'t> {
     FourBytes(&'t [u32]),
 }
 
+/// Runs `work` on one text, without the GIL if it is long.
+///
+/// Raises UnicodeEncodeError for a lone surrogate.
+pub fn with_text<T: Send>(
+    py: Python<'_>,
+    text: &Bound<'_, PyString>,
+    work: impl FnOnce(&Text) -> Result<T, NoUtf8> + Send,
+) -> PyResult<T> {
+    let source = Text::of(text)?;
+    let done = releasing_gil_if_long(py, source.n_bytes(), || work(&source));
+    done.map_err(|why| error_of(text, why))
+}
+
 /// Runs `work` on `texts`, without the GIL if they are long.
 ///
 /// Raises UnicodeEncodeError for a lone surrogate.
@@ -211,7 +224,10 @@ impl<'t> Text<'t> {
         // SAFETY: a `str` does not change, and lives as long as the reference to it. That PyO3 knows
         // its layout here is what the tests of texts of each width show.
         Ok(match unsafe { text.data() }? {
-            PyStringData::Ucs1(bytes) if is_ascii(text, bytes)? => Text::Utf8(text.to_str()?),
+            PyStringData::Ucs1(bytes) if is_ascii(text, bytes)? => {
+                // SAFETY: ASCII is UTF-8.
+                Text::Utf8(unsafe { str::from_utf8_unchecked(bytes) })
+            }
             PyStringData::Ucs1(bytes) => Text::Latin1(bytes),
             PyStringData::Ucs2(points) => Text::TwoBytes(points),
             PyStringData::Ucs4(points) => Text::FourBytes(points),
