@@ -13,9 +13,16 @@ pub trait Probe: Instructions {
         match text[start..].first_chunk() {
             Some(block) => self.key_in(block, length),
             None => {
-                let mut block = [0; 16];
-                block[..length].copy_from_slice(&text[start..start + length]);
-                self.key_in(&block, length)
+                let block = match text.last_chunk() {
+                    // Without a copy of any length, which is a call.
+                    Some(last) => u128::from_le_bytes(*last) >> (8 * (start + 16 - text.len())),
+                    None => {
+                        let mut block = [0; 16];
+                        block[..length].copy_from_slice(&text[start..start + length]);
+                        u128::from_le_bytes(block)
+                    }
+                };
+                self.key_in(&block.to_le_bytes(), length)
             }
         }
     }

@@ -351,7 +351,9 @@ impl Encoder {
         let mut session = Session::new(&self.tables, &self.cache, buffers)?;
         let result = work(&mut session);
         let done = session.finish();
-        self.misses.fetch_add(done.n_merged, Relaxed);
+        if done.n_merged > 0 {
+            self.misses.fetch_add(done.n_merged, Relaxed);
+        }
         // The parts of a long pre-token are missed one by one, and it is one piece.
         let n_hits = done.n_pieces.saturating_sub(done.n_merged);
         self.hits.fetch_add(n_hits, Relaxed);

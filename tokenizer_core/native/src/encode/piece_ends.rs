@@ -88,8 +88,12 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
             } else if after_first != 0 {
                 kernel.write_positions(after_first, base, positions);
                 n += after_first.count_ones() as usize;
+                let is_last = at + classes.valid == text.len();
                 at += 63 - after_first.leading_zeros() as usize;
-                continue;
+                if !is_last {
+                    continue;
+                }
+                // Another block would show nothing new of the last pre-token.
             }
             let end = grammar.advance(text, at);
             if end - start > MAX_BATCH_BYTES {
@@ -100,6 +104,7 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
                 ends[n] = (end - start) as u32 | flags(0, inside);
                 n += 1;
             } else {
+                let base = (at - start) as u32;
                 let n_parts = write_all_parts(boundaries, pre_token, inside, base, &mut ends[n..]);
                 let Some(n_parts) = n_parts else {
                     break;

@@ -38,7 +38,7 @@ pub struct Entry<'c> {
 impl<'c> Group<'c> {
     pub fn new() -> Group<'c> {
         Group {
-            entries: [MaybeUninit::uninit(); GROUP],
+            entries: [const { MaybeUninit::uninit() }; GROUP],
             n: 0,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Anchored, BuildError, Input, Match, MatchKind, StartKind};
-use memchr::memmem;
+use memchr::{memchr, memmem};
 
 pub(crate) struct Tokens {
     finder: Option<Finder>,
@@ -100,6 +100,8 @@ struct Finder {
 const MAX_BEGINNINGS: usize = 4;
 /// Bytes in which all beginnings are looked for before the next ones.
 const SEARCHED: usize = 1 << 11;
+/// In fewer bytes the first one is looked for before all: vectors do not find strings there.
+const SHORT: usize = 48;
 /// After so many positions in vain, and one more for each `BYTES_PER_TRY`, the automaton searches.
 const FREE_TRIES: usize = 32;
 const BYTES_PER_TRY: usize = 32;
@@ -153,7 +155,11 @@ impl Finder {
             let until = range.end.min(range.start + SEARCHED);
             let first = |beginning: &memmem::Finder| {
                 let end = range.end.min(until + beginning.needle().len() - 1);
-                beginning.find(&text[range.start..end])
+                let (here, needle) = (&text[range.start..end], beginning.needle());
+                if here.len() < SHORT && memchr(needle[0], here).is_none() {
+                    return None;
+                }
+                beginning.find(here)
             };
             if let Some(distance) = self.beginnings.iter().filter_map(first).min() {
                 return Some(range.start + distance);
