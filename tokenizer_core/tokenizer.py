@@ -938,7 +938,9 @@ class Tokenizer:
         self._is_cut = self._puts_or_replaces and not self._engine.normalizes_spaces
         self._is_prepared = self._is_cut or self._is_nfc or spec.has_flags
         self._strips_space = strips_space(spec.normalizer)
-        self._encode, self._encode_to_numpy, self._compiled = self._engine.calls_of(self._matcher)
+        if not self._is_prepared:
+            calls = self._engine.calls_of(self._matcher)
+            self._encode, self._encode_to_numpy, self._compiled = calls
 
     def _choose_matcher(
         self, text: str, allowed: Allowed, disallowed: Disallowed
