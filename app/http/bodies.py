@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from app.access.deadlines import Pace, within
+from app.access.errors import OverloadedError
 from app.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
 from app.http.headers import header_fields, header_of
 from app.http.json import parse_strict_json
@@ -33,6 +34,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 WHOLE_BODY: Final = "tokenizer_service.body"
 """Scope key: the whole body, if the protocol had received it before the request began."""
+
+COLLECT: Final = "tokenizer_service.collect"
+"""Scope key: a function that takes a `take`. The protocol then calls `take` with each later piece
+of the body, in place of a message that the app must wake up for. A piece for which it returns False
+becomes a message. `None` ends this."""
 
 
 async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
@@ -65,25 +71,49 @@ async def read_body(
         raise _too_large(max_bytes, declared)
     chunks: list[bytes] = []
     size = 0
+
+    def take(chunk: bytes) -> bool:
+        nonlocal size
+        if size + len(chunk) > max_bytes:
+            return False
+        try:
+            reserve(len(chunk))
+        except OverloadedError:
+            return False  # as a message, it is refused below
+        chunks.append(chunk)
+        size += len(chunk)
+        return True
+
+    # Without a length the pieces may be tiny, and each is an object.
+    collect = request.scope.get(COLLECT) if declared is not None else None
+    if collect is not None:
+        collect(take)
     clock = asyncio.get_running_loop().time
     started, seconds_left = clock(), grace_seconds
-    while True:
-        try:
-            message = await within(seconds_left, request.receive())
-        except TimeoutError:
-            raise _too_slow() from None
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > max_bytes:
-            raise _too_large(max_bytes, size)
-        if chunk:
-            reserve(len(chunk))
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
+    try:
+        while True:
+            try:
+                message = await within(seconds_left, request.receive())
+            except TimeoutError:
+                seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
+                if collect is None or seconds_left <= 0:
+                    raise _too_slow() from None
+                continue
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > max_bytes:
+                raise _too_large(max_bytes, size)
+            if chunk:
+                reserve(len(chunk))
+                chunks.append(chunk)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
+    finally:
+        if collect is not None:
+            collect(None)
 
 
 async def body_windows(

@@ -25,12 +25,12 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from app.access.deadlines import DEPARTURE, FLOW, Departure
-from app.http.bodies import WHOLE_BODY
+from app.http.bodies import COLLECT, WHOLE_BODY
 from app.http.connections import LINGER_SECONDS, STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.problem import Problem, problem_response, request_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from uvicorn._types import (
         ASGI3Application,
@@ -83,6 +83,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._departure = Departure()
         self._running: RequestResponseCycle | None = None
         self._is_parsing = False
+        self._take: Callable[[bytes], bool] | None = None
         self._begun: tuple[RequestResponseCycle, Any] | None = None  # within one `data_received`
         # An app around the service has none, so that nothing passes it by.
         self._serve_now = None if self.access_log else getattr(self.app, "serve_now", None)
@@ -306,10 +307,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Pass a piece of the body to the app."""
         self._bytes_without_news = 0
-        super().on_body(body)
+        # An earlier piece that is still a message must reach the app first.
+        if self._take is None or self.cycle.body or not self._take(body):
+            super().on_body(body)
+
+    def _collect(self, cycle: RequestResponseCycle, take: Callable[[bytes], bool] | None) -> None:
+        """Offer pieces of this request's body to `take` first; see `bodies.COLLECT`."""
+        if cycle is self.cycle and cycle.more_body:
+            self._take = take
 
     def on_message_complete(self) -> None:
         """End the request; the next byte begins another head."""
+        self._take = None
         self._in_head = True
         self._head_begun = False
         self._bytes_without_news = 0
@@ -371,6 +380,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         scope[DEPARTURE] = self._departure
         if not cycle.more_body:
             scope[WHOLE_BODY] = cycle.body
+        else:
+            scope[COLLECT] = partial(self._collect, cycle)
         is_unframed = False
 
         # A plain function: a coroutine function would add a coroutine per message.

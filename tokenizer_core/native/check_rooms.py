@@ -24,9 +24,9 @@ LAYERS = (
     {"decode"},
     {"cache"},
     {"merge", "train::learn"},
-    {"simd"},
     {"formats"},
     {"json", "stop"},
+    {"simd"},
     {"mem"},
 )
 """Rooms from top to bottom; rooms of one layer do not import each other. `train` only holds two."""

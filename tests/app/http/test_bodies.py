@@ -12,7 +12,9 @@ import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
-from app.http.bodies import accepts, body_windows, read_body
+from app.access.errors import OverloadedError
+from app.http import bodies
+from app.http.bodies import COLLECT, accepts, body_windows, read_body
 from app.http.problem import Problem
 from tests.app.access.test_auth import ADMIN, READ
 from tests.app.conftest import ADMIN_KEY
@@ -91,6 +93,59 @@ def test_a_slow_body_is_408() -> None:
     with pytest.raises(Problem) as caught:
         asyncio.run(read_body(request, max_bytes=100, grace_seconds=0.2))
     assert caught.value.status == 408
+
+
+def collecting(pieces: list[bytes], delay: float = 0) -> tuple[Request, list[bytes]]:
+    """A request whose pieces are offered to `take` one after the other; and those that became
+    messages."""
+    refused: list[bytes] = []
+    taker: list[Any] = [None]
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        while pieces:
+            await asyncio.sleep(delay)
+            piece = pieces.pop(0)
+            if not taker[0](piece):
+                refused.append(piece)
+                return chunk(piece, more=bool(pieces))
+        return chunk(b"", more=False)
+
+    headers = [(b"content-length", b"%d" % sum(map(len, pieces)))]
+    scope = {"type": "http", "headers": headers, "method": "POST"}
+    return Request({**scope, COLLECT: lambda take: taker.__setitem__(0, take)}, receive), refused
+
+
+def test_collected_pieces_are_joined_in_order_and_reserved() -> None:
+    reserved: list[int] = []
+    request, refused = collecting([b"ab", b"c", b"def"])
+    body = asyncio.run(read_body(request, max_bytes=6, reserve=reserved.append))
+    assert (body, reserved, refused) == (b"abcdef", [2, 1, 3], [])
+
+
+def test_a_collected_piece_without_memory_is_refused_as_a_message() -> None:
+    def reserve(n_bytes: int) -> None:
+        if n_bytes > 2:
+            raise OverloadedError("use all the memory reserved for requests")
+
+    request, refused = collecting([b"ab", b"cde", b"f"])
+    with pytest.raises(OverloadedError):
+        asyncio.run(read_body(request, max_bytes=6, reserve=reserve))
+    assert refused == [b"cde"]
+
+
+@pytest.mark.row(17)
+def test_a_slow_collected_body_is_408_and_a_fast_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "MIN_BODY_BYTES_PER_SECOND", 20)
+    request, _ = collecting([b"a"] * 50, delay=0.1)  # 10 bytes a second
+    with pytest.raises(Problem) as caught:
+        asyncio.run(read_body(request, max_bytes=100, grace_seconds=0.2))
+    assert caught.value.status == 408
+    request, _ = collecting([b"abcd"] * 8, delay=0.05)  # 80, for longer than the grace time
+    body = asyncio.run(read_body(request, max_bytes=100, grace_seconds=0.15))
+    assert body == b"abcd" * 8
 
 
 def test_a_client_that_goes_away_is_no_body() -> None:

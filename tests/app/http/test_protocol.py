@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import random
 import re
+import socket
 import sys
 from contextvars import ContextVar
 from typing import Any
@@ -18,12 +20,15 @@ import httptools
 import pytest
 import uvicorn
 import uvloop
+from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from app.access.deadlines import send_within, within
+from app.access.errors import OverloadedError
 from app.commands import serving
-from app.http.bodies import WHOLE_BODY
+from app.http.bodies import COLLECT, WHOLE_BODY, read_body
 from app.http.connections import STATE_KEY, ClosingTransport, ConnectionGuard
 from app.http.protocol import GuardedHttpProtocol
 from app.settings import Settings
@@ -251,6 +256,135 @@ def test_a_long_response_waits_for_its_reader() -> None:
 def test_a_client_that_left_is_no_error() -> None:
     app, _ = converse(ConnectionGuard(), (SHORT + b"abc") * 3, read=False, kind=ShortApp)
     assert app.n_answered == 3
+
+
+class CollectingApp(SlowApp):
+    """Responds with the body that it collects, of at most 600,000 bytes."""
+
+    async def answer(self, scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        assert COLLECT in scope or WHOLE_BODY in scope
+        try:
+            body = await read_body(request, max_bytes=600_000, reserve=self.reserve)
+        except OverloadedError:
+            body = b"refused"
+        except ClientDisconnect:
+            self.n_answered += 1
+            raise
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def reserve(self, n_bytes: int) -> None:
+        """Memory for everything."""
+
+
+class FullApp(CollectingApp):
+    """Has no memory for the third piece, and later for the others."""
+
+    n_pieces = 0
+
+    def reserve(self, n_bytes: int) -> None:
+        self.n_pieces += 1
+        if self.n_pieces == 3:
+            raise OverloadedError("use all the memory reserved for requests")
+
+
+def upload(body: bytes, *headers: bytes) -> bytes:
+    head = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n" % len(body)
+    return head + b"".join(line + b"\r\n" for line in headers) + b"\r\n" + body
+
+
+def parts_of(data: bytes, n_bytes: int) -> list[bytes]:
+    return [data[start : start + n_bytes] for start in range(0, len(data), n_bytes)]
+
+
+@pytest.mark.parametrize("kind", [CollectingApp, FullApp])
+@pytest.mark.parametrize("n_bytes", [70_000, 130_000, 1_000_000])
+def test_pieces_of_a_long_body_arrive_whole_and_in_order(
+    kind: type[CollectingApp], n_bytes: int
+) -> None:
+    first, second = (random.Random(seed).randbytes(500_000) for seed in (1, 2))
+    sent = upload(first) + upload(b"short") + upload(second, b"Connection: close")
+    _, data = converse(ConnectionGuard(), *parts_of(sent, n_bytes), read=True, kind=kind)
+    assert bodies(data) == [first, b"short", second]
+
+
+async def open_protocol(app: Any) -> tuple[GuardedHttpProtocol, socket.socket]:
+    """A connection to `app` without a server, and the client's end of it."""
+    config = uvicorn.Config(app, log_config=None)
+    config.load()
+    protocol = GuardedHttpProtocol(config, ServerState(), {}, asyncio.get_running_loop())
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(5)
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, ours)
+    return protocol, theirs
+
+
+def test_a_piece_behind_one_that_was_not_collected_waits_for_it() -> None:
+    found: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        def reserve(n_bytes: int) -> None:
+            n_calls.append(n_bytes)
+            if len(n_calls) == 2:
+                raise OverloadedError("use all the memory reserved for requests")
+
+        n_calls: list[int] = []
+        found.append(await read_body(Request(scope, receive), max_bytes=10, reserve=reserve))
+
+    async def run() -> None:
+        protocol, client = await open_protocol(app)
+        protocol.data_received(upload(b"abcdef")[:-4])
+        await asyncio.sleep(0.05)
+        for piece in (b"c", b"d", b"ef"):  # within one iteration of the event loop
+            protocol.data_received(piece)
+        await asyncio.sleep(0.05)
+        client.close()
+
+    uvloop.run(run())
+    assert found == [b"abcdef"]
+
+
+def test_nothing_is_collected_for_a_body_that_was_refused() -> None:
+    wanted: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        def reserve(n_bytes: int) -> None:
+            wanted.append(n_bytes)
+            if n_bytes == 2:
+                raise OverloadedError("use all the memory reserved for requests")
+
+        with pytest.raises(OverloadedError):
+            await read_body(Request(scope, receive), max_bytes=10, reserve=reserve)
+        await asyncio.sleep(0.2)
+
+    async def run() -> None:
+        protocol, client = await open_protocol(app)
+        protocol.data_received(upload(b"abcdef")[:-5])
+        for piece in (b"bc", b"def"):
+            await asyncio.sleep(0.05)
+            protocol.data_received(piece)
+        await asyncio.sleep(0.3)
+        client.close()
+
+    uvloop.run(run())
+    assert wanted == [1, 2, 2]  # the second piece as a piece and as a message
+
+
+def test_a_client_that_leaves_within_a_collected_body_is_noticed() -> None:
+    sent = upload(bytes(500_000))[:-1]
+    app, _ = converse(ConnectionGuard(), sent, read=False, kind=CollectingApp)
+    assert app.n_answered == 1
+
+
+def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it() -> None:
+    body = bytes(300_000)
+    sent = upload(body, b"Expect: 100-continue", b"Connection: close")
+    head = len(sent) - len(body)
+    _, data = converse(ConnectionGuard(), sent[:head], sent[head:], read=True, kind=CollectingApp)
+    assert data.startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert bodies(data) == [body]
 
 
 class EndlessApp(SlowApp):

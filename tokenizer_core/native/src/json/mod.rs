@@ -1,4 +1,6 @@
 //! JSON: what requests hold and what responses are made of.
 
 pub mod ids;
+#[cfg(target_arch = "x86_64")]
+mod ids_avx512;
 pub mod text;
