@@ -389,6 +389,7 @@ pub mod tests {
                 b"the".to_vec(),
                 b" t".to_vec(),
                 b" the".to_vec(),
+                b"  ".to_vec(),
             ])
             .collect();
         let known: Vec<(&[u8], u32)> = tokens.iter().map(|t| &t[..]).zip(0..).collect();
@@ -398,6 +399,7 @@ pub mod tests {
             (256, 101, 257),
             (32, 116, 258),
             (32, 257, 259),
+            (32, 32, 260),
         ];
         Encoder::build(vocabulary, &known, Some(&merges), false, Start::default()).unwrap()
     }
