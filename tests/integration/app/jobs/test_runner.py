@@ -26,6 +26,7 @@ from tests.app.jobs.conftest import SLOW, SLOW_VOCAB_SIZE, Fields, Service
 from tests.native_module import native_module
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.training.count_pretokens import SMALL_CORPUS_BYTES
 
 
 def is_gone(pid: int) -> bool:
@@ -40,7 +41,7 @@ def test_progress_is_seen_to_grow_through_the_phases(service: Service) -> None:
         assert time.monotonic() < deadline, seen
         job = service.job(job_id)
         seen.append((job["phase"], job["progress"]))
-        time.sleep(0.02)
+        time.sleep(0.1)
     assert [progress for _, progress in seen] == sorted(progress for _, progress in seen)
     during = {progress for phase, progress in seen if phase == "learn"}
     assert len(during) >= 3, seen
@@ -134,10 +135,12 @@ def test_the_memory_limit(service: Service) -> None:
 
 
 def test_a_corpus_is_counted_by_as_many_threads_as_the_operator_allows(
-    start_service: Callable[..., Service], slow_text: str
+    start_service: Callable[..., Service],
 ) -> None:
     service = start_service(train_threads=3)
-    (service.corpus / "big.txt").write_text("\n".join([slow_text] * 12))  # small corpora use one
+    text = (service.corpus / "small.txt").read_text()
+    n_copies = SMALL_CORPUS_BYTES // len(text) + 1  # small corpora use one
+    (service.corpus / "big.txt").write_text(text * n_copies)
     service.wait(service.start(input_paths=["big.txt"], name="trained"), "live")
     training = service.store.read_manifest(service.store.resolve("trained")).training
     assert training is not None
