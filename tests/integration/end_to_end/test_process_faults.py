@@ -42,8 +42,8 @@ def test_orphans_have_less_than_two_seconds() -> None:
 
 @dataclass(frozen=True)
 class SlowTraining:
-    """A run that takes a second or more on `engine`, at the trainer's low priority: its request, and
-    the settings of its server."""
+    """A run that takes a second or more on `engine`, at the trainer's low priority: its request,
+    and the settings of its server."""
 
     request: dict[str, Any]
     settings: dict[str, str]

@@ -21,8 +21,8 @@ SAMPLE_BYTES = 2_000_000
 # The Python engine encodes this much of each pair in the quick suite, and 200 kB of the others:
 # these two vocabularies use most of its special cases, and it encodes a few megabytes a second.
 QUICK_BYTES = {"gpt2": SAMPLE_BYTES, "cl100k": SAMPLE_BYTES}
-# These split and normalize as gpt2 or gpt_neox, so that 2 MB try nothing more: the library takes 20 s
-# of a processor for each vocabulary. `make parity-full` compares whole corpora.
+# These split and normalize as gpt2 or gpt_neox, so that 2 MB try nothing more: the library takes
+# 20 s of a processor for each vocabulary. `make parity-full` compares whole corpora.
 SAME_SPLIT_BYTES = 500_000
 SAME_SPLIT = {"gpt2_json", "whisper", "phi2", "roberta", "modernbert"}
 
