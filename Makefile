@@ -86,14 +86,8 @@ test-full: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run all tests, a
 reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k row_07" runs one
 	$(PYTEST) -p tests.reliability.names -m "row or promise" $(ARGS)
 
-test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and test the model and its example
-	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python -m pytest tests/tokenizer_core/evaluation/test_language_model.py \
-		tests/tokenizer_core/evaluation/test_judge.py \
-		tests/tokenizer_core/corpus/test_token_samples.py \
-		tests/tokenizer_core/corpus/test_packing.py \
-		tests/tokenizer_core/test_examples.py \
-		tests/integration/end_to_end/test_journeys.py \
-		tests/integration/end_to_end/test_language_model.py $(ARGS)
+test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and run the tests that need it
+	PYTHONPATH=$(abspath $(TORCH)) $(PYTEST) -m torch $(ARGS)
 
 test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
 	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)

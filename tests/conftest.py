@@ -16,6 +16,12 @@ profiles.register()
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test marked `torch` without torch."""
+    if item.get_closest_marker("torch"):
+        pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with `corpora/`, `vocab/` and `cs336/`; tests that request it skip without it."""

@@ -13,13 +13,12 @@ MODULES = [
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 
-NEED_TORCH = {"tokenizer_core.evaluation.language_model"}
+NEEDS_TORCH = "tokenizer_core.evaluation.language_model"
+TORCH = pytest.param(NEEDS_TORCH, marks=pytest.mark.torch)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [TORCH if name == NEEDS_TORCH else name for name in MODULES])
 def test_the_examples_of_a_module(name: str) -> None:
-    if name in NEED_TORCH:
-        pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert results.attempted > 0
     assert results.failed == 0

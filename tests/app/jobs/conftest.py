@@ -58,13 +58,15 @@ class Service:
     def wait(self, job_id: str, *states: str, seconds: float = 300) -> Fields:
         """The job, once it is in one of `states` (any final one by default)."""
         wanted = states or ("live", "succeeded", "failed", "cancelled")
-        deadline = time.monotonic() + seconds
+        start = time.monotonic()
         while True:
             job = self.job(job_id)
             if job["state"] in wanted:
                 return job
-            assert time.monotonic() < deadline, job
-            time.sleep(0.02)
+            waited = time.monotonic() - start
+            assert waited < seconds, job
+            # A look takes milliseconds of a processor that the job needs.
+            time.sleep(min(max(0.02, waited / 20), 0.25))
 
     def wait_for_child(self, job_id: str, *, phases: tuple[str, ...] = ("count", "learn")) -> int:
         """The pid of the job's trainer, once it is training."""

@@ -151,8 +151,10 @@ def test_a_notebook_user_sees_coloured_tokens():
     assert b"".join(listed).decode() == "the naïve café"
 
 
+@pytest.mark.torch
 def test_a_trainer_reads_batches_through_a_data_loader(tmp_path):
-    torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
+    import torch
+
     tokenizer = Tokenizer.from_preset("gpt2")
     with TokenFilesWriter(tmp_path / "tokens", plan_token_files(tokenizer)) as writer:
         for story in STORIES:
@@ -229,9 +231,9 @@ print("BITS", lm_eval_model.evaluate(model, folder, [task])["stories"]["bits_per
 """
 
 
+@pytest.mark.torch
 def test_lm_eval_takes_the_tokenizer(tmp_path):
     pytest.importorskip("lm_eval", reason="lm-eval is not installed: it needs torch and 500 MB")
-    pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
     folder = tmp_path / "model"
     convert_spec(Tokenizer.from_preset("gpt2").spec, "transformers", folder)
     lines = [json.dumps({"text": story}) + "\n" for story in STORIES]

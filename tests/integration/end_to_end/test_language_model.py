@@ -15,6 +15,8 @@ from tests.conftest import REPOSITORY
 
 pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
 
+pytestmark = pytest.mark.torch
+
 README = (REPOSITORY / "examples" / "language_model" / "README.md").read_text(encoding="utf-8")
 STORY = (
     "Once upon a time there was a {}. The {} liked to play in the sun. The end.\n<|endoftext|>\n"

@@ -42,7 +42,8 @@ def test_orphans_have_less_than_two_seconds() -> None:
 
 @dataclass(frozen=True)
 class SlowTraining:
-    """A run that takes seconds on `engine`: its request, and the settings of its server."""
+    """A run that takes a second or more on `engine`, at the trainer's low priority: its request,
+    and the settings of its server."""
 
     request: dict[str, Any]
     settings: dict[str, str]
@@ -50,8 +51,9 @@ class SlowTraining:
 
 @pytest.fixture(scope="session")
 def slow_training(engine: str, tmp_path_factory: pytest.TempPathFactory) -> SlowTraining:
-    """Separate for each engine: a run of seconds on one is over at once, or never, on the other."""
-    n_bytes, vocab_size = {"python": (700_000, 6_000), "native": (12_000_000, 100_000)}[engine]
+    """Separate for each engine: a run of a second on one is over at once, or never, on the other.
+    Some tests wait for its end, with all the processors busy."""
+    n_bytes, vocab_size = {"python": (350_000, 4_000), "native": (8_000_000, 60_000)}[engine]
     letters = bytes(ord(" ") if byte % 10 == 0 else ord("a") + byte % 26 for byte in range(256))
     folder = tmp_path_factory.mktemp("corpora")
     (folder / "slow.txt").write_bytes(random.Random(2).randbytes(n_bytes).translate(letters))

@@ -409,9 +409,11 @@ def test_samples_give_the_mask_apart_or_ignore_it(dataset: TokenDataset) -> None
         dataset.samples(8, loss_mask="labels")  # type: ignore[arg-type]
 
 
+@pytest.mark.torch
 def test_a_loss_of_torch_leaves_out_what_is_not_learned(dataset: TokenDataset) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    data = pytest.importorskip("torch.utils.data")
+    import torch
+    from torch.utils import data
+
     logits = torch.arange(259.0)
     for workers in (0, 2):
         loader = data.DataLoader(dataset.samples(8), batch_size=5, num_workers=workers)

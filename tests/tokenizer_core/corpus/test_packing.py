@@ -277,9 +277,11 @@ def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(
         PackManifest.from_json(manifest).split("test")
 
 
+@pytest.mark.torch
 def test_a_real_loader_takes_the_sequences(dataset: TokenDataset) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
-    data = pytest.importorskip("torch.utils.data")
+    import torch
+    from torch.utils import data
+
     packed = dataset.packed(16)
     expected = ids_of(packed)
     for workers in (0, 2):

@@ -142,9 +142,11 @@ def test_a_copy_in_another_process_maps_the_files_itself(dataset):
     assert starts(copy) == expected
 
 
+@pytest.mark.torch
 def test_a_real_loader_collates_the_samples(dataset):
-    torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
-    data = pytest.importorskip("torch.utils.data")
+    import torch
+    from torch.utils import data
+
     for workers in (0, 2):
         loader = data.DataLoader(dataset.samples(CONTEXT), batch_size=4, num_workers=workers)
         batches = list(loader)

@@ -18,8 +18,10 @@ from tokenizer_core.evaluation.judge_data import ModelSize
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.tokenizer import Tokenizer
 
-torch = pytest.importorskip("torch", reason="needs torch (extra judge)")
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
 language_model = pytest.importorskip("tokenizer_core.evaluation.language_model")
+
+pytestmark = pytest.mark.torch
 
 SEPARATOR = "<|endoftext|>"
 SMALL = ModelSize("small test", 16, 1, 2, 16, 4, 1e-2)

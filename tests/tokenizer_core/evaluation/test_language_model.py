@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-l
 from tokenizer_core.errors import FormatError  # noqa: E402
 from tokenizer_core.evaluation import language_model as lm  # noqa: E402
 
+pytestmark = pytest.mark.torch
+
 TEXT = b"the quick brown fox jumps over the lazy dog. " * 40
 SMALL = lm.ModelConfig(256, context_length=16, width=32, n_layers=2, n_heads=4)
 

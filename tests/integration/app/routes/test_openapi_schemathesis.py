@@ -30,11 +30,14 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
+from app.jobs.queue import Job
 from app.jobs.runner import JobRunner
 from app.jobs.token_files import TokenFilesFolder
 from app.main import create_app
+from app.rendering import jobs as rendered_jobs
 from app.services import Services
 from app.serving.artifact_files import MEDIA_TYPES
 from app.settings import Settings
@@ -94,8 +97,13 @@ def client(
     async def do_nothing(runner: JobRunner) -> None:
         pass
 
+    async def do_not_wait(request: Request, job: Job, seconds: float) -> Job:
+        return job
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JobRunner, "start", do_nothing)
+        # No job ends, so one request with `wait` took more than a minute.
+        patch.setattr(rendered_jobs, "wait_for_job", do_not_wait)
         with TestClient(create_app(settings), raise_server_exceptions=False) as client:
             yield client
 

@@ -50,7 +50,7 @@ pub const TRAPS: &[&str] = &[
     "\u{1e947}", "𝔘", "\u{e33}", "क्षि", "نص", "\u{898}", "\u{1ac0}", "\u{16d63}", "\u{105d2}\u{307}",
     "\u{10ffff}", "\u{e000}", "\u{ffff}", "\u{7ff}", "\u{800}", "\u{80}",
     "camelCaseWord", "ALLCAPS", "ALLCAPSthen", "中ABCd", "aʰB", "the", " the", " of", "return",
-    "    ", " self.", "();\n", "<|endoftext|>", "xxxxxxxxxxxxxxx", "abcdefghijklmnop",
+    "\u{2581}", "\u{2581}\u{2581}the", "    ", " self.", "();\n", "<|endoftext|>", "xxxxxxxxxxxxxxx", "abcdefghijklmnop",
 ];
 
 /// How often the part before is repeated: the lengths at which tables and vectors end.

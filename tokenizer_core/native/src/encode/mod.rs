@@ -239,9 +239,9 @@ impl Encoder {
         texts: &[S],
         (window, n_threads): (usize, usize),
     ) -> Result<Encoded, (usize, S::Error)> {
-        if n_threads > 1 && Tasks::of(texts, scanner, specials, window).nth(1).is_some() {
-            let done = self.encode_in_threads(scanner, specials, texts, (window, n_threads));
-            match done {
+        let tasks = || Tasks::of(texts, scanner, specials, window);
+        if n_threads > 1 && tasks().nth(1).is_some() {
+            match self.encode_in_threads(tasks(), n_threads) {
                 // Each thread has memory of its own: one may have enough where several have not.
                 Err((_, error)) if error == Stopped::NoMemory.into() => buffer_pool::release(),
                 done => return done,
@@ -276,11 +276,10 @@ impl Encoder {
 
     fn encode_in_threads<S: Source>(
         &self,
-        scanner: Scanner,
-        specials: &SpecialTokens,
-        texts: &[S],
-        (window, n_threads): (usize, usize),
+        mut tasks: Tasks<S>,
+        n_threads: usize,
     ) -> Result<Encoded, (usize, S::Error)> {
+        let (texts, scanner, specials) = (tasks.texts, tasks.scanner, tasks.specials);
         let stopped = |error: Stopped| (0, error.into());
         let n_bytes = texts.iter().map(Source::max_bytes).sum();
         let encoded = Encoded {
@@ -291,7 +290,6 @@ impl Encoder {
         let made = self.cache.current(&self.tables);
         made.map_err(|error| stopped(error.into()))?;
         let flag = stop::current();
-        let mut tasks = Tasks::of(texts, scanner, specials, window);
         let encode = |own: &mut String, task: Task<S>, made: &mut Encoded| {
             let task = task.map_err(|error| stopped(error.into()))?;
             let encode = |session: &mut Session| {
@@ -389,6 +387,7 @@ pub mod tests {
                 b"the".to_vec(),
                 b" t".to_vec(),
                 b" the".to_vec(),
+                b"  ".to_vec(),
             ])
             .collect();
         let known: Vec<(&[u8], u32)> = tokens.iter().map(|t| &t[..]).zip(0..).collect();
@@ -398,6 +397,7 @@ pub mod tests {
             (256, 101, 257),
             (32, 116, 258),
             (32, 257, 259),
+            (32, 32, 260),
         ];
         Encoder::build(vocabulary, &known, Some(&merges), false, Start::default()).unwrap()
     }

@@ -92,6 +92,11 @@ impl SpecialTokens {
         self.spaces
     }
 
+    #[cfg(test)]
+    pub(crate) fn flagged(&self) -> Option<&FlaggedTokens> {
+        self.flagged.as_deref()
+    }
+
     pub(crate) fn has_runs(&self) -> bool {
         self.trusted.is_some()
     }

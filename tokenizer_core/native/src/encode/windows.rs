@@ -200,9 +200,9 @@ impl<S: Source> Part<'_, S> {
 
 /// The windows of some texts, grouped up to the size of one.
 pub struct Tasks<'t, S> {
-    texts: &'t [S],
-    scanner: Scanner<'t>,
-    specials: &'t SpecialTokens,
+    pub texts: &'t [S],
+    pub scanner: Scanner<'t>,
+    pub specials: &'t SpecialTokens,
     size: usize,
     /// The number of the text of the next window, and where it begins.
     number: usize,
