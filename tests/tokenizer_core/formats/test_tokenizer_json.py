@@ -3,6 +3,7 @@ understands a file completely or refuses it by name."""
 
 import contextlib
 import copy
+import dataclasses
 import json
 import pickle
 import re
@@ -24,6 +25,7 @@ from tests.tokenizer_core.formats.small_specs import (
 )
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import (
     load_tiktoken_ranks,
     load_tokenizer_json,
@@ -126,6 +128,43 @@ def test_an_empty_token_is_there_too():
     assert in_hugging_face(spec).decode([400, 97, 400]) == "a"
 
 
+@pytest.mark.parametrize("ignore_merges", [False, True])
+def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges):
+    """Cohere's files have emoji as such entries, some of which merges make too."""
+    table = table_of(trained_spec(special_tokens=SPECIALS, ignore_merges=ignore_merges))
+    vocab = table["model"]["vocab"]
+    spelt = render_token("ꙮ".encode())
+    table["model"]["merges"] += [[spelt[0], spelt[1]], [spelt[:2], spelt[2]]]
+    # The first id is before those of the same bytes.
+    idle = ["ꙮ", "中文", "▁the", "é中"]
+    names = [*vocab, *idle, spelt[:2], spelt]
+    table["model"]["vocab"] = {name: id_ for id_, name in enumerate(names)}
+    for id_, token in enumerate(table["added_tokens"], len(names)):
+        token["id"] = id_
+    spec = parse(table)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+    ours = Tokenizer.from_spec(spec, engine=engine)
+    first = names.index("ꙮ")
+    assert spec.idle_ids == tuple(range(first, first + 4))
+    for text in [*TEXTS, "ꙮ", " ꙮꙮ", "中文", "▁the é中"]:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+    for id_ in range(len(names)):
+        assert ours.decode([id_]) == theirs.decode([id_])
+    # The file and the artifact keep what is idle, and say so in the second format.
+    assert parse(table_of(spec)) == spec
+    assert_same_ids(spec, ["ꙮ", "中文"])
+    fields = render_spec_fields(spec)
+    assert fields["extensions"] == {"idle_ids": list(spec.idle_ids)}
+    assert build_spec(fields, spec.vocab, spec.merges) == spec
+    reasons = {token.id: token.reason for token in unreachable_tokens(ours)}
+    assert reasons[first] == "same_bytes"
+    assert reasons[first + 2] == "merges"  # of U+2581
+    with pytest.raises(InvalidSpecError, match="the idle id 128 has no text"):
+        dataclasses.replace(spec, idle_ids=(128, *spec.idle_ids)).check()
+
+
 @pytest.mark.parametrize("specials", [SPECIALS, [AddedToken("t", 116), AddedToken("the", 258)]])
 def test_special_tokens_that_are_learned_tokens_too(specials):
     assert_same_ids(trained_spec(special_tokens=specials))
@@ -219,7 +258,7 @@ REFUSED = [
     (GPT2, "model.vocab.a", True, "'a' has the id True"),
     (GPT2, "model.vocab.a", 66, "id 66 stands for two tokens"),
     (GPT2, "model.vocab.a", 1 << 20, "no integer in"),
-    (PLAIN, "model.vocab.▁the", 356, "neither in the byte alphabet"),
+    (PLAIN, "model.vocab.\ud800", 356, "is no text"),
     (GPT2, "model", DROP, "model"),
     (GPT2, "decoder", None, "decoder"),
     (GPT2, "decoder", {"type": "Metaspace"}, "decoder.type"),

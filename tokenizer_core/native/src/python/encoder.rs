@@ -158,7 +158,7 @@ impl NativeEncoder {
         take_whole: bool,
         pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
-        missing: Option<(Vec<u8>, Option<u32>, bool)>,
+        missing: Option<(Vec<u8>, Option<u32>, bool, Vec<u8>)>,
         word_ends: Option<[u32; 256]>,
     ) -> PyResult<Self> {
         let py = vocab.py();
@@ -176,8 +176,9 @@ impl NativeEncoder {
             .collect();
         let from = Start {
             by_characters,
-            missing: missing
-                .map(|(values, unknown, is_fused)| MissingBytes::new(&values, unknown, is_fused)),
+            missing: missing.map(|(values, unknown, is_fused, ends)| {
+                MissingBytes::new(&values, unknown, is_fused, &ends)
+            }),
             word_ends,
         };
         let encoder = py
