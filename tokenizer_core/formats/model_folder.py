@@ -146,6 +146,12 @@ _REBUILT: Final = MappingProxyType(
         "RobertaTokenizer": _ROBERTA,
         "BartTokenizer": _ROBERTA,
         "CLIPTokenizer": _CLIP,
+        "CodeGenTokenizer": _Rebuilt(
+            _GPT2,
+            "none",
+            {"unk_token": _END, "bos_token": _END, "eos_token": _END},
+            drops_post_processor=True,
+        ),
         "GPTNeoXTokenizer": _Rebuilt(
             _GPT2,
             "nfc",
@@ -236,16 +242,17 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
         ids = {token.id for token in spec.added_tokens}
         added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
+    rebuilt = _REBUILT.get(kind)
     _refuse_settings(config)
+    _check_prefix_space(config, table, spec, rebuilt)
     if spec.byte_ids and kind == "LlamaTokenizer":
         raise FormatError(
             f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
             f"that of {kind}, and transformers 4 does not, so their ids differ; load {TOKENIZER} "
             f"for the ids of the file"
         )
-    rebuilt = _REBUILT.get(kind)
     if rebuilt is not None:
-        _check_rebuilt(spec, kind, rebuilt)
+        _check_rebuilt(spec, kind, rebuilt, config)
         config = {**rebuilt.named, **config}
     named = list(_special_tokens_of(config))
     listed: list[dict[str, Any]] = table.get("added_tokens", [])
@@ -359,6 +366,9 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             f"or load the two files (Tokenizer.from_files)"
         )
     merges = load_merges_txt(folder / MERGES, vocab)
+    pre_tokenizer = render_pre_tokenizer(rebuilt.pattern)
+    if pre_tokenizer["type"] == "ByteLevel" and config.get("add_prefix_space"):
+        pre_tokenizer["add_prefix_space"] = True
     normalizers = [step.fields() for step in rebuilt.steps]
     around = None
     if rebuilt.ends:
@@ -375,7 +385,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
         "normalizer": {"type": "NFC"}
         if rebuilt.normalizer == "nfc"
         else {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": render_pre_tokenizer(rebuilt.pattern),
+        "pre_tokenizer": pre_tokenizer,
         "post_processor": around,
         "decoder": render_byte_level(),
         "model": {
@@ -472,7 +482,7 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
 
 def _refuse_settings(config: Mapping[str, Any]) -> None:
     """Refuse settings that change ids in some version of transformers."""
-    for name in ("add_prefix_space", "split_special_tokens", "fix_mistral_regex"):
+    for name in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(name):
             raise FormatError(
                 f"{CONFIG}: {name} changes ids and is not supported; load {TOKENIZER}, which gives "
@@ -485,12 +495,46 @@ def _refuse_settings(config: Mapping[str, Any]) -> None:
         )
 
 
-def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
+def _check_prefix_space(
+    config: Mapping[str, Any],
+    table: Mapping[str, Any],
+    spec: TokenizerSpec,
+    rebuilt: _Rebuilt | None,
+) -> None:
+    """Refuse `add_prefix_space: true` if a version of transformers would follow it where the file
+    does not.
+
+    A class that is rebuilt follows it. Of others, transformers 5 reads the file as it is;
+    transformers 4 sets it in a ByteLevel outside a Sequence, and converts the SentencePiece model
+    of a Llama class again, by `legacy`.
+    """
+    if not config.get("add_prefix_space"):
+        return
+    if spec.byte_ids:
+        rule = "metaspace-first" if config.get("legacy") is False else "metaspace-prepend"
+        named = config.get("tokenizer_class")
+        is_same = not str(named).startswith("Llama") or spec.normalizer == rule
+    else:
+        is_free = rebuilt is None and table["pre_tokenizer"]["type"] == "Sequence"
+        is_same = is_free or spec.normalizer == "prefix-space"
+    if not is_same:
+        raise FormatError(
+            f"{CONFIG}: add_prefix_space is true, which some versions of transformers follow, and "
+            f"{TOKENIZER} does not put such a space before a text; load {TOKENIZER} for the ids "
+            f"without it"
+        )
+
+
+def _check_rebuilt(
+    spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt, config: Mapping[str, Any]
+) -> None:
     """Refuse a file from which the class would build another tokenizer."""
+    normalizer = rebuilt.normalizer
+    if normalizer == "none" and config.get("add_prefix_space"):
+        normalizer = "prefix-space"
     found = {
         "pre_tokenizer": spec.pattern == rebuilt.pattern,
-        "normalizer": (spec.normalizer, spec.normalizer_steps)
-        == (rebuilt.normalizer, rebuilt.steps),
+        "normalizer": (spec.normalizer, spec.normalizer_steps) == (normalizer, rebuilt.steps),
         "ignore_merges": not spec.ignore_merges,
         "model": spec.missing is None and spec.word_suffix == rebuilt.word_suffix,
         "post_processor": not (

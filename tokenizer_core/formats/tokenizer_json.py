@@ -153,12 +153,17 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     normalizer, steps = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     if puts_prefix_space(root["pre_tokenizer"]):
-        if normalizer != "none":
-            raise FormatError(
-                "tokenizer.json: pre_tokenizer.add_prefix_space is True; with a normalizer, only "
-                "False can be read exactly"
-            )
-        normalizer = "prefix-space"
+        if normalizer == "none":
+            normalizer = "prefix-space"
+        else:
+            _refuse_normalized_tokens(root.get("added_tokens"))
+            steps = (*(steps or (NormalizerStep("NFC"),)), *_PREFIX_SPACE)
+            normalizer = "steps"
+    if root["decoder"] is None:
+        raise FormatError(
+            "tokenizer.json: decoder is null, so that tokenizers joins tokens by spaces, in the "
+            'byte alphabet; for their text write {"type": "ByteLevel"} there, and load the file'
+        )
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
@@ -186,6 +191,24 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     )
 
 
+_PREFIX_SPACE: Final = (
+    NormalizerStep("Prepend", content=" "),
+    NormalizerStep("Replace", r"\A  ", is_regex=True, content=" "),
+)
+"""`add_prefix_space` after the steps of a normalizer: a text that has a space there keeps one."""
+
+
+def _refuse_normalized_tokens(added: object) -> None:
+    """Refuse tokens that `tokenizers` searches before `add_prefix_space`, and the steps after it."""
+    for index, token in enumerate(added if isinstance(added, list) else []):
+        if isinstance(token, dict) and token.get("normalized") is True:
+            raise FormatError(
+                f"tokenizer.json: pre_tokenizer.add_prefix_space is True beside a normalizer, and "
+                f"added_tokens[{index}].normalized is True; only one of them can be read exactly: "
+                f"set normalized to false"
+            )
+
+
 def _parse_entries(
     texts: Entries, merges: object, added: Sequence[AddedToken]
 ) -> tuple[dict[int, bytes], tuple[int, ...], list[Merge], NDArray[np.uint32] | None]:
@@ -198,7 +221,7 @@ def _parse_entries(
         texts, merges = _unpack(texts)
     tokens = dict(zip(texts, parse_tokens(texts), strict=True))
     vocab, idle = _bytes_of(texts, tokens, added)
-    return vocab, idle, _parse_merges(merges, tokens), None
+    return vocab, idle, _parse_merges(merges, tokens, idle=bool(idle)), None
 
 
 def _unpack(packed: PackedModel) -> tuple[dict[str, int], list[list[str]]]:
@@ -394,15 +417,19 @@ def _bytes_of(
         vocab[texts[text]] = plain
     idle = {id_: text for text, id_ in texts.items() if vocab[id_] is None}
     for id_, text in idle.items():
-        if not _is_encodable(text):
-            raise FormatError(f"tokenizer.json: the entry {text!a:.60} of model.vocab is no text")
         vocab[id_] = text.encode()
     return cast("dict[int, bytes]", vocab), tuple(sorted(idle))
 
 
-def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Merge]:
-    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides."""
+def _parse_merges(
+    value: object, tokens: Mapping[str, bytes | None], *, idle: bool = False
+) -> list[Merge]:
+    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides. With `idle`,
+    those of idle entries are left out: no text gives these."""
     texts = _sides_of_merges(value)
+    if idle:
+        pairs = list(zip(texts[::2], texts[1::2], strict=True))
+        texts = list(chain.from_iterable(pair for pair in pairs if not _is_idle(pair, tokens)))
     try:
         parsed = list(map(tokens.__getitem__, texts))
     except KeyError:
@@ -418,6 +445,11 @@ def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Mer
             cast("list[object]", value),
         )
     return cast("list[Merge]", merges)
+
+
+def _is_idle(pair: tuple[str, str], tokens: Mapping[str, bytes | None]) -> bool:
+    known = (*pair, "".join(pair))
+    return all(text in tokens for text in known) and None in map(tokens.__getitem__, known)
 
 
 def _check_cuts_between_bytes(

@@ -73,6 +73,10 @@ def _bos(table: dict[str, Any]) -> None:
     table["post_processor"] = template(("<bos>", 259))
 
 
+def _prefix_space(table: dict[str, Any]) -> None:
+    table["pre_tokenizer"]["add_prefix_space"] = True
+
+
 def _fast(**config: Any) -> dict[str, Any]:
     return {"tokenizer_class": "PreTrainedTokenizerFast", **config}
 
@@ -185,6 +189,35 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
         "config": {"model_type": "olmo2"},
     },
+    "gpt2_with_a_prefix_space": {
+        "change": _prefix_space,
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
+    },
+    "roberta_with_a_prefix_space": {
+        "change": lambda table: (_roberta(table), _prefix_space(table)),
+        "tokenizer_config": {
+            "tokenizer_class": "RobertaTokenizer",
+            "mask_token": _MASK,
+            "add_prefix_space": True,
+        },
+    },
+    "generic_with_a_prefix_space": {
+        "change": _prefix_space,
+        "tokenizer_config": _fast(add_prefix_space=True),
+    },
+    "generic_with_steps_that_have_no_prefix_space": {
+        "pattern": "llama3",
+        "tokenizer_config": _fast(add_prefix_space=True),
+    },
+    "codegen": {
+        "tokenizer_config": {
+            "tokenizer_class": "CodeGenTokenizer",
+            "add_prefix_space": False,
+            "unk_token": END,
+            "bos_token": END,
+        },
+        "config": {"model_type": "phi"},
+    },
     "llama_class": {
         "pattern": "llama3",
         "change": _bos,
@@ -242,7 +275,16 @@ REFUSED: dict[str, dict[str, Any]] = {
         "tokenizer_config": {"tokenizer_class": "BertTokenizerFast"}
     },
     "model_type 'unheard_of'": {"config": {"model_type": "unheard_of"}},
-    "add_prefix_space changes ids": {"tokenizer_config": _fast(add_prefix_space=True)},
+    "add_prefix_space is true, which some": {"tokenizer_config": _fast(add_prefix_space=True)},
+    "its normalizer by that of GPT2Tokenizer": {
+        "change": _prefix_space,
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
+    "add_prefix_space is true, .* does not put": {
+        "pattern": "qwen2",
+        "nfc": True,
+        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True},
+    },
     "split_special_tokens changes ids": {"tokenizer_config": _fast(split_special_tokens=True)},
     "fast_tokenizer_files": {"tokenizer_config": _fast(fast_tokenizer_files=["a.json"])},
     "different extra special tokens": {
