@@ -45,6 +45,7 @@ from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
 from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, render_pre_tokenizer
 from tokenizer_core.normalizer_steps import NormalizerStep
 from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern
+from tokenizer_core.spec import MissingBytes
 from tokenizer_core.special_tokens import end_of_text
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -536,7 +537,9 @@ def _check_rebuilt(
         "pre_tokenizer": spec.pattern == rebuilt.pattern,
         "normalizer": (spec.normalizer, spec.normalizer_steps) == (normalizer, rebuilt.steps),
         "ignore_merges": not spec.ignore_merges,
-        "model": spec.missing is None and spec.word_suffix == rebuilt.word_suffix,
+        # The class leaves out missing bytes: it gives its model no unknown token.
+        "model": spec.missing == (spec.missing and MissingBytes(spec.missing.values))
+        and spec.word_suffix == rebuilt.word_suffix,
         "post_processor": not (
             rebuilt.drops_post_processor and (spec.prefix_ids or spec.suffix_ids)
         ),

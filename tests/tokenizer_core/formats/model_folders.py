@@ -77,6 +77,11 @@ def _prefix_space(table: dict[str, Any]) -> None:
     table["pre_tokenizer"]["add_prefix_space"] = True
 
 
+def _without_a_byte(table: dict[str, Any]) -> None:
+    vocab = table["model"]["vocab"]
+    vocab["unused"] = vocab.pop("!")
+
+
 def _fast(**config: Any) -> dict[str, Any]:
     return {"tokenizer_class": "PreTrainedTokenizerFast", **config}
 
@@ -209,6 +214,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "pattern": "llama3",
         "tokenizer_config": _fast(add_prefix_space=True),
     },
+    "gpt2_without_a_byte": {
+        "change": _without_a_byte,
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
     "codegen": {
         "tokenizer_config": {
             "tokenizer_class": "CodeGenTokenizer",
@@ -236,6 +245,13 @@ REFUSED: dict[str, dict[str, Any]] = {
     "add_eos_token is true": {"tokenizer_config": _fast(add_eos_token=True, eos_token=END)},
     "its pre_tokenizer by that of GPT2Tokenizer": {
         "pattern": "cl100k",
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
+    "its model by that of GPT2Tokenizer": {
+        "change": lambda table: (
+            _without_a_byte(table),
+            table["model"].update(unk_token="low", fuse_unk=False),
+        ),
         "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
     },
     "its normalizer by that of Qwen2Tokenizer": {
