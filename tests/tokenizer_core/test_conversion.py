@@ -431,11 +431,13 @@ def test_chat_templates_and_their_variables_are_written_for_transformers(tmp_pat
     assert config["chat_template"] == [
         {"name": "default", "template": "d"}, {"name": "rag", "template": "r"},
     ]  # fmt: skip
-    # transformers would add `<m>` again without its flag, and "none" as a new token.
+    # transformers would add "none" as a new token, and `<m>` again if its flags were not there.
     kept = {"eos_token": END, "pad_token": END}
-    assert json.loads(paths[2].read_text()) == kept
+    flags = dict.fromkeys(("single_word", "rstrip", "normalized"), False)
+    mask = {"__type": "AddedToken", "content": "<m>", "lstrip": True, "special": True, **flags}
+    assert json.loads(paths[2].read_text()) == kept | {"mask_token": mask}
     again = load_spec([tmp_path / "m"])
-    assert (again, again.chat) == (spec, ChatTemplates(spec.chat.sources, kept))
+    assert (again, again.chat) == (spec, ChatTemplates(spec.chat.sources, kept | {"mask_token": "<m>"}))
 
 
 def test_a_file_that_would_replace_the_templates_is_refused(tmp_path):

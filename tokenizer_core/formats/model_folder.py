@@ -291,11 +291,12 @@ def save_model_folder(
         OSError: a file cannot be written.
     """
     rendered = render_tokenizer_json(spec)
-    named = named_special_tokens(spec)
+    listed = json.loads(rendered)["added_tokens"]
+    named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {
         "added_tokens_decoder": {
             str(token["id"]): {name: token[name] for name in ("content", *_FLAGS)}
-            for token in json.loads(rendered)["added_tokens"]
+            for token in listed
         },
         "clean_up_tokenization_spaces": False,
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -310,6 +311,16 @@ def save_model_folder(
 
 def _render(table: Mapping[str, Any]) -> bytes:
     return (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _named_with_flags(spec: TokenizerSpec, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The named tokens with flags (RoBERTa's `mask_token`), as transformers writes them."""
+    known = {token["content"]: token for token in listed if token["special"]}
+    return {
+        name: {"__type": "AddedToken"} | {key: known[value][key] for key in ("content", *_FLAGS)}
+        for name, value in (spec.chat.variables or {}).items()
+        if value in known and name.removesuffix("_token") in _NAMED
+    }
 
 
 def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:

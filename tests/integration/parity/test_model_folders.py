@@ -14,6 +14,7 @@ from tests.tokenizer_core.formats.small_specs import trained_spec
 from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
 from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import table_of as metaspace_table
 from tokenizer_core import Tokenizer
+from tokenizer_core.conversion import convert_spec
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import save_gpt2_files
 
@@ -52,6 +53,16 @@ def test_a_published_file_with_its_class(file, config, tmp_path, shared_data):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text("{}")
     check(tmp_path, [*adversarial_texts(), *TEXTS])
+
+
+def test_a_named_token_keeps_its_flags_in_a_converted_folder(tmp_path):
+    folder = make_folder(tmp_path / "model", **ACCEPTED["roberta"])
+    spec = Tokenizer.load(folder).spec
+    assert spec.chat.variables["mask_token"] == "<mask>"
+    convert_spec(spec, "transformers", tmp_path / "again")
+    check(tmp_path / "again", [*adversarial_texts(), *TEXTS, "low  <mask>  low"])
+    config = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert config["mask_token"]["lstrip"] is True
 
 
 @pytest.mark.parametrize(
