@@ -87,7 +87,8 @@ _END: Final = "<|endoftext|>"
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
     """What a class sets itself: pattern, normalizer, the named tokens that have a default, the
-    suffix of words, and the named tokens that its post-processor puts around a text."""
+    suffix of words, and the tokens that its post-processor puts before and after a text, by name or
+    content."""
 
     pattern: SplitPattern
     normalizer: str
@@ -96,7 +97,7 @@ class _Rebuilt:
     makes_named_special: bool = False
     steps: tuple[NormalizerStep, ...] = ()
     word_suffix: bytes = b""
-    ends: tuple[str, str] | None = None
+    ends: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 _GPT2: Final = PATTERNS["gpt2"]
@@ -112,7 +113,7 @@ _ROBERTA: Final = _Rebuilt(
         "pad_token": "<pad>",
         "mask_token": "<mask>",
     },
-    ends=("cls_token", "sep_token"),
+    ends=(("cls_token",), ("sep_token",)),
 )
 _CLIP_WORDS: Final = SplitPattern(
     CUSTOM,
@@ -135,7 +136,7 @@ _CLIP: Final = _Rebuilt(
         NormalizerStep("Lowercase"),
     ),
     word_suffix=b"</w>",
-    ends=("bos_token", "eos_token"),
+    ends=(("bos_token",), ("eos_token",)),
 )
 
 
@@ -152,6 +153,12 @@ _REBUILT: Final = MappingProxyType(
             "none",
             {"unk_token": _END, "bos_token": _END, "eos_token": _END},
             drops_post_processor=True,
+        ),
+        "WhisperTokenizer": _Rebuilt(
+            _GPT2,
+            "none",
+            {"unk_token": _END, "bos_token": _END, "eos_token": _END},
+            ends=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
         ),
         "GPTNeoXTokenizer": _Rebuilt(
             _GPT2,
@@ -173,6 +180,7 @@ _REBUILT: Final = MappingProxyType(
     }
 )
 
+_PROMPT_SETTINGS: Final = ("language", "task", "predict_timestamps")
 _GENERIC: Final = "TokenizersBackend"
 # Without `Fast`. LlamaTokenizer: transformers 5 reads a byte-level file of this class as it is.
 _AS_IN_FILE: Final = frozenset(
@@ -207,6 +215,7 @@ _MODELS: Final = MappingProxyType(
         "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
         "RobertaTokenizer": "bart roberta roberta-prelayernorm",
         "CLIPTokenizer": "clip clipseg xclip",
+        "WhisperTokenizer": "whisper",
         "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
         "Qwen2Tokenizer": (
             "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
@@ -371,7 +380,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
     config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     rebuilt = _REBUILT.get(kind)
-    if rebuilt is None:
+    if rebuilt is None or kind == "WhisperTokenizer":  # its prompt is in no vocab.json
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, and its class, {kind}, is none that builds "
             f"one of {VOCAB} and {MERGES} ({', '.join(_REBUILT)}); name such a class in {CONFIG}, "
@@ -385,7 +394,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
     around = None
     if rebuilt.ends:
         named = {**rebuilt.named, **config}
-        first, last = (_token(named[name], name)["content"] for name in rebuilt.ends)
+        (first,), (last,) = (_contents(named, names) for names in rebuilt.ends)
         around = {
             "type": "BertProcessing",
             "cls": [first, vocab.get(first)],
@@ -565,16 +574,31 @@ def _check_rebuilt(
 
 
 def _check_ends(
-    config: Mapping[str, Any], spec: TokenizerSpec, kind: str, ends: tuple[str, str]
+    config: Mapping[str, Any],
+    spec: TokenizerSpec,
+    kind: str,
+    ends: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> None:
     """Refuse a post-processor that does not put the named tokens around a text."""
     ids = {token.content: token.id for token in spec.added_tokens}
-    first, last = ((ids.get(_token(config[name], name)["content"]),) for name in ends)
+    first, last = (tuple(map(ids.get, _contents(config, names))) for names in ends)
+    for name in _PROMPT_SETTINGS if kind == "WhisperTokenizer" else ():
+        if config.get(name):
+            raise FormatError(
+                f"{CONFIG}: {name} changes what {kind} puts before a text and is not supported; "
+                f"load {TOKENIZER}"
+            )
     if (spec.prefix_ids, spec.suffix_ids) != (first, last):
         raise FormatError(
             f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
-            f"puts {ends[0]} and {ends[1]} around a text; load {TOKENIZER} for the ids of the file"
+            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text; load {TOKENIZER} for "
+            f"the ids of the file"
         )
+
+
+def _contents(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """The contents of tokens that are given by name, or by content if that is no name."""
+    return [_token(config[name], name)["content"] if name in config else name for name in names]
 
 
 def _check_rebuilt_tokens(

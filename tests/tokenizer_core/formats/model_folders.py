@@ -73,6 +73,15 @@ def _bos(table: dict[str, Any]) -> None:
     table["post_processor"] = template(("<bos>", 259))
 
 
+def _whisper(table: dict[str, Any]) -> None:
+    names = ["<|startoftranscript|>", "<|notimestamps|>"]
+    ids = list(zip(names, (260, 261), strict=True))
+    table["added_tokens"] += [{"id": id_, **token(name)} for name, id_ in ids]
+    table["post_processor"] = template(*ids)
+    table["post_processor"]["single"].append({"SpecialToken": {"id": END, "type_id": 0}})
+    table["post_processor"]["special_tokens"][END] = {"id": END, "ids": [258], "tokens": [END]}
+
+
 def _prefix_space(table: dict[str, Any]) -> None:
     table["pre_tokenizer"]["add_prefix_space"] = True
 
@@ -218,6 +227,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "change": _without_a_byte,
         "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
     },
+    "whisper": {
+        "change": _whisper,
+        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer", "add_bos_token": False},
+    },
+    "whisper_without_a_class": {"change": _whisper, "config": {"model_type": "whisper"}},
     "codegen": {
         "tokenizer_config": {
             "tokenizer_class": "CodeGenTokenizer",
@@ -271,6 +285,13 @@ REFUSED: dict[str, dict[str, Any]] = {
     "puts cls_token and sep_token around": {
         "change": lambda table: (_roberta(table), table.update(post_processor=None)),
         "tokenizer_config": {"tokenizer_class": "RobertaTokenizer", "mask_token": _MASK},
+    },
+    "<|notimestamps|> and eos_token around": {
+        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer"},
+    },
+    "language changes what WhisperTokenizer puts": {
+        "change": _whisper,
+        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer", "language": "german"},
     },
     "without its token '<bos>'": {
         "tokenizer_config": {
