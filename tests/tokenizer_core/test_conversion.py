@@ -437,7 +437,10 @@ def test_chat_templates_and_their_variables_are_written_for_transformers(tmp_pat
     mask = {"__type": "AddedToken", "content": "<m>", "lstrip": True, "special": True, **flags}
     assert json.loads(paths[2].read_text()) == kept | {"mask_token": mask}
     again = load_spec([tmp_path / "m"])
-    assert (again, again.chat) == (spec, ChatTemplates(spec.chat.sources, kept | {"mask_token": "<m>"}))
+    assert (again, again.chat) == (
+        spec,
+        ChatTemplates(spec.chat.sources, kept | {"mask_token": "<m>"}),
+    )
 
 
 def test_a_file_that_would_replace_the_templates_is_refused(tmp_path):

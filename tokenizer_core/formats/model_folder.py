@@ -86,11 +86,12 @@ _END: Final = "<|endoftext|>"
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """What a class sets itself: pattern, normalizer, the named tokens that have a default, the
+    """What a class sets itself: pattern (None: that of its merges), normalizer, the named tokens
+    that have a default, the
     suffix of words, and the tokens that its post-processor puts before and after a text, by name or
     content."""
 
-    pattern: SplitPattern
+    pattern: SplitPattern | None
     normalizer: str
     named: Mapping[str, str]
     drops_post_processor: bool = False
@@ -160,6 +161,17 @@ _REBUILT: Final = MappingProxyType(
             {"unk_token": _END, "bos_token": _END, "eos_token": _END},
             ends=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
         ),
+        "GemmaTokenizer": _Rebuilt(
+            None,
+            "metaspace",
+            {
+                "unk_token": "<unk>",
+                "bos_token": "<bos>",
+                "eos_token": "<eos>",
+                "pad_token": "<pad>",
+                "mask_token": "<mask>",
+            },
+        ),
         "GPTNeoXTokenizer": _Rebuilt(
             _GPT2,
             "nfc",
@@ -180,6 +192,8 @@ _REBUILT: Final = MappingProxyType(
     }
 )
 
+# What they put around a text, or their model, is in no vocab.json and merges.txt.
+_OF_ONE_FILE: Final = frozenset({"WhisperTokenizer", "GemmaTokenizer"})
 _PROMPT_SETTINGS: Final = ("language", "task", "predict_timestamps")
 _GENERIC: Final = "TokenizersBackend"
 # Without `Fast`. LlamaTokenizer: transformers 5 reads a byte-level file of this class as it is.
@@ -216,6 +230,10 @@ _MODELS: Final = MappingProxyType(
         "RobertaTokenizer": "bart roberta roberta-prelayernorm",
         "CLIPTokenizer": "clip clipseg xclip",
         "WhisperTokenizer": "whisper",
+        "GemmaTokenizer": (
+            "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma "
+            "shieldgemma2 t5gemma zaya"
+        ),
         "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
         "Qwen2Tokenizer": (
             "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
@@ -281,8 +299,15 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
                 )
         spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
     _check_added_ends(config, spec)
-    if rebuilt is not None and rebuilt.ends:
-        _check_ends(config, spec, kind, rebuilt.ends)
+    ends = rebuilt and rebuilt.ends
+    if kind == "GemmaTokenizer":
+        # transformers 4 puts tokens around a text by these settings, and 5 those of the file.
+        ends = (
+            ("bos_token",) if config.get("add_bos_token", True) else (),
+            ("eos_token",) if config.get("add_eos_token", False) else (),
+        )
+    if ends:
+        _check_ends(config, spec, kind, ends)
     return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
 
 
@@ -380,11 +405,12 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
     config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     rebuilt = _REBUILT.get(kind)
-    if rebuilt is None or kind == "WhisperTokenizer":  # its prompt is in no vocab.json
+    if rebuilt is None or rebuilt.pattern is None or kind in _OF_ONE_FILE:
+        known = ", ".join(name for name in _REBUILT if name not in _OF_ONE_FILE)
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, and its class, {kind}, is none that builds "
-            f"one of {VOCAB} and {MERGES} ({', '.join(_REBUILT)}); name such a class in {CONFIG}, "
-            f"or load the two files (Tokenizer.from_files)"
+            f"one of {VOCAB} and {MERGES} ({known}); name such a class in {CONFIG}, or load the "
+            f"two files (Tokenizer.from_files)"
         )
     merges = load_merges_txt(folder / MERGES, vocab)
     pre_tokenizer = render_pre_tokenizer(rebuilt.pattern)
@@ -554,7 +580,7 @@ def _check_rebuilt(
     if normalizer == "none" and config.get("add_prefix_space"):
         normalizer = "prefix-space"
     found = {
-        "pre_tokenizer": spec.pattern == rebuilt.pattern,
+        "pre_tokenizer": rebuilt.pattern in (None, spec.pattern),
         "normalizer": (spec.normalizer, spec.normalizer_steps) == (normalizer, rebuilt.steps),
         "ignore_merges": not spec.ignore_merges,
         # The class leaves out missing bytes: it gives its model no unknown token.

@@ -199,7 +199,7 @@ _PREFIX_SPACE: Final = (
 
 
 def _refuse_normalized_tokens(added: object) -> None:
-    """Refuse tokens that `tokenizers` searches before `add_prefix_space`, and the steps after it."""
+    """Refuse tokens that `tokenizers` searches before `add_prefix_space`; the steps come after."""
     for index, token in enumerate(added if isinstance(added, list) else []):
         if isinstance(token, dict) and token.get("normalized") is True:
             raise FormatError(

@@ -88,6 +88,34 @@ def test_a_prefix_space_of_characters(rule, legacy, model_type, is_read, tmp_pat
             Tokenizer.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("config", "is_read"),
+    [
+        ({"add_bos_token": True, "add_eos_token": False, "add_prefix_space": None}, True),
+        ({}, True),
+        ({"add_bos_token": False}, False),
+        ({"add_bos_token": True, "add_eos_token": True}, False),
+    ],
+)
+def test_a_folder_of_gemma(config, is_read, tmp_path):
+    table = metaspace_table("metaspace")
+    declared = {str(t["id"]): {**t} for t in table["added_tokens"]}
+    for token in declared.values():
+        del token["id"]
+    named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>", "mask_token": "</s>"}
+    settings = {"tokenizer_class": "GemmaTokenizer", "added_tokens_decoder": declared, **named}
+    config = settings | config
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
+    if is_read:
+        check(tmp_path, [*adversarial_texts(), *TEXTS, " a", "  a", "a</s>b </s> c"])
+        table = metaspace_table("metaspace-prepend")
+        (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    with pytest.raises(FormatError, match=r"its post_processor by|its normalizer by|add_.os_token"):
+        Tokenizer.load(tmp_path)
+
+
 def test_a_folder_of_clip(tmp_path):
     table = json.loads(clip())
     start, end = (token["id"] for token in table["added_tokens"])

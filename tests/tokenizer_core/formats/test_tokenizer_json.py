@@ -831,7 +831,16 @@ def test_a_prefix_space_after_a_normalizer(engine, normalizer):
     spec = parse(table)
     theirs, again = tokenizers.Tokenizer.from_str(json.dumps(table)), in_hugging_face(spec)
     ours = Tokenizer.from_spec(spec, engine=engine)
-    parts = ["", "low<|endoftext|>low", " low", "  low", "\nlow", "\u2581low", "\u2581 \u2581", "\xa0a"]
+    parts = [
+        "",
+        "low<|endoftext|>low",
+        " low",
+        "  low",
+        "\nlow",
+        "\u2581low",
+        "\u2581 \u2581",
+        "\xa0a",
+    ]
     for text in [*parts, *TEXTS, "\u0301", " \u0301a", "\u2002a<|endoftext|> <|endoftext|>  b"]:
         expected = theirs.encode(text)
         ids, offsets = ours.encode_with_offsets(text, unit="char")
@@ -844,7 +853,9 @@ def test_a_prefix_space_after_a_normalizer(engine, normalizer):
             assert list(ours.encode_iterable([text[:cut], text[cut:]])) == ids
     assert parse(table_of(spec)) == spec
     table["added_tokens"][0]["normalized"] = True
-    with pytest.raises(FormatError, match=r"added_tokens\[0\].normalized is True; only one of them"):
+    with pytest.raises(
+        FormatError, match=r"added_tokens\[0\].normalized is True; only one of them"
+    ):
         parse(table)
 
 

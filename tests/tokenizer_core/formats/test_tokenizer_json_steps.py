@@ -303,7 +303,9 @@ def falcon_without_bytes() -> tuple[dict, tuple[Tokenizer, ...], tuple[tokenizer
     return table, ours, tuple(map(tokenizers.Tokenizer.from_str, files))
 
 
-FALCON_ALPHABET = "\u2039\U00080039\U000b3000\U000b2c80\U00080cb2\U000bdfff\x03\x1c12a \u00bd!\u6f7d"
+FALCON_ALPHABET = (
+    "\u2039\U00080039\U000b3000\U000b2c80\U00080cb2\U000bdfff\x03\x1c12a \u00bd!\u6f7d"
+)
 
 
 @given(text=st.text(alphabet=FALCON_ALPHABET, max_size=12))
@@ -330,9 +332,11 @@ def test_the_rule_for_falcon_s_missing_bytes_is_needed_and_kept():
         with pytest.raises(InvalidSpecError, match="the ends must be bytes"):
             replace(spec, missing=replace(spec.missing, ends=ends)).check()
     model = table["model"]
-    model = model | {"vocab": {n: i for i, n in enumerate(n for n in model["vocab"] if "9" not in n)}}
+    model = model | {
+        "vocab": {n: i for i, n in enumerate(n for n in model["vocab"] if "9" not in n)}
+    }
     model["merges"] = [merge for merge in model["merges"] if "9" not in "".join(merge)]
-    with pytest.raises(FormatError, match="only with all digits in model.vocab"):
+    with pytest.raises(FormatError, match="only with all digits in"):
         parse_tokenizer_json(json.dumps(table | {"model": model}).encode())
 
 
