@@ -287,7 +287,7 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             "GPT-2 files cannot say that a whole pre-token is looked up before merging "
             "(ignore_merges); save a tokenizer.json instead"
         )
-    check_no_byte_is_missing(spec, "GPT-2 files")
+    check_vocabulary_is_plain(spec, "GPT-2 files")
     table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
@@ -305,8 +305,14 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
 
 
-def check_no_byte_is_missing(spec: TokenizerSpec, files: str) -> None:
-    """Refuse a vocabulary without all bytes of UTF-8: the rule for the others would be lost."""
+def check_vocabulary_is_plain(spec: TokenizerSpec, files: str) -> None:
+    """Refuse a vocabulary without all bytes of UTF-8, or with idle entries: the rules for them would
+    be lost."""
+    if spec.idle_ids:
+        raise FormatError(
+            f"{files} cannot say that no text gives the token of id {spec.idle_ids[0]}, "
+            f"{spec.vocab[spec.idle_ids[0]]!r:.60}; save a tokenizer.json, or publish an artifact"
+        )
     if spec.missing:
         raise FormatError(
             f"{files} cannot say what becomes of the bytes that the vocabulary lacks (first: "

@@ -29,10 +29,12 @@ from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import (
     load_tiktoken_ranks,
     load_tokenizer_json,
+    save_pickles_of_spec,
     save_tokenizer_json,
 )
-from tokenizer_core.formats.gpt2_files import render_token
+from tokenizer_core.formats.gpt2_files import render_gpt2_files, render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
+from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import (
     parse_tokenizer_json,
     render_tokenizer_json,
@@ -129,7 +131,7 @@ def test_an_empty_token_is_there_too():
 
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
-def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges):
+def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges, tmp_path):
     """Cohere's files have emoji as such entries, some of which merges make too."""
     table = table_of(trained_spec(special_tokens=SPECIALS, ignore_merges=ignore_merges))
     vocab = table["model"]["vocab"]
@@ -160,6 +162,12 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges
     fields = render_spec_fields(spec)
     assert fields["extensions"] == {"idle_ids": list(spec.idle_ids)}
     assert build_spec(fields, spec.vocab, spec.merges) == spec
+    with pytest.raises(FormatError, match=f"no text gives the token of id {first}"):
+        render_gpt2_files(dataclasses.replace(spec, ignore_merges=False))
+    with pytest.raises(FormatError, match="no text gives|ignore_merges"):
+        save_pickles_of_spec(spec, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
+    with pytest.raises(FormatError):
+        render_tiktoken(spec)
     reasons = {token.id: token.reason for token in unreachable_tokens(ours)}
     assert reasons[first] == "same_bytes"
     assert reasons[first + 2] == "merges"  # of U+2581
