@@ -17,8 +17,8 @@ from tokenizer_core.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
-    check_vocabulary_is_plain,
     check_one_name_an_id,
+    check_vocabulary_is_plain,
     load_gpt2_files,
     load_merges_txt,
     parse_vocab_json,

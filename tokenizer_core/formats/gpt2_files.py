@@ -306,8 +306,8 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
 
 
 def check_vocabulary_is_plain(spec: TokenizerSpec, files: str) -> None:
-    """Refuse a vocabulary without all bytes of UTF-8, or with idle entries: the rules for them would
-    be lost."""
+    """Refuse a vocabulary without all bytes of UTF-8, or with idle entries: the rules for them
+    would be lost."""
     if spec.idle_ids:
         raise FormatError(
             f"{files} cannot say that no text gives the token of id {spec.idle_ids[0]}, "

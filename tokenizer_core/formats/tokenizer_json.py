@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType

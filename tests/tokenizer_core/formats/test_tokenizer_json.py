@@ -164,7 +164,7 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges
     assert build_spec(fields, spec.vocab, spec.merges) == spec
     with pytest.raises(FormatError, match=f"no text gives the token of id {first}"):
         render_gpt2_files(dataclasses.replace(spec, ignore_merges=False))
-    with pytest.raises(FormatError, match="no text gives|whole pre-tokens"):
+    with pytest.raises(FormatError, match=r"no text gives|whole pre-tokens"):
         save_pickles_of_spec(spec, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
     with pytest.raises(FormatError):
         render_tiktoken(spec)
