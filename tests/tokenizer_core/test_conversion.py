@@ -205,6 +205,7 @@ FOREIGN = trained_spec(special_tokens=["<中>"])
 TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 STEPS = parse_tokenizer_json(file_of({"type": "Lowercase"}, []))
+IDLE = replace(SPEC, vocab={**SPEC.vocab, 400: "中".encode()}, idle_ids=(400,))
 SUFFIXED = replace(
     parse_tokenizer_json(clip("byte-level")),
     normalizer="none",
@@ -263,6 +264,7 @@ ROWS = {
     "a suffix at the end of words (CLIP's `</w>`)": (SUFFIXED, "words end"),
     "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
     "bytes of UTF-8 without a token (SmolLM)": (LACKING, "lacks"),
+    "entries outside the alphabet of bytes (Cohere's emoji)": (IDLE, "400"),
     "special tokens": (SPEC, ""),
     "special tokens that begin with one another": (NESTED, "one begins with the other"),
     "special tokens that are learned tokens too": (LEARNED, "learned token as well"),

@@ -18,7 +18,6 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
     check_one_name_an_id,
-    check_vocabulary_is_plain,
     load_gpt2_files,
     load_merges_txt,
     parse_vocab_json,
@@ -48,6 +47,7 @@ from tokenizer_core.formats.tekken_file import (
 )
 from tokenizer_core.formats.tiktoken_file import (
     check_no_flags,
+    check_vocabulary_is_plain,
     load_tiktoken_ranks,
     recover_merges,
     save_tiktoken,
