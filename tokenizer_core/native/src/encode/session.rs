@@ -535,7 +535,9 @@ fn merge_around(
             is_after_unknown = false;
             continue;
         }
-        let separates = part.last().is_some_and(|&last| missing.separates_after(last));
+        let separates = part
+            .last()
+            .is_some_and(|&last| missing.separates_after(last));
         if is_missing && missing.unknown.is_none() && !separates {
             continue;
         }
