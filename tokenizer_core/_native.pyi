@@ -94,7 +94,7 @@ class NativeEncoder:
         take_whole: bool,
         pattern: str | NativeAutomaton | None,
         by_characters: bool = False,
-        missing: tuple[bytes, int | None, bool] | None = None,
+        missing: tuple[bytes, int | None, bool, bytes] | None = None,
         word_ends: list[int] | None = None,
     ) -> NativeEncoder:
         """`merges` are the ids of both sides and of the product of each merge, in turn; None makes

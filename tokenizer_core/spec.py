@@ -132,15 +132,18 @@ class MissingBytes:
     - `unk_id`: the id that each of them gives, which no merge joins. With None, merging leaves
       them out, so that the bytes around them may merge.
     - `is_fused`: several in a row give one `unk_id`.
+    - `ends`: bytes after which a byte that is left out still separates what is around it (Falcon).
     """
 
     values: tuple[int, ...]
     unk_id: int | None = None
     is_fused: bool = False
+    ends: tuple[int, ...] = ()
 
     def fields(self) -> dict[str, Any]:
         """The JSON value of a manifest."""
-        return {"bytes": list(self.values), "unk_id": self.unk_id, "fuse_unk": self.is_fused}
+        found = {"bytes": list(self.values), "unk_id": self.unk_id, "fuse_unk": self.is_fused}
+        return found | {"ends": list(self.ends)} if self.ends else found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,6 +169,8 @@ class TokenizerSpec:
       a byte that no fallback needs: only its character has a token (Gemma's tab), or UTF-8 never
       has it.
     - `missing`: the bytes of UTF-8 without a token. With None, there are none.
+    - `idle_ids`: the ids, ascending, of entries that encoding never gives, also where merges make
+      their bytes: a `tokenizer.json` spells them outside the alphabet of bytes (Cohere's emoji).
     - `batch_settings`: the saved `truncation` and `padding` of a `tokenizer.json`; `chat`: the
       chat templates. Both change no id, and neither equality nor the fingerprint covers them.
     """
@@ -185,6 +190,7 @@ class TokenizerSpec:
     batch_settings: Mapping[str, Any] = field(default_factory=dict)
     normalizer_steps: tuple[NormalizerStep, ...] = ()
     word_suffix: bytes = b""
+    idle_ids: tuple[int, ...] = ()
     chat: ChatTemplates = field(default=ChatTemplates())
 
     @classmethod
@@ -204,6 +210,7 @@ class TokenizerSpec:
         batch_settings: Mapping[str, Any] | None = None,
         normalizer_steps: tuple[NormalizerStep, ...] = (),
         word_suffix: bytes = b"",
+        idle_ids: tuple[int, ...] = (),
         merge_ids: NDArray[np.uint32] | None = None,
     ) -> TokenizerSpec:
         """A spec of kind `merges`; special tokens not in the vocabulary get the next free ids.
@@ -237,6 +244,7 @@ class TokenizerSpec:
             batch_settings=dict(batch_settings or {}),
             normalizer_steps=normalizer_steps,
             word_suffix=word_suffix,
+            idle_ids=idle_ids,
         )
         spec.check(merge_ids)
         return spec
@@ -336,7 +344,8 @@ class TokenizerSpec:
             made = {self.vocab[id_] for id_ in added.intersection(self.merge_ids[:, 2].tolist())}
         else:
             made = asked.intersection(starmap(add, self.merges)) if asked else asked
-        left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}.union(self.empty_ids)
+        left_out = {id_ for id_ in long_added if self.vocab[id_] not in made}
+        left_out.update(self.empty_ids, self.idle_ids)
         if self.missing:
             # An added token may have such a byte; merging does not start from it.
             lost = {bytes([byte]) for byte in self.missing.values}
@@ -562,6 +571,7 @@ class TokenizerSpec:
 
         - `added_token_flags`: content -> the flags that are set, of each added token with any.
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.
+        - `idle_ids`: the `idle_ids`.
         - `missing_bytes`: the fields of `missing`.
         - `normalizer_steps`: the fields of each step of the normalizer `steps`.
         - `split_steps`: the fields of each step of a split pattern with `before` or a `behavior`.
@@ -574,6 +584,7 @@ class TokenizerSpec:
         found = {
             "added_token_flags": flags,
             "byte_ids": list(self.byte_ids),
+            "idle_ids": list(self.idle_ids),
             "missing_bytes": self.missing.fields() if self.missing else {},
             "normalizer_steps": [step.fields() for step in self.normalizer_steps],
             "split_steps": steps,
@@ -592,6 +603,7 @@ class TokenizerSpec:
             _check_sides(self.merges)
         _check_normalizer(self.normalizer, self.normalizer_steps)
         _check_added_tokens(self)
+        _check_idle(self)
         _check_missing(self)
         _check_merges(self)
         _check_word_suffix(self)
@@ -890,6 +902,20 @@ def pattern_of_characters(merges: Iterable[Merge]) -> SplitPattern:
         ) from None
 
 
+def _check_idle(spec: TokenizerSpec) -> None:
+    idle = spec.idle_ids
+    if not idle:
+        return
+    added = {token.id for token in spec.added_tokens}
+    if spec.kind != "merges" or spec.byte_ids or list(idle) != sorted(set(idle)):
+        raise InvalidSpecError(
+            "idle_ids are ascending ids of a vocabulary of bytes with merges, and of no other"
+        )
+    for id_ in idle:
+        if not _is_utf8(spec.vocab.get(id_, b"\xff")) or id_ in added:
+            raise InvalidSpecError(f"the idle id {id_} has no text, or it is an added token")
+
+
 def _check_missing(spec: TokenizerSpec) -> None:
     missing = spec.missing
     if missing is None:
@@ -906,9 +932,15 @@ def _check_missing(spec: TokenizerSpec) -> None:
         raise InvalidSpecError(
             f"the missing bytes must be some of those of UTF-8, ascending, not {values!r:.60}"
         )
-    lost, added = {bytes([byte]) for byte in values}, {token.id for token in spec.added_tokens}
+    ends = missing.ends
+    if list(ends) != sorted(set(ends)) or not set(ends) <= set(range(256)) - set(values):
+        raise InvalidSpecError(
+            f"the ends must be bytes that are not missing, ascending, not {ends!r:.60}"
+        )
+    lost = {bytes([byte]) for byte in values}
+    never_of_text = {token.id for token in spec.added_tokens}.union(spec.idle_ids)
     for id_, token in spec.vocab.items():
-        if token in lost and id_ not in added:
+        if token in lost and id_ not in never_of_text:
             raise InvalidSpecError(f"the missing byte {token!r} has a token, id {id_}")
     if missing.unk_id is None:
         if missing.is_fused:

@@ -205,6 +205,7 @@ FOREIGN = trained_spec(special_tokens=["<中>"])
 TWICE = TokenizerSpec.from_merges(BYTES | {256: b"a"}, [])
 SHADOWED = trained_spec(special_tokens=[AddedToken("<", 356)])
 STEPS = parse_tokenizer_json(file_of({"type": "Lowercase"}, []))
+IDLE = replace(SPEC, vocab={**SPEC.vocab, 400: "中".encode()}, idle_ids=(400,))
 SUFFIXED = replace(
     parse_tokenizer_json(clip("byte-level")),
     normalizer="none",
@@ -263,6 +264,7 @@ ROWS = {
     "a suffix at the end of words (CLIP's `</w>`)": (SUFFIXED, "words end"),
     "characters with byte fallback (Llama 2)": (CHARACTERS, "normalized|pickle"),
     "bytes of UTF-8 without a token (SmolLM)": (LACKING, "lacks"),
+    "entries outside the alphabet of bytes (Cohere's emoji)": (IDLE, "400"),
     "special tokens": (SPEC, ""),
     "special tokens that begin with one another": (NESTED, "one begins with the other"),
     "special tokens that are learned tokens too": (LEARNED, "learned token as well"),
@@ -431,11 +433,16 @@ def test_chat_templates_and_their_variables_are_written_for_transformers(tmp_pat
     assert config["chat_template"] == [
         {"name": "default", "template": "d"}, {"name": "rag", "template": "r"},
     ]  # fmt: skip
-    # transformers would add `<m>` again without its flag, and "none" as a new token.
+    # transformers would add "none" as a new token, and `<m>` again if its flags were not there.
     kept = {"eos_token": END, "pad_token": END}
-    assert json.loads(paths[2].read_text()) == kept
+    flags = dict.fromkeys(("single_word", "rstrip", "normalized"), False)
+    mask = {"__type": "AddedToken", "content": "<m>", "lstrip": True, "special": True, **flags}
+    assert json.loads(paths[2].read_text()) == kept | {"mask_token": mask}
     again = load_spec([tmp_path / "m"])
-    assert (again, again.chat) == (spec, ChatTemplates(spec.chat.sources, kept))
+    assert (again, again.chat) == (
+        spec,
+        ChatTemplates(spec.chat.sources, kept | {"mask_token": "<m>"}),
+    )
 
 
 def test_a_file_that_would_replace_the_templates_is_refused(tmp_path):

@@ -507,11 +507,11 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
         return made
 
 
-def _missing_of(spec: TokenizerSpec) -> tuple[bytes, int | None, bool] | None:
+def _missing_of(spec: TokenizerSpec) -> tuple[bytes, int | None, bool, bytes] | None:
     missing = spec.missing
     if missing is None:
         return None
-    return bytes(missing.values), missing.unk_id, missing.is_fused
+    return bytes(missing.values), missing.unk_id, missing.is_fused, bytes(missing.ends)
 
 
 def _plain_dict(mapping: Mapping[_Key, _Value]) -> dict[_Key, _Value]:

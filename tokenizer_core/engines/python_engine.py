@@ -226,8 +226,16 @@ def _around_missing(
 ) -> Callable[[bytes], tuple[int, ...]]:
     """The function that merges a pre-token with missing bytes; `merge` merges one without them."""
     lost, unk_id = bytes(missing.values), missing.unk_id
-    if unk_id is None:
+    if unk_id is None and not missing.ends:
         return lambda data: merge(data.translate(None, lost))
+    if unk_id is None:
+        cut = re.compile(b"(?<=[%b])[%b]+" % (re.escape(bytes(missing.ends)), re.escape(lost)))
+
+        def _merge_what_is_left(data: bytes) -> tuple[int, ...]:
+            parts = (merge(part.translate(None, lost)) for part in cut.split(data))
+            return tuple(chain.from_iterable(parts))
+
+        return _merge_what_is_left
     # The unknown token never merges, so that the parts around it are merged separately.
     run = re.compile(b"[%b]%b" % (re.escape(lost), b"+" if missing.is_fused else b""))
 

@@ -117,8 +117,9 @@ def _reason(tokenizer: Tokenizer, ranks: Mapping[Any, int], id_: int) -> Reason 
     is_of_text = spec.missing is None or spec.missing.unk_id is not None
     if is_of_text and not _may_stand_in_text(in_text):
         return "bytes"
-    if spec.token_to_id.get(token) != id_:
-        return "same_bytes"
+    found = spec.token_to_id.get(token)
+    if found != id_:
+        return "merges" if found is None else "same_bytes"
     is_in_nfc = not is_text or normalize_nfc(token.decode()) == token.decode()
     if is_of_text and spec.normalizer == "nfc" and not is_in_nfc:
         return "normalizer"  # every substring of an NFC text is in NFC

@@ -17,7 +17,6 @@ from tokenizer_core.chat_templates import CHAT_FILE, MAX_CHAT_FILE_BYTES
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
-    check_no_byte_is_missing,
     check_one_name_an_id,
     load_gpt2_files,
     load_merges_txt,
@@ -48,6 +47,7 @@ from tokenizer_core.formats.tekken_file import (
 )
 from tokenizer_core.formats.tiktoken_file import (
     check_no_flags,
+    check_vocabulary_is_plain,
     load_tiktoken_ranks,
     recover_merges,
     save_tiktoken,
@@ -260,7 +260,7 @@ def save_pickles_of_spec(spec: TokenizerSpec, vocab_path: StrPath, merges_path: 
             "before merging, or that words end with a suffix; publish the tokenizer as an "
             "artifact, or save a tokenizer.json"
         )
-    check_no_byte_is_missing(spec, "bare pickles")
+    check_vocabulary_is_plain(spec, "bare pickles")
     check_no_flags(spec, "a bare pickle")
     check_one_name_an_id(spec, "a bare pickle")
     learned = spec.token_to_id

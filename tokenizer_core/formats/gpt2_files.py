@@ -18,7 +18,11 @@ import numpy as np
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.tiktoken_file import check_no_flags, recover_merges
+from tokenizer_core.formats.tiktoken_file import (
+    check_no_flags,
+    check_vocabulary_is_plain,
+    recover_merges,
+)
 from tokenizer_core.spec import MAX_TOKEN_BYTES, MAX_TOKEN_ID
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -287,7 +291,7 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
             "GPT-2 files cannot say that a whole pre-token is looked up before merging "
             "(ignore_merges); save a tokenizer.json instead"
         )
-    check_no_byte_is_missing(spec, "GPT-2 files")
+    check_vocabulary_is_plain(spec, "GPT-2 files")
     table = {render_token(token): id_ for id_, token in sorted(spec.vocab.items())}
     if len(table) != len(spec.vocab):
         raise FormatError("two ids stand for the same bytes, which vocab.json cannot hold")
@@ -303,15 +307,6 @@ def render_gpt2_files(spec: TokenizerSpec) -> tuple[bytes, bytes]:
     # Render in pieces: `dumps` would block every other thread for 0.1 s at 200,000 tokens.
     pieces = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(table)
     return "".join(pieces).encode(), ("\n".join(lines) + "\n").encode()
-
-
-def check_no_byte_is_missing(spec: TokenizerSpec, files: str) -> None:
-    """Refuse a vocabulary without all bytes of UTF-8: the rule for the others would be lost."""
-    if spec.missing:
-        raise FormatError(
-            f"{files} cannot say what becomes of the bytes that the vocabulary lacks (first: "
-            f"0x{spec.missing.values[0]:02x}); save a tokenizer.json, or publish an artifact"
-        )
 
 
 def check_one_name_an_id(spec: TokenizerSpec, file: str) -> None:

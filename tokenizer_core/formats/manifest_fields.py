@@ -38,6 +38,7 @@ _EXTENSIONS: Final = frozenset(
     (
         "added_token_flags",
         "byte_ids",
+        "idle_ids",
         "missing_bytes",
         "normalizer_steps",
         "split_steps",
@@ -140,6 +141,7 @@ def build_spec(
             byte_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("byte_ids", []), list)),
             missing=_parse_missing(extensions.get("missing_bytes")),
             batch_settings=parse_batch_settings(typed(fields.get("batch_settings", {}), dict)),
+            idle_ids=tuple(typed(id_, int) for id_ in typed(extensions.get("idle_ids", []), list)),
             word_suffix=typed(extensions.get("word_suffix", ""), str).encode("ascii"),
             normalizer_steps=tuple(
                 map(NormalizerStep.from_fields, typed(extensions.get("normalizer_steps", []), list))
@@ -226,6 +228,7 @@ def _parse_missing(value: object) -> MissingBytes | None:
         tuple(typed(byte, int) for byte in typed(table["bytes"], list)),
         None if unk_id is None else typed(unk_id, int),
         typed(table["fuse_unk"], bool),
+        tuple(typed(byte, int) for byte in typed(table.get("ends", []), list)),
     )
 
 

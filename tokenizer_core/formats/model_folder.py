@@ -45,6 +45,7 @@ from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
 from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, render_pre_tokenizer
 from tokenizer_core.normalizer_steps import NormalizerStep
 from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern
+from tokenizer_core.spec import MissingBytes
 from tokenizer_core.special_tokens import end_of_text
 from tokenizer_core.strict_json import parse_strict_json
 
@@ -85,17 +86,19 @@ _END: Final = "<|endoftext|>"
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """What a class sets itself: pattern, normalizer, the named tokens that have a default, the
-    suffix of words, and the named tokens that its post-processor puts around a text."""
+    """What a class sets itself: pattern (None: that of its merges), normalizer, the named tokens
+    that have a default, the
+    suffix of words, and the tokens that its post-processor puts before and after a text, by name or
+    content."""
 
-    pattern: SplitPattern
+    pattern: SplitPattern | None
     normalizer: str
     named: Mapping[str, str]
     drops_post_processor: bool = False
     makes_named_special: bool = False
     steps: tuple[NormalizerStep, ...] = ()
     word_suffix: bytes = b""
-    ends: tuple[str, str] | None = None
+    ends: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 _GPT2: Final = PATTERNS["gpt2"]
@@ -111,7 +114,7 @@ _ROBERTA: Final = _Rebuilt(
         "pad_token": "<pad>",
         "mask_token": "<mask>",
     },
-    ends=("cls_token", "sep_token"),
+    ends=(("cls_token",), ("sep_token",)),
 )
 _CLIP_WORDS: Final = SplitPattern(
     CUSTOM,
@@ -134,7 +137,7 @@ _CLIP: Final = _Rebuilt(
         NormalizerStep("Lowercase"),
     ),
     word_suffix=b"</w>",
-    ends=("bos_token", "eos_token"),
+    ends=(("bos_token",), ("eos_token",)),
 )
 
 
@@ -146,6 +149,29 @@ _REBUILT: Final = MappingProxyType(
         "RobertaTokenizer": _ROBERTA,
         "BartTokenizer": _ROBERTA,
         "CLIPTokenizer": _CLIP,
+        "CodeGenTokenizer": _Rebuilt(
+            _GPT2,
+            "none",
+            {"unk_token": _END, "bos_token": _END, "eos_token": _END},
+            drops_post_processor=True,
+        ),
+        "WhisperTokenizer": _Rebuilt(
+            _GPT2,
+            "none",
+            {"unk_token": _END, "bos_token": _END, "eos_token": _END},
+            ends=(("<|startoftranscript|>", "<|notimestamps|>"), ("eos_token",)),
+        ),
+        "GemmaTokenizer": _Rebuilt(
+            None,
+            "metaspace",
+            {
+                "unk_token": "<unk>",
+                "bos_token": "<bos>",
+                "eos_token": "<eos>",
+                "pad_token": "<pad>",
+                "mask_token": "<mask>",
+            },
+        ),
         "GPTNeoXTokenizer": _Rebuilt(
             _GPT2,
             "nfc",
@@ -166,6 +192,9 @@ _REBUILT: Final = MappingProxyType(
     }
 )
 
+# What they put around a text, or their model, is in no vocab.json and merges.txt.
+_OF_ONE_FILE: Final = frozenset({"WhisperTokenizer", "GemmaTokenizer"})
+_PROMPT_SETTINGS: Final = ("language", "task", "predict_timestamps")
 _GENERIC: Final = "TokenizersBackend"
 # Without `Fast`. LlamaTokenizer: transformers 5 reads a byte-level file of this class as it is.
 _AS_IN_FILE: Final = frozenset(
@@ -200,6 +229,11 @@ _MODELS: Final = MappingProxyType(
         "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj jais2 opt phi starcoder2",
         "RobertaTokenizer": "bart roberta roberta-prelayernorm",
         "CLIPTokenizer": "clip clipseg xclip",
+        "WhisperTokenizer": "whisper",
+        "GemmaTokenizer": (
+            "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma "
+            "shieldgemma2 t5gemma zaya"
+        ),
         "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm",
         "Qwen2Tokenizer": (
             "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
@@ -236,16 +270,17 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
         ids = {token.id for token in spec.added_tokens}
         added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
+    rebuilt = _REBUILT.get(kind)
     _refuse_settings(config)
+    _check_prefix_space(config, table, spec, rebuilt)
     if spec.byte_ids and kind == "LlamaTokenizer":
         raise FormatError(
             f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
             f"that of {kind}, and transformers 4 does not, so their ids differ; load {TOKENIZER} "
             f"for the ids of the file"
         )
-    rebuilt = _REBUILT.get(kind)
     if rebuilt is not None:
-        _check_rebuilt(spec, kind, rebuilt)
+        _check_rebuilt(spec, kind, rebuilt, config)
         config = {**rebuilt.named, **config}
     named = list(_special_tokens_of(config))
     listed: list[dict[str, Any]] = table.get("added_tokens", [])
@@ -264,8 +299,15 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
                 )
         spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
     _check_added_ends(config, spec)
-    if rebuilt is not None and rebuilt.ends:
-        _check_ends(config, spec, kind, rebuilt.ends)
+    ends = rebuilt and rebuilt.ends
+    if kind == "GemmaTokenizer":
+        # transformers 4 puts tokens around a text by these settings, and 5 those of the file.
+        ends = (
+            ("bos_token",) if config.get("add_bos_token", True) else (),
+            ("eos_token",) if config.get("add_eos_token", False) else (),
+        )
+    if ends:
+        _check_ends(config, spec, kind, ends)
     return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
 
 
@@ -283,11 +325,12 @@ def save_model_folder(
         OSError: a file cannot be written.
     """
     rendered = render_tokenizer_json(spec)
-    named = named_special_tokens(spec)
+    listed = json.loads(rendered)["added_tokens"]
+    named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {
         "added_tokens_decoder": {
             str(token["id"]): {name: token[name] for name in ("content", *_FLAGS)}
-            for token in json.loads(rendered)["added_tokens"]
+            for token in listed
         },
         "clean_up_tokenization_spaces": False,
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -302,6 +345,16 @@ def save_model_folder(
 
 def _render(table: Mapping[str, Any]) -> bytes:
     return (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _named_with_flags(spec: TokenizerSpec, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The named tokens with flags (RoBERTa's `mask_token`), as transformers writes them."""
+    known = {token["content"]: token for token in listed if token["special"]}
+    return {
+        name: {"__type": "AddedToken"} | {key: known[value][key] for key in ("content", *_FLAGS)}
+        for name, value in (spec.chat.variables or {}).items()
+        if value in known and name.removesuffix("_token") in _NAMED
+    }
 
 
 def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
@@ -352,18 +405,22 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
     config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     rebuilt = _REBUILT.get(kind)
-    if rebuilt is None:
+    if rebuilt is None or rebuilt.pattern is None or kind in _OF_ONE_FILE:
+        known = ", ".join(name for name in _REBUILT if name not in _OF_ONE_FILE)
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, and its class, {kind}, is none that builds "
-            f"one of {VOCAB} and {MERGES} ({', '.join(_REBUILT)}); name such a class in {CONFIG}, "
-            f"or load the two files (Tokenizer.from_files)"
+            f"one of {VOCAB} and {MERGES} ({known}); name such a class in {CONFIG}, or load the "
+            f"two files (Tokenizer.from_files)"
         )
     merges = load_merges_txt(folder / MERGES, vocab)
+    pre_tokenizer = render_pre_tokenizer(rebuilt.pattern)
+    if pre_tokenizer["type"] == "ByteLevel" and config.get("add_prefix_space"):
+        pre_tokenizer["add_prefix_space"] = True
     normalizers = [step.fields() for step in rebuilt.steps]
     around = None
     if rebuilt.ends:
         named = {**rebuilt.named, **config}
-        first, last = (_token(named[name], name)["content"] for name in rebuilt.ends)
+        (first,), (last,) = (_contents(named, names) for names in rebuilt.ends)
         around = {
             "type": "BertProcessing",
             "cls": [first, vocab.get(first)],
@@ -375,7 +432,7 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
         "normalizer": {"type": "NFC"}
         if rebuilt.normalizer == "nfc"
         else {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": render_pre_tokenizer(rebuilt.pattern),
+        "pre_tokenizer": pre_tokenizer,
         "post_processor": around,
         "decoder": render_byte_level(),
         "model": {
@@ -472,7 +529,7 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
 
 def _refuse_settings(config: Mapping[str, Any]) -> None:
     """Refuse settings that change ids in some version of transformers."""
-    for name in ("add_prefix_space", "split_special_tokens", "fix_mistral_regex"):
+    for name in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(name):
             raise FormatError(
                 f"{CONFIG}: {name} changes ids and is not supported; load {TOKENIZER}, which gives "
@@ -485,14 +542,50 @@ def _refuse_settings(config: Mapping[str, Any]) -> None:
         )
 
 
-def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
+def _check_prefix_space(
+    config: Mapping[str, Any],
+    table: Mapping[str, Any],
+    spec: TokenizerSpec,
+    rebuilt: _Rebuilt | None,
+) -> None:
+    """Refuse `add_prefix_space: true` if a version of transformers would follow it where the file
+    does not.
+
+    A class that is rebuilt follows it. Of others, transformers 5 reads the file as it is;
+    transformers 4 sets it in a ByteLevel outside a Sequence, and converts the SentencePiece model
+    of a Llama class again, by `legacy`.
+    """
+    if not config.get("add_prefix_space"):
+        return
+    if spec.byte_ids:
+        rule = "metaspace-first" if config.get("legacy") is False else "metaspace-prepend"
+        named = config.get("tokenizer_class")
+        is_same = not str(named).startswith("Llama") or spec.normalizer == rule
+    else:
+        is_free = rebuilt is None and table["pre_tokenizer"]["type"] == "Sequence"
+        is_same = is_free or spec.normalizer == "prefix-space"
+    if not is_same:
+        raise FormatError(
+            f"{CONFIG}: add_prefix_space is true, which some versions of transformers follow, and "
+            f"{TOKENIZER} does not put such a space before a text; load {TOKENIZER} for the ids "
+            f"without it"
+        )
+
+
+def _check_rebuilt(
+    spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt, config: Mapping[str, Any]
+) -> None:
     """Refuse a file from which the class would build another tokenizer."""
+    normalizer = rebuilt.normalizer
+    if normalizer == "none" and config.get("add_prefix_space"):
+        normalizer = "prefix-space"
     found = {
-        "pre_tokenizer": spec.pattern == rebuilt.pattern,
-        "normalizer": (spec.normalizer, spec.normalizer_steps)
-        == (rebuilt.normalizer, rebuilt.steps),
+        "pre_tokenizer": rebuilt.pattern in (None, spec.pattern),
+        "normalizer": (spec.normalizer, spec.normalizer_steps) == (normalizer, rebuilt.steps),
         "ignore_merges": not spec.ignore_merges,
-        "model": spec.missing is None and spec.word_suffix == rebuilt.word_suffix,
+        # The class leaves out missing bytes: it gives its model no unknown token.
+        "model": spec.missing == (spec.missing and MissingBytes(spec.missing.values))
+        and spec.word_suffix == rebuilt.word_suffix,
         "post_processor": not (
             rebuilt.drops_post_processor and (spec.prefix_ids or spec.suffix_ids)
         ),
@@ -507,16 +600,31 @@ def _check_rebuilt(spec: TokenizerSpec, kind: str, rebuilt: _Rebuilt) -> None:
 
 
 def _check_ends(
-    config: Mapping[str, Any], spec: TokenizerSpec, kind: str, ends: tuple[str, str]
+    config: Mapping[str, Any],
+    spec: TokenizerSpec,
+    kind: str,
+    ends: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> None:
     """Refuse a post-processor that does not put the named tokens around a text."""
     ids = {token.content: token.id for token in spec.added_tokens}
-    first, last = ((ids.get(_token(config[name], name)["content"]),) for name in ends)
+    first, last = (tuple(map(ids.get, _contents(config, names))) for names in ends)
+    for name in _PROMPT_SETTINGS if kind == "WhisperTokenizer" else ():
+        if config.get(name):
+            raise FormatError(
+                f"{CONFIG}: {name} changes what {kind} puts before a text and is not supported; "
+                f"load {TOKENIZER}"
+            )
     if (spec.prefix_ids, spec.suffix_ids) != (first, last):
         raise FormatError(
             f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
-            f"puts {ends[0]} and {ends[1]} around a text; load {TOKENIZER} for the ids of the file"
+            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text; load {TOKENIZER} for "
+            f"the ids of the file"
         )
+
+
+def _contents(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """The contents of tokens that are given by name, or by content if that is no name."""
+    return [_token(config[name], name)["content"] if name in config else name for name in names]
 
 
 def _check_rebuilt_tokens(

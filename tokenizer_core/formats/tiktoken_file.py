@@ -235,6 +235,21 @@ def _merge_long(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:
     return ends
 
 
+def check_vocabulary_is_plain(spec: TokenizerSpec, files: str) -> None:
+    """Refuse a vocabulary without all bytes of UTF-8, or with idle entries: the rules for them
+    would be lost."""
+    if spec.idle_ids:
+        raise FormatError(
+            f"{files} cannot say that no text gives the token of id {spec.idle_ids[0]}, "
+            f"{spec.vocab[spec.idle_ids[0]]!r:.60}; save a tokenizer.json, or publish an artifact"
+        )
+    if spec.missing:
+        raise FormatError(
+            f"{files} cannot say what becomes of the bytes that the vocabulary lacks (first: "
+            f"0x{spec.missing.values[0]:02x}); save a tokenizer.json, or publish an artifact"
+        )
+
+
 def check_no_flags(spec: TokenizerSpec, what: str) -> None:
     """Refuse to write added tokens with flags to files that cannot hold flags."""
     flagged = next((token for token in spec.added_tokens if token.flags), None)
@@ -266,11 +281,7 @@ def render_tiktoken(spec: TokenizerSpec) -> bytes:
             f"a .tiktoken file cannot say that text is normalized ({spec.normalizer}); save a "
             f"tokenizer.json instead"
         )
-    if spec.missing:
-        raise FormatError(
-            f"a .tiktoken file needs all bytes, and the vocabulary lacks 0x"
-            f"{spec.missing.values[0]:02x}; save a tokenizer.json instead"
-        )
+    check_vocabulary_is_plain(spec, "a .tiktoken file")
     check_no_flags(spec, "a .tiktoken file")
     if spec.word_suffix:
         raise FormatError(

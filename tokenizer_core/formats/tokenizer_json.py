@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType
@@ -61,6 +62,7 @@ from tokenizer_core.formats.tokenizer_json_parts import (
     render_byte_level,
     render_post_processor,
     render_pre_tokenizer,
+    with_digits_between_bytes,
 )
 from tokenizer_core.normalizer_steps import NormalizerStep, StepKind, check_steps
 from tokenizer_core.spec import (
@@ -152,21 +154,26 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     normalizer, steps = _parse_normalizer(root.get("normalizer"))
     pattern = parse_pre_tokenizer(root["pre_tokenizer"])
     if puts_prefix_space(root["pre_tokenizer"]):
-        if normalizer != "none":
-            raise FormatError(
-                "tokenizer.json: pre_tokenizer.add_prefix_space is True; with a normalizer, only "
-                "False can be read exactly"
-            )
-        normalizer = "prefix-space"
+        if normalizer == "none":
+            normalizer = "prefix-space"
+        else:
+            _refuse_normalized_tokens(root.get("added_tokens"))
+            steps = (*(steps or (NormalizerStep("NFC"),)), *_PREFIX_SPACE)
+            normalizer = "steps"
+    if root["decoder"] is None:
+        raise FormatError(
+            "tokenizer.json: decoder is null, so that tokenizers joins tokens by spaces, in the "
+            'byte alphabet; for their text write {"type": "ByteLevel"} there, and load the file'
+        )
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
     texts = _check_texts(model["vocab"])
     added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
-    vocab, merges, merge_ids = _parse_entries(texts, model["merges"], added)
+    vocab, idle, merges, merge_ids = _parse_entries(texts, model["merges"], added)
     missing = _parse_missing(model, texts)
     word_suffix = _parse_word_suffix(model, texts, missing)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
-    _check_cuts_between_bytes(root["pre_tokenizer"], model, merges, missing)
+    missing = _check_cuts_between_bytes(root["pre_tokenizer"], model, merges, missing)
     return TokenizerSpec.from_merges(
         vocab,
         merges,
@@ -180,22 +187,42 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         batch_settings=batch_settings,
         normalizer_steps=steps,
         word_suffix=word_suffix,
+        idle_ids=idle,
         merge_ids=merge_ids,
     )
 
 
+_PREFIX_SPACE: Final = (
+    NormalizerStep("Prepend", content=" "),
+    NormalizerStep("Replace", r"\A  ", is_regex=True, content=" "),
+)
+"""`add_prefix_space` after the steps of a normalizer: a text that has a space there keeps one."""
+
+
+def _refuse_normalized_tokens(added: object) -> None:
+    """Refuse tokens that `tokenizers` searches before `add_prefix_space`; the steps come after."""
+    for index, token in enumerate(added if isinstance(added, list) else []):
+        if isinstance(token, dict) and token.get("normalized") is True:
+            raise FormatError(
+                f"tokenizer.json: pre_tokenizer.add_prefix_space is True beside a normalizer, and "
+                f"added_tokens[{index}].normalized is True; only one of them can be read exactly: "
+                f"set normalized to false"
+            )
+
+
 def _parse_entries(
     texts: Entries, merges: object, added: Sequence[AddedToken]
-) -> tuple[dict[int, bytes], list[Merge], NDArray[np.uint32] | None]:
-    """id -> bytes of the model's entries, the merges, and, if known, their ids as in
-    `TokenizerSpec.from_merges`."""
+) -> tuple[dict[int, bytes], tuple[int, ...], list[Merge], NDArray[np.uint32] | None]:
+    """id -> bytes of the model's entries, the idle ids among them, the merges, and, if known, their
+    ids as in `TokenizerSpec.from_merges`."""
     if not isinstance(texts, dict):
         built = texts.build([token.content for token in added])
         if built is not None:
-            return built[0], built[1], built[2].reshape(-1, 3)
+            return built[0], (), built[1], built[2].reshape(-1, 3)
         texts, merges = _unpack(texts)
     tokens = dict(zip(texts, parse_tokens(texts), strict=True))
-    return _bytes_of(texts, tokens, added), _parse_merges(merges, tokens), None
+    vocab, idle = _bytes_of(texts, tokens, added)
+    return vocab, idle, _parse_merges(merges, tokens, idle=bool(idle)), None
 
 
 def _unpack(packed: PackedModel) -> tuple[dict[str, int], list[list[str]]]:
@@ -372,10 +399,14 @@ def _check_texts(value: object) -> Entries:
 
 def _bytes_of(
     texts: Mapping[str, int], tokens: Mapping[str, bytes | None], added: Sequence[AddedToken]
-) -> dict[int, bytes]:
-    """id -> bytes of the model's entries; `tokens` has each entry decoded from the byte alphabet.
+) -> tuple[dict[int, bytes], tuple[int, ...]]:
+    """id -> bytes of the model's entries, and the ids of the idle ones; `tokens` has each entry
+    decoded from the byte alphabet.
+
     Entries of added tokens are plain text, the others use the alphabet; an ambiguous entry is
-    refused."""
+    refused. An entry with a character outside the alphabet is idle: no text and no merge gives it,
+    and it decodes to itself.
+    """
     vocab = dict(zip(texts.values(), map(tokens.__getitem__, texts), strict=True))
     for text in [token.content for token in added if token.content in texts]:
         token, plain = tokens[text], text.encode()
@@ -385,18 +416,21 @@ def _bytes_of(
                 f"{token!r:.60} in model.vocab, which gives one id two meanings"
             )
         vocab[texts[text]] = plain
-    if None in vocab.values():
-        text = next(text for text, id_ in texts.items() if vocab[id_] is None)
-        raise FormatError(
-            f"tokenizer.json: the entry {text!r:.60} of model.vocab is neither in the byte "
-            f"alphabet nor an added token: this is not byte-level BPE"
-        )
-    return cast("dict[int, bytes]", vocab)
+    idle = {id_: text for text, id_ in texts.items() if vocab[id_] is None}
+    for id_, text in idle.items():
+        vocab[id_] = text.encode()
+    return cast("dict[int, bytes]", vocab), tuple(sorted(idle))
 
 
-def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Merge]:
-    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides."""
+def _parse_merges(
+    value: object, tokens: Mapping[str, bytes | None], *, idle: bool = False
+) -> list[Merge]:
+    """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides. With `idle`,
+    those of idle entries are left out: no text gives these."""
     texts = _sides_of_merges(value)
+    if idle:
+        pairs = list(zip(texts[::2], texts[1::2], strict=True))
+        texts = list(chain.from_iterable(pair for pair in pairs if not _is_idle(pair, tokens)))
     try:
         parsed = list(map(tokens.__getitem__, texts))
     except KeyError:
@@ -414,25 +448,32 @@ def _parse_merges(value: object, tokens: Mapping[str, bytes | None]) -> list[Mer
     return cast("list[Merge]", merges)
 
 
+def _is_idle(pair: tuple[str, str], tokens: Mapping[str, bytes | None]) -> bool:
+    known = (*pair, "".join(pair))
+    return all(text in tokens for text in known) and None in map(tokens.__getitem__, known)
+
+
 def _check_cuts_between_bytes(
     pre_tokenizer: object,
     model: Mapping[str, object],
     merges: Sequence[Merge],
     missing: MissingBytes | None,
-) -> None:
-    """Refuse steps after a ByteLevel that cut where a merge joins.
+) -> MissingBytes | None:
+    """Refuse steps after a ByteLevel that cut where a merge joins; returns `missing` with `ends`.
 
     Where no merge joins a token that ends with the byte before a cut to one that begins with the
-    byte after it, both sides merge alike with and without the cut, which is therefore left out.
+    byte after it, both sides merge alike with and without the cut, which is therefore left out. Two
+    digits with a byte between them that is left out are cut apart, though merges may join them.
     """
     cuts = cuts_between_bytes(pre_tokenizer)
     if cuts is None:
-        return
+        return missing
     digits, isolates_each = cuts
-    if missing or model.get("ignore_merges") is True or model.get("end_of_word_suffix"):
+    lacks_digits = missing is not None and not digits.isdisjoint(missing.values)
+    if lacks_digits or model.get("ignore_merges") is True or model.get("end_of_word_suffix"):
         raise FormatError(
             "tokenizer.json: pre_tokenizer has Digits after a ByteLevel, which can be read exactly "
-            "only with all bytes in model.vocab, without ignore_merges and end_of_word_suffix"
+            "only with all digits in model.vocab, without ignore_merges and end_of_word_suffix"
         )
     for left, right in merges:
         before, after = left[-1] in digits, right[0] in digits
@@ -443,6 +484,7 @@ def _check_cuts_between_bytes(
                 f"{right!r:.40} joins across such a place, which cannot be read exactly; encode "
                 f"with Hugging Face's tokenizers"
             )
+    return missing and replace(missing, ends=tuple(sorted(digits)))
 
 
 def _sides_of_merges(value: object) -> list[str]:
@@ -562,6 +604,8 @@ def render_tokenizer_json(spec: TokenizerSpec) -> bytes:
 
 def _render_pre_tokenizer(spec: TokenizerSpec) -> dict[str, object]:
     rendered = render_pre_tokenizer(spec.pattern)
+    if spec.missing and spec.missing.ends:
+        rendered = with_digits_between_bytes(rendered)
     if spec.normalizer != "prefix-space":
         return rendered
     if rendered["type"] != "ByteLevel":
@@ -622,11 +666,12 @@ def _render_vocab(spec: TokenizerSpec) -> dict[str, int]:
     learned = {id_: token for token, id_ in spec.token_to_id.items()}
     unk_id = spec.missing.unk_id if spec.missing else None
     texts: dict[str, int] = {}
+    idle = {id_: spec.vocab[id_].decode() for id_ in spec.idle_ids}
     for id_, token in sorted(spec.vocab.items()):
         is_added = id_ in contents and id_ not in learned
         if is_added and id_ != unk_id:
             continue
-        text = contents[id_] if is_added else render_token(token)
+        text = contents[id_] if is_added else idle.get(id_) or render_token(token)
         if text in texts:
             raise FormatError(
                 f"ids {texts[text]} and {id_} stand for the same bytes {token!r:.60}, which "

@@ -40,13 +40,21 @@ _DECODERS: Final[list[dict[str, object]]] = [
     {"type": "Fuse"},
 ]
 _STRIP: Final[dict[str, object]] = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-# It splits after spaces, of which the normalizer has left none.
-_IDLE_SPLIT: Final = {
-    "type": "Split",
-    "pattern": {"String": " "},
-    "behavior": "MergedWithPrevious",
-    "invert": False,
-}
+# They change and split after spaces, of which the normalizer has left none.
+_IDLE_STEPS: Final[list[dict[str, object]]] = [
+    {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious",
+        "invert": False,
+    },
+    {
+        "type": "Metaspace",
+        "replacement": METASPACE_CHARACTER,
+        "prepend_scheme": "never",
+        "split": False,
+    },
+]
 _SCHEMES: Final[dict[object, Normalizer]] = {
     "never": "metaspace",
     "first": "metaspace-first",
@@ -87,7 +95,9 @@ def parse_metaspace_steps(root: Mapping[str, Any]) -> Normalizer:
 def _parse_rule(normalizers: object, pre_tokenizer: object) -> Normalizer:
     if normalizers == [_PREPEND, _SPACE_TO_META] and pre_tokenizer is None:
         return "metaspace-prepend"
-    if normalizers == [_SPACE_TO_META] and pre_tokenizer in (None, _IDLE_SPLIT):
+    steps = _steps_of(pre_tokenizer, "pretokenizers")
+    are_idle = isinstance(steps, list) and all(step in _IDLE_STEPS for step in steps)
+    if normalizers == [_SPACE_TO_META] and are_idle:
         return "metaspace"
     if normalizers == [] and isinstance(pre_tokenizer, dict):
         table = check_fields(

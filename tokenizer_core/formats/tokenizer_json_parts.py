@@ -260,6 +260,14 @@ def cuts_between_bytes(value: object) -> tuple[frozenset[int], bool] | None:
     return (_NUMERIC_BYTES, any(found)) if found else None
 
 
+def with_digits_between_bytes(rendered: dict[str, Any]) -> dict[str, object]:
+    """A written `pre_tokenizer` with Digits after its ByteLevel: that of merges which join across
+    no cut, so that isolating each digit makes no difference."""
+    steps = rendered["pretokenizers"] if rendered["type"] == "Sequence" else [rendered]
+    digits = {"type": "Digits", "individual_digits": False}
+    return {"type": "Sequence", "pretokenizers": [*steps, digits]}
+
+
 def _n_before_bytes(steps: list[Any]) -> int:
     """The number of steps before the first ByteLevel; all of them without one."""
     return next((i for i, step in enumerate(steps) if _is_byte_level(step)), len(steps))
@@ -563,7 +571,9 @@ def _parse_pair_of_ends(value: object, kind: str) -> tuple[tuple[int, ...], tupl
 def _parse_template(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
     where = "post_processor"
     fields = ("single", "pair", "special_tokens")
-    table = check_fields(value, where, {"type": ("TemplateProcessing",)}, fields, fields)
+    # Cohere's files have the fields of a ByteLevel here, which tokenizers does not read.
+    idle = dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), (True, False))
+    table = check_fields(value, where, {"type": ("TemplateProcessing",), **idle}, fields, fields)
     single, tokens = table["single"], table["special_tokens"]
     if not isinstance(single, list) or not isinstance(tokens, dict):
         raise FormatError("tokenizer.json: post_processor.single or .special_tokens is malformed")

@@ -12,7 +12,9 @@ from tests.integration.parity.transformers_reader import TransformersReader
 from tests.tokenizer_core.formats.model_folders import ACCEPTED, TEXTS, make_folder
 from tests.tokenizer_core.formats.small_specs import trained_spec
 from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
+from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import table_of as metaspace_table
 from tokenizer_core import Tokenizer
+from tokenizer_core.conversion import convert_spec
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import save_gpt2_files
 
@@ -53,6 +55,67 @@ def test_a_published_file_with_its_class(file, config, tmp_path, shared_data):
     check(tmp_path, [*adversarial_texts(), *TEXTS])
 
 
+def test_a_named_token_keeps_its_flags_in_a_converted_folder(tmp_path):
+    folder = make_folder(tmp_path / "model", **ACCEPTED["roberta"])
+    spec = Tokenizer.load(folder).spec
+    assert spec.chat.variables["mask_token"] == "<mask>"
+    convert_spec(spec, "transformers", tmp_path / "again")
+    check(tmp_path / "again", [*adversarial_texts(), *TEXTS, "low  <mask>  low"])
+    config = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert config["mask_token"]["lstrip"] is True
+
+
+@pytest.mark.parametrize(
+    ("rule", "legacy", "model_type", "is_read"),
+    [
+        ("metaspace-first", False, "mistral", True),
+        ("metaspace-prepend", True, "mistral", True),
+        ("metaspace-prepend", None, "phi3", True),
+        ("metaspace-first", True, "mistral", False),
+        ("metaspace-prepend", False, "mistral", False),
+    ],
+)
+def test_a_prefix_space_of_characters(rule, legacy, model_type, is_read, tmp_path):
+    """Codestral's and Mistral's folders: transformers 5 reads the file; 4 follows `legacy`."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps(metaspace_table(rule)))
+    config = {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True, "legacy": legacy}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    if is_read:
+        check(tmp_path, [*adversarial_texts(), *TEXTS, " a", "  a", "a</s>b </s> c"])
+    else:
+        with pytest.raises(FormatError, match="add_prefix_space is true, which some versions"):
+            Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "is_read"),
+    [
+        ({"add_bos_token": True, "add_eos_token": False, "add_prefix_space": None}, True),
+        ({}, True),
+        ({"add_bos_token": False}, False),
+        ({"add_bos_token": True, "add_eos_token": True}, False),
+    ],
+)
+def test_a_folder_of_gemma(config, is_read, tmp_path):
+    table = metaspace_table("metaspace")
+    declared = {str(t["id"]): {**t} for t in table["added_tokens"]}
+    for token in declared.values():
+        del token["id"]
+    named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>", "mask_token": "</s>"}
+    settings = {"tokenizer_class": "GemmaTokenizer", "added_tokens_decoder": declared, **named}
+    config = settings | config
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
+    if is_read:
+        check(tmp_path, [*adversarial_texts(), *TEXTS, " a", "  a", "a</s>b </s> c"])
+        table = metaspace_table("metaspace-prepend")
+        (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    with pytest.raises(FormatError, match=r"its post_processor by|its normalizer by|add_.os_token"):
+        Tokenizer.load(tmp_path)
+
+
 def test_a_folder_of_clip(tmp_path):
     table = json.loads(clip())
     start, end = (token["id"] for token in table["added_tokens"])
@@ -73,12 +136,23 @@ def test_a_folder_of_clip(tmp_path):
         Tokenizer.load(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer"])
-def test_a_folder_of_two_files(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "prefix_space"),
+    [
+        ("GPT2Tokenizer", False),
+        ("GPT2Tokenizer", True),
+        ("CodeGenTokenizer", False),
+        ("Qwen2Tokenizer", False),
+        ("RobertaTokenizer", False),
+        ("RobertaTokenizer", True),
+    ],
+)
+def test_a_folder_of_two_files(kind, prefix_space, tmp_path):
     vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
     specials = ["<s>", "<pad>", "</s>", "<unk>", "<|endoftext|>", "<mask>"]
     save_gpt2_files(trained_spec(60, special_tokens=specials), vocab, merges)
     config = {"tokenizer_class": kind, "pad_token": "<pad>", "mask_token": "<mask>"}
+    config["add_prefix_space"] = prefix_space
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text("{}")
     check(tmp_path, [*adversarial_texts(), *TEXTS])

@@ -73,6 +73,24 @@ def _bos(table: dict[str, Any]) -> None:
     table["post_processor"] = template(("<bos>", 259))
 
 
+def _whisper(table: dict[str, Any]) -> None:
+    names = ["<|startoftranscript|>", "<|notimestamps|>"]
+    ids = list(zip(names, (260, 261), strict=True))
+    table["added_tokens"] += [{"id": id_, **token(name)} for name, id_ in ids]
+    table["post_processor"] = template(*ids)
+    table["post_processor"]["single"].append({"SpecialToken": {"id": END, "type_id": 0}})
+    table["post_processor"]["special_tokens"][END] = {"id": END, "ids": [258], "tokens": [END]}
+
+
+def _prefix_space(table: dict[str, Any]) -> None:
+    table["pre_tokenizer"]["add_prefix_space"] = True
+
+
+def _without_a_byte(table: dict[str, Any]) -> None:
+    vocab = table["model"]["vocab"]
+    vocab["unused"] = vocab.pop("!")
+
+
 def _fast(**config: Any) -> dict[str, Any]:
     return {"tokenizer_class": "PreTrainedTokenizerFast", **config}
 
@@ -185,6 +203,44 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
         "config": {"model_type": "olmo2"},
     },
+    "gpt2_with_a_prefix_space": {
+        "change": _prefix_space,
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
+    },
+    "roberta_with_a_prefix_space": {
+        "change": lambda table: (_roberta(table), _prefix_space(table)),
+        "tokenizer_config": {
+            "tokenizer_class": "RobertaTokenizer",
+            "mask_token": _MASK,
+            "add_prefix_space": True,
+        },
+    },
+    "generic_with_a_prefix_space": {
+        "change": _prefix_space,
+        "tokenizer_config": _fast(add_prefix_space=True),
+    },
+    "generic_with_steps_that_have_no_prefix_space": {
+        "pattern": "llama3",
+        "tokenizer_config": _fast(add_prefix_space=True),
+    },
+    "gpt2_without_a_byte": {
+        "change": _without_a_byte,
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
+    "whisper": {
+        "change": _whisper,
+        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer", "add_bos_token": False},
+    },
+    "whisper_without_a_class": {"change": _whisper, "config": {"model_type": "whisper"}},
+    "codegen": {
+        "tokenizer_config": {
+            "tokenizer_class": "CodeGenTokenizer",
+            "add_prefix_space": False,
+            "unk_token": END,
+            "bos_token": END,
+        },
+        "config": {"model_type": "phi"},
+    },
     "llama_class": {
         "pattern": "llama3",
         "change": _bos,
@@ -205,6 +261,13 @@ REFUSED: dict[str, dict[str, Any]] = {
         "pattern": "cl100k",
         "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
     },
+    "its model by that of GPT2Tokenizer": {
+        "change": lambda table: (
+            _without_a_byte(table),
+            table["model"].update(unk_token="low", fuse_unk=False),
+        ),
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
     "its normalizer by that of Qwen2Tokenizer": {
         "pattern": "qwen2",
         "tokenizer_config": {"tokenizer_class": "LlamaTokenizerFast"},
@@ -222,6 +285,13 @@ REFUSED: dict[str, dict[str, Any]] = {
     "puts cls_token and sep_token around": {
         "change": lambda table: (_roberta(table), table.update(post_processor=None)),
         "tokenizer_config": {"tokenizer_class": "RobertaTokenizer", "mask_token": _MASK},
+    },
+    "<|notimestamps|> and eos_token around": {
+        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer"},
+    },
+    "language changes what WhisperTokenizer puts": {
+        "change": _whisper,
+        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer", "language": "german"},
     },
     "without its token '<bos>'": {
         "tokenizer_config": {
@@ -242,7 +312,16 @@ REFUSED: dict[str, dict[str, Any]] = {
         "tokenizer_config": {"tokenizer_class": "BertTokenizerFast"}
     },
     "model_type 'unheard_of'": {"config": {"model_type": "unheard_of"}},
-    "add_prefix_space changes ids": {"tokenizer_config": _fast(add_prefix_space=True)},
+    "add_prefix_space is true, which some": {"tokenizer_config": _fast(add_prefix_space=True)},
+    "its normalizer by that of GPT2Tokenizer": {
+        "change": _prefix_space,
+        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
+    },
+    "add_prefix_space is true, .* does not put": {
+        "pattern": "qwen2",
+        "nfc": True,
+        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True},
+    },
     "split_special_tokens changes ids": {"tokenizer_config": _fast(split_special_tokens=True)},
     "fast_tokenizer_files": {"tokenizer_config": _fast(fast_tokenizer_files=["a.json"])},
     "different extra special tokens": {

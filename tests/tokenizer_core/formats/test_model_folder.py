@@ -59,7 +59,7 @@ def test_a_token_of_the_file_comes_before_one_of_added_tokens_with_its_id(tmp_pa
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_an_accepted_folder_is_read(tmp_path, name):
     tokenizer = Tokenizer.load(make_folder(tmp_path / "model", **ACCEPTED[name]))
-    assert tokenizer.decode(tokenizer.encode("low lower")) == "low lower"
+    assert tokenizer.decode(tokenizer.encode("low lower")).lstrip() == "low lower"
 
 
 @pytest.mark.parametrize("message", REFUSED)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.adversarial import class_borders_in_context, code_points
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
-from tokenizer_core.errors import FormatError, UnknownPatternError
+from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, parse_token
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
@@ -274,6 +275,69 @@ def test_merges_that_join_across_a_cut_are_refused(merge, individually):
 def test_other_steps_after_a_byte_level_are_refused(after, words):
     with pytest.raises(FormatError, match=words):
         parse_tokenizer_json(falcon(after))
+
+
+# What Falcon's file lacks, and U+B2000 to U+B3FFF begin with, whose second byte is a digit.
+FALCON_LACKS = (0x03, 0x04, 0x1C, 0xF2)
+
+
+@cache
+def falcon_without_bytes() -> tuple[dict, tuple[Tokenizer, ...], tuple[tokenizers.Tokenizer, ...]]:
+    """The file in the shape of Falcon's, without bytes, and with merges of digits that only meet
+    where such a byte is left out."""
+    table = json.loads(falcon([FALCON_DIGITS, THREE_DIGITS]))
+    model = table["model"]
+    joining = [("\u00b9", "\u00b3"), ("\u00bc", "\u00b2"), ("\u00be", "\u00b9"), ("1", "2")]
+    model["merges"] = [*model["merges"], *map(list, joining)]
+    model["merges"] = [list(merge) for merge in dict.fromkeys(map(tuple, model["merges"]))]
+    names = dict.fromkeys([*model["vocab"], *map("".join, joining)])
+    lacking = {byte_to_unicode()[byte] for byte in FALCON_LACKS}
+    model["merges"] = [m for m in model["merges"] if lacking.isdisjoint("".join(m))]
+    names = [name for name in names if lacking.isdisjoint(name)]
+    model["vocab"] = {name: id_ for id_, name in enumerate(names)}
+    spec = parse_tokenizer_json(json.dumps(table).encode())
+    written = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(written) == spec
+    ours = tuple(Tokenizer.from_spec(spec, engine=engine) for engine in ENGINES)
+    files = (json.dumps(table), written.decode())
+    return table, ours, tuple(map(tokenizers.Tokenizer.from_str, files))
+
+
+FALCON_ALPHABET = (
+    "\u2039\U00080039\U000b3000\U000b2c80\U00080cb2\U000bdfff\x03\x1c12a \u00bd!\u6f7d"
+)
+
+
+@given(text=st.text(alphabet=FALCON_ALPHABET, max_size=12))
+@example(text="\U00080039\U000b3000")
+@example(text="1\x032")
+def test_digits_do_not_meet_where_falcon_lacks_a_byte(text):
+    _, ours, (theirs, again) = falcon_without_bytes()
+    ids = theirs.encode(text).ids
+    assert [tokenizer.encode(text) for tokenizer in ours] == [ids] * len(ours)
+    assert again.encode(text).ids == ids
+
+
+def test_the_rule_for_falcon_s_missing_bytes_is_needed_and_kept():
+    table, (ours, *_), _ = falcon_without_bytes()
+    spec = ours.spec
+    assert spec.missing
+    assert spec.missing.ends == (*range(0x30, 0x3A), 0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE)
+    fields = parse_manifest_json(render_manifest_json(render_spec_fields(spec)))
+    assert build_spec(fields, spec.vocab, spec.merges) == spec
+    without = replace(spec, missing=replace(spec.missing, ends=()))
+    text = "\U00080039\U000b3000"
+    assert Tokenizer.from_spec(without).encode(text) != ours.encode(text)
+    for ends in ((3,), (50, 49), (256,)):
+        with pytest.raises(InvalidSpecError, match="the ends must be bytes"):
+            replace(spec, missing=replace(spec.missing, ends=ends)).check()
+    model = table["model"]
+    model = model | {
+        "vocab": {n: i for i, n in enumerate(n for n in model["vocab"] if "9" not in n)}
+    }
+    model["merges"] = [merge for merge in model["merges"] if "9" not in "".join(merge)]
+    with pytest.raises(FormatError, match="only with all digits in"):
+        parse_tokenizer_json(json.dumps(table | {"model": model}).encode())
 
 
 def test_where_the_proof_does_not_hold_is_refused():

@@ -514,7 +514,7 @@ impl Misses {
 }
 
 /// The ids of a piece with missing bytes. The unknown token never merges, so that the parts around it
-/// are merged separately; what is around bytes that are left out is merged together.
+/// are merged separately; what is around bytes that are left out is merged together, but for `ends`.
 #[inline(never)]
 fn merge_around(
     missing: &MissingBytes,
@@ -535,7 +535,10 @@ fn merge_around(
             is_after_unknown = false;
             continue;
         }
-        if is_missing && missing.unknown.is_none() {
+        let separates = part
+            .last()
+            .is_some_and(|&last| missing.separates_after(last));
+        if is_missing && missing.unknown.is_none() && !separates {
             continue;
         }
         if !part.is_empty() {

@@ -20,19 +20,30 @@ pub struct MissingBytes {
     pub unknown: Option<u32>,
     /// Whether several in a row give one unknown id.
     pub is_fused: bool,
+    is_end: [bool; 256],
 }
 
 impl MissingBytes {
-    pub fn new(values: &[u8], unknown: Option<u32>, is_fused: bool) -> MissingBytes {
-        let mut is_missing = [false; 256];
-        for &byte in values {
-            is_missing[usize::from(byte)] = true;
-        }
+    pub fn new(values: &[u8], unknown: Option<u32>, is_fused: bool, ends: &[u8]) -> MissingBytes {
+        let set_of = |bytes: &[u8]| {
+            let mut set = [false; 256];
+            for &byte in bytes {
+                set[usize::from(byte)] = true;
+            }
+            set
+        };
         MissingBytes {
-            is_missing,
+            is_missing: set_of(values),
             unknown,
             is_fused,
+            is_end: set_of(ends),
         }
+    }
+
+    /// Whether a byte that is left out after this one separates what is around it.
+    #[inline]
+    pub fn separates_after(&self, byte: u8) -> bool {
+        self.is_end[usize::from(byte)]
     }
 
     #[inline]

@@ -37,6 +37,7 @@ use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
 
+type FieldsOfMissing = (Vec<u8>, Option<u32>, bool, Vec<u8>);
 type JsonAndCount<'py> = (Bound<'py, PyAny>, usize);
 type IdsAndOffsets<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>);
 
@@ -158,7 +159,7 @@ impl NativeEncoder {
         take_whole: bool,
         pattern: Option<&Bound<'_, PyAny>>,
         by_characters: bool,
-        missing: Option<(Vec<u8>, Option<u32>, bool)>,
+        missing: Option<FieldsOfMissing>,
         word_ends: Option<[u32; 256]>,
     ) -> PyResult<Self> {
         let py = vocab.py();
@@ -176,8 +177,9 @@ impl NativeEncoder {
             .collect();
         let from = Start {
             by_characters,
-            missing: missing
-                .map(|(values, unknown, is_fused)| MissingBytes::new(&values, unknown, is_fused)),
+            missing: missing.map(|(values, unknown, is_fused, ends)| {
+                MissingBytes::new(&values, unknown, is_fused, &ends)
+            }),
             word_ends,
         };
         let encoder = py
