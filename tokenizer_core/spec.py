@@ -349,7 +349,8 @@ class TokenizerSpec:
             left_out |= {t.id for t, as_given in pairs if spell(t) != spell(as_given)}
         if self.byte_ids:
             bytes_of_ids = set(self.byte_ids)
-            ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
+            kept = self.vocab.keys() - left_out
+            ids = [*sorted(kept - bytes_of_ids), *sorted(kept & bytes_of_ids)]
         else:
             ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
@@ -585,7 +586,12 @@ class TokenizerSpec:
         """Raise InvalidSpecError unless an engine can run this spec; `merge_ids` as in
         `from_merges`."""
         n_distinct = _check_vocab(self.vocab, self.missing.values if self.missing else ())
-        # Of tokens with the same bytes, merging gives only the one in `token_to_id`.
+        # Of tokens with the same bytes, merging gives only the one in `token_to_id`: never that of
+        # a byte in `byte_ids`, if there is another.
+        if merge_ids is not None and self.byte_ids:
+            bytes_ = self.vocab.keys() & set(self.byte_ids)
+            others = {self.vocab[id_] for id_ in self.vocab.keys() - bytes_}
+            n_distinct = len(others) + len(bytes_)
         if merge_ids is not None and n_distinct == len(self.vocab):
             vars(self)["merge_ids"] = merge_ids
         if merge_ids is None:
@@ -945,15 +951,34 @@ def _check_merges(spec: TokenizerSpec) -> None:
         can_be_made[np.fromiter(spec.token_to_id.values(), np.uint32)] = True
         if (pairs[1:] != pairs[:-1]).all() and can_be_made[ids].all():
             return
+        # Of a million merges only those that may be at fault are looked at one by one.
+        order = np.lexsort((np.arange(len(ids)), ids[:, 1], ids[:, 0]))
+        twice = (ids[order[1:], :2] == ids[order[:-1], :2]).all(axis=1)
+        ranks = np.union1d(order[1:][twice], np.flatnonzero(~can_be_made[ids].all(axis=1)))
+        rank = int(ranks[0])
+        _check_parts(rank, spec.merges[rank], spec.token_to_id)
+        left, right = spec.merges[rank]
+        raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
     seen: set[Merge] = set()
     for rank, merge in enumerate(spec.merges):
         left, right = merge
-        for part in (left, right, left + right):
-            if part not in spec.token_to_id:
-                raise InvalidSpecError(
-                    f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, "
-                    f"which is not in the vocabulary: these merges belong to another vocabulary"
-                )
+        _check_parts(rank, merge, spec.token_to_id)
         if merge in seen:
             raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
         seen.add(merge)
+
+
+def _check_parts(rank: int, merge: Merge, known: Mapping[bytes, int]) -> None:
+    left, right = merge
+    for part in (left, right, left + right):
+        if part not in known:
+            raise missing_part_error(rank, merge, part)
+
+
+def missing_part_error(rank: int, merge: Merge, part: bytes) -> InvalidSpecError:
+    """For a merge that needs a token which the vocabulary lacks."""
+    left, right = merge
+    return InvalidSpecError(
+        f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, which is not in "
+        f"the vocabulary: these merges belong to another vocabulary"
+    )

@@ -121,6 +121,20 @@ impl<'d> Reader<'d> {
         ((id as usize) < MAX_IDS).then_some(id)
     }
 
+    /// As `id`, with an inner None for any other value.
+    pub fn id_or_skip(&mut self) -> Option<Option<u32>> {
+        self.next_byte()?;
+        let start = self.at;
+        if let Some(id) = self.id()
+            && matches!(self.next_byte()?, b',' | b'}')
+        {
+            return Some(Some(id));
+        }
+        self.at = start;
+        self.skip_value()?;
+        Some(None)
+    }
+
     /// Skips a value, of which only strings and brackets are looked at.
     pub fn skip_value(&mut self) -> Option<()> {
         self.next_byte()?;
