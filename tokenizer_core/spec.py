@@ -347,17 +347,15 @@ class TokenizerSpec:
             given = [replace(token, normalized=False) for token in self.added_tokens]
             pairs = zip(self.added_tokens, given, strict=True)
             left_out |= {t.id for t, as_given in pairs if spell(t) != spell(as_given)}
-        if self.byte_ids:
-            bytes_of_ids = set(self.byte_ids)
-            kept = self.vocab.keys() - left_out
-            ids = [*sorted(kept - bytes_of_ids), *sorted(kept & bytes_of_ids)]
-        else:
-            ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
+        kept, bytes_ = self.vocab.keys() - left_out, set(self.byte_ids)
+        ids = sorted(kept - bytes_)
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
             table = {}
             for id_ in ids:
                 table.setdefault(self.vocab[id_], id_)
+        for id_ in sorted(kept & bytes_):
+            table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
 
     @cached_property
@@ -887,7 +885,9 @@ def pattern_of_characters(merges: Iterable[Merge]) -> SplitPattern:
         >>> pattern.compile().findall("a b c a d")
         ['a b', ' c', ' a d']
     """
-    before = {left for left, right in merges if right[:1] == b" " and left[-1:] != b" "}
+    # A file has hundreds of thousands of merges, and an index makes no object, as a slice does.
+    space = ord(" ")
+    before = {left for left, right in merges if right and right[0] == space and left[-1:] != b" "}
     try:
         return metaspace_pattern({left.decode()[-1] for left in before})
     except UnicodeDecodeError:

@@ -97,6 +97,11 @@ MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
 
 
+_LARGE_BYTES: Final = 1 << 20
+"""Of a larger file the first entry or merge at fault is named, without looking for faults of JSON
+behind it."""
+
+
 def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
     """The spec of a `tokenizer.json`, of kind `merges`.
 
@@ -133,6 +138,8 @@ def parse_tokenizer_document(data: bytes, what: str) -> object:
         return parse_strict_json(data, what)  # names the position
     table["model"].update(vocab=model, merges=model)
     if (fault := model.fault()) is not None:
+        if len(data) < _LARGE_BYTES:
+            return parse_strict_json(data, what)
         table["model"]["merges"] = _error_of(*fault, model, by_characters=is_metaspace(table))
         if table["model"]["merges"] is None:
             return parse_strict_json(data, what)
