@@ -170,7 +170,11 @@ def _error_of(
     tokens = {left: left_token, right: right_token, left + right: left_token + right_token}
     token = next((token for text, token in tokens.items() if text not in model), None)
     # An added token or the token of a byte may have these bytes.
-    if token is None or token.decode(errors="replace") in model or (by_characters and len(token) == 1):
+    if (
+        token is None
+        or token.decode(errors="replace") in model
+        or (by_characters and len(token) == 1)
+    ):
         return None
     return missing_part_error(number or 0, (left_token, right_token), token)
 

@@ -168,9 +168,7 @@ def parse_byte_ids(texts: Entries, contents: Collection[str]) -> tuple[int, ...]
     return byte_ids
 
 
-def parse_metaspace_vocab(
-    texts: Mapping[str, int], contents: Collection[str]
-) -> dict[int, bytes]:
+def parse_metaspace_vocab(texts: Mapping[str, int], contents: Collection[str]) -> dict[int, bytes]:
     """id -> bytes of the model's entries; `contents` as in `parse_byte_ids`.
 
     Raises:
