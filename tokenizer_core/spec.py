@@ -222,6 +222,8 @@ class TokenizerSpec:
         steps = needed_steps(normalizer, normalizer_steps, listed)
         spell = partial(_spell, steps=steps, by_characters=bool(byte_ids))
         added = _place_added_tokens(entries, listed, spell)
+        if any(vocab.get(token.id, entries[token.id]) != entries[token.id] for token in added):
+            merge_ids = None  # of tokens that are spelt otherwise now
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),

@@ -157,7 +157,7 @@ OF_CHARACTERS = {
     "a merge of a space": lambda table: with_merges(table, ["a ", "b"]),
     "a merge of nothing": lambda table: with_merges(table, ["", "a"]),
     "a merge of three": lambda table: with_merges(table, "a b c"),
-    "a merge to nothing known": lambda table: with_merges(table, ["\u2581", "<unk>"]),
+    "a merge to nothing known": lambda table: with_merges(table, ["\u6587", "b"]),
     "a merge of unknown sides": lambda table: with_merges(table, ["\u4e00\u4e00", "a"]),
 }
 
