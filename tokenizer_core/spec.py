@@ -349,14 +349,14 @@ class TokenizerSpec:
             given = [replace(token, normalized=False) for token in self.added_tokens]
             pairs = zip(self.added_tokens, given, strict=True)
             left_out |= {t.id for t, as_given in pairs if spell(t) != spell(as_given)}
-        kept, bytes_ = self.vocab.keys() - left_out, set(self.byte_ids)
-        ids = sorted(kept - bytes_)
+        bytes_ = set(self.byte_ids) - left_out
+        ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out and id_ not in bytes_]
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
             table = {}
             for id_ in ids:
                 table.setdefault(self.vocab[id_], id_)
-        for id_ in sorted(kept & bytes_):
+        for id_ in sorted(bytes_ & self.vocab.keys()):
             table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
 

@@ -153,9 +153,10 @@ def _error_of(
     found at fault; None if only the whole document tells. Reading all of a million takes seconds.
     """
     try:
-        value: Any = parse_strict_json(data if number is not None else b"{%b}" % data, "it")
-    except FormatError:
-        return None
+        document = data if number is not None else b"{%b}" % data
+        value: Any = parse_strict_json(document, "tokenizer.json")
+    except FormatError as error:
+        return error if "surrogate" in str(error) else None
     try:
         if number is None:
             return _error_of_entry(*next(iter(value.items())), model)

@@ -448,10 +448,10 @@ fn read_entries(object: &[u8]) -> Result<Option<Entries>, NoMemory> {
     let read = reader.each(b'{', b'}', |reader| {
         reader.next_byte()?;
         let start = reader.at;
-        let text = reader.string()?;
+        let text = reader.string_or_skip()?;
         reader.take(b':')?;
         // Distinct ids are at most as many as there is room for.
-        if let Some(id) = reader.id_or_skip()?
+        if let (Some(text), Some(id)) = (text, reader.id_or_skip()?)
             && !is_taken[id as usize]
             && texts.add(&text)
         {

@@ -83,6 +83,14 @@ impl<'d> Reader<'d> {
         Some(text)
     }
 
+    /// As `string`, with an inner None for a string that is no text, as a lone surrogate is none.
+    pub fn string_or_skip(&mut self) -> Option<Option<Cow<'d, str>>> {
+        self.next_byte()?;
+        let start = self.at;
+        let text = self.string();
+        (self.at > start).then_some(text)
+    }
+
     pub fn text_or_null(&mut self) -> Option<()> {
         if self.next_byte()? == b'"' {
             return self.string().map(|_| ());
