@@ -190,3 +190,133 @@ fn starts(classes: &Classes, text: &[u8], at: usize) -> u64 {
     }
     starts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Kernel;
+    use crate::split::automaton::{Behavior, StepTables};
+    use crate::unicode::{L, N, S, class_at};
+
+    /// With one class, so that no character is unclear.
+    fn automaton() -> Automaton {
+        let step = StepTables {
+            moves: vec![0, 0, 2, 0, 2, 1 << 31],
+            behavior: Behavior::Isolated,
+            invert: false,
+            drops_unmatched: true,
+        };
+        Automaton::build(&[0], &[0], vec![step], vec![false], None).unwrap()
+    }
+
+    /// The end of the word or of the white space at `at`, by the definition, and whether it is a word.
+    fn piece_at(text: &[u8], at: usize) -> (usize, bool) {
+        if text[at] == b'\''
+            && let Some(end) = contraction(text, at)
+        {
+            return (end, true);
+        }
+        let kind = |at: usize| {
+            let (class, length) = class_at(text, at);
+            let kinds = [L, N, S].map(|of| class & of != 0);
+            (length > 0).then_some((kinds, length))
+        };
+        let (first, mut end) = kind(at).map(|(kinds, n)| (kinds, at + n)).unwrap();
+        let is_single = first[1] || first[2];
+        while let Some((kinds, length)) = kind(end)
+            && kinds == first
+            && !is_single
+        {
+            end += length;
+        }
+        (end, !first[2])
+    }
+
+    #[test]
+    fn blocks_find_the_words_of_the_definition_and_copy_them() {
+        const PARTS: [&str; 22] = [
+            " ",
+            " ",
+            "  ",
+            "\n",
+            "\u{3000}",
+            "a",
+            "word",
+            "B",
+            "'",
+            "'s",
+            "'ll",
+            "''",
+            "1",
+            "23",
+            "²",
+            ".",
+            "!?",
+            "é",
+            "中文",
+            "\u{301}",
+            "🙂",
+            "a_rather_long_word_of_letters",
+        ];
+        let automaton = automaton();
+        let mut state = 11usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let mut n_found = 0;
+        for round in 0..4000 {
+            let kinds: Vec<&str> = (0..1 + next(6)).map(|_| PARTS[next(22)]).collect();
+            let n_parts = [5, 60, 900][round % 3];
+            let text: String = (0..next(n_parts))
+                .map(|_| kinds[next(kinds.len())])
+                .collect();
+            let text = text.as_bytes();
+            let (mut expected, mut at) = (Vec::new(), 0);
+            while at < text.len() {
+                let (end, is_word) = piece_at(text, at);
+                if is_word {
+                    expected.push(&text[at..end]);
+                }
+                at = end;
+            }
+            for kernel in Kernel::all() {
+                let mark = (round % 2 == 0).then_some(0xFF);
+                let (mut found, mut at) = (Vec::new(), 0);
+                while at < text.len() {
+                    let mut words = Words::none(mark);
+                    let must_ask;
+                    (at, must_ask) = kernel
+                        .run(FindWords {
+                            automaton: &automaton,
+                            text,
+                            at,
+                            name: &mut None,
+                            words: &mut words,
+                        })
+                        .unwrap();
+                    n_found += words.n;
+                    if must_ask {
+                        let (end, is_word) = piece_at(text, at);
+                        if is_word {
+                            words.push(&text[at..end]).unwrap();
+                        }
+                        at = end;
+                    }
+                    let (bytes, ends) = words.pieces();
+                    let mut begin = 0;
+                    for &end in ends {
+                        let word = &bytes[begin..end as usize];
+                        found.push(match mark {
+                            Some(mark) => word.strip_suffix(&[mark]).unwrap().to_vec(),
+                            None => word.to_vec(),
+                        });
+                        begin = end as usize;
+                    }
+                }
+                assert_eq!(found, expected, "{}", kernel.name());
+            }
+        }
+        assert!(n_found > 100_000, "{n_found}");
+    }
+}
