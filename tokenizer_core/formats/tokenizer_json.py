@@ -159,7 +159,8 @@ def _error_of(
         return error if "surrogate" in str(error) else None
     try:
         if number is None:
-            return _error_of_entry(*next(iter(value.items())), model)
+            ((text, id_),) = value.items()
+            return _error_of_entry(text, id_, model)
         left, right = _sides_of([value])
         if by_characters:
             ((left_token, right_token),) = parse_metaspace_merges([left, right])
@@ -339,13 +340,13 @@ def _parse_characters(
 ) -> tuple[dict[int, bytes], list[Merge], NDArray[np.uint32] | None]:
     """As `_parse_entries`, of a vocabulary of characters with added tokens of these contents."""
     if isinstance(texts, dict):
-        sides = _sides_of_merges(merges)
+        entries, sides = texts, _sides_of_merges(merges)
     else:
         built = texts.build(list(contents), by_characters=True)
         if built is not None:
             return built[0], built[1], built[2].reshape(-1, 3)
-        texts, sides = texts.entries(), texts.sides()
-    return parse_metaspace_vocab(texts, contents), parse_metaspace_merges(sides), None
+        entries, sides = texts.entries(), texts.sides()
+    return parse_metaspace_vocab(entries, contents), parse_metaspace_merges(sides), None
 
 
 _OTHER_MODELS: Final = MappingProxyType(

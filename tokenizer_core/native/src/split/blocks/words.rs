@@ -29,12 +29,12 @@ pub struct Words {
     n: usize,
     /// Whether one may have a character outside ASCII.
     pub is_wide: bool,
-    /// What stands after each word, which then has one byte more.
+    /// The byte after each word, if words are marked.
     mark: Option<u8>,
 }
 
 impl Words {
-    /// No words yet; each will have this byte after it.
+    /// No words yet; `mark` is the byte after each.
     pub fn none(mark: Option<u8>) -> Words {
         Words {
             mark,
@@ -124,7 +124,7 @@ pub struct FindWords<'a> {
 }
 
 impl<K: Blocks> Work<K> for FindWords<'_> {
-    /// The boundary after them, and whether the automaton must go on there.
+    /// The boundary after them, and whether the automaton must continue there.
     type Output = Result<(usize, bool), NoMemory>;
 
     #[inline(always)]
