@@ -350,7 +350,9 @@ class TokenizerSpec:
             pairs = zip(self.added_tokens, given, strict=True)
             left_out |= {t.id for t, as_given in pairs if spell(t) != spell(as_given)}
         bytes_ = set(self.byte_ids) - left_out
-        ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out and id_ not in bytes_]
+        ids = sorted(self.vocab)
+        if others := left_out | bytes_:
+            ids = [id_ for id_ in ids if id_ not in others]
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
             table = {}
@@ -732,7 +734,8 @@ def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> 
     is_sound = set(map(type, vocab)) == {int} and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
         _name_first_unsound(vocab)
-    if max(map(len, values), default=0) > MAX_TOKEN_BYTES:
+    # Tokens in their order lie next to each other in memory, those of a set do not.
+    if values and max(map(len, vocab.values())) > MAX_TOKEN_BYTES:
         id_, token = next(item for item in vocab.items() if len(item[1]) > MAX_TOKEN_BYTES)
         raise InvalidSpecError(
             f"the token of id {id_}, {token[:40]!r}..., has {len(token)} bytes, more than "
