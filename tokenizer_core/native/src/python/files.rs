@@ -74,8 +74,8 @@ impl NativeModel {
         Some((fault.merge, PyBytes::new(py, &fault.json)))
     }
 
-    fn text_of(&self, id: u32) -> Option<&str> {
-        let found = self.model.entries().find(|&(_, known)| known == id);
+    fn text_of(&self, id_: u32) -> Option<&str> {
+        let found = self.model.entries().find(|&(_, id)| id == id_);
         found.map(|(text, _)| text)
     }
 
