@@ -587,6 +587,8 @@ class TokenizerSpec:
     def check(self, merge_ids: NDArray[np.uint32] | None = None) -> None:
         """Raise InvalidSpecError unless an engine can run this spec; `merge_ids` as in
         `from_merges`."""
+        if merge_ids is not None:
+            _check_once(self.merges, merge_ids)  # before what takes a second for a million tokens
         n_distinct = _check_vocab(self.vocab, self.missing.values if self.missing else ())
         # Of tokens with the same bytes, merging gives only the one in `token_to_id`: never that of
         # a byte in `byte_ids`, if there is another.
@@ -951,19 +953,15 @@ def _check_merges(spec: TokenizerSpec) -> None:
     except KeyError:
         ids = None
     if ids is not None:
-        pairs = np.sort(ids[:, 0].astype(np.uint64) << 32 | ids[:, 1])
+        _check_once(spec.merges, ids)
         can_be_made = np.zeros(spec.largest_id + 1, bool)
         can_be_made[np.fromiter(spec.token_to_id.values(), np.uint32)] = True
-        if (pairs[1:] != pairs[:-1]).all() and can_be_made[ids].all():
+        lacking = np.flatnonzero(~can_be_made[ids].all(axis=1))
+        if not len(lacking):
             return
-        # Of a million merges only those that may be at fault are looked at one by one.
-        order = np.lexsort((np.arange(len(ids)), ids[:, 1], ids[:, 0]))
-        twice = (ids[order[1:], :2] == ids[order[:-1], :2]).all(axis=1)
-        ranks = np.union1d(order[1:][twice], np.flatnonzero(~can_be_made[ids].all(axis=1)))
-        rank = int(ranks[0])
+        # Of a million merges only the first that may be at fault is looked at.
+        rank = int(lacking[0])
         _check_parts(rank, spec.merges[rank], spec.token_to_id)
-        left, right = spec.merges[rank]
-        raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
     seen: set[Merge] = set()
     for rank, merge in enumerate(spec.merges):
         left, right = merge
@@ -971,6 +969,19 @@ def _check_merges(spec: TokenizerSpec) -> None:
         if merge in seen:
             raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
         seen.add(merge)
+
+
+def _check_once(merges: tuple[Merge, ...], ids: NDArray[np.uint32]) -> None:
+    """Refuse a merge that is given twice, by the ids of all."""
+    pairs = ids[:, 0].astype(np.uint64) << 32 | ids[:, 1]
+    ordered = np.sort(pairs)
+    if (ordered[1:] != ordered[:-1]).all():
+        return
+    order = np.argsort(pairs, kind="stable")
+    again = order[1:][pairs[order[1:]] == pairs[order[:-1]]]
+    rank = int(again.min())
+    left, right = merges[rank]
+    raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
 
 
 def _check_parts(rank: int, merge: Merge, known: Mapping[bytes, int]) -> None:
