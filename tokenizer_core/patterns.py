@@ -345,11 +345,27 @@ DEEPSEEK: Final = SplitPattern(
 """The Splits of DeepSeek V3 and R1 in one expression. A run of white space before a digit or an
 ideograph ends its piece, so that none of it is kept for the next word."""
 
+CLIP: Final = replace(
+    PATTERNS["gpt2"],
+    name=CUSTOM,
+    before=(
+        SplitPattern(
+            CUSTOM,
+            r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]"
+            r"|[^\s\p{L}\p{N}]+",
+            "oniguruma",
+            "drop",
+        ),
+    ),
+)
+"""The Split of CLIP, which keeps its matches alone, and ByteLevel."""
+
 RULES: Final[Mapping[SplitPattern, str]] = {
     METASPACE: "metaspace",
     DIGITS_THEN_GPT2[True]: "digits",
     DIGITS_THEN_GPT2[False]: "digit_runs",
     DEEPSEEK: "deepseek_v3",
+    CLIP: "clip",
     **{pattern: name for name, pattern in PUBLISHED.items()},
 }
 """Custom patterns for whose blocks the native engine has rules, with the names of these."""

@@ -229,6 +229,8 @@ class TokenizerSpec:
         steps = needed_steps(normalizer, normalizer_steps, listed)
         spell = partial(_spell, steps=steps, by_characters=bool(byte_ids))
         added = _place_added_tokens(entries, listed, spell)
+        if any(vocab.get(token.id, entries[token.id]) != entries[token.id] for token in added):
+            merge_ids = None  # of tokens that are spelt otherwise now
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),
@@ -356,16 +358,17 @@ class TokenizerSpec:
             given = [replace(token, normalized=False) for token in self.added_tokens]
             pairs = zip(self.added_tokens, given, strict=True)
             left_out |= {t.id for t, as_given in pairs if spell(t) != spell(as_given)}
-        if self.byte_ids:
-            bytes_of_ids = set(self.byte_ids)
-            ids = sorted(self.vocab.keys() - left_out, key=lambda id_: (id_ in bytes_of_ids, id_))
-        else:
-            ids = [id_ for id_ in sorted(self.vocab) if id_ not in left_out]
+        bytes_ = set(self.byte_ids) - left_out
+        ids = sorted(self.vocab)
+        if others := left_out | bytes_:
+            ids = [id_ for id_ in ids if id_ not in others]
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
             table = {}
             for id_ in ids:
                 table.setdefault(self.vocab[id_], id_)
+        for id_ in sorted(bytes_ & self.vocab.keys()):
+            table.setdefault(self.vocab[id_], id_)
         return MappingProxyType(table)
 
     @cached_property
@@ -595,8 +598,15 @@ class TokenizerSpec:
     def check(self, merge_ids: NDArray[np.uint32] | None = None) -> None:
         """Raise InvalidSpecError unless an engine can run this spec; `merge_ids` as in
         `from_merges`."""
+        if merge_ids is not None:
+            _check_once(self.merges, merge_ids)  # before what takes a second for a million tokens
         n_distinct = _check_vocab(self.vocab, self.missing.values if self.missing else ())
-        # Of tokens with the same bytes, merging gives only the one in `token_to_id`.
+        # Of tokens with the same bytes, merging gives only the one in `token_to_id`: never that of
+        # a byte in `byte_ids`, if there is another.
+        if merge_ids is not None and self.byte_ids:
+            bytes_ = self.vocab.keys() & set(self.byte_ids)
+            others = {self.vocab[id_] for id_ in self.vocab.keys() - bytes_}
+            n_distinct = len(others) + len(bytes_)
         if merge_ids is not None and n_distinct == len(self.vocab):
             vars(self)["merge_ids"] = merge_ids
         if merge_ids is None:
@@ -738,7 +748,8 @@ def _check_vocab(vocab: Mapping[int, bytes], may_lack: Collection[int] = ()) -> 
     is_sound = set(map(type, vocab)) == {int} and values
     if not is_sound or min(vocab) < 0 or max(vocab) > MAX_TOKEN_ID:
         _name_first_unsound(vocab)
-    if max(map(len, values), default=0) > MAX_TOKEN_BYTES:
+    # Tokens in their order lie next to each other in memory, those of a set do not.
+    if values and max(map(len, vocab.values())) > MAX_TOKEN_BYTES:
         id_, token = next(item for item in vocab.items() if len(item[1]) > MAX_TOKEN_BYTES)
         raise InvalidSpecError(
             f"the token of id {id_}, {token[:40]!r}..., has {len(token)} bytes, more than "
@@ -893,7 +904,9 @@ def pattern_of_characters(merges: Iterable[Merge]) -> SplitPattern:
         >>> pattern.compile().findall("a b c a d")
         ['a b', ' c', ' a d']
     """
-    before = {left for left, right in merges if right[:1] == b" " and left[-1:] != b" "}
+    # A file has hundreds of thousands of merges, and an index makes no object, as a slice does.
+    space = ord(" ")
+    before = {left for left, right in merges if right and right[0] == space and left[-1:] != b" "}
     try:
         return metaspace_pattern({left.decode()[-1] for left in before})
     except UnicodeDecodeError:
@@ -972,20 +985,48 @@ def _check_merges(spec: TokenizerSpec) -> None:
     except KeyError:
         ids = None
     if ids is not None:
-        pairs = np.sort(ids[:, 0].astype(np.uint64) << 32 | ids[:, 1])
+        _check_once(spec.merges, ids)
         can_be_made = np.zeros(spec.largest_id + 1, bool)
         can_be_made[np.fromiter(spec.token_to_id.values(), np.uint32)] = True
-        if (pairs[1:] != pairs[:-1]).all() and can_be_made[ids].all():
+        lacking = np.flatnonzero(~can_be_made[ids].all(axis=1))
+        if not len(lacking):
             return
+        # Of a million merges only the first that may be at fault is looked at.
+        rank = int(lacking[0])
+        _check_parts(rank, spec.merges[rank], spec.token_to_id)
     seen: set[Merge] = set()
     for rank, merge in enumerate(spec.merges):
         left, right = merge
-        for part in (left, right, left + right):
-            if part not in spec.token_to_id:
-                raise InvalidSpecError(
-                    f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, "
-                    f"which is not in the vocabulary: these merges belong to another vocabulary"
-                )
+        _check_parts(rank, merge, spec.token_to_id)
         if merge in seen:
             raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
         seen.add(merge)
+
+
+def _check_once(merges: tuple[Merge, ...], ids: NDArray[np.uint32]) -> None:
+    """Refuse a merge that is given twice, by the ids of all."""
+    pairs = ids[:, 0].astype(np.uint64) << 32 | ids[:, 1]
+    ordered = np.sort(pairs)
+    if (ordered[1:] != ordered[:-1]).all():
+        return
+    order = np.argsort(pairs, kind="stable")
+    again = order[1:][pairs[order[1:]] == pairs[order[:-1]]]
+    rank = int(again.min())
+    left, right = merges[rank]
+    raise InvalidSpecError(f"merge {rank} ({left!r:.40}, {right!r:.40}) stands twice")
+
+
+def _check_parts(rank: int, merge: Merge, known: Mapping[bytes, int]) -> None:
+    left, right = merge
+    for part in (left, right, left + right):
+        if part not in known:
+            raise missing_part_error(rank, merge, part)
+
+
+def missing_part_error(rank: int, merge: Merge, part: bytes) -> InvalidSpecError:
+    """For a merge that needs a token which the vocabulary lacks."""
+    left, right = merge
+    return InvalidSpecError(
+        f"merge {rank} ({left!r:.40}, {right!r:.40}) needs the token {part!r:.60}, which is not in "
+        f"the vocabulary: these merges belong to another vocabulary"
+    )

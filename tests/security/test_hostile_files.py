@@ -2,6 +2,7 @@
 processor time and a gigabyte. A separate process reads each large file and measures itself."""
 
 import base64
+import itertools
 import json
 import re
 import subprocess
@@ -114,6 +115,34 @@ def values(item: bytes, n: int) -> bytes:
     return b'{"version":[' + b",".join([item] * n) + b"]}"
 
 
+def million(n_entries: int = 1_000_000, **model: object) -> dict:
+    """A sound vocabulary of all strings of one and two bytes, and of many of three; `model` changes
+    it, with `vocab` and `merges` added to those."""
+    made = table()
+    alphabet = [text for text, id_ in made["model"]["vocab"].items() if id_ < 256]
+    two = list(map("".join, itertools.product(alphabet, alphabet)))
+    more = itertools.product(alphabet, two)
+    vocab, merges = [*alphabet, *two], list(map(" ".join, itertools.product(alphabet, alphabet)))
+    for last, first in itertools.islice(more, n_entries - len(vocab)):
+        vocab.append(first + last)
+        merges.append(f"{first} {last}")
+    made["added_tokens"] = []
+    made["model"]["vocab"] = {text: i for i, text in enumerate(vocab)} | model.pop("vocab", {})
+    made["model"]["merges"] = [*merges, *model.pop("merges", [])]
+    made["model"].update(model)
+    return made
+
+
+def million_with(end: bytes) -> bytes:
+    """A million entries, and this for the end of `vocab`."""
+    return json.dumps(million()).encode().replace(b'}, "merges"', end)
+
+
+def late(message: str, **model: object) -> tuple:
+    """A fault at the end of a million entries or merges."""
+    return in_json(lambda: million(**model), message)
+
+
 def tekken(n_more: int = 0, **config: object) -> dict:
     made = small_tekken(["<a>"], n_special=5)
     made["config"].update(config)
@@ -147,6 +176,37 @@ LARGE = {
     ),
     "5 million merges": in_json(
         lambda: as_written("merges", b"[%b]" % b",".join([b'"a b"'] * 5_000_000)), "4194304 values"
+    ),
+    "a late merge of three": late(r"merges\[999744\] is 'a b c'", merges=["a b c"]),
+    "a late merge of a number": late(r"merges\[999744\] is 5", merges=[5]),
+    "a late merge of no token": late("merge 999744 .*needs the token b'zzzzz'", merges=["zzzzz z"]),
+    "a late merge to no token": late("merge 999744 .*needs the token b'abcd'", merges=["ab cd"]),
+    "a late merge of no alphabet": late(r"merges\[999744\] is '中 a'", merges=["中 a"]),
+    "a late merge twice": late("merge 999744 .* stands twice", merges=["! !"]),
+    "a late id twice": late("id 5 stands for two tokens", vocab={"zzzzz": 5}),
+    "a late id of 2^32": late("'zzzzz' has the id 4294967296", vocab={"zzzzz": 1 << 32}),
+    "a late id that is no integer": late("'zzzzz' has the id 1.5", vocab={"zzzzz": 1.5}),
+    "a late key twice": in_json(
+        lambda: (
+            json.dumps(million()).encode().replace(b'}, "merges"', b', "!": 1000000}, "merges"')
+        ),
+        "the key '!' twice",
+    ),
+    "a late lone surrogate": late("a lone surrogate", vocab={"\ud800": 1_000_000}),
+    "a late comma that is missing": in_json(
+        lambda: million_with(b' "z": 3}, "merges"'),
+        "not JSON: Expecting ',' delimiter",
+    ),
+    "as many entries as may be": in_json(
+        lambda: with_entries({f"z{i:x}": i for i in range(1000, 4_190_000)}),
+        "'z100000' has the id 1048576",
+    ),
+    "commas in strings": in_json(
+        lambda: {
+            **with_entries({"," * n: n for n in range(1_000_000, 1_000_006)}),
+            "added_tokens": [],
+        },
+        "accepted",
     ),
     "a token of 100 MB": in_json(
         lambda: {**with_entries({"z" * 100_000_000: 356}), "added_tokens": []},

@@ -116,8 +116,9 @@ def parse_tokens(texts: Collection[str]) -> list[bytes | None]:
     ends = np.cumsum(lengths)
     data = found.astype(np.uint8).tobytes()
     tokens: list[bytes | None] = [data[start:end] for start, end in pairwise([0, *ends.tolist()])]
-    for position in np.flatnonzero(found == _NO_BYTE):
-        tokens[int(np.searchsorted(ends, position, side="right"))] = None
+    foreign = np.searchsorted(ends, np.flatnonzero(found == _NO_BYTE), side="right")
+    for index in np.unique(foreign).tolist():
+        tokens[index] = None
     return tokens
 
 

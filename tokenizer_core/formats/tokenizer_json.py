@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.engines import read_packed_model
-from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
+from tokenizer_core.errors import (
+    FormatError,
+    InvalidSpecError,
+    TokenizerCoreError,
+    UnknownPatternError,
+)
 from tokenizer_core.formats.batch_settings import parse_batch_settings
 from tokenizer_core.formats.gpt2_files import (
     byte_to_unicode,
@@ -43,6 +48,7 @@ from tokenizer_core.formats.tokenizer_json_added_tokens import (
 from tokenizer_core.formats.tokenizer_json_metaspace import (
     check_metaspace_model,
     is_metaspace,
+    parse_byte_ids,
     parse_metaspace_merges,
     parse_metaspace_steps,
     parse_metaspace_vocab,
@@ -71,6 +77,7 @@ from tokenizer_core.spec import (
     AddedToken,
     MissingBytes,
     TokenizerSpec,
+    missing_part_error,
     pattern_of_characters,
 )
 from tokenizer_core.strict_json import check_number_of_values, parse_strict_json
@@ -90,6 +97,11 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES: Final = 128 << 20
 """The size cap; o200k with all its splits has about 20 MB."""
+
+
+_LARGE_BYTES: Final = 1 << 20
+"""Of a larger file the first entry or merge at fault is named, without looking for faults of JSON
+behind it."""
 
 
 def load_tokenizer_json(path: str | os.PathLike[str]) -> TokenizerSpec:
@@ -114,7 +126,8 @@ def parse_tokenizer_document(data: bytes, what: str) -> object:
     """The JSON value of a `tokenizer.json`, as `parse_strict_json`.
 
     If the compiled module can read entries and merges of the model, which takes a tenth of the
-    time, both `vocab` and `merges` of the model are a `PackedModel` instead.
+    time, both `vocab` and `merges` of the model are a `PackedModel` instead. If one of them is at
+    fault, `merges` is the error.
     """
     check_number_of_values(data, what)
     packed = read_packed_model(data)
@@ -126,7 +139,56 @@ def parse_tokenizer_document(data: bytes, what: str) -> object:
     except FormatError:
         return parse_strict_json(data, what)  # names the position
     table["model"].update(vocab=model, merges=model)
+    if (fault := model.fault()) is not None:
+        if len(data) < _LARGE_BYTES:
+            return parse_strict_json(data, what)
+        table["model"]["merges"] = _error_of(*fault, model, by_characters=is_metaspace(table))
+        if table["model"]["merges"] is None:
+            return parse_strict_json(data, what)
     return table
+
+
+def _error_of(
+    number: int | None, data: bytes, model: PackedModel, *, by_characters: bool
+) -> TokenizerCoreError | None:
+    """The error for the member of `vocab` or the merge (with its number) that the compiled module
+    found at fault; None if only the whole document tells. Reading all of a million takes seconds.
+    """
+    try:
+        document = data if number is not None else b"{%b}" % data
+        value: Any = parse_strict_json(document, "tokenizer.json")
+    except FormatError as error:
+        return error if "surrogate" in str(error) else None
+    try:
+        if number is None:
+            ((text, id_),) = value.items()
+            return _error_of_entry(text, id_, model)
+        left, right = _sides_of([value])
+        if by_characters:
+            ((left_token, right_token),) = parse_metaspace_merges([left, right])
+        else:
+            left_token, right_token = _parse_merges([value], {})[0]
+    except FormatError as error:
+        is_numbered = "model.merges[0]" in str(error)
+        return _merge_error(number or 0, value) if is_numbered else error
+    tokens = {left: left_token, right: right_token, left + right: left_token + right_token}
+    token = next((token for text, token in tokens.items() if text not in model), None)
+    # An added token or the token of a byte may have these bytes.
+    if (
+        token is None
+        or token.decode(errors="replace") in model
+        or (by_characters and len(token) == 1)
+    ):
+        return None
+    return missing_part_error(number or 0, (left_token, right_token), token)
+
+
+def _error_of_entry(text: str, id_: int, model: PackedModel) -> FormatError | None:
+    check_id(id_, text)
+    if text in model:
+        return FormatError(f"tokenizer.json gives the key {text!r:.60} twice")
+    owner = model.text_of(id_)
+    return None if owner is None else _two_tokens_error(id_, owner, text)
 
 
 def parse_tokenizer_table(value: object) -> TokenizerSpec:
@@ -167,7 +229,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         )
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
-    texts = _check_texts(model["vocab"])
+    texts = _check_texts(model)
     added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
     vocab, idle, merges, merge_ids = _parse_entries(texts, model["merges"], added)
     missing = _parse_missing(model, texts)
@@ -277,15 +339,12 @@ def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any])
         "model",
         {"end_of_word_suffix": (None, "")},
     )
-    texts = _check_texts(model["vocab"])
+    texts = _check_texts(model)
     added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
-    if isinstance(texts, dict):
-        entries, sides = texts, _sides_of_merges(model["merges"])
-    else:
-        entries, sides = texts.entries(), texts.sides()
-    vocab, byte_ids = parse_metaspace_vocab(entries, added)
+    contents = [token.content for token in added]
+    byte_ids = parse_byte_ids(texts, contents)
+    vocab, merges, merge_ids = _parse_characters(texts, model["merges"], contents)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
-    merges = parse_metaspace_merges(sides)
     return TokenizerSpec.from_merges(
         vocab,
         merges,
@@ -296,7 +355,22 @@ def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any])
         suffix_ids=suffix,
         byte_ids=byte_ids,
         batch_settings=batch_settings,
+        merge_ids=merge_ids,
     )
+
+
+def _parse_characters(
+    texts: Entries, merges: object, contents: Sequence[str]
+) -> tuple[dict[int, bytes], list[Merge], NDArray[np.uint32] | None]:
+    """As `_parse_entries`, of a vocabulary of characters with added tokens of these contents."""
+    if isinstance(texts, dict):
+        entries, sides = texts, _sides_of_merges(merges)
+    else:
+        built = texts.build(list(contents), by_characters=True)
+        if built is not None:
+            return built[0], built[1], built[2].reshape(-1, 3)
+        entries, sides = texts.entries(), texts.sides()
+    return parse_metaspace_vocab(entries, contents), parse_metaspace_merges(sides), None
 
 
 _OTHER_MODELS: Final = MappingProxyType(
@@ -376,8 +450,11 @@ def _parse_missing(model: Mapping[str, object], texts: Entries) -> MissingBytes 
     return MissingBytes(values, unk_id, unk_id is not None and model.get("fuse_unk") is True)
 
 
-def _check_texts(value: object) -> Entries:
+def _check_texts(model: Mapping[str, object]) -> Entries:
     """The model's vocabulary as in the file; checks each id, and that each id occurs only once."""
+    if isinstance(model["merges"], TokenizerCoreError):
+        raise model["merges"]
+    value = model["vocab"]
     if not is_vocab(value):
         raise FormatError("tokenizer.json: model.vocab is no object")
     if not isinstance(value, dict):
@@ -390,11 +467,14 @@ def _check_texts(value: object) -> Entries:
     for text, id_ in value.items():
         check_id(id_, text)
         if owners.setdefault(id_, text) is not text:
-            raise FormatError(
-                f"tokenizer.json: id {id_} stands for two tokens, {owners[id_]!r:.60} and "
-                f"{text!r:.60}"
-            )
+            raise _two_tokens_error(id_, owners[id_], text)
     return value
+
+
+def _two_tokens_error(id_: int, owner: str, text: str) -> FormatError:
+    return FormatError(
+        f"tokenizer.json: id {id_} stands for two tokens, {owner!r:.60} and {text!r:.60}"
+    )
 
 
 def _bytes_of(
@@ -428,9 +508,12 @@ def _parse_merges(
     """The merges, written as "a b" or as ["a", "b"]; `tokens` has most of their sides. With `idle`,
     those of idle entries are left out: no text gives these."""
     texts = _sides_of_merges(value)
+    listed = cast("list[object]", value)
     if idle:
         pairs = list(zip(texts[::2], texts[1::2], strict=True))
-        texts = list(chain.from_iterable(pair for pair in pairs if not _is_idle(pair, tokens)))
+        kept = [index for index, pair in enumerate(pairs) if not _is_idle(pair, tokens)]
+        texts = list(chain.from_iterable(map(pairs.__getitem__, kept)))
+        listed = list(map(listed.__getitem__, kept))
     try:
         parsed = list(map(tokens.__getitem__, texts))
     except KeyError:
@@ -441,10 +524,8 @@ def _parse_merges(
     sides = iter(parsed)
     merges = list(zip(sides, sides, strict=True))
     if not all(parsed):
-        raise _merge_error(
-            next(index for index, sides in enumerate(merges) if not all(sides)),
-            cast("list[object]", value),
-        )
+        index = next(index for index, sides in enumerate(merges) if not all(sides))
+        raise _merge_error(index, listed[index])
     return cast("list[Merge]", merges)
 
 
@@ -502,7 +583,7 @@ def _sides_of(merges: list[Any]) -> list[str]:
     pairs = [entry.split(" ") if isinstance(entry, str) else entry for entry in merges]
     for index, pair in enumerate(pairs) if not _are_pairs(pairs) else ():
         if not _are_pairs([pair]):
-            raise _merge_error(index, merges)
+            raise _merge_error(index, merges[index])
     return list(chain.from_iterable(pairs))
 
 
@@ -513,10 +594,10 @@ def _are_pairs(values: list[Any]) -> bool:
     return set(map(type, chain.from_iterable(values))) <= {str}
 
 
-def _merge_error(index: int, merges: list[object]) -> FormatError:
+def _merge_error(index: int, merge: object) -> FormatError:
     return FormatError(
-        f"tokenizer.json: model.merges[{index}] is {merges[index]!r:.80}, not two tokens of the "
-        f"byte alphabet"
+        f"tokenizer.json: model.merges[{index}] is {merge!r:.80}, not two tokens of the byte "
+        f"alphabet"
     )
 
 

@@ -18,9 +18,10 @@ from tokenizer_core.normalize import METASPACE_CHARACTER, strips_space
 from tokenizer_core.spec import NEVER_IN_UTF8
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from tokenizer_core.spec import AddedToken, Normalizer, TokenizerSpec
+    from tokenizer_core.formats.tokenizer_json_parts import Entries
+    from tokenizer_core.spec import Normalizer, TokenizerSpec
 
 _BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE_TO_META: Final = {
@@ -138,17 +139,14 @@ def check_metaspace_model(model: Mapping[str, Any]) -> Mapping[str, Any]:
     return model
 
 
-def parse_metaspace_vocab(
-    texts: Mapping[str, int], added: Sequence[AddedToken]
-) -> tuple[dict[int, bytes], tuple[int, ...]]:
-    """id -> bytes of the model's entries, and the ids of the 256 bytes, -1 for one that no text
-    needs.
+def parse_byte_ids(texts: Entries, contents: Collection[str]) -> tuple[int, ...]:
+    """The ids of the 256 bytes, -1 for one that no text needs. `contents`: of the added tokens.
 
     Raises:
-        FormatError: a byte has no token, or a token holds a space, which no text gives.
+        FormatError: a byte has no token, or a token means two things.
     """
-    contents = {token.content for token in added}
-    for content in contents:
+    contents = frozenset(contents)
+    for content in sorted(contents):
         if len(content) == 1 and content not in texts:
             raise FormatError(
                 f"tokenizer.json: model.vocab lacks the added token {content!r:.60}; put that "
@@ -160,35 +158,45 @@ def parse_metaspace_vocab(
                 f"tokenizer.json: the added token {content!r:.60} and an entry of model.vocab "
                 f"differ in U+2581 and a space alone, which cannot be told apart exactly"
             )
+    if METASPACE_CHARACTER not in texts:
+        raise FormatError(
+            "tokenizer.json: model.vocab has no U+2581, as which a vocabulary of characters writes "
+            "a space"
+        )
+    names = [f"<0x{value:02X}>" for value in range(256)]
+    byte_ids = tuple(
+        texts[name] if name in texts and name not in contents else -1 for name in names
+    )
+    # No fallback gives the byte of a character that is a token: Gemma has a tab and no <0x09>.
+    needless = {value for value in range(0x80) if chr(value) in texts} | NEVER_IN_UTF8 | {0x20}
+    missing = [value for value in range(256) if byte_ids[value] < 0 and value not in needless]
+    if missing:
+        raise FormatError(
+            f"tokenizer.json: model.vocab has no token <0x{missing[0]:02X}>, so that characters "
+            f"would become the unknown token; add it"
+        )
+    return byte_ids
+
+
+def parse_metaspace_vocab(texts: Mapping[str, int], contents: Collection[str]) -> dict[int, bytes]:
+    """id -> bytes of the model's entries; `contents` as in `parse_byte_ids`.
+
+    Raises:
+        FormatError: a token holds a space, which no text gives.
+    """
     vocab: dict[int, bytes] = {}
-    byte_ids: dict[int, int] = {}
+    contents = frozenset(contents)
     for text, id_ in texts.items():
-        if text in contents:
-            vocab[id_] = text.replace(METASPACE_CHARACTER, " ").encode()
-        elif byte := _BYTE.fullmatch(text):
-            value = int(byte[1], 16)
-            vocab[id_], byte_ids[value] = bytes([value]), id_
-        elif " " in text or not text:
+        if text not in contents and (byte := _BYTE.fullmatch(text)):
+            vocab[id_] = bytes([int(byte[1], 16)])
+        elif text not in contents and (" " in text or not text):
             raise FormatError(
                 f"tokenizer.json: the entry {text!r:.60} of model.vocab holds a space or nothing; "
                 f"a vocabulary of characters writes a space as U+2581"
             )
         else:
             vocab[id_] = text.replace(METASPACE_CHARACTER, " ").encode()
-    if METASPACE_CHARACTER not in texts:
-        raise FormatError(
-            "tokenizer.json: model.vocab has no U+2581, as which a vocabulary of characters writes "
-            "a space"
-        )
-    # No fallback gives the byte of a character that is a token: Gemma has a tab and no <0x09>.
-    needless = {value for value in range(0x80) if chr(value) in texts} | NEVER_IN_UTF8 | {0x20}
-    missing = sorted(set(range(256)) - byte_ids.keys() - needless)
-    if missing:
-        raise FormatError(
-            f"tokenizer.json: model.vocab has no token <0x{missing[0]:02X}>, so that characters "
-            f"would become the unknown token; add it"
-        )
-    return vocab, tuple(byte_ids.get(value, -1) for value in range(256))
+    return vocab
 
 
 def parse_metaspace_merges(sides: Sequence[str]) -> list[tuple[bytes, bytes]]:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.native_module import native_module
 from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec, wild_ranks
+from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import TABLES
 from tokenizer_core.engines import read_packed_model, read_rank_lines, read_tekken_entries
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.formats import tekken_file, tiktoken_file, tokenizer_json
@@ -132,6 +133,70 @@ def test_all_files_give_what_the_reader_in_python_gives(name, monkeypatch):
     native_module()
     made = OTHERS[name](small_table())
     check(made if isinstance(made, bytes) else rendered(made), monkeypatch)
+
+
+def characters(table: dict | None = None) -> dict:
+    return json.loads(json.dumps(table or TABLES["metaspace-prepend"]))
+
+
+OF_CHARACTERS = {
+    "sound": lambda table: table,
+    "an id twice": lambda table: with_vocab(table, zz=5),
+    "a large id": lambda table: with_vocab(table, zz=1_048_576),
+    "a space": lambda table: with_vocab(table, **{"a b": 1_000_000}),
+    "an empty entry": lambda table: with_vocab(table, **{"": 1_000_000}),
+    "no space": lambda table: without(table, "\u2581"),
+    "no byte": lambda table: without(table, "<0xE4>"),
+    "an added character": lambda table: with_added(table, "\u4e00"),
+    "an added byte": lambda table: with_added(table, "<0x41>"),
+    "a merge twice": lambda table: with_merges(table, table["model"]["merges"][0]),
+    "a merge of a byte": lambda table: with_merges(table, ["<0x41>", "a"]),
+    "a merge to a byte": lambda table: with_merges(
+        with_vocab(table, **{"<0x": 1_000_000, "41>": 1_000_001}), ["<0x", "41>"]
+    ),
+    "a merge of a space": lambda table: with_merges(table, ["a ", "b"]),
+    "a merge of nothing": lambda table: with_merges(table, ["", "a"]),
+    "a merge of three": lambda table: with_merges(table, "a b c"),
+    "a merge to nothing known": lambda table: with_merges(table, ["\u6587", "b"]),
+    "a merge of unknown sides": lambda table: with_merges(table, ["\u4e00\u4e00", "a"]),
+}
+
+
+def without(table: dict, text: str) -> dict:
+    del table["model"]["vocab"][text]
+    return table
+
+
+def with_added(table: dict, content: str) -> dict:
+    first = table["added_tokens"][0]
+    added = {**first, "content": content, "id": table["model"]["vocab"].get(content, 999)}
+    return {**table, "added_tokens": [*table["added_tokens"], added]}
+
+
+@pytest.mark.parametrize("name", OF_CHARACTERS)
+def test_vocabularies_of_characters_give_what_the_reader_in_python_gives(name, monkeypatch):
+    native_module()
+    document = rendered(OF_CHARACTERS[name](characters()))
+    found = check(document, monkeypatch)
+    assert ("Error" not in found) == (name in ("sound", "an added byte")) or name == "an added byte"
+
+
+_NOT_SOUND_JSON = ("more after it", "an id with zeros")
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if name not in _NOT_SOUND_JSON])
+def test_faults_of_large_files_are_named_as_in_small_ones(name, monkeypatch):
+    native_module()
+    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0)
+    made = OTHERS[name](small_table())
+    check(made if isinstance(made, bytes) else rendered(made), monkeypatch)
+
+
+@pytest.mark.parametrize("name", OF_CHARACTERS)
+def test_faults_of_large_vocabularies_of_characters_too(name, monkeypatch):
+    native_module()
+    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0)
+    check(rendered(OF_CHARACTERS[name](characters())), monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(8))

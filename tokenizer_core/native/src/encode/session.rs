@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use crate::cache::PieceCache;
 use crate::cache::local::{LocalCache, MissedPiece, Tier};
 use crate::encode::piece_ends::{
@@ -14,12 +16,13 @@ use crate::encode::spaces::{Place, Spaces};
 use crate::encode::specials::Search;
 use crate::encode::tables::{MissingBytes, SharedCache, Tables};
 use crate::mem::growth::{Grow, NoMemory, with_room};
-use crate::merge::{MergeScratch, Merger, WINDOW};
+use crate::merge::{END_OF_WORD, MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
 use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::BLOCK;
 use crate::split::blocks::ruled::with_rules;
 use crate::split::blocks::starts::BlockGrammar;
+use crate::split::blocks::words::{FindWords, Words};
 use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2, Scanner};
 use crate::stop::{self, StopFlag, Stopped};
 
@@ -142,6 +145,10 @@ impl<'s> Session<'s> {
     ) -> Result<(), Stopped> {
         let (whole, text) = (text, text.as_bytes());
         match scanner {
+            Scanner::Automaton(automaton) if automaton.finds_words() => {
+                self.take_words(automaton, text, sink)
+            }
+            _ if self.tables.marks_words => self.take_marked(scanner, whole, sink),
             Scanner::Gpt2 => self.take_as(Gpt2, text, sink),
             Scanner::Cl100k => self.take_as(Cl100k, text, sink),
             Scanner::Llama3 => self.take_as(Llama3, text, sink),
@@ -179,6 +186,79 @@ impl<'s> Session<'s> {
                 at = batch.end;
             }
         }
+        Ok(())
+    }
+
+    /// Takes the ids of plain text of which an automaton keeps the words.
+    fn take_words(
+        &mut self,
+        automaton: &Automaton,
+        text: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        let (mut words, mut at) = (Words::none(self.mark()), 0);
+        let mut name = memmem::find(text, b"<|");
+        while at < text.len() && sink.wants_more().is_continue() {
+            let (kernel, name, kept) = (self.tables.kernel, &mut name, &mut words);
+            let must_ask;
+            (at, must_ask) = kernel.run(FindWords {
+                automaton,
+                text,
+                at,
+                name,
+                words: kept,
+            })?;
+            if must_ask {
+                let visit = |word: &[u8]| self.keep_word(&mut words, word, sink);
+                at = automaton.words_at(text, at, visit)?;
+            }
+            if words.is_full() {
+                self.take_kept(&mut words, sink)?;
+            }
+        }
+        self.take_kept(&mut words, sink)
+    }
+
+    /// Takes the ids of plain text in a vocabulary that marks the ends of words.
+    fn take_marked(
+        &mut self,
+        scanner: Scanner,
+        text: &str,
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        let (mut words, mut done) = (Words::none(self.mark()), Ok(()));
+        scanner.for_each(text, |word| {
+            if done.is_ok() && sink.wants_more().is_continue() {
+                done = self.keep_word(&mut words, word, sink);
+            }
+        })?;
+        done?;
+        self.take_kept(&mut words, sink)
+    }
+
+    fn mark(&self) -> Option<u8> {
+        self.tables.marks_words.then_some(END_OF_WORD)
+    }
+
+    fn keep_word(
+        &mut self,
+        words: &mut Words,
+        word: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), Stopped> {
+        if words.is_full() || words.n_bytes() + word.len() >= MAX_BATCH_BYTES {
+            self.take_kept(words, sink)?;
+        }
+        match word.len() >= MAX_BATCH_BYTES {
+            true => self.take_piece(word, sink),
+            false => Ok(words.push(word)?),
+        }
+    }
+
+    fn take_kept(&mut self, words: &mut Words, sink: &mut impl Sink) -> Result<(), Stopped> {
+        let (bytes, ends) = words.pieces();
+        self.take_pieces(bytes, 0, ends, words.is_wide, sink)?;
+        words.clear();
         Ok(())
     }
 
@@ -281,6 +361,15 @@ impl<'s> Session<'s> {
         stop::check(&self.stop)?;
         self.n_pieces += 1;
         self.renew_if_full();
+        let mut marked = Vec::new();
+        let piece = match self.mark() {
+            Some(mark) => {
+                marked.try_extend(piece)?;
+                marked.try_push(mark)?;
+                &marked
+            }
+            None => piece,
+        };
         if piece.len() <= MAX_BATCH_BYTES {
             self.buffers.ends[0] = piece.len() as u32;
             self.take_batch(piece, 0, 1, sink)

@@ -10,7 +10,7 @@ use crate::decode::vocabulary::{TokenTable, Vocabulary};
 use crate::mem::growth::NoMemory;
 use crate::merge::boundaries::Boundaries;
 use crate::merge::pair_table::ID_BITS;
-use crate::merge::{Merge, Merger};
+use crate::merge::{END_OF_WORD, Merge, MergeScratch, Merger};
 use crate::simd::Kernel;
 
 /// The bytes of UTF-8 that a vocabulary lacks, and what merging makes of them.
@@ -80,10 +80,14 @@ pub struct Tables {
     pub boundaries: Boundaries,
     pub kernel: Kernel,
     pub missing: Option<MissingBytes>,
+    /// Whether a piece that ends a word has `END_OF_WORD` after its bytes.
+    pub marks_words: bool,
     /// The tokens that a whole piece becomes, though merging does not make them.
     whole: Option<TokenTable>,
     /// Short tokens that merging makes of their own bytes: the cache starts with them.
     seeds: Vec<u32>,
+    /// The pieces that these are, if words have marks.
+    pieces: Option<Vocabulary>,
 }
 
 impl Tables {
@@ -126,19 +130,34 @@ impl Tables {
             return Err(format!("no token for byte 0x{byte:02x}"));
         }
         let has_ends = word_ends.is_some();
-        let are_tokens = |ids: &[u32]| ids.iter().all(|&id| !vocabulary.token(id).is_empty());
-        let mut merger = match (merges, word_ends) {
+        let mark = vocabulary.n_ids() as u32;
+        let ends = word_ends.map(|ends| ends_of_bytes(&ends, &vocabulary));
+        let mut merger = match (merges, &ends) {
             (Some(merges), None) => Merger::from_merges(start, merges, tokens, by_characters),
-            (Some(merges), Some(ends)) if are_tokens(&ends) && missing.is_none() => {
-                Merger::with_word_ends(start, merges, ends)
+            (Some(merges), Some(ends)) if !ends.is_empty() && missing.is_none() => {
+                if mark == 1 << ID_BITS {
+                    return Err(format!(
+                        "no id below 2^{ID_BITS} is left for the ends of words"
+                    ));
+                }
+                Merger::with_word_ends(start, merges, ends, mark)
             }
             (None, None) => Ok(Merger::from_ranks(start, tokens)),
             _ => return Err("the ends of words need merges, and tokens of all bytes".into()),
         }
         .map_err(|error| format!("{} merges are too many", error.0))?;
-        let (made, others): (Vec<_>, Vec<_>) = tokens
-            .iter()
-            .partition(|token| !has_ends && merger.makes(token.1));
+        let pieces = ends.map(|ends| pieces_of(tokens, &vocabulary, &ends));
+        let (made, others): (Vec<_>, Vec<_>) = match &pieces {
+            None => tokens.iter().partition(|token| merger.makes(token.1)),
+            Some(pieces) => {
+                let scratch = &mut MergeScratch::default();
+                tokens.iter().partition(|token| {
+                    let piece = pieces.token(token.1);
+                    let made = merger.encode(piece, scratch, |ids| ids == [token.1]);
+                    piece.len() <= MAX_SHORT_BYTES && made.unwrap_or(false)
+                })
+            }
+        };
         let ids_of =
             |tokens: &[(&[u8], u32)]| -> Vec<u32> { tokens.iter().map(|token| token.1).collect() };
         let whole = if takes_whole {
@@ -147,7 +166,8 @@ impl Tables {
             Vec::new()
         };
         let mut seeds = ids_of(&made);
-        seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&vocabulary.token(id).len()));
+        let spelt = pieces.as_ref().unwrap_or(&vocabulary);
+        seeds.retain(|&id| (1..=MAX_SHORT_BYTES).contains(&spelt.token(id).len()));
         // The lowest ids first: those of the more frequent tokens.
         seeds.sort_unstable();
         seeds.truncate(MAX_SEEDS);
@@ -155,14 +175,18 @@ impl Tables {
         if !by_characters && missing.is_none() && !has_ends {
             merger.find_atoms(tokens.iter().copied(), |id| vocabulary.token(id));
         }
-        // The end of a part is no end of a word.
-        let boundaries = if has_ends || missing.as_ref().is_some_and(|it| !it.begin_characters()) {
+        let boundaries = if missing.as_ref().is_some_and(|it| !it.begin_characters()) {
             Boundaries::none()
         } else {
+            // Nothing follows a token that ends a word, so that its last byte does not matter.
+            let bytes_of = |id| match id == mark && has_ends {
+                true => &[END_OF_WORD],
+                false => vocabulary.token(id),
+            };
             let mut boundaries = Boundaries::new(
                 merger.pairs(),
                 whole.iter().map(|&id| vocabulary.token(id)),
-                |id| vocabulary.token(id),
+                bytes_of,
             );
             // What is next to a byte that is left out may merge with what is beyond it.
             for byte in missing.iter().flat_map(MissingBytes::values) {
@@ -177,8 +201,10 @@ impl Tables {
             boundaries,
             kernel: Kernel::chosen(),
             missing,
+            marks_words: has_ends,
             whole,
             seeds,
+            pieces,
         })
     }
 
@@ -194,9 +220,34 @@ impl Tables {
     }
 
     fn seeds(&self) -> impl ExactSizeIterator<Item = (&[u8], u32)> {
-        let token = |&id: &u32| (self.vocabulary.token(id), id);
-        self.seeds.iter().map(token)
+        let pieces = self.pieces.as_ref().unwrap_or(&self.vocabulary);
+        self.seeds.iter().map(|&id| (pieces.token(id), id))
     }
+}
+
+/// The bytes that text has, and the id of each at the end of a word.
+fn ends_of_bytes(ids: &[u32; 256], vocabulary: &Vocabulary) -> Vec<(u8, u32)> {
+    let ends = (0..=255).zip(ids.iter().copied());
+    ends.filter(|&(byte, id)| vocabulary.token(id).first() == Some(&byte))
+        .filter(|(byte, _)| !matches!(byte, 0xC0 | 0xC1 | 0xF5..))
+        .collect()
+}
+
+/// The pieces that may become each token: those with the suffix of the `ends` are at the end of a
+/// word. Whether merging makes the token of them is another question.
+fn pieces_of(tokens: &[(&[u8], u32)], vocabulary: &Vocabulary, ends: &[(u8, u32)]) -> Vocabulary {
+    let suffix = ends
+        .first()
+        .map_or(&[][..], |&(_, id)| &vocabulary.token(id)[1..]);
+    let piece_of = |&(token, id): &(&[u8], u32)| {
+        let piece = match token.strip_suffix(suffix) {
+            Some(word) if !word.is_empty() => [word, &[END_OF_WORD]].concat(),
+            _ => token.to_vec(),
+        };
+        (id, piece)
+    };
+    let pieces: Vec<(u32, Vec<u8>)> = tokens.iter().map(piece_of).collect();
+    Vocabulary::new(pieces.iter().map(|(id, piece)| (*id, &piece[..])).collect())
 }
 
 /// The cache of all calls, made when it is first needed and replaced when it is full. No call waits

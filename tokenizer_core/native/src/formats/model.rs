@@ -1,7 +1,8 @@
 //! The model of a `tokenizer.json`: its entries and merges as numbers, without an object for each.
 //!
-//! Only a model without fault is read here. For any other there is none, and the reader in Python,
-//! which reads every file, says what is wrong.
+//! Only a model of the expected form is read here, and the first entry or merge at fault is kept for
+//! the reader in Python, which says what is wrong. For any other file there is no model, and that
+//! reader reads all of it.
 
 use std::ops::Range;
 
@@ -18,6 +19,9 @@ const MAX_BYTES: usize = 1 << 30;
 /// Longer tokens are refused in Python.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
+/// What a vocabulary of characters writes for a space.
+const METASPACE: char = '\u{2581}';
+
 /// A merge: the entries of both sides, and of what they become.
 pub type Merge = [u32; 3];
 
@@ -26,6 +30,16 @@ pub struct Model {
     /// Of each entry.
     ids: Vec<u32>,
     merges: Vec<Merge>,
+    fault: Option<Fault>,
+}
+
+/// The first member of `vocab`, or else the first merge, that cannot be one; the model has none
+/// of those. A file with a million of them before it is named within a second.
+pub struct Fault {
+    /// Its number among the merges; None for a member of `vocab`.
+    pub merge: Option<usize>,
+    /// As in the document, which may be no JSON here.
+    pub json: Vec<u8>,
 }
 
 impl Model {
@@ -39,10 +53,10 @@ impl Model {
         let Some((vocab, merges)) = spans_of_model(document) else {
             return Ok(None);
         };
-        let Some((texts, ids)) = read_entries(&document[vocab.clone()])? else {
+        let Some((texts, ids, bad_entry)) = read_entries(&document[vocab.clone()])? else {
             return Ok(None);
         };
-        let Some(merges_read) = read_merges(&document[merges.clone()], &texts)? else {
+        let Some((merges_read, bad_merge)) = read_merges(&document[merges.clone()], &texts)? else {
             return Ok(None);
         };
         let (first, second) = if vocab.start < merges.start {
@@ -60,8 +74,13 @@ impl Model {
             texts,
             ids,
             merges: merges_read,
+            fault: bad_entry.or(bad_merge),
         };
         Ok(Some((rest, model)))
+    }
+
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
     }
 
     pub fn n_entries(&self) -> usize {
@@ -100,22 +119,15 @@ impl Model {
     /// the same bytes, or if one that is not in the alphabet is merged.
     pub fn tokens(&self, plain: &[&str]) -> Result<Option<Tokens>, NoMemory> {
         let alphabet = Alphabet::new();
-        let mut is_plain = filled(false, self.n_entries())?;
-        for text in plain {
-            let Some(entry) = self.texts.find(text.as_bytes()) else {
-                continue;
-            };
+        for text in plain.iter().filter(|text| self.id_of(text).is_some()) {
             let spelt = alphabet.spelling(text.as_bytes());
             // In the alphabet, a text of ASCII stands for itself, and only for itself.
-            if *spelt != **text && self.texts.find(spelt.as_bytes()).is_some() {
+            if *spelt != **text && self.id_of(&spelt).is_some() {
                 return Ok(None);
             }
-            is_plain[entry as usize] = true;
         }
-        let mut tokens = Tokens {
-            bytes: with_room(self.texts.bytes.len())?,
-            ends: with_room(self.n_entries())?,
-        };
+        let mut is_plain = self.are_in(plain)?;
+        let mut tokens = self.no_tokens()?;
         for ((text, _), is_plain) in self.entries().zip(&mut is_plain) {
             let start = tokens.bytes.len();
             let is_spelt = alphabet.decode(text, &mut tokens.bytes);
@@ -133,9 +145,75 @@ impl Model {
             *is_plain = !is_spelt;
             tokens.ends.push(tokens.bytes.len() as u32);
         }
-        let mut merged = self.merges.iter().flatten();
-        Ok((!merged.any(|&entry| is_plain[entry as usize])).then_some(tokens))
+        Ok((!self.merge_any(&is_plain)).then_some(tokens))
     }
+
+    /// The same in a vocabulary of characters, which writes a space as U+2581 and a byte that is no
+    /// character as `<0x41>`; the entries in `plain` are their text.
+    ///
+    /// None if an entry is empty or has a space and is not in `plain`, or if a merge has one with a
+    /// space or one that is written as a byte.
+    pub fn tokens_of_characters(&self, plain: &[&str]) -> Result<Option<Tokens>, NoMemory> {
+        let is_plain = self.are_in(plain)?;
+        let mut is_unmerged = filled(false, self.n_entries())?;
+        let mut tokens = self.no_tokens()?;
+        for (entry, (text, _)) in self.entries().enumerate() {
+            let (byte, has_space) = (written_byte(text), text.contains(' '));
+            let is_sound = !text.is_empty() && (is_plain[entry] || !has_space);
+            if text.len() > MAX_TEXT_BYTES || !is_sound {
+                return Ok(None);
+            }
+            match byte {
+                Some(byte) if !is_plain[entry] => tokens.bytes.push(byte),
+                _ => {
+                    let mut parts = text.split(METASPACE);
+                    let first = parts.next().expect("a text has a first part");
+                    tokens.bytes.extend_from_slice(first.as_bytes());
+                    for part in parts {
+                        tokens.bytes.push(b' ');
+                        tokens.bytes.extend_from_slice(part.as_bytes());
+                    }
+                }
+            }
+            is_unmerged[entry] = has_space || byte.is_some();
+            tokens.ends.push(tokens.bytes.len() as u32);
+        }
+        Ok((!self.merge_any(&is_unmerged)).then_some(tokens))
+    }
+
+    /// Of each entry, whether it is one of these texts.
+    fn are_in(&self, texts: &[&str]) -> Result<Vec<bool>, NoMemory> {
+        let mut are_in = filled(false, self.n_entries())?;
+        for entry in texts
+            .iter()
+            .filter_map(|text| self.texts.find(text.as_bytes()))
+        {
+            are_in[entry as usize] = true;
+        }
+        Ok(are_in)
+    }
+
+    /// With room for all: no token is longer than its text.
+    fn no_tokens(&self) -> Result<Tokens, NoMemory> {
+        Ok(Tokens {
+            bytes: with_room(self.texts.bytes.len())?,
+            ends: with_room(self.n_entries())?,
+        })
+    }
+
+    /// Whether a merge has one of these entries.
+    fn merge_any(&self, is_of_them: &[bool]) -> bool {
+        let mut merged = self.merges.iter().flatten();
+        merged.any(|&entry| is_of_them[entry as usize])
+    }
+}
+
+/// The byte that an entry such as `<0x41>` stands for.
+fn written_byte(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    let are_digits = |digit: &u8| matches!(digit, b'0'..=b'9' | b'A'..=b'F');
+    let is_written = digits.len() == 2 && digits.as_bytes().iter().all(are_digits);
+    is_written.then(|| u8::from_str_radix(digits, 16).expect("two digits"))
 }
 
 /// The bytes of each entry.
@@ -230,10 +308,25 @@ struct Merges<'t> {
 }
 
 impl Merges<'_> {
-    /// None if a side is empty, if there is no entry, or if there are too many merges.
+    /// Reads `"a b"` or `["a", "b"]`; None for anything else, and as `add`.
+    fn read(&mut self, reader: &mut Reader) -> Option<()> {
+        if reader.next_byte()? == b'"' {
+            let text = reader.string()?;
+            let (left, right) = text.split_once(' ')?;
+            return self.add(left, right);
+        }
+        reader.take(b'[')?;
+        let left = reader.string()?;
+        reader.take(b',')?;
+        let right = reader.string()?;
+        reader.take(b']')?;
+        self.add(&left, &right)
+    }
+
+    /// None if a side is empty, or if there is no entry.
     fn add(&mut self, left: &str, right: &str) -> Option<()> {
         let is_long = left.len() + right.len() > MAX_TEXT_BYTES;
-        if left.is_empty() || right.is_empty() || is_long || self.found.len() >= MAX_MERGES {
+        if left.is_empty() || right.is_empty() || is_long {
             return None;
         }
         self.joined.clear();
@@ -328,46 +421,69 @@ fn spans_of_model(document: &[u8]) -> Option<(Range<usize>, Range<usize>)> {
     (n_models == 1).then_some((vocab?, merges?))
 }
 
-type Entries = (Texts, Vec<u32>);
+type Entries = (Texts, Vec<u32>, Option<Fault>);
 
 fn read_entries(object: &[u8]) -> Result<Option<Entries>, NoMemory> {
     let n_at_most = memchr_iter(b':', object).count();
     let mut texts = Texts::with_room(n_at_most.min(MAX_IDS), object.len())?;
     let mut ids = with_room(n_at_most.min(MAX_IDS))?;
     let mut is_taken = filled(false, MAX_IDS)?;
+    let mut fault = None;
     let mut reader = Reader::new(object);
     let read = reader.each(b'{', b'}', |reader| {
-        let text = reader.string()?;
+        reader.next_byte()?;
+        let start = reader.at;
+        let text = reader.string_or_skip()?;
         reader.take(b':')?;
-        let id = reader.id()?;
-        let is_new = ids.len() < MAX_IDS && !is_taken[id as usize] && texts.add(&text);
-        is_taken[id as usize] = true;
-        ids.push(id);
-        is_new.then_some(())
+        // Distinct ids are at most as many as there is room for.
+        if let (Some(text), Some(id)) = (text, reader.id_or_skip()?)
+            && !is_taken[id as usize]
+            && texts.add(&text)
+        {
+            is_taken[id as usize] = true;
+            ids.push(id);
+        } else if fault.is_none() {
+            fault = Some((start, reader.at));
+        }
+        Some(())
     });
-    Ok(read.map(|()| (texts, ids)))
+    let fault = fault.map(|(start, end)| Fault {
+        merge: None,
+        json: object[start..end].to_vec(),
+    });
+    Ok(read.map(|()| (texts, ids, fault)))
 }
 
-fn read_merges(list: &[u8], texts: &Texts) -> Result<Option<Vec<Merge>>, NoMemory> {
+type ReadMerges = (Vec<Merge>, Option<Fault>);
+
+fn read_merges(list: &[u8], texts: &Texts) -> Result<Option<ReadMerges>, NoMemory> {
     let n_at_most = memchr_iter(b',', list).count() + 1;
     let mut merges = Merges {
         texts,
         found: with_room(n_at_most.min(MAX_MERGES))?,
         joined: with_room(MAX_TEXT_BYTES)?,
     };
+    let mut fault = None;
     let mut reader = Reader::new(list);
     let read = reader.each(b'[', b']', |reader| {
-        if reader.next_byte()? == b'"' {
-            let text = reader.string()?;
-            let (left, right) = text.split_once(' ')?;
-            return merges.add(left, right);
+        reader.next_byte()?;
+        let start = reader.at;
+        if fault.is_some() {
+            return reader.skip_value();
         }
-        reader.take(b'[')?;
-        let left = reader.string()?;
-        reader.take(b',')?;
-        let right = reader.string()?;
-        reader.take(b']')?;
-        merges.add(&left, &right)
+        if merges.found.len() >= MAX_MERGES {
+            return None;
+        }
+        if merges.read(reader).is_none() {
+            reader.at = start;
+            reader.skip_value()?;
+            fault = Some(start..reader.at);
+        }
+        Some(())
     });
-    Ok(read.map(|()| merges.found))
+    let fault = fault.map(|span| Fault {
+        merge: Some(merges.found.len()),
+        json: list[span].to_vec(),
+    });
+    Ok(read.map(|()| (merges.found, fault)))
 }

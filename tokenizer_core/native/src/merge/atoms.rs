@@ -66,6 +66,10 @@ impl Atoms {
         }
     }
 
+    pub fn are_none(&self) -> bool {
+        self.found.is_empty()
+    }
+
     /// Of a vocabulary that merges characters, as SentencePiece's: each character that is a token
     /// starts as that token, whatever is beside it.
     pub fn of_characters<'v>(tokens: impl Iterator<Item = (&'v [u8], u32)>) -> Atoms {

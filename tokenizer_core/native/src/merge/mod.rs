@@ -45,6 +45,10 @@ const MANY_TOKENS: usize = 4096;
 /// `(left id, right id, product id)`.
 pub type Merge = (u32, u32, u32);
 
+/// The byte after a piece that ends a word, in a vocabulary that marks these (CLIP's `</w>`). No
+/// text has it.
+pub const END_OF_WORD: u8 = 0xFF;
+
 /// Why no table could be made; the message is for people.
 #[derive(Debug)]
 pub struct TooManyMerges(pub usize);
@@ -57,8 +61,6 @@ pub struct Merger {
     start_ranks: Box<[u32]>,
     pairs: PairTable,
     atoms: Atoms,
-    /// The id that the last byte of a piece starts as, where that differs (CLIP's `</w>`).
-    word_ends: Option<Box<[u32; 256]>>,
     /// Until `find_atoms`: whether merging comes to each id, by id.
     made: Vec<bool>,
 }
@@ -187,25 +189,31 @@ impl Merger {
             start_ranks: vec![NO_RANK; 1 << 16].into(),
             pairs: PairTable::new(n_pairs, products),
             atoms: Atoms::none(),
-            word_ends: None,
             made: Vec::new(),
         }
     }
 
-    /// Kind `merges`, where the last byte of a piece starts as its id of `word_ends`. All merges are
-    /// kept: a token with a suffix is not what merging its bytes alone comes to.
+    /// Kind `merges`, where a piece that ends a word has `END_OF_WORD` after its bytes. `ends` has
+    /// the id that each byte becomes before that mark, and `mark` is an id that no token has.
+    ///
+    /// The mark joins the byte before it first: these merges rank below all others. All merges are
+    /// kept: how a token is spelt does not tell whether it ends a word.
     pub fn with_word_ends(
-        start: [u32; 256],
+        mut start: [u32; 256],
         merges: &[Merge],
-        word_ends: [u32; 256],
+        ends: &[(u8, u32)],
+        mark: u32,
     ) -> Result<Merger, TooManyMerges> {
-        if merges.len() >= NO_RANK as usize {
-            return Err(TooManyMerges(merges.len()));
+        start[usize::from(END_OF_WORD)] = mark;
+        let of_end = |&(byte, end): &(u8, u32)| (start[usize::from(byte)], mark, end);
+        let mut all: Vec<Merge> = ends.iter().map(of_end).collect();
+        // In the order of products, which may then be the ranks.
+        all.sort_unstable_by_key(|merge| merge.2);
+        all.extend_from_slice(merges);
+        if all.len() >= NO_RANK as usize {
+            return Err(TooManyMerges(all.len()));
         }
-        Ok(Merger {
-            word_ends: Some(Box::new(word_ends)),
-            ..Merger::of_all(start, merges)
-        })
+        Ok(Merger::of_all(start, &all))
     }
 
     /// Lets characters start as their tokens where that changes nothing; from then on pieces must
@@ -299,9 +307,9 @@ impl Merger {
         ids: &mut Vec<u32>,
     ) -> Result<(), E> {
         let MergeScratch { long, ids: own } = scratch;
-        let merge = |part: &[u8], is_last: bool, ids: &mut Vec<u32>| {
+        let merge = |part: &[u8], ids: &mut Vec<u32>| {
             check()?;
-            self.start_symbols(part, is_last, ids)?;
+            self.start_symbols(part, ids)?;
             Ok(self.merge_long(long, ids, 1)?)
         };
         let done = windows::encode(piece, WINDOW, ids, own, merge, n_bytes);
@@ -318,15 +326,14 @@ impl Merger {
         at_most: usize,
         take: impl FnOnce(&[u32]) -> T,
     ) -> Result<T, NoMemory> {
-        let has_ends = self.word_ends.is_some();
-        if piece.len() <= MAX_SHORTEST && !has_ends {
+        if piece.len() <= MAX_SHORTEST {
             return Ok(self.merge_short::<MAX_SHORTEST, T>(piece, at_most, take));
         }
-        if piece.len() <= MAX_SHORT && piece.is_ascii() && !has_ends {
+        if piece.len() <= MAX_SHORT && self.starts_from_bytes(piece) {
             return Ok(self.merge_short::<MAX_SHORT, T>(piece, at_most, take));
         }
         let MergeScratch { ids, long, .. } = scratch;
-        self.start_symbols(piece, true, ids)?;
+        self.start_symbols(piece, ids)?;
         Ok(match ids.len() {
             n if n <= MAX_SHORTEST => {
                 let mut short = ShortMerge::<MAX_SHORTEST>::of(ids, &self.pairs);
@@ -343,22 +350,18 @@ impl Merger {
         })
     }
 
-    /// The symbols that a part of a piece starts as; `is_last` says that the piece ends with it.
+    /// The symbols that a part of a piece starts as.
     #[inline(always)]
-    fn start_symbols(
-        &self,
-        part: &[u8],
-        is_last: bool,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), NoMemory> {
+    fn start_symbols(&self, part: &[u8], ids: &mut Vec<u32>) -> Result<(), NoMemory> {
         ids.clear();
         ids.try_reserve(part.len())?;
         self.atoms.start(&self.start, part, |id| ids.push(id));
-        // With ends there are no atoms: each byte is a symbol.
-        if let (Some(ends), Some(end), true) = (&self.word_ends, ids.last_mut(), is_last) {
-            *end = ends[usize::from(part[part.len() - 1])];
-        }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn starts_from_bytes(&self, piece: &[u8]) -> bool {
+        piece.is_ascii() || self.atoms.are_none()
     }
 
     /// A piece of at most `N` bytes.
@@ -370,7 +373,7 @@ impl Merger {
         take: impl FnOnce(&[u32]) -> T,
     ) -> T {
         let mut short = ShortMerge::<N>::empty();
-        if piece.is_ascii() {
+        if self.starts_from_bytes(piece) {
             short.start_from_bytes(piece, &self.start, &self.start_ranks);
         } else {
             self.atoms

@@ -21,9 +21,6 @@ fn encode(merger: &Merger, piece: &[u8]) -> Vec<u32> {
 fn merge_at_once(merger: &Merger, piece: &[u8]) -> Vec<u32> {
     let start = |&byte: &u8| merger.start[byte as usize];
     let mut ids: Vec<u32> = piece.iter().map(start).collect();
-    if let (Some(ends), Some(end)) = (&merger.word_ends, ids.last_mut()) {
-        *end = ends[piece[piece.len() - 1] as usize];
-    }
     let mut long = LongMerge::default();
     merger.merge_long(&mut long, &mut ids, 1).unwrap();
     ids
@@ -215,18 +212,26 @@ fn long_pieces_are_merged_without_recursion() {
 }
 
 #[test]
-fn the_last_byte_of_a_piece_starts_as_its_end_in_windows_too() {
+fn the_last_byte_of_a_word_starts_as_its_end_in_windows_too() {
     // 256 to 511 are the bytes at an end: `ab` joins inside, `ab` at an end with another id.
     let merges = [(97, 98, 512), (97, 256 + 98, 513), (512, 513, 514)];
-    let ends = std::array::from_fn(|byte| 256 + byte as u32);
-    let merger = Merger::with_word_ends(bytes_as_ids(), &merges, ends).unwrap();
-    assert_eq!(encode(&merger, b"b"), [256 + 98]);
-    assert_eq!(encode(&merger, b"abab"), [514]);
-    assert_eq!(encode(&merger, b"abba"), [512, 98, 256 + 97]);
-    for n_pairs in [20, 40, WINDOW / 2, WINDOW] {
-        let piece = b"ab".repeat(n_pairs);
+    let ends: Vec<(u8, u32)> = (0..=255)
+        .map(|byte| (byte, 256 + u32::from(byte)))
+        .collect();
+    let merger = Merger::with_word_ends(bytes_as_ids(), &merges, &ends, 600).unwrap();
+    for (piece, expected) in [
+        (&b"b\xff"[..], &[256 + 98][..]),
+        (b"b", &[98]),
+        (b"abab\xff", &[514]),
+        (b"abab", &[512, 512]),
+        (b"abba\xff", &[512, 98, 256 + 97]),
+    ] {
+        assert_eq!(encode(&merger, piece), expected);
+    }
+    for n_pairs in [4, 20, 40, WINDOW / 2, WINDOW] {
+        let piece = [b"ab".repeat(n_pairs), vec![END_OF_WORD]].concat();
         let (mut ids, scratch) = (Vec::new(), &mut MergeScratch::default());
-        let n_bytes = |id| if id == 514 { 4 } else { 2 };
+        let n_bytes = |id| if id == 514 { 5 } else { 2 };
         let check = || Ok::<_, NoMemory>(());
         merger
             .encode_long(&piece, scratch, n_bytes, check, &mut ids)
@@ -247,7 +252,7 @@ fn encode_in_windows(
     size: usize,
 ) -> (Vec<u32>, usize) {
     let (mut ids, mut n_windows) = (Vec::new(), 0);
-    let merge = |part: &[u8], _: bool, ids: &mut Vec<u32>| {
+    let merge = |part: &[u8], ids: &mut Vec<u32>| {
         n_windows += 1;
         *ids = merge_at_once(merger, part);
         Ok::<_, NoMemory>(())
@@ -312,7 +317,7 @@ fn windows_end_between_characters() {
     let piece = "a\u{e9}\u{4e2d}\u{1f642}\u{301}".repeat(50).into_bytes();
     for size in 1..40 {
         let mut ids = Vec::new();
-        let merge = |part: &[u8], _: bool, ids: &mut Vec<u32>| {
+        let merge = |part: &[u8], ids: &mut Vec<u32>| {
             assert!(std::str::from_utf8(part).is_ok());
             *ids = part.iter().map(|&byte| u32::from(byte)).collect();
             Ok::<_, NoMemory>(())

@@ -20,14 +20,14 @@ pub const WINDOW: usize = 1 << 16;
 /// change more than the last few tokens.
 const OVERLAP: usize = 16;
 
-/// Appends the ids of a piece to `ids`. `merge` gives those of a part of it, told whether
-/// it is the last, and `n_bytes` the length of a token; `window_ids` is memory for the ids of a window.
+/// Appends the ids of a piece to `ids`. `merge` gives those of a part of it, and `n_bytes` the length
+/// of a token; `window_ids` is memory for the ids of a window.
 pub fn encode<E: From<NoMemory>>(
     piece: &[u8],
     window: usize,
     ids: &mut Vec<u32>,
     window_ids: &mut Vec<u32>,
-    mut merge: impl FnMut(&[u8], bool, &mut Vec<u32>) -> Result<(), E>,
+    mut merge: impl FnMut(&[u8], &mut Vec<u32>) -> Result<(), E>,
     n_bytes: impl Fn(u32) -> usize,
 ) -> Result<(), E> {
     let first = ids.len();
@@ -40,8 +40,7 @@ pub fn encode<E: From<NoMemory>>(
             size *= 2; // a token is as long as the window
             continue;
         }
-        let is_last = window_end == piece.len();
-        merge(&piece[start..window_end], is_last, window_ids)?;
+        merge(&piece[start..window_end], window_ids)?;
         if number == 0 || window_ids[0] == ids[first + number] {
             ids.truncate(first + number);
             ids.try_extend(window_ids)?;

@@ -2,6 +2,7 @@
 
 mod characters;
 mod forms;
+mod white_space;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::sync::Arc;
 pub use crate::normalize::characters::CharacterMap;
 use crate::normalize::characters::push;
 pub use crate::normalize::forms::{Form, FormTables};
+use crate::normalize::white_space::ReplaceWhiteSpace;
+use crate::simd::Kernel;
 use crate::split::Pattern;
 use crate::stop::{self, StopFlag, Stopped};
 
@@ -23,8 +26,23 @@ pub enum Step {
     Prepend(String),
     /// Every occurrence of a text that is not empty becomes another text.
     Replace(String, String),
-    /// Every pre-token of a pattern that drops the rest, a match, becomes a text.
+    /// Every pre-token of a pattern that drops the rest, a match, becomes a text. See
+    /// `replace_matches`.
     ReplaceMatches(Arc<Pattern>, String),
+    /// Every run of white space becomes a text (CLIP).
+    ReplaceWhiteSpace(String),
+}
+
+impl Step {
+    /// Replaces the matches of a pattern that drops the rest.
+    pub fn replace_matches(pattern: Arc<Pattern>, content: String) -> Step {
+        match &*pattern {
+            Pattern::Automaton(automaton) if automaton.matches_white_space() => {
+                Step::ReplaceWhiteSpace(content)
+            }
+            _ => Step::ReplaceMatches(pattern, content),
+        }
+    }
 }
 
 pub struct Normalizer {
@@ -59,6 +77,13 @@ impl Step {
         match self {
             Step::Form(form) => return form.apply(text, flag),
             Step::Map(map) => return map.apply(text, flag),
+            Step::ReplaceWhiteSpace(content) => {
+                return Kernel::chosen().run(ReplaceWhiteSpace {
+                    text,
+                    content,
+                    flag,
+                });
+            }
             Step::Strip { left, right } => {
                 let mut kept = text;
                 if *left && is_first {

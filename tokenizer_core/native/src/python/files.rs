@@ -68,9 +68,30 @@ impl NativeModel {
         new_list(py, sides.iter().map(text_of))
     }
 
-    fn build<'py>(&self, py: Python<'py>, plain: Vec<PyBackedStr>) -> PyResult<Option<Parts<'py>>> {
+    /// (the number of a merge or None, JSON)
+    fn fault<'py>(&self, py: Python<'py>) -> Option<(Option<usize>, Bound<'py, PyBytes>)> {
+        let fault = self.model.fault()?;
+        Some((fault.merge, PyBytes::new(py, &fault.json)))
+    }
+
+    fn text_of(&self, id_: u32) -> Option<&str> {
+        let found = self.model.entries().find(|&(_, id)| id == id_);
+        found.map(|(text, _)| text)
+    }
+
+    #[pyo3(signature = (plain, *, by_characters=false))]
+    fn build<'py>(
+        &self,
+        py: Python<'py>,
+        plain: Vec<PyBackedStr>,
+        by_characters: bool,
+    ) -> PyResult<Option<Parts<'py>>> {
         let plain: Vec<&str> = plain.iter().map(|text| &**text).collect();
-        let Some(tokens) = self.model.tokens(&plain).map_err(memory_error)? else {
+        let tokens = match by_characters {
+            true => self.model.tokens_of_characters(&plain),
+            false => self.model.tokens(&plain),
+        };
+        let Some(tokens) = tokens.map_err(memory_error)? else {
             return Ok(None);
         };
         let vocab = PyDict::new(py);

@@ -11,3 +11,4 @@ mod known_characters;
 mod neon;
 pub mod ruled;
 pub mod starts;
+pub mod words;

@@ -118,10 +118,35 @@ macro_rules! with_rules {
                 };
                 $body
             }
+            Rules::Clip => unreachable!("see `Automaton::finds_words`"),
         }
     }};
 }
 pub(crate) use with_rules;
+
+/// Finds the characters of a block whose class is not all that the automaton knows of them.
+#[inline(always)]
+pub fn mark_unclear(automaton: &Automaton, classes: &mut Classes, text: &[u8], at: usize) {
+    let samples = automaton.samples();
+    let mut left = classes.looked_up;
+    while left != 0 {
+        let position = left.trailing_zeros() as usize;
+        left &= left - 1;
+        let (class, length) = class_at(text, at + position);
+        let sample = (u16::from(class) | OF_NO_CLASS).trailing_zeros() as usize;
+        let (class, _) = automaton.class_at(text, at + position);
+        if class != samples[sample] {
+            let bits = (u64::MAX >> (BLOCK - length)) << position;
+            if class == samples[HAN] {
+                classes.han |= bits;
+            } else if class == samples[KANA] {
+                classes.kana |= bits;
+            } else {
+                classes.unclear |= bits;
+            }
+        }
+    }
+}
 
 impl<R: Rule> Grammar for Ruled<'_, R> {
     #[inline]
@@ -135,25 +160,7 @@ impl<R: Rule> BlockGrammar for Ruled<'_, R> {
 
     #[inline(always)]
     fn adjust(self, classes: &mut Classes, text: &[u8], at: usize) {
-        let samples = self.automaton.samples();
-        let mut left = classes.looked_up;
-        while left != 0 {
-            let position = left.trailing_zeros() as usize;
-            left &= left - 1;
-            let (class, length) = class_at(text, at + position);
-            let sample = (u16::from(class) | OF_NO_CLASS).trailing_zeros() as usize;
-            let (class, _) = self.automaton.class_at(text, at + position);
-            if class != samples[sample] {
-                let bits = (u64::MAX >> (BLOCK - length)) << position;
-                if class == samples[HAN] {
-                    classes.han |= bits;
-                } else if class == samples[KANA] {
-                    classes.kana |= bits;
-                } else {
-                    classes.unclear |= bits;
-                }
-            }
-        }
+        mark_unclear(self.automaton, classes, text, at);
         self.rule.adjust(classes);
         classes.both &= !classes.unclear;
     }

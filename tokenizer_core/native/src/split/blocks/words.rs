@@ -1,0 +1,322 @@
+//! CLIP's pattern in blocks: letters, single digits and other characters, without the white space
+//! between them.
+//!
+//! It has two steps: the first keeps its matches alone, the second is GPT-2's and cuts the first one's
+//! `<|startoftext|>`. Without that name, a boundary of one step is a boundary of both. As in `ruled`,
+//! the automaton is the definition, and takes over at each `<|` and at characters that it tells from
+//! the sample of their class.
+
+use memchr::memmem;
+
+use crate::mem::growth::NoMemory;
+use crate::simd::Work;
+use crate::split::automaton::Automaton;
+use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
+use crate::split::blocks::ruled::mark_unclear;
+use crate::split::blocks::starts::{below_first, restart};
+use crate::split::rules::contraction;
+
+/// Words that are kept before they are taken; there is room for those of one more block.
+pub const MANY_WORDS: usize = 256;
+/// A word of up to so many bytes is copied without a call.
+const COPIED: usize = 16;
+
+/// Words, copied one after the other.
+pub struct Words {
+    bytes: Vec<u8>,
+    n_bytes: usize,
+    ends: Box<[u32; MANY_WORDS + BLOCK]>,
+    n: usize,
+    /// Whether one may have a character outside ASCII.
+    pub is_wide: bool,
+    /// The byte after each word, if words are marked.
+    mark: Option<u8>,
+}
+
+impl Words {
+    /// No words yet; `mark` is the byte after each.
+    pub fn none(mark: Option<u8>) -> Words {
+        Words {
+            mark,
+            bytes: vec![0; 8 * MANY_WORDS],
+            n_bytes: 0,
+            ends: Box::new([0; MANY_WORDS + BLOCK]),
+            n: 0,
+            is_wide: false,
+        }
+    }
+
+    pub fn clear(&mut self) {
+        (self.n_bytes, self.n, self.is_wide) = (0, 0, false);
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.n >= MANY_WORDS
+    }
+
+    pub fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+
+    /// The words, with any bytes after them, and where each ends.
+    pub fn pieces(&self) -> (&[u8], &[u32]) {
+        (&self.bytes, &self.ends[..self.n])
+    }
+
+    /// Appends a word; they must not be full.
+    pub fn push(&mut self, word: &[u8]) -> Result<(), NoMemory> {
+        self.make_room(word.len() + 1)?;
+        let room = &mut self.bytes[self.n_bytes..];
+        room[..word.len()].copy_from_slice(word);
+        room[word.len()] = self.mark.unwrap_or(0);
+        self.n_bytes += word.len() + usize::from(self.mark.is_some());
+        self.ends[self.n] = self.n_bytes as u32;
+        self.n += 1;
+        self.is_wide |= !word.is_ascii();
+        Ok(())
+    }
+
+    fn make_room(&mut self, n_bytes: usize) -> Result<(), NoMemory> {
+        let n_wanted = self.n_bytes + n_bytes + COPIED;
+        if self.bytes.len() < n_wanted {
+            self.bytes.try_reserve(n_wanted)?;
+            self.bytes.resize(self.bytes.capacity(), 0);
+        }
+        Ok(())
+    }
+
+    /// Appends the pieces of a block that are no white space, given where each ends.
+    #[inline(always)]
+    fn push_of_block(&mut self, block: &[u8], ends: &[u32], space: u64) -> Result<(), NoMemory> {
+        self.make_room(2 * BLOCK)?;
+        let (mark, n_marks) = (self.mark.unwrap_or(0), usize::from(self.mark.is_some()));
+        let mut begin = 0;
+        for &end in ends {
+            let end = end as usize;
+            let room = &mut self.bytes[self.n_bytes..];
+            match (
+                block[begin..].first_chunk::<COPIED>(),
+                room.first_chunk_mut(),
+            ) {
+                // Of white space nothing stays; a branch could not be predicted.
+                (Some(copied), Some(room)) if end - begin <= COPIED => *room = *copied,
+                _ => room[..end - begin].copy_from_slice(&block[begin..end]),
+            }
+            room[end - begin] = mark;
+            let is_word = !space >> begin & 1;
+            self.n_bytes += (end - begin + n_marks) * is_word as usize;
+            self.ends[self.n] = self.n_bytes as u32;
+            self.n += is_word as usize;
+            begin = end;
+        }
+        Ok(())
+    }
+}
+
+/// Appends the words of a text from the boundary `at` on, until they are full.
+pub struct FindWords<'a> {
+    pub automaton: &'a Automaton,
+    pub text: &'a [u8],
+    pub at: usize,
+    /// The first `<|` that is known; any position before `at` at first.
+    pub name: &'a mut Option<usize>,
+    pub words: &'a mut Words,
+}
+
+impl<K: Blocks> Work<K> for FindWords<'_> {
+    /// The boundary after them, and whether the automaton must continue there.
+    type Output = Result<(usize, bool), NoMemory>;
+
+    #[inline(always)]
+    fn run(self, kernel: K) -> Self::Output {
+        let FindWords {
+            automaton,
+            text,
+            mut at,
+            name,
+            words,
+        } = self;
+        while at < text.len() && !words.is_full() {
+            let mut classes = classes(kernel, text, at);
+            mark_unclear(automaton, &mut classes, text, at);
+            if name.is_some_and(|name| name < at) {
+                *name = memmem::find(&text[at..], b"<|").map(|found| at + found);
+            }
+            if let Some(name) = *name
+                && name - at < BLOCK
+            {
+                classes.unclear |= 1 << (name - at);
+            }
+            let valid = u64::MAX >> (BLOCK - classes.valid);
+            let certain = valid & below_first(classes.unclear & valid);
+            let mut ends = starts(&classes, text, at) & certain & !1;
+            if certain == valid && at + classes.valid == text.len() && classes.valid < BLOCK {
+                ends |= 1 << classes.valid;
+            }
+            if ends == 0 {
+                return Ok((at, true));
+            }
+            let mut positions = [0; BLOCK];
+            kernel.write_positions(ends, 0, &mut positions);
+            let positions = &positions[..ends.count_ones() as usize];
+            words.push_of_block(&text[at..], positions, classes.space)?;
+            words.is_wide |= classes.high != 0;
+            at += 63 - ends.leading_zeros() as usize;
+        }
+        Ok((at, false))
+    }
+}
+
+/// The starts of words and of white space; those after an unclear character do not matter.
+#[inline(always)]
+fn starts(classes: &Classes, text: &[u8], at: usize) -> u64 {
+    let Classes {
+        letter,
+        number,
+        space,
+        inner,
+        ..
+    } = *classes;
+    let unlike = |of: u64| of & !(of << 1);
+    let other = !(letter | number | space);
+    let mut starts = unlike(letter) | number & !inner | unlike(other) | unlike(space);
+    let mut apostrophes = starts & classes.apostrophe;
+    while apostrophes != 0 {
+        let position = apostrophes.trailing_zeros() as usize;
+        apostrophes &= apostrophes - 1;
+        if let Some(end) = contraction(text, at + position) {
+            starts = restart(starts, position + 1, end - at);
+        }
+    }
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Kernel;
+    use crate::split::automaton::{Behavior, StepTables};
+    use crate::unicode::{L, N, S, class_at};
+
+    /// With one class, so that no character is unclear.
+    fn automaton() -> Automaton {
+        let step = StepTables {
+            moves: vec![0, 0, 2, 0, 2, 1 << 31],
+            behavior: Behavior::Isolated,
+            invert: false,
+            drops_unmatched: true,
+        };
+        Automaton::build(&[0], &[0], vec![step], vec![false], None).unwrap()
+    }
+
+    /// The end of the word or of the white space at `at`, by the definition, and whether it is a word.
+    fn piece_at(text: &[u8], at: usize) -> (usize, bool) {
+        if text[at] == b'\''
+            && let Some(end) = contraction(text, at)
+        {
+            return (end, true);
+        }
+        let kind = |at: usize| {
+            let (class, length) = class_at(text, at);
+            let kinds = [L, N, S].map(|of| class & of != 0);
+            (length > 0).then_some((kinds, length))
+        };
+        let (first, mut end) = kind(at).map(|(kinds, n)| (kinds, at + n)).unwrap();
+        let is_single = first[1] || first[2];
+        while let Some((kinds, length)) = kind(end)
+            && kinds == first
+            && !is_single
+        {
+            end += length;
+        }
+        (end, !first[2])
+    }
+
+    #[test]
+    fn blocks_find_the_words_of_the_definition_and_copy_them() {
+        const PARTS: [&str; 22] = [
+            " ",
+            " ",
+            "  ",
+            "\n",
+            "\u{3000}",
+            "a",
+            "word",
+            "B",
+            "'",
+            "'s",
+            "'ll",
+            "''",
+            "1",
+            "23",
+            "²",
+            ".",
+            "!?",
+            "é",
+            "中文",
+            "\u{301}",
+            "🙂",
+            "a_rather_long_word_of_letters",
+        ];
+        let automaton = automaton();
+        let mut state = 11usize;
+        let mut next = |end: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let mut n_found = 0;
+        for round in 0..4000 {
+            let kinds: Vec<&str> = (0..1 + next(6)).map(|_| PARTS[next(22)]).collect();
+            let n_parts = [5, 60, 900][round % 3];
+            let text: String = (0..next(n_parts))
+                .map(|_| kinds[next(kinds.len())])
+                .collect();
+            let text = text.as_bytes();
+            let (mut expected, mut at) = (Vec::new(), 0);
+            while at < text.len() {
+                let (end, is_word) = piece_at(text, at);
+                if is_word {
+                    expected.push(&text[at..end]);
+                }
+                at = end;
+            }
+            for kernel in Kernel::all() {
+                let mark = (round % 2 == 0).then_some(0xFF);
+                let (mut found, mut at) = (Vec::new(), 0);
+                while at < text.len() {
+                    let mut words = Words::none(mark);
+                    let must_ask;
+                    (at, must_ask) = kernel
+                        .run(FindWords {
+                            automaton: &automaton,
+                            text,
+                            at,
+                            name: &mut None,
+                            words: &mut words,
+                        })
+                        .unwrap();
+                    n_found += words.n;
+                    if must_ask {
+                        let (end, is_word) = piece_at(text, at);
+                        if is_word {
+                            words.push(&text[at..end]).unwrap();
+                        }
+                        at = end;
+                    }
+                    let (bytes, ends) = words.pieces();
+                    let mut begin = 0;
+                    for &end in ends {
+                        let word = &bytes[begin..end as usize];
+                        found.push(match mark {
+                            Some(mark) => word.strip_suffix(&[mark]).unwrap().to_vec(),
+                            None => word.to_vec(),
+                        });
+                        begin = end as usize;
+                    }
+                }
+                assert_eq!(found, expected, "{}", kernel.name());
+            }
+        }
+        assert!(n_found > 100_000, "{n_found}");
+    }
+}
