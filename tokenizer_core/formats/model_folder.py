@@ -87,9 +87,8 @@ _END: Final = "<|endoftext|>"
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
     """What a class sets itself: pattern (None: that of its merges), normalizer, the named tokens
-    that have a default, the
-    suffix of words, and the tokens that its post-processor puts before and after a text, by name or
-    content."""
+    that have a default, the suffix of words, and the tokens that its post-processor puts before and
+    after a text, by name or content."""
 
     pattern: SplitPattern | None
     normalizer: str
