@@ -105,10 +105,10 @@ def check_number_of_values(data: bytes, what: str) -> None:
 
 
 def _count_outside_strings(data: bytes) -> int:
-    """The commas and opening brackets outside the strings of a JSON document.
+    r"""The commas and opening brackets outside the strings of a JSON document.
 
     Example:
-        >>> _count_outside_strings(b'{"a,": ["\\\\", "\\",["]}')
+        >>> _count_outside_strings(br'{"a,": ["\\", "\",["]}')
         3
     """
     if b"\\" in data:
