@@ -10,6 +10,11 @@ from tests.app.commands.test_outputs import names_in
 from tests.app.run_cli import Cli
 
 
+def _take_interrupts() -> None:
+    """A run in the background (`pytest &`) ignores SIGINT, and so would what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
     there = names_in(trained.folder)
     process = subprocess.Popen(
@@ -18,6 +23,7 @@ def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
         stderr=subprocess.PIPE,
         cwd=trained.folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=_take_interrupts,
     )
     deadline = time.monotonic() + 60
     while names_in(trained.folder) == there:
