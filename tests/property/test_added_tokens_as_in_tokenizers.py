@@ -177,6 +177,8 @@ def test_parts_of_a_text_are_encoded_as_they_say(found, step, n_tokens):
     tokens, text = found
     ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
     starts, ends = ours.encode_with_offsets(text)[1].T.tolist()
+    if ours.spec.steps:
+        ends += starts  # what a normalizer joins to a character belongs to its part
     for side in ("left", "right"):
         part = truncate_text(ours, text, n_tokens, side=side)
         assert part.ids.tolist() == ours.encode(part.text)
@@ -216,7 +218,7 @@ def test_they_return_from_a_file_and_from_a_manifest(found, step):
     again = tokenizers.Tokenizer.from_str(written.decode())
     assert again.encode(text).ids == theirs(table).encode(text).ids
     manifest = render_manifest_json(render_spec_fields(spec))
-    assert json.loads(manifest)["format_version"] == (2 if spec.has_flags else 1)
+    assert json.loads(manifest)["format_version"] == (2 if spec.extensions() else 1)
     assert build_spec(parse_manifest_json(manifest), spec.vocab, spec.merges) == spec
     check_golden_text(spec)
 
