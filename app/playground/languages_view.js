@@ -41,6 +41,7 @@ export class LanguagesView {
   /** Show the tokenizers to choose from, and the chart of the chosen ones. */
   open() {
     this.isOpen = true;
+    if (!served.versions.length) return Promise.resolve(); // `listed` opens it then
     // The newest version of each name; the served one first.
     const names = new Map();
     for (const { name, version } of served.versions) {
@@ -85,6 +86,7 @@ export class LanguagesView {
   }
 
   #draw() {
+    if (!this.chosen) return; // not listed yet
     const width = byId("languages-figure").clientWidth;
     if (width > 0) draw(this.canvas, this.#series, { width, scale: devicePixelRatio }, getComputedStyle(this.canvas));
   }

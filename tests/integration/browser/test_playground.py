@@ -152,6 +152,28 @@ def test_the_slider_gives_the_ids_of_a_smaller_vocabulary(
     wait_for_ids(pane, service.encode(text + "!"))
 
 
+def test_languages_opened_before_the_tokenizers_are_listed(open_page: Open) -> None:
+    page = open_page("#text=a")
+    held: list[Any] = []
+    is_open = False
+
+    def hold(route: Any) -> None:
+        if is_open:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/tokenizers", hold)
+    page.reload()
+    page.click("#tab-languages")
+    while not held:
+        page.wait_for_timeout(20)
+    is_open = True
+    for route in held:
+        route.continue_()
+    expect(page.locator("#languages-tokenizers input:checked")).to_have_count(2)
+
+
 def test_the_language_tax_as_bars_table_and_png(
     open_page: Open, service: Service, tmp_path: Path
 ) -> None:
