@@ -10,8 +10,8 @@ use crate::split::Grammar;
 use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::starts::{
-    BlockGrammar, Shared, below_first, restart, shared_starts, starts_like_cl100k,
-    starts_like_o200k,
+    BlockGrammar, Shared, below_first, shared_starts, starts_like_cl100k, starts_like_o200k,
+    with_whole_contractions,
 };
 use crate::split::rules::contraction;
 use crate::unicode::class_at;
@@ -216,14 +216,7 @@ fn starts_between_digits(classes: Classes, of_digits: u64, text: &[u8], at: usiz
     // White space before a digit ends its text, and stays together.
     let last = classes.last_of(space, !(number >> 1));
     let mut starts = visible | of_digits | unlike(space) | last;
-    let mut apostrophes = starts & classes.apostrophe;
-    while apostrophes != 0 {
-        let position = apostrophes.trailing_zeros() as usize;
-        apostrophes &= apostrophes - 1;
-        if let Some(end) = contraction(text, at + position) {
-            starts = restart(starts, position + 1, end - at);
-        }
-    }
+    starts = with_whole_contractions(starts, classes.apostrophe, text, at, contraction);
     starts & classes.certain_of_space(space) | 1
 }
 

@@ -45,14 +45,7 @@ impl BlockGrammar for Gpt2 {
         // A blank is joined by what follows it.
         let visible = (unlike(letter) | unlike(number) | unlike(other)) & !(blank << 1);
         let mut starts = visible | unlike(space) | classes.last_of(space, !0);
-        let mut apostrophes = starts & classes.apostrophe;
-        while apostrophes != 0 {
-            let position = apostrophes.trailing_zeros() as usize;
-            apostrophes &= apostrophes - 1;
-            if let Some(end) = contraction(text, at + position) {
-                starts = restart(starts, position + 1, end - at);
-            }
-        }
+        starts = with_whole_contractions(starts, classes.apostrophe, text, at, contraction);
         starts & classes.certain_of_space(space) | 1
     }
 }
@@ -134,14 +127,13 @@ pub fn starts_like_cl100k<const DIGITS: usize>(classes: Classes, text: &[u8], at
         certain,
         ..
     } = shared_starts::<DIGITS>(&classes);
-    let mut apostrophes = starts & classes.apostrophe;
-    while apostrophes != 0 {
-        let position = apostrophes.trailing_zeros() as usize;
-        apostrophes &= apostrophes - 1;
-        if let Some(end) = contraction_of_any_case(text, at + position) {
-            starts = restart(starts, position + 1, end - at);
-        }
-    }
+    starts = with_whole_contractions(
+        starts,
+        classes.apostrophe,
+        text,
+        at,
+        contraction_of_any_case,
+    );
     starts & certain | 1
 }
 
@@ -274,9 +266,30 @@ impl Classes {
     }
 }
 
+/// The starts without those inside the contractions that `find` finds at an apostrophe that is a start,
+/// and with the end of each.
+#[inline(always)]
+pub fn with_whole_contractions(
+    mut starts: u64,
+    apostrophe: u64,
+    text: &[u8],
+    at: usize,
+    find: impl Fn(&[u8], usize) -> Option<usize>,
+) -> u64 {
+    let mut apostrophes = starts & apostrophe;
+    while apostrophes != 0 {
+        let position = apostrophes.trailing_zeros() as usize;
+        apostrophes &= apostrophes - 1;
+        if let Some(end) = find(text, at + position) {
+            starts = restart(starts, position + 1, end - at);
+        }
+    }
+    starts
+}
+
 /// Removes the starts from `position` on until `end`, and adds `end`.
 #[inline(always)]
-pub fn restart(starts: u64, position: usize, end: usize) -> u64 {
+fn restart(starts: u64, position: usize, end: usize) -> u64 {
     starts & (below(position) | !below(end)) | bit(end)
 }
 

@@ -13,7 +13,7 @@ use crate::simd::Work;
 use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
 use crate::split::blocks::ruled::mark_unclear;
-use crate::split::blocks::starts::{below_first, restart};
+use crate::split::blocks::starts::{below_first, with_whole_contractions};
 use crate::split::rules::contraction;
 
 /// Words that are kept before they are taken; there is room for those of one more block.
@@ -179,16 +179,8 @@ fn starts(classes: &Classes, text: &[u8], at: usize) -> u64 {
     } = *classes;
     let unlike = |of: u64| of & !(of << 1);
     let other = !(letter | number | space);
-    let mut starts = unlike(letter) | number & !inner | unlike(other) | unlike(space);
-    let mut apostrophes = starts & classes.apostrophe;
-    while apostrophes != 0 {
-        let position = apostrophes.trailing_zeros() as usize;
-        apostrophes &= apostrophes - 1;
-        if let Some(end) = contraction(text, at + position) {
-            starts = restart(starts, position + 1, end - at);
-        }
-    }
-    starts
+    let starts = unlike(letter) | number & !inner | unlike(other) | unlike(space);
+    with_whole_contractions(starts, classes.apostrophe, text, at, contraction)
 }
 
 #[cfg(test)]
