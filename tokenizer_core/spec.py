@@ -463,7 +463,7 @@ class TokenizerSpec:
 
     def spelling(self, token: AddedToken) -> bytes:
         """What an added token decodes to: its content, in a vocabulary of characters with a space
-        for U+2581. A token that is searched in normalized text decodes to its normalized content."""
+        for U+2581, or its normalized content if it is searched in normalized text."""
         return _spell(token, self.steps, by_characters=bool(self.byte_ids))
 
     def second_names(self) -> list[str]:
