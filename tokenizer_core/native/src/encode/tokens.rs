@@ -98,7 +98,9 @@ struct Finder {
 }
 
 const MAX_BEGINNINGS: usize = 4;
-/// Bytes in which all beginnings are looked for before the next ones.
+/// Bytes in which all beginnings are looked for before the next ones: few at first, because the next
+/// string may be near, then twice as many each time.
+const FIRST_SEARCHED: usize = 128;
 const SEARCHED: usize = 1 << 11;
 /// In fewer bytes the first one is looked for before all: vectors do not find strings there.
 const SHORT: usize = 48;
@@ -151,20 +153,25 @@ impl Finder {
 
     /// Where the next string may begin.
     fn next_beginning(&self, text: &[u8], mut range: Range<usize>) -> Option<usize> {
+        let mut searched = FIRST_SEARCHED;
         while !range.is_empty() {
-            let until = range.end.min(range.start + SEARCHED);
-            let first = |beginning: &memmem::Finder| {
-                let end = range.end.min(until + beginning.needle().len() - 1);
+            let until = range.end.min(range.start + searched);
+            let mut first = until;
+            for beginning in &self.beginnings {
+                let end = range.end.min(first + beginning.needle().len() - 1);
                 let (here, needle) = (&text[range.start..end], beginning.needle());
                 if here.len() < SHORT && memchr(needle[0], here).is_none() {
-                    return None;
+                    continue;
                 }
-                beginning.find(here)
-            };
-            if let Some(distance) = self.beginnings.iter().filter_map(first).min() {
-                return Some(range.start + distance);
+                if let Some(distance) = beginning.find(here) {
+                    first = range.start + distance;
+                }
+            }
+            if first < until {
+                return Some(first);
             }
             range.start = until;
+            searched = SEARCHED.min(2 * searched);
         }
         None
     }
