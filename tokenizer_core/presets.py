@@ -190,8 +190,9 @@ def recognise_preset_file(path: StrPath) -> Preset | None:
     return recognise_preset(read_whole_file(path, max_bytes=MAX_FILE_BYTES))
 
 
-def load_path_spec(path: StrPath) -> TokenizerSpec:
-    """The spec of one file, or of a model folder, that needs no further argument.
+def load_path_spec(path: StrPath, *, file_ids: bool = False) -> TokenizerSpec:
+    """The spec of one file, or of a model folder (`file_ids` as in `load_model_folder`), that needs
+    no further argument.
 
     Raises:
         FormatError: no supported format, or one that needs more than the path.
@@ -199,7 +200,9 @@ def load_path_spec(path: StrPath) -> TokenizerSpec:
     """
     if Path(path).is_dir():
         ranks = sole_rank_file(path)
-        return load_model_folder(path) if ranks is None else load_path_spec(ranks)
+        if ranks is None:
+            return load_model_folder(path, file_ids=file_ids)
+        return load_path_spec(ranks)
     detected = detect_file(path)
     found = detected.format
     if found == "tiktoken":

@@ -127,7 +127,7 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
-    def load(cls, path: Path, *, engine: str = "auto") -> Tokenizer:
+    def load(cls, path: Path, *, file_ids: bool = False, engine: str = "auto") -> Tokenizer:
         """Load a file or a model folder of any supported format; the content determines the format.
 
         A file is a `tokenizer.json`, a `tekken.json` or the published `.tiktoken` file of a preset.
@@ -135,7 +135,9 @@ class Tokenizer:
         `merges.txt`) and the files beside it (`tokenizer_config.json`, `special_tokens_map.json`,
         `added_tokens.json`, `config.json`).
         For a folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer` of
-        `transformers`. What gives other ids there is refused by name.
+        `transformers`. A folder whose ids depend on the version of `transformers` (Llama 2,
+        SmolLM) is refused by name; with `file_ids`, it gives the ids of its `tokenizer.json` alone,
+        and has its chat templates.
 
         Raises:
             FormatError: no supported format, or a setting that is not supported. A vocabulary with
@@ -143,7 +145,7 @@ class Tokenizer:
             InvalidSpecError: the parts do not form a tokenizer.
             OSError: a file cannot be read.
         """
-        return cls.from_spec(load_path_spec(path), engine=engine)
+        return cls.from_spec(load_path_spec(path, file_ids=file_ids), engine=engine)
 
     @classmethod
     def from_preset(cls, name: str, *, path: Path | None = None, engine: str = "auto") -> Tokenizer:
@@ -163,19 +165,25 @@ class Tokenizer:
 
     @classmethod
     def from_pretrained(
-        cls, name: str, *, revision: str | None = None, engine: str = "auto"
+        cls,
+        name: str,
+        *,
+        revision: str | None = None,
+        file_ids: bool = False,
+        engine: str = "auto",
     ) -> Tokenizer:
         """Download the tokenizer of a model from the Hugging Face Hub and `load` its folder.
 
-        `name` is `owner/name`; `revision` is a branch, a tag or a commit. Only the files of the
-        tokenizer are fetched. Needs the extra `hub`; the variables of `huggingface_hub` apply
+        `name` is `owner/name`; `revision` is a branch, a tag or a commit; `file_ids` is as in
+        `load`. Only the files of the tokenizer are fetched. Needs the extra `hub`; the variables of `huggingface_hub` apply
         (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`).
 
         Raises:
             HubError: `huggingface_hub` is not installed, or the download failed.
             FormatError, InvalidSpecError: as `load`.
         """
-        return cls.load(download_model_folder(name, revision), engine=engine)
+        folder = download_model_folder(name, revision)
+        return cls.load(folder, file_ids=file_ids, engine=engine)
 
     @classmethod
     def from_files(

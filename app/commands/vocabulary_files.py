@@ -25,7 +25,8 @@ from tokenizer_core.spec import TokenizerSpec
 
 
 def add_reading_options(parser: Any) -> None:
-    """Add `--preset`, `--pattern`, `--special`, `--no-special` and `--chat-template`."""
+    """Add `--preset`, `--pattern`, `--special`, `--no-special`, `--file-ids` and
+    `--chat-template`."""
     parser.add_argument(
         "--preset",
         choices=tuple(PRESETS),
@@ -48,6 +49,12 @@ def add_reading_options(parser: Any) -> None:
         "--no-special",
         action="store_true",
         help="the .tiktoken vocabulary has no special tokens",
+    )
+    parser.add_argument(
+        "--file-ids",
+        action="store_true",
+        help="of a model folder, take the ids of tokenizer.json alone; the files beside it give the "
+        "chat templates",
     )
     parser.add_argument(
         "--chat-template",
@@ -107,7 +114,11 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
                     return load_preset_spec(preset.name, files[0])
             _require_pattern_and_special(files[0], arguments, special, name)
         return load_spec(
-            files, pattern=arguments.pattern, special_tokens=special or None, detected=detected
+            files,
+            pattern=arguments.pattern,
+            special_tokens=special or None,
+            detected=detected,
+            file_ids=arguments.file_ids,
         )
     except FormatError as error:
         raise CommandError(f"{files[0]}: {error}") from error

@@ -281,6 +281,7 @@ def load_spec(
     pattern: str | SplitPattern | None = None,
     special_tokens: SpecialTokens = None,
     detected: DetectedFile | None = None,
+    file_ids: bool = False,
 ) -> TokenizerSpec:
     """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`), of two (vocabulary, then
     merges), or of a model folder of Hugging Face.
@@ -288,7 +289,8 @@ def load_spec(
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
     next free ids if the vocabulary lacks them. A `tokenizer.json`, a `tekken.json` or a folder
     contains both, so neither argument may be given for it. `detected` is the result of
-    `detect_file` for the first file, if the caller has it.
+    `detect_file` for the first file, if the caller has it. `file_ids` is for a folder, as in
+    `load_model_folder`.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.
@@ -303,7 +305,7 @@ def load_spec(
                 "a model folder says itself how text is split and which tokens are special; give "
                 "the folder alone"
             )
-        return load_model_folder(paths[0])
+        return load_model_folder(paths[0], file_ids=file_ids)
     detected = detected or detect_file(paths[0])
     found = detected.format
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):

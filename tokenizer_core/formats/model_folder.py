@@ -82,6 +82,7 @@ WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
 _NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _END: Final = "<|endoftext|>"
+_WAY_ON: Final = f"load it with file_ids (--file-ids) for the ids of {TOKENIZER} alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +243,14 @@ _MODELS: Final = MappingProxyType(
 )
 
 
-def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
+def load_model_folder(
+    folder: str | os.PathLike[str], *, file_ids: bool = False
+) -> TokenizerSpec:
     """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
     that belong to it. A folder with neither may have a `tekken.json`, read as that file.
+
+    With `file_ids`, `tokenizer.json` alone defines the ids, and the other files only the chat
+    templates. No folder is then refused for what versions of `transformers` make of it.
 
     Raises:
         FormatError: none of these; a file is malformed; a setting is not supported, or
@@ -259,9 +265,17 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
         chat = read_chat_templates(folder, config, _template_variables(config))
         return load_tekken(folder / TEKKEN).with_chat(chat)
     is_pair = not (folder / TOKENIZER).is_file()
+    if is_pair and file_ids:
+        raise FormatError(
+            f"the folder {folder} has no {TOKENIZER} whose ids could be meant; leave file_ids "
+            f"(--file-ids) out"
+        )
     table = _table_of_pair(folder) if is_pair else _read_table(folder, TOKENIZER)
     spec = parse_tokenizer_table(table)
     config = _read_table(folder, CONFIG)
+    if file_ids:
+        config |= _read_table(folder, SPECIAL_TOKENS)
+        return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
     added_file: dict[str, Any] = {}
     if "added_tokens_decoder" not in config:
         config |= _special_tokens_of_file(folder, config)
@@ -275,8 +289,7 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
     if spec.byte_ids and kind == "LlamaTokenizer":
         raise FormatError(
             f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
-            f"that of {kind}, and transformers 4 does not, so their ids differ; load {TOKENIZER} "
-            f"for the ids of the file"
+            f"that of {kind}, and transformers 4 does not, so their ids differ; {_WAY_ON}"
         )
     if rebuilt is not None:
         _check_rebuilt(spec, kind, rebuilt, config)
@@ -294,7 +307,7 @@ def load_model_folder(folder: str | os.PathLike[str]) -> TokenizerSpec:
                 raise FormatError(
                     f"{folder.name} declares the token {token['content']!r:.60} with id "
                     f"{token['id']}, but Hugging Face's tokenizers gives it {id_}; put the token "
-                    f"into {TOKENIZER}"
+                    f"into {TOKENIZER}, or {_WAY_ON}"
                 )
         spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
     _check_added_ends(config, spec)
@@ -502,7 +515,7 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     if isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer")):
         raise FormatError(
             f"{CONFIG}: auto_map names code of the folder as its tokenizer; this service runs no "
-            f"code of a model. If {TOKENIZER} gives the same ids, load that file"
+            f"code of a model; {_WAY_ON}"
         )
     named = config.get("tokenizer_class") or model.get("tokenizer_class")
     model_type = model.get("model_type") or ""
@@ -520,8 +533,8 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     if kind not in _AS_IN_FILE and kind not in _REBUILT:
         what = f"tokenizer_class {kind!r:.60}" if kind else f"model_type {model_type!r:.60}"
         raise FormatError(
-            f"{CONFIG}: it is not known what {what} of transformers does with {TOKENIZER}; if it "
-            f"changes nothing, load that file"
+            f"{CONFIG}: it is not known what {what} of transformers does with {TOKENIZER}; "
+            f"{_WAY_ON}"
         )
     return kind
 
@@ -531,8 +544,7 @@ def _refuse_settings(config: Mapping[str, Any]) -> None:
     for name in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(name):
             raise FormatError(
-                f"{CONFIG}: {name} changes ids and is not supported; load {TOKENIZER}, which gives "
-                f"the ids without it"
+                f"{CONFIG}: {name} changes ids and is not supported; {_WAY_ON}"
             )
     if "fast_tokenizer_files" in config:
         raise FormatError(
@@ -566,8 +578,7 @@ def _check_prefix_space(
     if not is_same:
         raise FormatError(
             f"{CONFIG}: add_prefix_space is true, which some versions of transformers follow, and "
-            f"{TOKENIZER} does not put such a space before a text; load {TOKENIZER} for the ids "
-            f"without it"
+            f"{TOKENIZER} does not put such a space before a text; {_WAY_ON}"
         )
 
 
@@ -593,8 +604,7 @@ def _check_rebuilt(
         if not is_same:
             raise FormatError(
                 f"{TOKENIZER}: transformers 5 replaces its {field} by that of {kind}, and "
-                f"transformers 4 does not, so their ids differ; load {TOKENIZER} for the ids of "
-                f"the file"
+                f"transformers 4 does not, so their ids differ; {_WAY_ON}"
             )
 
 
@@ -611,13 +621,12 @@ def _check_ends(
         if config.get(name):
             raise FormatError(
                 f"{CONFIG}: {name} changes what {kind} puts before a text and is not supported; "
-                f"load {TOKENIZER}"
+                f"{_WAY_ON}"
             )
     if (spec.prefix_ids, spec.suffix_ids) != (first, last):
         raise FormatError(
             f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
-            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text; load {TOKENIZER} for "
-            f"the ids of the file"
+            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text; {_WAY_ON}"
         )
 
 
@@ -643,7 +652,7 @@ def _check_rebuilt_tokens(
             raise FormatError(
                 f"{TOKENIZER}: transformers 5 builds {kind} without its token "
                 f"{token['content']!r:.60}, or with other settings; declare it in "
-                f"added_tokens_decoder of {CONFIG}"
+                f"added_tokens_decoder of {CONFIG}, or {_WAY_ON}"
             )
 
 
@@ -741,7 +750,8 @@ def _missing_tokens(
         if mine["id"] != token["id"] or _flags(mine) != _flags(token):
             raise FormatError(
                 f"{TOKENIZER} and the files beside it describe the token {content!r:.60} "
-                f"differently (its id, or one of {', '.join(_FLAGS)}); make them agree"
+                f"differently (its id, or one of {', '.join(_FLAGS)}); make them agree, or "
+                f"{_WAY_ON}"
             )
     for token in named:
         if token["content"] not in known:
@@ -763,6 +773,5 @@ def _check_added_ends(config: Mapping[str, Any], spec: TokenizerSpec) -> None:
             raise FormatError(
                 f"{CONFIG}: add_{name}_token is {str(wanted).lower()} and the post_processor of "
                 f"{TOKENIZER} does {'' if is_added else 'not '}add the token; versions of "
-                f"transformers follow one or the other. Load {TOKENIZER} for the ids of the file, "
-                f"or change one of the two"
+                f"transformers follow one or the other. Change one of the two, or {_WAY_ON}"
             )

@@ -131,6 +131,17 @@ def test_chat_templates_of_a_folder_and_of_files(cli: Cli) -> None:
     assert "not UTF-8 at byte 0" in cli.fail("import", "model", "--name=m", wrong)
 
 
+def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli: Cli) -> None:
+    config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": "{{ messages }}"}
+    folder = make_folder(cli.folder / "model", pattern="cl100k", tokenizer_config=config)
+    assert "--file-ids" in cli.fail("import", "model", "--name=m")
+    cli.run("import", "model", "--name=m", "--file-ids")
+    store = ArtifactStore(cli.folder / "artifacts")
+    spec = store.open(store.resolve("m"))
+    assert spec == Tokenizer.load(folder / "tokenizer.json").spec
+    assert dict(spec.chat.sources) == {"default": "{{ messages }}"}
+
+
 def test_a_folder_of_ranks_needs_pattern_and_special_tokens(cli: Cli) -> None:
     spec = Tokenizer.load(make_folder(cli.folder / "model")).spec
     (cli.folder / "ranks").mkdir()

@@ -69,6 +69,39 @@ def test_what_could_give_other_ids_is_refused_by_name(tmp_path, message):
         Tokenizer.load(folder)
 
 
+@pytest.mark.parametrize("message", REFUSED)
+def test_with_file_ids_such_a_folder_gives_the_ids_of_its_file(tmp_path, message):
+    folder = make_folder(tmp_path / "model", **REFUSED[message])
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    tokenizer = Tokenizer.load(folder, file_ids=True)
+    assert tokenizer == Tokenizer.load(folder / "tokenizer.json")
+    assert dict(tokenizer.chat_templates) == {"default": "{{ messages }}"}
+
+
+def test_with_file_ids_a_template_reads_the_named_tokens(tmp_path):
+    # Without them AutoTokenizer would add <pad>, and this file does not have it.
+    folder = make_folder(
+        tmp_path / "model",
+        tokenizer_config={"bos_token": "<bos>", "pad_token": "<pad>"},
+        special_tokens_map={"eos_token": {"content": END}},
+    )
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}")
+    tokenizer = Tokenizer.load(folder, file_ids=True)
+    wanted = {"bos_token": "<bos>", "pad_token": "<pad>", "eos_token": END}
+    assert dict(tokenizer.template_variables) == wanted
+    assert tokenizer.token_to_id("<pad>") is None
+    assert Tokenizer.load(folder).token_to_id("<pad>") is not None
+
+
+def test_file_ids_needs_a_tokenizer_json(tmp_path):
+    folder = make_folder(tmp_path / "model", tokenizer_config={"tokenizer_class": "GPT2Tokenizer"})
+    Tokenizer.load(folder).save_gpt2_files(folder / "vocab.json", folder / "merges.txt")
+    (folder / "tokenizer.json").unlink()
+    assert Tokenizer.load(folder).encode("low")
+    with pytest.raises(FormatError, match=r"has no tokenizer.json whose ids .*--file-ids"):
+        Tokenizer.load(folder, file_ids=True)
+
+
 def test_a_qwen_folder_whose_named_token_has_other_flags_is_refused(tmp_path):
     def change(table):
         table["added_tokens"][1]["special"] = False
@@ -89,7 +122,9 @@ def test_a_vocabulary_of_characters_is_read_unless_its_class_replaces_the_normal
     config.write_text('{"tokenizer_class": "LlamaTokenizerFast"}', encoding="utf-8")
     with pytest.raises(FormatError, match="replaces the normalizer by that of LlamaTokenizer"):
         Tokenizer.load(tmp_path)
-    assert Tokenizer.load(tmp_path / "tokenizer.json").spec == character_spec()
+    with pytest.raises(FormatError, match=r"load it with file_ids \(--file-ids\)"):
+        Tokenizer.load(tmp_path)
+    assert Tokenizer.load(tmp_path, file_ids=True).spec == character_spec()
 
 
 def test_a_folder_without_tokenizer_json_is_refused(tmp_path):
