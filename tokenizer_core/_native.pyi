@@ -32,6 +32,7 @@ __all__ = [
     "json_of_ids",
     "look_at",
     "nfc_runs",
+    "read_json",
     "read_model",
     "read_ranks",
     "read_tekken",
@@ -297,6 +298,12 @@ def look_at(flag: StopFlag | None) -> StopFlag | None:
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     """The JSON string whose opening quote is at `start`, and the index after its closing quote.
     None if no valid string begins there."""
+
+def read_json(document: bytes, most_values: int, most_containers: int) -> tuple[object] | None:
+    """The value of a document of strict JSON, alone in a tuple. None if it is invalid, has more
+    than `most_values` strings, keys, arrays and objects, or `most_containers` arrays and objects,
+    is nested in more than 8 of them, or has integers of more than 18 digits. Other threads run
+    meanwhile."""
 
 def join_segments(
     segments: list[tuple[str, bool]],

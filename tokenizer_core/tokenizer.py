@@ -175,8 +175,8 @@ class Tokenizer:
         """Download the tokenizer of a model from the Hugging Face Hub and `load` its folder.
 
         `name` is `owner/name`; `revision` is a branch, a tag or a commit; `file_ids` is as in
-        `load`. Only the files of the tokenizer are fetched. Needs the extra `hub`; the variables of `huggingface_hub` apply
-        (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`).
+        `load`. Only the files of the tokenizer are fetched. Needs the extra `hub`; the variables of
+        `huggingface_hub` apply (`HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE`).
 
         Raises:
             HubError: `huggingface_hub` is not installed, or the download failed.

@@ -53,8 +53,8 @@ def add_reading_options(parser: Any) -> None:
     parser.add_argument(
         "--file-ids",
         action="store_true",
-        help="of a model folder, take the ids of tokenizer.json alone; the files beside it give the "
-        "chat templates",
+        help="of a model folder, take the ids of tokenizer.json alone; other files give the chat "
+        "templates",
     )
     parser.add_argument(
         "--chat-template",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from app.rendering.json_values import Rendered
     from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_core.engines import EngineChoice
 
 Wanted = TypeVar(
     "Wanted", ChatEncodeRequest, ChatRenderRequest, CountTokensRequest, InputTokensRequest
@@ -129,7 +130,7 @@ async def count_input_tokens(request: Request) -> Response:
 
 async def _respond(
     request: Request,
-    parse: Callable[[bytes], Wanted],
+    parse: Callable[..., Wanted],
     render: Callable[..., Rendered],
 ) -> Response:
     require_json(request)
@@ -139,16 +140,17 @@ async def _respond(
     def render_within(wanted: Wanted, live: LiveTokenizer) -> Rendered:
         return render(wanted, live, limits=limits)
 
-    return await respond(request, Work(parse, render_within))
+    parse_it = partial(parse, engine=services.engine)
+    return await respond(request, Work(parse_it, render_within))
 
 
-def _read(model: type[Wanted], body: bytes) -> Wanted:
-    value = parse_strict_json(body)
+def _read(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
+    value = parse_strict_json(body, engine)
     require_shallow(value)
     return validate(value, model)
 
 
-def _read_others(model: type[Wanted], body: bytes) -> Wanted:
-    value = without_nulls(parse_strict_json(body))
+def _read_others(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
+    value = without_nulls(parse_strict_json(body, engine))
     require_shallow(value)
     return validate(value, model)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from app.rendering.json_values import Rendered
     from app.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_core.engines import EngineChoice
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
@@ -95,16 +96,19 @@ def decode_work(request: HTTPConnection) -> Work:
             raise Problem(406, "not_acceptable", "`ids` has a JSON response; send `tokens`.")
         return render_inference_texts(wanted, live, max_decoded_bytes=maximum)
 
-    parse_it = partial(parse, form=form, options=request.query_params)
+    parse_it = partial(parse, form=form, options=request.query_params, engine=services.engine)
     return Work(parse_it, answer, is_decoding=True)
 
 
 def parse(
-    body: bytes, form: IdsForm | None = None, options: Mapping[str, str] = MappingProxyType({})
+    body: bytes,
+    form: IdsForm | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
+    engine: EngineChoice | None = None,
 ) -> DecodeRequest | IdsRequest:
     """Parse the request in `body`, and in the query if the body is binary; raises Problem."""
     if form is None:
-        value = parse_strict_json(body)
+        value = parse_strict_json(body, engine)
         if isinstance(value, dict) and "ids" in value and "tokens" not in value:
             return validate(value, IdsRequest)
         return validate(value, DecodeRequest)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from tokenizer_client.schemas.dialects import TokenizeRequest
+    from tokenizer_core.engines import EngineChoice
 
 router = APIRouter(dependencies=[Depends(require_read)], tags=["dialects"])
 
@@ -66,7 +67,7 @@ def tokenize_work(request: HTTPConnection) -> Work:
     require_acceptable(request, "application/json")
     services = services_of(request)
     render = partial(render_tokenize, limits=render_limits_of(services.settings))
-    return Work(parse_tokenize, render)
+    return Work(partial(parse_tokenize, engine=services.engine), render)
 
 
 @router.post(
@@ -88,7 +89,8 @@ def detokenize_work(request: HTTPConnection) -> Work:
     services = services_of(request)
     maximum = services.settings.response_limit
     render = partial(render_detokenize, max_decoded_bytes=maximum)
-    return Work(parse_detokenize, render, is_decoding=True)
+    parse = partial(parse_detokenize, engine=services.engine)
+    return Work(parse, render, is_decoding=True)
 
 
 @router.get(
@@ -108,13 +110,13 @@ async def tokenizer_info(
     return describe_tokenizer(live)
 
 
-def parse_tokenize(body: bytes) -> TokenizeRequest:
+def parse_tokenize(body: bytes, engine: EngineChoice | None = None) -> TokenizeRequest:
     """Parse the request in `body`, in the dialect of its key.
 
     Raises:
         Problem: 422 for no key or several keys; otherwise as `validate`.
     """
-    value = without_nulls(parse_strict_json(body))
+    value = without_nulls(parse_strict_json(body, engine))
     keys = [key for key in DIALECTS if isinstance(value, dict) and key in value]
     if len(keys) != 1:
         given = " and ".join(keys) or "none of them"
@@ -130,6 +132,6 @@ def parse_tokenize(body: bytes) -> TokenizeRequest:
     return validate(value, DIALECTS[keys[0]])
 
 
-def parse_detokenize(body: bytes) -> DetokenizeRequest:
+def parse_detokenize(body: bytes, engine: EngineChoice | None = None) -> DetokenizeRequest:
     """Parse the request in `body`; raises Problem."""
-    return validate(without_nulls(parse_strict_json(body)), DetokenizeRequest)
+    return validate(without_nulls(parse_strict_json(body, engine)), DetokenizeRequest)

@@ -93,7 +93,7 @@ async def encode_corpus(
     lease = services.budget.lease()
     try:
         body = await read_within_limits(request, lease)
-        asked = validate(parse_strict_json(body), EncodeCorpusRequest)
+        asked = validate(parse_strict_json(body, services.engine), EncodeCorpusRequest)
         job = await off_the_loop(lambda: _take(request, corpus_id, asked, idempotency_key))
     finally:
         lease.release()

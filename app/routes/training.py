@@ -127,7 +127,7 @@ async def cancel_training_job(request: Request, response: Response, job_id: str)
 
 
 def _take_training(services: Services, body: bytes, idempotency_key: str | None) -> Job:
-    asked = validate(parse_strict_json(body), CheckedTrainRequest)
+    asked = validate(parse_strict_json(body, services.engine), CheckedTrainRequest)
     del body
 
     def prepare(folder: JobFolder) -> dict[str, Any]:

@@ -124,6 +124,19 @@ def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
     return _native.decode_json_string(document, start)
 
 
+def read_json_natively(
+    document: bytes, *, most_values: int, most_containers: int
+) -> tuple[object] | None:
+    """The value of a document of strict JSON, alone in a tuple. Requires the compiled module.
+
+    None if it is left to `strict_json.read_json`, which names every error: it is invalid, or has
+    more strings, keys, arrays and objects than `most_values`, more arrays and objects than
+    `most_containers`, nesting over 8 levels, or numbers that need Python. Other threads run
+    meanwhile.
+    """
+    return _native.read_json(document, most_values, most_containers)
+
+
 def read_packed_model(document: bytes) -> tuple[bytes, PackedModel] | None:
     """A `tokenizer.json` without the entries and merges of its model, and these packed.
 

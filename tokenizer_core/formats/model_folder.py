@@ -243,9 +243,7 @@ _MODELS: Final = MappingProxyType(
 )
 
 
-def load_model_folder(
-    folder: str | os.PathLike[str], *, file_ids: bool = False
-) -> TokenizerSpec:
+def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False) -> TokenizerSpec:
     """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
     that belong to it. A folder with neither may have a `tekken.json`, read as that file.
 
@@ -543,9 +541,7 @@ def _refuse_settings(config: Mapping[str, Any]) -> None:
     """Refuse settings that change ids in some version of transformers."""
     for name in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(name):
-            raise FormatError(
-                f"{CONFIG}: {name} changes ids and is not supported; {_WAY_ON}"
-            )
+            raise FormatError(f"{CONFIG}: {name} changes ids and is not supported; {_WAY_ON}")
     if "fast_tokenizer_files" in config:
         raise FormatError(
             f"{CONFIG}: fast_tokenizer_files selects a file by the version of transformers; load "

@@ -31,7 +31,10 @@ LAYERS = (
 )
 """Rooms from top to bottom; rooms of one layer do not import each other. `train` only holds two."""
 
-_COMMENT = re.compile(r"//[^\n]*")
+# Literals may hold braces and slashes: both are removed together, from left to right.
+_COMMENT_OR_LITERAL = re.compile(
+    r"""//[^\n]*|\br(#*)".*?"\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\\n]|\\[^\n]{1,9}?)'""", re.DOTALL
+)
 _TEST_ITEM = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))?\s+)?(?:mod|fn|use|impl)\b")
 _USE = re.compile(r"\buse\s+((?:crate|super|self)\b[^;]*);")
 _PATH = re.compile(r"\b(?:crate|super)(?:::\w+)+")
@@ -41,8 +44,8 @@ Imports = dict[str, set[str]]
 
 
 def without_tests(source: str) -> str:
-    """The source without comments and without what only tests compile."""
-    source = _COMMENT.sub("", source)
+    """The source without comments, literals and what only tests compile."""
+    source = _COMMENT_OR_LITERAL.sub("", source)
     while found := _TEST_ITEM.search(source):
         end = found.end()
         while source[end] not in ";{":

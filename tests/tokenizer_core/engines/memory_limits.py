@@ -19,7 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core.engines import Engine, create_engine, decode_json_string
+from tokenizer_core.engines import (
+    Engine,
+    create_engine,
+    decode_json_string,
+    read_json_natively,
+)
 from tokenizer_core.engines.native import NativeCounter, NativeCounts
 from tokenizer_core.normalize import changes_by_nfc
 from tokenizer_core.patterns import PATTERNS
@@ -34,6 +39,8 @@ LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
 LIST = IDS[:1_000_000].tolist()
 JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
+# Made of few parts: large ones, freed again, would leave memory to the calls.
+JSON_OF_ALL = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
 PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
 
 
@@ -84,6 +91,9 @@ CALLS: dict[str, Callable[[], object]] = {
     "nfc_changes, all": lambda: engine().nfc_changes(MARKS),
     "json_of_ids": lambda: engine().json_of_ids(IDS),
     "decode_json_string": lambda: decode_json_string(JSON, 8),
+    "read_json": lambda: read_json_natively(
+        JSON_OF_ALL, most_values=1 << 20, most_containers=1 << 20
+    ),
     "count pre-tokens": _count_file,
     "sort and list counts": lambda: [
         list(column) for column in NativeCounts.of(PRE_TOKENS).columns()

@@ -4,3 +4,4 @@ pub mod ids;
 #[cfg(target_arch = "x86_64")]
 mod ids_avx512;
 pub mod text;
+pub mod values;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::mem::growth::NoMemory;
+use crate::mem::growth::{Grow, NoMemory, with_room};
 
 /// The text of the JSON string whose opening quote is at `start`, and the index after its closing
 /// quote.
@@ -14,43 +14,49 @@ pub fn string_at(document: &[u8], start: usize) -> Result<Option<(Cow<'_, str>, 
     let Some(string) = rest.strip_prefix(b"\"") else {
         return Ok(None);
     };
-    let mut own = Vec::new();
-    let at = plain_run(string);
-    if string.get(at) == Some(&b'\\') {
-        own.try_reserve_exact(string.len())?;
-    }
-    let checked = || {
-        let (text, end) = read_string(string, at, own)?;
-        let text = match text {
-            Cow::Borrowed(bytes) => Cow::Borrowed(simdutf8::basic::from_utf8(bytes).ok()?),
-            Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).ok()?),
-        };
-        Some((text, start + 1 + end))
+    let Some((text, end)) = read_string(string)? else {
+        return Ok(None);
     };
-    Ok(checked())
+    let checked = match text {
+        Cow::Borrowed(bytes) => simdutf8::basic::from_utf8(bytes).ok().map(Cow::Borrowed),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+    };
+    Ok(checked.map(|text| (text, start + 1 + end)))
 }
 
-/// The bytes of a string that begins after its quote, and where it ends. The first `at` of them are no
-/// escapes; `text` has room for all where an escape comes next.
+type BytesAndEnd<'d> = (Cow<'d, [u8]>, usize);
+
+/// The bytes of a string that begins after its quote, and where it ends.
 ///
 /// They are UTF-8 if the bytes between the quotes are: an escape stands for whole characters, and
 /// no neighbour can take a part of one.
-fn read_string(string: &[u8], mut at: usize, mut text: Vec<u8>) -> Option<(Cow<'_, [u8]>, usize)> {
-    if *string.get(at)? == b'"' {
-        return Some((Cow::Borrowed(&string[..at]), at + 1));
+fn read_string(string: &[u8]) -> Result<Option<BytesAndEnd<'_>>, NoMemory> {
+    let mut at = plain_run(string);
+    if string.get(at) == Some(&b'"') {
+        return Ok(Some((Cow::Borrowed(&string[..at]), at + 1)));
     }
-    text.extend_from_slice(&string[..at]);
+    // Most strings are short. A long one grows to its size in a few steps.
+    let mut text = with_room(string.len().min(at + 128))?;
+    text.try_extend(&string[..at])?;
     loop {
-        match *string.get(at)? {
-            b'"' => return Some((Cow::Owned(text), at + 1)),
-            b'\\' => at += 1 + read_escape(&string[at + 1..], &mut text)?,
-            _ => return None, // a control character
+        match string.get(at) {
+            Some(b'"') => return Ok(Some((Cow::Owned(text), at + 1))),
+            Some(b'\\') => {}
+            _ => return Ok(None), // a control character, or no end
         }
+        text.try_reserve(ESCAPED_BYTES)?;
+        let Some(n_escape) = read_escape(&string[at + 1..], &mut text) else {
+            return Ok(None);
+        };
+        at += 1 + n_escape;
         let n_plain = plain_run(&string[at..]);
-        text.extend_from_slice(&string[at..at + n_plain]);
+        text.try_extend(&string[at..at + n_plain])?;
         at += n_plain;
     }
 }
+
+/// Bytes of the character of an escape at most.
+const ESCAPED_BYTES: usize = 4;
 
 /// How many bytes come before a quote, a backslash or a control character.
 fn plain_run(bytes: &[u8]) -> usize {

@@ -18,21 +18,20 @@ use crate::encode::flagged_tokens::{FlaggedToken, FlaggedTokens, Flags};
 use crate::encode::spaces::Spaces;
 use crate::encode::specials::SpecialTokens;
 use crate::encode::{Encoder, MissingBytes, Start};
-use crate::json;
-use crate::mem::growth::collected;
-use crate::mem::{buffer_pool, huge_pages};
+use crate::mem::buffer_pool;
 use crate::merge::Merge;
 use crate::merge::pair_table::ID_BITS;
 use crate::python::arrays::{array_of, array_with_copy};
 use crate::python::decoding::{self, UnknownIdError};
 use crate::python::documents;
 use crate::python::gil::releasing_gil_if_long;
+use crate::python::json::json_bytes;
 use crate::python::lists::{Ints, Items, MAX_SHORT, with_short_ids};
 use crate::python::splitting::pattern_of;
 use crate::python::text::{
     self as texts, memory_error, stopped_error, with_edits, with_text, with_texts,
 };
-use crate::python::unfilled::{int_of, new_bytes, new_list, pair_of, str_of};
+use crate::python::unfilled::{int_of, new_list, pair_of};
 use crate::simd::Kernel;
 use crate::split::{Pattern, Scanner};
 use crate::unicode::{UNICODE_TABLES, class_of};
@@ -52,8 +51,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unicode_classes, module)?)?;
     module.add_function(wrap_pyfunction!(nfc_runs, module)?)?;
     module.add_function(wrap_pyfunction!(join_segments, module)?)?;
-    module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
-    module.add_function(wrap_pyfunction!(decode_json_string, module)?)?;
     module.add_function(wrap_pyfunction!(release_buffers, module)?)?;
     Ok(())
 }
@@ -605,43 +602,4 @@ fn join_segments<'py>(
 #[pyfunction]
 fn release_buffers(py: Python<'_>) -> usize {
     py.detach(buffer_pool::release)
-}
-
-/// Ids as the text of a JSON array.
-#[pyfunction]
-fn json_of_ids<'py>(
-    py: Python<'py>,
-    ids: PyReadonlyArray1<'py, u32>,
-) -> PyResult<Bound<'py, PyAny>> {
-    // A copy, because another thread may write to the array while the GIL is released.
-    let ids = collected(ids.as_array().iter().copied()).map_err(memory_error)?;
-    json_bytes(py, &[&ids])
-}
-
-/// The text of one JSON array of the ids of all parts.
-fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyAny>> {
-    let n_ids: usize = parts.iter().map(|part| part.len()).sum();
-    let n_bytes = releasing_gil_if_long(py, 4 * n_ids, || json::ids::n_bytes(parts));
-    // SAFETY: `write` writes all of the memory, or panics, which drops the object unseen.
-    let (bytes, out) = unsafe { new_bytes(py, n_bytes)? };
-    releasing_gil_if_long(py, n_bytes, || {
-        huge_pages::advise(out.as_ptr(), out.len());
-        json::ids::write(parts, out);
-    });
-    Ok(bytes)
-}
-
-/// The JSON string at `start`, and the index after it; see `json::text`.
-#[pyfunction]
-fn decode_json_string<'py>(
-    py: Python<'py>,
-    document: &[u8],
-    start: usize,
-) -> PyResult<Option<(Bound<'py, PyString>, usize)>> {
-    let n_bytes = document.len();
-    let string = releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start));
-    let Some((text, end)) = string.map_err(memory_error)? else {
-        return Ok(None);
-    };
-    Ok(Some((str_of(py, &text)?, end)))
 }

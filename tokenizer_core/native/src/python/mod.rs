@@ -7,6 +7,7 @@ mod documents;
 mod encoder;
 mod files;
 mod gil;
+mod json;
 mod lists;
 mod normalizing;
 mod splitting;
@@ -22,6 +23,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoder::register(module)?;
     decode_streams::register(module)?;
     files::register(module)?;
+    json::register(module)?;
     normalizing::register(module)?;
     splitting::register(module)?;
     stop::register(module)?;

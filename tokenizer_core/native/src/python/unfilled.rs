@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 /// A new `bytes` and its memory.
 ///
@@ -191,6 +191,29 @@ pub fn replaced_str_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py
 pub fn int_of(py: Python<'_>, number: usize) -> PyResult<Bound<'_, PyAny>> {
     // SAFETY: the function gives a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromSize_t(number)) }
+}
+
+/// An `int` that may be negative.
+pub fn signed_int_of(py: Python<'_>, number: i64) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: as in `int_of`.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromLongLong(number)) }
+}
+
+/// A `float`.
+pub fn float_of(py: Python<'_>, number: f64) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: as in `int_of`.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyFloat_FromDouble(number)) }
+}
+
+/// A list without items, and a dictionary without entries.
+pub fn empty_list(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    // SAFETY: the function gives a new reference to a list, or null with an exception set.
+    unsafe { Ok(Bound::from_owned_ptr_or_err(py, ffi::PyList_New(0))?.cast_into_unchecked()) }
+}
+
+pub fn empty_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    // SAFETY: the function gives a new reference to a dictionary, or null with an exception set.
+    unsafe { Ok(Bound::from_owned_ptr_or_err(py, ffi::PyDict_New())?.cast_into_unchecked()) }
 }
 
 /// A tuple of two.

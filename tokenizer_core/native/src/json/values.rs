@@ -1,0 +1,412 @@
+//! Whole documents of strict JSON, read into a tree without the GIL.
+//!
+//! `tokenizer_core/strict_json.py` defines what is strict, and names every error. What this module
+//! does not accept, or would read differently, is left to it: floats that overflow, integers of more
+//! than 18 digits, deep nesting, and everything invalid.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use crate::json::text::string_at;
+use crate::mem::growth::{Grow, NoMemory};
+
+#[derive(Debug, PartialEq)]
+pub enum Value<'d> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Cow<'d, str>),
+    /// An array of integers alone: a tree of a million ids would have four times the size.
+    Ints(Vec<i64>),
+    Array(Vec<Value<'d>>),
+    Object(Vec<(Cow<'d, str>, Value<'d>)>),
+}
+
+/// What a document may have. One with more is left to the other reader.
+pub struct Limits {
+    /// Strings, keys, arrays and objects.
+    pub values: usize,
+    /// Arrays and objects.
+    pub containers: usize,
+}
+
+/// Arrays and objects within each other, as the other reader allows in a large document.
+const MAX_DEPTH: usize = 8;
+const MAX_INT_DIGITS: usize = 18;
+const MAX_FLOAT_BYTES: usize = 64;
+/// Equal keys are looked for one by one in an object with at most so many.
+const FEW_KEYS: usize = 8;
+
+/// Why there is no value.
+#[derive(Debug, PartialEq)]
+enum Failure {
+    LeftToOthers,
+    NoMemory,
+}
+
+use Failure::LeftToOthers;
+
+impl From<NoMemory> for Failure {
+    fn from(_: NoMemory) -> Failure {
+        Failure::NoMemory
+    }
+}
+
+/// The value of a document; None if it is left to the other reader.
+pub fn read(document: &[u8], limits: Limits) -> Result<Option<Value<'_>>, NoMemory> {
+    let mut reader = Reader {
+        document,
+        at: 0,
+        n_scalars_left: limits.values,
+        left: limits,
+    };
+    match reader.read_document() {
+        Ok(value) => Ok(Some(value)),
+        Err(LeftToOthers) => Ok(None),
+        Err(Failure::NoMemory) => Err(NoMemory),
+    }
+}
+
+struct Reader<'d> {
+    document: &'d [u8],
+    at: usize,
+    left: Limits,
+    /// Numbers and words that need a value of their own.
+    n_scalars_left: usize,
+}
+
+impl<'d> Reader<'d> {
+    fn read_document(&mut self) -> Result<Value<'d>, Failure> {
+        self.skip_space();
+        let value = self.read_value(0)?;
+        self.skip_space();
+        match self.at == self.document.len() {
+            true => Ok(value),
+            false => Err(LeftToOthers),
+        }
+    }
+
+    fn read_value(&mut self, depth: usize) -> Result<Value<'d>, Failure> {
+        match self.peek() {
+            Some(b'"') => Ok(Value::Text(self.read_text()?)),
+            Some(b'[' | b'{') => {
+                take_one(&mut self.left.containers)?;
+                take_one(&mut self.left.values)?;
+                if depth == MAX_DEPTH {
+                    return Err(LeftToOthers);
+                }
+                match self.next() {
+                    Some(b'[') => self.read_array(depth + 1),
+                    _ => self.read_object(depth + 1),
+                }
+            }
+            _ => {
+                take_one(&mut self.n_scalars_left)?;
+                self.read_scalar()
+            }
+        }
+    }
+
+    /// The rest of an array, after its bracket.
+    fn read_array(&mut self, depth: usize) -> Result<Value<'d>, Failure> {
+        let (mut ints, mut values) = (Vec::new(), Vec::new());
+        self.skip_space();
+        if self.skip(b']') {
+            return Ok(Value::Array(values));
+        }
+        loop {
+            let int = if values.is_empty() { self.int() } else { None };
+            match int {
+                Some(int) => ints.try_push(int)?,
+                None => {
+                    let value = self.read_value(depth)?;
+                    for int in std::mem::take(&mut ints) {
+                        take_one(&mut self.n_scalars_left)?;
+                        values.try_push(Value::Int(int))?;
+                    }
+                    values.try_push(value)?;
+                }
+            }
+            self.skip_space();
+            match self.next() {
+                Some(b',') => self.skip_space(),
+                Some(b']') if values.is_empty() => return Ok(Value::Ints(ints)),
+                Some(b']') => return Ok(Value::Array(values)),
+                _ => return Err(LeftToOthers),
+            }
+        }
+    }
+
+    /// The rest of an object, after its brace.
+    fn read_object(&mut self, depth: usize) -> Result<Value<'d>, Failure> {
+        let mut members = Vec::new();
+        self.skip_space();
+        if self.skip(b'}') {
+            return Ok(Value::Object(members));
+        }
+        loop {
+            let key = self.read_text()?;
+            self.skip_space();
+            if !self.skip(b':') {
+                return Err(LeftToOthers);
+            }
+            self.skip_space();
+            let value = self.read_value(depth)?;
+            members.try_push((key, value))?;
+            self.skip_space();
+            match self.next() {
+                Some(b',') => self.skip_space(),
+                Some(b'}') if has_a_key_twice(&members)? => return Err(LeftToOthers),
+                Some(b'}') => return Ok(Value::Object(members)),
+                _ => return Err(LeftToOthers),
+            }
+        }
+    }
+
+    fn read_text(&mut self) -> Result<Cow<'d, str>, Failure> {
+        take_one(&mut self.left.values)?;
+        let (text, end) = string_at(self.document, self.at)?.ok_or(LeftToOthers)?;
+        self.at = end;
+        Ok(text)
+    }
+
+    /// A number or a word.
+    fn read_scalar(&mut self) -> Result<Value<'d>, Failure> {
+        for (word, value) in [
+            (&b"true"[..], Value::Bool(true)),
+            (b"false", Value::Bool(false)),
+            (b"null", Value::Null),
+        ] {
+            if self.rest().starts_with(word) {
+                self.at += word.len();
+                return Ok(value);
+            }
+        }
+        match self.int() {
+            Some(int) => Ok(Value::Int(int)),
+            None => self.read_float(),
+        }
+    }
+
+    /// The integer that begins here, if it is one.
+    fn int(&mut self) -> Option<i64> {
+        let rest = self.rest();
+        let minus = usize::from(rest.first() == Some(&b'-'));
+        let digits = &rest[minus..];
+        let n_digits = n_digits(digits);
+        let is_int = match digits.get(n_digits) {
+            Some(b'.' | b'e' | b'E') => false,
+            _ => n_digits == 1 || (2..=MAX_INT_DIGITS).contains(&n_digits) && digits[0] != b'0',
+        };
+        if !is_int {
+            return None;
+        }
+        self.at += minus + n_digits;
+        let digits = digits[..n_digits].iter();
+        let size = digits.fold(0, |number, digit| 10 * number + i64::from(digit - b'0'));
+        Some(if minus == 1 { -size } else { size })
+    }
+
+    fn read_float(&mut self) -> Result<Value<'d>, Failure> {
+        let rest = self.rest();
+        let minus = usize::from(rest.first() == Some(&b'-'));
+        let mut end = minus + n_digits(&rest[minus..]);
+        let has_digits = end == minus + 1 || end > minus + 1 && rest[minus] != b'0';
+        if !has_digits {
+            return Err(LeftToOthers);
+        }
+        let whole = end;
+        if rest.get(end) == Some(&b'.') {
+            let n_digits = n_digits(&rest[end + 1..]);
+            if n_digits == 0 {
+                return Err(LeftToOthers);
+            }
+            end += 1 + n_digits;
+        }
+        if let Some(b'e' | b'E') = rest.get(end) {
+            let sign = usize::from(matches!(rest.get(end + 1), Some(b'+' | b'-')));
+            let n_digits = n_digits(&rest[end + 1 + sign..]);
+            if n_digits == 0 {
+                return Err(LeftToOthers);
+            }
+            end += 1 + sign + n_digits;
+        }
+        let number = std::str::from_utf8(&rest[..end]).ok();
+        let number = number.filter(|number| end > whole && number.len() <= MAX_FLOAT_BYTES);
+        let number = number.and_then(|number| number.parse::<f64>().ok());
+        let number = number.filter(|number| number.is_finite());
+        self.at += end;
+        number.map(Value::Float).ok_or(LeftToOthers)
+    }
+
+    fn rest(&self) -> &'d [u8] {
+        &self.document[self.at..]
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.document.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn skip(&mut self, byte: u8) -> bool {
+        let is_here = self.peek() == Some(byte);
+        self.at += usize::from(is_here);
+        is_here
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+}
+
+fn n_digits(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count()
+}
+
+fn take_one(left: &mut usize) -> Result<(), Failure> {
+    *left = left.checked_sub(1).ok_or(LeftToOthers)?;
+    Ok(())
+}
+
+fn has_a_key_twice(members: &[(Cow<str>, Value)]) -> Result<bool, NoMemory> {
+    if members.len() <= FEW_KEYS {
+        let seen = |i: usize| members[..i].iter().any(|(key, _)| *key == members[i].0);
+        return Ok((1..members.len()).any(seen));
+    }
+    let mut keys = HashSet::new();
+    keys.try_reserve(members.len())?;
+    Ok(!members.iter().all(|(key, _)| keys.insert(&**key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(document: &[u8]) -> Option<Value<'_>> {
+        let limits = Limits {
+            values: 100,
+            containers: 20,
+        };
+        read(document, limits).unwrap()
+    }
+
+    fn text(text: &str) -> Value<'_> {
+        Value::Text(text.into())
+    }
+
+    #[test]
+    fn a_document_has_every_kind_of_value() {
+        let document =
+            br#" {"a": [ ] , "\u00e9":[1,-20,0 ], "b":[1,"x\n",null,true,false,2.5e1,-0],
+            "c" : {}, "d":{"e":"\"f"}} "#;
+        let (one, zero) = (Value::Int(1), Value::Int(0));
+        let mixed = vec![
+            one,
+            text("x\n"),
+            Value::Null,
+            Value::Bool(true),
+            Value::Bool(false),
+            Value::Float(25.0),
+            zero,
+        ];
+        let expected = Value::Object(vec![
+            ("a".into(), Value::Array(vec![])),
+            ("é".into(), Value::Ints(vec![1, -20, 0])),
+            ("b".into(), Value::Array(mixed)),
+            ("c".into(), Value::Object(vec![])),
+            ("d".into(), Value::Object(vec![("e".into(), text("\"f"))])),
+        ]);
+        assert_eq!(read_all(document), Some(expected));
+        assert_eq!(read_all(b"7"), Some(Value::Int(7)));
+        assert_eq!(read_all(b"\"\""), Some(text("")));
+        let digits = b"-999999999999999999";
+        assert_eq!(read_all(digits), Some(Value::Int(-999_999_999_999_999_999)));
+    }
+
+    #[test]
+    fn what_is_invalid_or_read_otherwise_is_left_to_others() {
+        for document in [
+            &b""[..],
+            b" ",
+            b"\xef\xbb\xbf1",
+            b"[",
+            b"[1",
+            b"[1,",
+            b"[1,]",
+            b"[,1]",
+            b"[1 2]",
+            b"[\"a\" 1]",
+            b"{",
+            b"{}{}",
+            b"{\"a\"}",
+            b"{\"a\":}",
+            b"{\"a\":1,}",
+            b"{\"a\":1 \"b\":2}",
+            b"{a:1}",
+            b"{1:1}",
+            b"01",
+            b"-",
+            b"-01",
+            b"+1",
+            b".5",
+            b"1.",
+            b"1.e3",
+            b"1e",
+            b"1e+",
+            b"00.5",
+            b"1e400",
+            b"-1e400",
+            b"1000000000000000000",
+            b"NaN",
+            b"Infinity",
+            b"-Infinity",
+            b"nul",
+            b"nulll",
+            b"true1",
+            b"\"\\ud800\"",
+            b"\"a\nb\"",
+            b"\"\xff\"",
+            b"[1]\x0c",
+            b"[1]\x00",
+            b"{\"a\":1,\"a\":2}",
+            b"{\"a\":1,\"\\u0061\":2}",
+            b"[[[[[[[[[]]]]]]]]]",
+        ] {
+            assert_eq!(read_all(document), None, "{}", document.escape_ascii());
+        }
+        assert!(read_all(b"[[[[[[[[]]]]]]]]").is_some());
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_found_among_many() {
+        let keys: Vec<String> = (0..30).map(|i| format!("\"{i}\":0")).collect();
+        let document = format!("{{{}}}", keys.join(","));
+        assert!(read_all(document.as_bytes()).is_some());
+        let document = format!("{{{},\"7\":1}}", keys.join(","));
+        assert_eq!(read_all(document.as_bytes()), None);
+    }
+
+    #[test]
+    fn a_document_over_a_limit_is_left_to_others() {
+        let array = |value: &str, n: usize| format!("[{}]", vec![value; n].join(","));
+        for (value, most) in [("\"\"", 99), ("[]", 19), ("1.5", 100), ("1", 100_000)] {
+            assert!(read_all(array(value, most).as_bytes()).is_some(), "{value}");
+            if value != "1" {
+                assert_eq!(read_all(array(value, most + 1).as_bytes()), None, "{value}");
+            }
+        }
+        let ints = array("1", 101).replace(']', ",\"\"]");
+        assert_eq!(read_all(ints.as_bytes()), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! JSON from and to Python objects.
+
+use std::time::{Duration, Instant};
+
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString};
+
+use crate::json;
+use crate::json::values::{Limits, Value};
+use crate::mem::growth::collected;
+use crate::mem::huge_pages;
+use crate::python::gil::releasing_gil_if_long;
+use crate::python::text::memory_error;
+use crate::python::unfilled::{empty_dict, empty_list, float_of, new_bytes, signed_int_of, str_of};
+
+/// Adds all of this file to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(json_of_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_json_string, module)?)?;
+    module.add_function(wrap_pyfunction!(read_json, module)?)
+}
+
+/// Ids as the text of a JSON array.
+#[pyfunction]
+fn json_of_ids<'py>(
+    py: Python<'py>,
+    ids: PyReadonlyArray1<'py, u32>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // A copy, because another thread may write to the array while the GIL is released.
+    let ids = collected(ids.as_array().iter().copied()).map_err(memory_error)?;
+    json_bytes(py, &[&ids])
+}
+
+/// The text of one JSON array of the ids of all parts.
+pub fn json_bytes<'py>(py: Python<'py>, parts: &[&[u32]]) -> PyResult<Bound<'py, PyAny>> {
+    let n_ids: usize = parts.iter().map(|part| part.len()).sum();
+    let n_bytes = releasing_gil_if_long(py, 4 * n_ids, || json::ids::n_bytes(parts));
+    // SAFETY: `write` writes all of the memory, or panics, which drops the object unseen.
+    let (bytes, out) = unsafe { new_bytes(py, n_bytes)? };
+    releasing_gil_if_long(py, n_bytes, || {
+        huge_pages::advise(out.as_ptr(), out.len());
+        json::ids::write(parts, out);
+    });
+    Ok(bytes)
+}
+
+/// The JSON string at `start`, and the index after it; see `json::text`.
+#[pyfunction]
+fn decode_json_string<'py>(
+    py: Python<'py>,
+    document: &[u8],
+    start: usize,
+) -> PyResult<Option<(Bound<'py, PyString>, usize)>> {
+    let n_bytes = document.len();
+    let string = releasing_gil_if_long(py, n_bytes, || json::text::string_at(document, start));
+    let Some((text, end)) = string.map_err(memory_error)? else {
+        return Ok(None);
+    };
+    Ok(Some((str_of(py, &text)?, end)))
+}
+
+/// The value of a document, in a tuple; None if it is left to Python; see `json::values`.
+#[pyfunction]
+fn read_json<'py>(
+    py: Python<'py>,
+    document: &[u8],
+    most_values: usize,
+    most_containers: usize,
+) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
+    let limits = Limits {
+        values: most_values,
+        containers: most_containers,
+    };
+    let n_bytes = document.len();
+    let value = releasing_gil_if_long(py, n_bytes, || json::values::read(document, limits));
+    let Some(value) = value.map_err(memory_error)? else {
+        return Ok(None);
+    };
+    let mut objects = Objects {
+        py,
+        n_made: 0,
+        turn: Instant::now(),
+    };
+    let object = objects.make(&value)?;
+    releasing_gil_if_long(py, n_bytes, || drop(value));
+    Ok(Some((object,)))
+}
+
+/// Other threads may run after this time. A thread that has waited for the GIL for 5 ms is certain to
+/// get it when it is released; one that is woken earlier waits anew, and may never get it.
+const TURN: Duration = Duration::from_millis(6);
+/// The clock is read after so many objects, or bytes of text: some 0.1 ms.
+const MADE_AT_ONCE: usize = 1 << 12;
+const BYTES_OF_OBJECT: usize = 32;
+
+/// Makes Python objects.
+struct Objects<'py> {
+    py: Python<'py>,
+    n_made: usize,
+    /// When other threads could run.
+    turn: Instant,
+}
+
+impl<'py> Objects<'py> {
+    fn make(&mut self, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        match value {
+            Value::Null => Ok(py.None().into_bound(py)),
+            Value::Bool(is_true) => Ok(PyBool::new(py, *is_true).to_owned().into_any()),
+            Value::Int(int) => self.make_int(*int),
+            Value::Float(float) => float_of(py, *float),
+            Value::Text(text) => self.make_text(text),
+            // Appended, because other threads run meanwhile, and may see the list (`gc.get_objects`).
+            Value::Ints(ints) => {
+                let list = empty_list(py)?;
+                for &int in ints {
+                    list.append(self.make_int(int)?)?;
+                }
+                Ok(list.into_any())
+            }
+            Value::Array(values) => {
+                let list = empty_list(py)?;
+                for value in values {
+                    list.append(self.make(value)?)?;
+                }
+                Ok(list.into_any())
+            }
+            Value::Object(members) => {
+                let object = empty_dict(py)?;
+                for (key, value) in members {
+                    object.set_item(self.make_text(key)?, self.make(value)?)?;
+                }
+                Ok(object.into_any())
+            }
+        }
+    }
+
+    fn make_text(&mut self, text: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.note(text.len() / BYTES_OF_OBJECT);
+        Ok(str_of(self.py, text)?.into_any())
+    }
+
+    fn make_int(&mut self, int: i64) -> PyResult<Bound<'py, PyAny>> {
+        self.note(0);
+        signed_int_of(self.py, int)
+    }
+
+    /// Notes an object, and this many more; lets other threads run from time to time.
+    fn note(&mut self, n_more: usize) {
+        self.n_made += 1 + n_more;
+        if self.n_made >= MADE_AT_ONCE {
+            self.n_made = 0;
+            if self.turn.elapsed() >= TURN {
+                self.py.detach(|| ());
+                self.turn = Instant::now();
+            }
+        }
+    }
+}
