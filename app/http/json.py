@@ -1,7 +1,7 @@
 """Request bodies as JSON: the limits of what is parsed, and the status of each error.
 
-`tokenizer_core.strict_json` parses. It parses a large body in windows, so that the service handles
-other requests meanwhile.
+The native engine parses, and `tokenizer_core.strict_json` what that leaves, in windows if a body is
+large. With both the service handles other requests meanwhile.
 """
 
 from __future__ import annotations
