@@ -302,8 +302,8 @@ def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:
 def read_json(document: bytes, most_values: int, most_containers: int) -> tuple[object] | None:
     """The value of a document of strict JSON, alone in a tuple. None if it is invalid, has more
     than `most_values` strings, keys, arrays and objects, or `most_containers` arrays and objects,
-    is nested in more than 8 of them, or has integers of more than 18 digits. Other threads run
-    meanwhile."""
+    is nested in more than 8 of them, or has integers of more than 18 digits, or floats that are
+    long or overflow. Other threads run meanwhile."""
 
 def join_segments(
     segments: list[tuple[str, bool]],

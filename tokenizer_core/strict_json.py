@@ -325,7 +325,7 @@ class _WindowedParser:
             end = _match_end(_STRING_UNITS, self._text, start, limit)
             piece = self._text[start:end]
             # Keep an escaped surrogate pair in one piece: it is one character.
-            if end + 6 > limit and len(piece) > 6 and _HIGH_SURROGATE_AT_END.search(piece):
+            if end + 6 > limit and len(piece) > 6 and _ends_in_high_surrogate(piece):
                 end, piece = end - 6, piece[:-6]
             value += _DECODER.decode(f'"{piece}"')  # extended in place, see `_decode`
             if self._text[end : end + 1] == '"':
@@ -368,10 +368,10 @@ class _WindowedParser:
         if self._text[end : end + 1] != "]":
             # Cut at the last comma; the next window contains all of the value after it.
             end = self._text.rfind(",", at, end)
-            if end < 0:
-                if len(self._text) - at > self._window:
-                    raise StrictJsonError("number_too_long", _LONG_NUMBER)
-                raise JSONDecodeError("Expecting value", self._text, at)
+            if end < 0:  # one value, perhaps with much white space after it
+                value, end = self._value(at, 0)
+                items.append(value)
+                return end
         if end == at:  # nothing precedes the comma
             raise JSONDecodeError("Expecting value", self._text, at)
         try:
@@ -406,6 +406,20 @@ class _WindowedParser:
 
     def _skip_space(self, at: int) -> int:
         return _match_end(_SPACE, self._text, at, len(self._text))
+
+
+def _ends_in_high_surrogate(piece: str) -> bool:
+    r"""Whether the last escape of complete units is the first of a pair. After an odd number of
+    backslashes more, its own is the end of an escape, and what follows is text.
+
+    Example:
+        >>> [_ends_in_high_surrogate(piece) for piece in (r"a\ud83d", r"a\\ud83d", r"\\\ud83d")]
+        [True, False, True]
+    """
+    if not _HIGH_SURROGATE_AT_END.search(piece, max(0, len(piece) - 6)):
+        return False
+    before = piece[:-6]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 0
 
 
 def _match_end(pattern: re.Pattern[str], text: str, start: int, limit: int) -> int:

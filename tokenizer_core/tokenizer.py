@@ -136,8 +136,8 @@ class Tokenizer:
         `added_tokens.json`, `config.json`).
         For a folder, `encode(text, add_special_tokens=True)` gives the ids of `AutoTokenizer` of
         `transformers`. A folder whose ids depend on the version of `transformers` (Llama 2,
-        SmolLM) is refused by name; with `file_ids`, it gives the ids of its `tokenizer.json` alone,
-        and has its chat templates.
+        SmolLM) is refused by name; with `file_ids`, the tokenizer has the ids of `tokenizer.json`
+        alone, and the chat templates of the folder. A file gives its own ids with or without it.
 
         Raises:
             FormatError: no supported format, or a setting that is not supported. A vocabulary with

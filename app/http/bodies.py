@@ -154,7 +154,7 @@ async def body_windows(
 
 
 def read_model(model: type[Model], body: bytes, *, engine: EngineChoice | None = None) -> Model:
-    """Parse the JSON in `body` as a `model`. The native engine, if given, decodes long strings.
+    """Parse the JSON in `body` as a `model`, in the native engine if that is given.
 
     Raises:
         Problem: 400 or 422; see `parse_strict_json` and `validate`.

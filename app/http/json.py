@@ -1,7 +1,7 @@
 """Request bodies as JSON: the limits of what is parsed, and the status of each error.
 
 The native engine parses, and `tokenizer_core.strict_json` what that leaves, in windows if a body is
-large. With both the service handles other requests meanwhile.
+large. Other requests run while either reads.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def parse_strict_json(
 ) -> Any:
     """Parse the JSON of a body, in the native engine if that is given.
 
-    The native one reads 1 MB of texts of 100 bytes in a tenth of the time, and pauses other threads
-    less. It accepts a part of what `read_json` accepts; the rest, and every error, is left to that.
+    The native one takes a tenth to a half of the time (docs/benchmarks.md, JSON readers). It
+    accepts a part of what `read_json` accepts; the rest, and every error, is left to that.
 
     Raises:
         Problem: 400 for invalid JSON (not UTF-8, a byte order mark, duplicate keys, nesting over

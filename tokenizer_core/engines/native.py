@@ -130,9 +130,9 @@ def read_json_natively(
     """The value of a document of strict JSON, alone in a tuple. Requires the compiled module.
 
     None if it is left to `strict_json.read_json`, which names every error: it is invalid, or has
-    more strings, keys, arrays and objects than `most_values`, more arrays and objects than
-    `most_containers`, nesting over 8 levels, or numbers that need Python. Other threads run
-    meanwhile.
+    more strings, keys, arrays and objects than `most_values`, or more numbers and words outside
+    arrays of integers, more arrays and objects than `most_containers`, nesting over 8 levels, or
+    numbers that need Python. Other threads run meanwhile.
     """
     return _native.read_json(document, most_values, most_containers)
 

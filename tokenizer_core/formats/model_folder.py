@@ -19,6 +19,7 @@ The rules come from the sources of `transformers` 5.24 (`tokenization_auto.py`,
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,7 +83,10 @@ WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
 _NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _END: Final = "<|endoftext|>"
-_WAY_ON: Final = f"load it with file_ids (--file-ids) for the ids of {TOKENIZER} alone"
+
+
+class _DisputedIdsError(FormatError):
+    """Releases of `transformers` read a folder differently, or it is not known how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,8 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
     that belong to it. A folder with neither may have a `tekken.json`, read as that file.
 
     With `file_ids`, `tokenizer.json` alone defines the ids, and the other files only the chat
-    templates. No folder is then refused for what versions of `transformers` make of it.
+    templates and the tokens that these name. No folder is then refused for what versions of
+    `transformers` make of it.
 
     Raises:
         FormatError: none of these; a file is malformed; a setting is not supported, or
@@ -262,18 +267,42 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
         config |= _special_tokens_of_file(folder, config)
         chat = read_chat_templates(folder, config, _template_variables(config))
         return load_tekken(folder / TEKKEN).with_chat(chat)
-    is_pair = not (folder / TOKENIZER).is_file()
-    if is_pair and file_ids:
+    has_file = (folder / TOKENIZER).is_file()
+    if file_ids:
+        if not has_file:
+            raise FormatError(
+                f"the folder {folder} has no {TOKENIZER} whose ids could be meant; leave file_ids "
+                f"(--file-ids) out"
+            )
+        return _load_file_of(folder)
+    try:
+        return _load_as_transformers(folder, has_file=has_file)
+    except _DisputedIdsError as error:
+        if not has_file:
+            raise
         raise FormatError(
-            f"the folder {folder} has no {TOKENIZER} whose ids could be meant; leave file_ids "
-            f"(--file-ids) out"
-        )
-    table = _table_of_pair(folder) if is_pair else _read_table(folder, TOKENIZER)
+            f"{error}; with file_ids=True (tokenizer import --file-ids) the folder gives the ids "
+            f"of its {TOKENIZER} alone"
+        ) from None
+
+
+def _load_file_of(folder: Path) -> TokenizerSpec:
+    """The spec of the file `tokenizer.json`, with the chat templates of its folder, and the tokens
+    that `transformers` passes to them."""
+    spec = parse_tokenizer_table(_read_table(folder, TOKENIZER))
+    config = _read_table(folder, CONFIG)
+    if "added_tokens_decoder" not in config:
+        config |= _read_table(folder, SPECIAL_TOKENS)
+    with contextlib.suppress(_DisputedIdsError):  # of an unknown class no defaults are known
+        rebuilt = _REBUILT.get(_class_of(config, _read_table(folder, MODEL_CONFIG)))
+        config = {**(rebuilt.named if rebuilt else {}), **config}
+    return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
+
+
+def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
+    table = _read_table(folder, TOKENIZER) if has_file else _table_of_pair(folder)
     spec = parse_tokenizer_table(table)
     config = _read_table(folder, CONFIG)
-    if file_ids:
-        config |= _read_table(folder, SPECIAL_TOKENS)
-        return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
     added_file: dict[str, Any] = {}
     if "added_tokens_decoder" not in config:
         config |= _special_tokens_of_file(folder, config)
@@ -285,9 +314,9 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
     _refuse_settings(config)
     _check_prefix_space(config, table, spec, rebuilt)
     if spec.byte_ids and kind == "LlamaTokenizer":
-        raise FormatError(
+        raise _DisputedIdsError(
             f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
-            f"that of {kind}, and transformers 4 does not, so their ids differ; {_WAY_ON}"
+            f"that of {kind}, and transformers 4 does not, so their ids differ"
         )
     if rebuilt is not None:
         _check_rebuilt(spec, kind, rebuilt, config)
@@ -302,10 +331,10 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
         wanted = assign_added_ids(table["model"]["vocab"], contents)[len(listed) :]
         for token, id_ in zip(extra, wanted, strict=True):
             if token.setdefault("id", id_) != id_:
-                raise FormatError(
+                raise _DisputedIdsError(
                     f"{folder.name} declares the token {token['content']!r:.60} with id "
                     f"{token['id']}, but Hugging Face's tokenizers gives it {id_}; put the token "
-                    f"into {TOKENIZER}, or {_WAY_ON}"
+                    f"into {TOKENIZER}"
                 )
         spec = parse_tokenizer_table({**table, "added_tokens": [*listed, *extra]})
     _check_added_ends(config, spec)
@@ -511,9 +540,9 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """The class that transformers chooses, without `Fast`."""
     code = config.get("auto_map")
     if isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer")):
-        raise FormatError(
+        raise _DisputedIdsError(
             f"{CONFIG}: auto_map names code of the folder as its tokenizer; this service runs no "
-            f"code of a model; {_WAY_ON}"
+            f"code of a model"
         )
     named = config.get("tokenizer_class") or model.get("tokenizer_class")
     model_type = model.get("model_type") or ""
@@ -530,9 +559,8 @@ def _class_of(config: Mapping[str, Any], model: Mapping[str, Any]) -> str:
         kind = next(found, "" if model_type else _GENERIC)
     if kind not in _AS_IN_FILE and kind not in _REBUILT:
         what = f"tokenizer_class {kind!r:.60}" if kind else f"model_type {model_type!r:.60}"
-        raise FormatError(
-            f"{CONFIG}: it is not known what {what} of transformers does with {TOKENIZER}; "
-            f"{_WAY_ON}"
+        raise _DisputedIdsError(
+            f"{CONFIG}: it is not known what {what} of transformers does with {TOKENIZER}"
         )
     return kind
 
@@ -541,7 +569,7 @@ def _refuse_settings(config: Mapping[str, Any]) -> None:
     """Refuse settings that change ids in some version of transformers."""
     for name in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(name):
-            raise FormatError(f"{CONFIG}: {name} changes ids and is not supported; {_WAY_ON}")
+            raise _DisputedIdsError(f"{CONFIG}: {name} changes ids and is not supported")
     if "fast_tokenizer_files" in config:
         raise FormatError(
             f"{CONFIG}: fast_tokenizer_files selects a file by the version of transformers; load "
@@ -572,9 +600,9 @@ def _check_prefix_space(
         is_free = rebuilt is None and table["pre_tokenizer"]["type"] == "Sequence"
         is_same = is_free or spec.normalizer == "prefix-space"
     if not is_same:
-        raise FormatError(
+        raise _DisputedIdsError(
             f"{CONFIG}: add_prefix_space is true, which some versions of transformers follow, and "
-            f"{TOKENIZER} does not put such a space before a text; {_WAY_ON}"
+            f"{TOKENIZER} does not put such a space before a text"
         )
 
 
@@ -598,9 +626,9 @@ def _check_rebuilt(
     }
     for field, is_same in found.items():
         if not is_same:
-            raise FormatError(
+            raise _DisputedIdsError(
                 f"{TOKENIZER}: transformers 5 replaces its {field} by that of {kind}, and "
-                f"transformers 4 does not, so their ids differ; {_WAY_ON}"
+                f"transformers 4 does not, so their ids differ"
             )
 
 
@@ -615,14 +643,13 @@ def _check_ends(
     first, last = (tuple(map(ids.get, _contents(config, names))) for names in ends)
     for name in _PROMPT_SETTINGS if kind == "WhisperTokenizer" else ():
         if config.get(name):
-            raise FormatError(
-                f"{CONFIG}: {name} changes what {kind} puts before a text and is not supported; "
-                f"{_WAY_ON}"
+            raise _DisputedIdsError(
+                f"{CONFIG}: {name} changes what {kind} puts before a text and is not supported"
             )
     if (spec.prefix_ids, spec.suffix_ids) != (first, last):
-        raise FormatError(
+        raise _DisputedIdsError(
             f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
-            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text; {_WAY_ON}"
+            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text"
         )
 
 
@@ -645,10 +672,10 @@ def _check_rebuilt_tokens(
     for token in listed:
         is_changed = rebuilt.makes_named_special and _flags(token) != _flags(_token("x", ""))
         if token["content"] not in kept or (token["content"] in specials and is_changed):
-            raise FormatError(
+            raise _DisputedIdsError(
                 f"{TOKENIZER}: transformers 5 builds {kind} without its token "
                 f"{token['content']!r:.60}, or with other settings; declare it in "
-                f"added_tokens_decoder of {CONFIG}, or {_WAY_ON}"
+                f"added_tokens_decoder of {CONFIG}"
             )
 
 
@@ -744,10 +771,9 @@ def _missing_tokens(
             missing.append(token)
             continue
         if mine["id"] != token["id"] or _flags(mine) != _flags(token):
-            raise FormatError(
+            raise _DisputedIdsError(
                 f"{TOKENIZER} and the files beside it describe the token {content!r:.60} "
-                f"differently (its id, or one of {', '.join(_FLAGS)}); make them agree, or "
-                f"{_WAY_ON}"
+                f"differently (its id, or one of {', '.join(_FLAGS)}); make them agree"
             )
     for token in named:
         if token["content"] not in known:
@@ -766,8 +792,8 @@ def _check_added_ends(config: Mapping[str, Any], spec: TokenizerSpec) -> None:
             continue
         is_added = ids.get(_token(token, f"{name}_token")["content"]) in around
         if wanted != is_added:
-            raise FormatError(
+            raise _DisputedIdsError(
                 f"{CONFIG}: add_{name}_token is {str(wanted).lower()} and the post_processor of "
                 f"{TOKENIZER} does {'' if is_added else 'not '}add the token; versions of "
-                f"transformers follow one or the other. Change one of the two, or {_WAY_ON}"
+                f"transformers follow one or the other. Change one of the two"
             )

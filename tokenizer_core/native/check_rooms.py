@@ -33,7 +33,7 @@ LAYERS = (
 
 # Literals may hold braces and slashes: both are removed together, from left to right.
 _COMMENT_OR_LITERAL = re.compile(
-    r"""//[^\n]*|\br(#*)".*?"\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\\n]|\\[^\n]{1,9}?)'""", re.DOTALL
+    r"""//[^\n]*|\b[bc]?r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\\n]|\\[^\n]{1,9}?)'""", re.DOTALL
 )
 _TEST_ITEM = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))?\s+)?(?:mod|fn|use|impl)\b")
 _USE = re.compile(r"\buse\s+((?:crate|super|self)\b[^;]*);")

@@ -89,8 +89,34 @@ def test_with_file_ids_a_template_reads_the_named_tokens(tmp_path):
     tokenizer = Tokenizer.load(folder, file_ids=True)
     wanted = {"bos_token": "<bos>", "pad_token": "<pad>", "eos_token": END}
     assert dict(tokenizer.template_variables) == wanted
+    assert tokenizer.template_variables == Tokenizer.load(folder).template_variables
     assert tokenizer.token_to_id("<pad>") is None
     assert Tokenizer.load(folder).token_to_id("<pad>") is not None
+
+
+@pytest.mark.parametrize("has_decoder", [False, True])
+def test_file_ids_changes_no_variable_of_templates(tmp_path, has_decoder):
+    config = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<bos>"}
+    if has_decoder:
+        config |= ACCEPTED["added_tokens_decoder"]["tokenizer_config"]
+        config |= {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<bos>"}
+    folder = make_folder(
+        tmp_path / "model", tokenizer_config=config, special_tokens_map={"bos_token": END}
+    )
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}")
+    with_file = dict(Tokenizer.load(folder, file_ids=True).template_variables)
+    assert with_file == dict(Tokenizer.load(folder).template_variables)
+    assert with_file["bos_token"] == ("<bos>" if has_decoder else END)
+    assert with_file["eos_token"] == END  # the default of the class
+
+
+def test_a_folder_without_tokenizer_json_is_told_nothing_of_file_ids(tmp_path):
+    folder = make_folder(tmp_path / "model", tokenizer_config={"tokenizer_class": "GPT2Tokenizer"})
+    Tokenizer.load(folder).save_gpt2_files(folder / "vocab.json", folder / "merges.txt")
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "Theirs"}')
+    with pytest.raises(FormatError, match=r"it is not known what .*tokenizer.json$"):
+        Tokenizer.load(folder)
 
 
 def test_file_ids_needs_a_tokenizer_json(tmp_path):
@@ -122,7 +148,7 @@ def test_a_vocabulary_of_characters_is_read_unless_its_class_replaces_the_normal
     config.write_text('{"tokenizer_class": "LlamaTokenizerFast"}', encoding="utf-8")
     with pytest.raises(FormatError, match="replaces the normalizer by that of LlamaTokenizer"):
         Tokenizer.load(tmp_path)
-    with pytest.raises(FormatError, match=r"load it with file_ids \(--file-ids\)"):
+    with pytest.raises(FormatError, match=r"; with file_ids=True .* --file-ids\) the folder gives"):
         Tokenizer.load(tmp_path)
     assert Tokenizer.load(tmp_path, file_ids=True).spec == character_spec()
 

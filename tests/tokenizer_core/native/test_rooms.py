@@ -52,6 +52,8 @@ def test_comments_tests_and_children_are_no_faults(crate):
         ("encode/sink.rs", "use super::Encoder;", "cycle: encode -> encode::sink -> encode"),
         ("merge/long.rs", "use super::{Merge};", "merge::long"),
         ("odd/mod.rs", "use crate::mem;", "odd: the room is in no layer"),
+        ("mem/pool.rs", 'const A: &[u8] = br"\\"; use crate::merge;', "mem::pool imports merge"),
+        ("mem/pool.rs", "const A: char = '{'; use crate::merge;", "mem::pool imports merge"),
     ],
 )
 def test_a_cycle_and_an_upward_import_are_found(crate, name, line, fault):

@@ -35,8 +35,8 @@ fn read_string(string: &[u8]) -> Result<Option<BytesAndEnd<'_>>, NoMemory> {
     if string.get(at) == Some(&b'"') {
         return Ok(Some((Cow::Borrowed(&string[..at]), at + 1)));
     }
-    // Most strings are short. A long one grows to its size in a few steps.
-    let mut text = with_room(string.len().min(at + 128))?;
+    // Little, because a document may have a million such strings; a long one grows in a few steps.
+    let mut text = with_room(string.len().min(at + 16))?;
     text.try_extend(&string[..at])?;
     loop {
         match string.get(at) {

@@ -1,8 +1,8 @@
 //! Whole documents of strict JSON, read into a tree without the GIL.
 //!
 //! `tokenizer_core/strict_json.py` defines what is strict, and names every error. What this module
-//! does not accept, or would read differently, is left to it: floats that overflow, integers of more
-//! than 18 digits, deep nesting, and everything invalid.
+//! does not accept, or would read differently, is left to it: integers of more than 18 digits, floats
+//! that are long or overflow, deep nesting, and everything invalid.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,15 +17,17 @@ pub enum Value<'d> {
     Int(i64),
     Float(f64),
     Text(Cow<'d, str>),
-    /// An array of integers alone: a tree of a million ids would have four times the size.
-    Ints(Vec<i64>),
+    /// What is between the brackets of an array of integers alone, see `ints_of`: a tree of ids would be
+    /// larger than the ids.
+    Ints(&'d [u8]),
     Array(Vec<Value<'d>>),
     Object(Vec<(Cow<'d, str>, Value<'d>)>),
 }
 
 /// What a document may have. One with more is left to the other reader.
 pub struct Limits {
-    /// Strings, keys, arrays and objects.
+    /// Strings, keys, arrays and objects; and as many numbers and words that are not in an array of
+    /// integers alone.
     pub values: usize,
     /// Arrays and objects.
     pub containers: usize,
@@ -110,28 +112,29 @@ impl<'d> Reader<'d> {
 
     /// The rest of an array, after its bracket.
     fn read_array(&mut self, depth: usize) -> Result<Value<'d>, Failure> {
-        let (mut ints, mut values) = (Vec::new(), Vec::new());
+        let (start, mut values) = (self.at, Vec::new());
         self.skip_space();
         if self.skip(b']') {
             return Ok(Value::Array(values));
         }
         loop {
-            let int = if values.is_empty() { self.int() } else { None };
-            match int {
-                Some(int) => ints.try_push(int)?,
-                None => {
-                    let value = self.read_value(depth)?;
-                    for int in std::mem::take(&mut ints) {
+            let is_int = values.is_empty() && self.int().is_some();
+            if !is_int {
+                if values.is_empty() {
+                    values.try_reserve_exact(1).map_err(NoMemory::from)?;
+                    for int in ints_of(&self.document[start..self.at]) {
                         take_one(&mut self.n_scalars_left)?;
                         values.try_push(Value::Int(int))?;
                     }
-                    values.try_push(value)?;
                 }
+                values.try_push(self.read_value(depth)?)?;
             }
             self.skip_space();
             match self.next() {
                 Some(b',') => self.skip_space(),
-                Some(b']') if values.is_empty() => return Ok(Value::Ints(ints)),
+                Some(b']') if values.is_empty() => {
+                    return Ok(Value::Ints(&self.document[start..self.at - 1]));
+                }
                 Some(b']') => return Ok(Value::Array(values)),
                 _ => return Err(LeftToOthers),
             }
@@ -145,6 +148,8 @@ impl<'d> Reader<'d> {
         if self.skip(b'}') {
             return Ok(Value::Object(members));
         }
+        // Many objects have one member, and a vector would begin with room for four.
+        members.try_reserve_exact(1).map_err(NoMemory::from)?;
         loop {
             let key = self.read_text()?;
             self.skip_space();
@@ -191,21 +196,9 @@ impl<'d> Reader<'d> {
 
     /// The integer that begins here, if it is one.
     fn int(&mut self) -> Option<i64> {
-        let rest = self.rest();
-        let minus = usize::from(rest.first() == Some(&b'-'));
-        let digits = &rest[minus..];
-        let n_digits = n_digits(digits);
-        let is_int = match digits.get(n_digits) {
-            Some(b'.' | b'e' | b'E') => false,
-            _ => n_digits == 1 || (2..=MAX_INT_DIGITS).contains(&n_digits) && digits[0] != b'0',
-        };
-        if !is_int {
-            return None;
-        }
-        self.at += minus + n_digits;
-        let digits = digits[..n_digits].iter();
-        let size = digits.fold(0, |number, digit| 10 * number + i64::from(digit - b'0'));
-        Some(if minus == 1 { -size } else { size })
+        let (int, n_bytes) = int_at_start(self.rest())?;
+        self.at += n_bytes;
+        Some(int)
     }
 
     fn read_float(&mut self) -> Result<Value<'d>, Failure> {
@@ -267,6 +260,29 @@ impl<'d> Reader<'d> {
     }
 }
 
+/// The integers of a list: what `Value::Ints` holds.
+pub fn ints_of(list: &[u8]) -> impl Iterator<Item = i64> {
+    let numbers = list.split(|&byte| byte == b',');
+    numbers.filter_map(|number| Some(int_at_start(number.trim_ascii_start())?.0))
+}
+
+/// The integer with which `bytes` begin, and its length.
+fn int_at_start(bytes: &[u8]) -> Option<(i64, usize)> {
+    let minus = usize::from(bytes.first() == Some(&b'-'));
+    let digits = &bytes[minus..];
+    let n_digits = n_digits(digits);
+    let is_int = match digits.get(n_digits) {
+        Some(b'.' | b'e' | b'E') => false,
+        _ => n_digits == 1 || (2..=MAX_INT_DIGITS).contains(&n_digits) && digits[0] != b'0',
+    };
+    if !is_int {
+        return None;
+    }
+    let numbers = digits[..n_digits].iter();
+    let size = numbers.fold(0, |number, digit| 10 * number + i64::from(digit - b'0'));
+    Some((if minus == 1 { -size } else { size }, minus + n_digits))
+}
+
 fn n_digits(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -322,12 +338,13 @@ mod tests {
         ];
         let expected = Value::Object(vec![
             ("a".into(), Value::Array(vec![])),
-            ("é".into(), Value::Ints(vec![1, -20, 0])),
+            ("é".into(), Value::Ints(b"1,-20,0 ")),
             ("b".into(), Value::Array(mixed)),
             ("c".into(), Value::Object(vec![])),
             ("d".into(), Value::Object(vec![("e".into(), text("\"f"))])),
         ]);
         assert_eq!(read_all(document), Some(expected));
+        assert!(ints_of(b" 1,-20\n, 0 ").eq([1, -20, 0]));
         assert_eq!(read_all(b"7"), Some(Value::Int(7)));
         assert_eq!(read_all(b"\"\""), Some(text("")));
         let digits = b"-999999999999999999";

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
 use crate::json;
-use crate::json::values::{Limits, Value};
+use crate::json::values::{Limits, Value, ints_of};
 use crate::mem::growth::collected;
 use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
@@ -72,8 +72,9 @@ fn read_json<'py>(
         values: most_values,
         containers: most_containers,
     };
-    let n_bytes = document.len();
-    let value = releasing_gil_if_long(py, n_bytes, || json::values::read(document, limits));
+    let is_long = document.len() >= LONG_BYTES;
+    let read = || json::values::read(document, limits);
+    let value = if is_long { py.detach(read) } else { read() };
     let Some(value) = value.map_err(memory_error)? else {
         return Ok(None);
     };
@@ -83,16 +84,22 @@ fn read_json<'py>(
         turn: Instant::now(),
     };
     let object = objects.make(&value)?;
-    releasing_gil_if_long(py, n_bytes, || drop(value));
+    if is_long {
+        py.detach(|| drop(value));
+    }
     Ok(Some((object,)))
 }
 
 /// Other threads may run after this time. A thread that has waited for the GIL for 5 ms is certain to
 /// get it when it is released; one that is woken earlier waits anew, and may never get it.
 const TURN: Duration = Duration::from_millis(6);
-/// The clock is read after so many objects, or bytes of text: some 0.1 ms.
+/// The clock is read after so many objects: some 0.1 ms. So many bytes of text count as an object, and a
+/// list or a dictionary, which costs more, as several.
 const MADE_AT_ONCE: usize = 1 << 12;
 const BYTES_OF_OBJECT: usize = 32;
+const OBJECTS_OF_CONTAINER: usize = 10;
+/// Shorter documents are read in microseconds: another thread would take the GIL for longer.
+const LONG_BYTES: usize = 1 << 15;
 
 /// Makes Python objects.
 struct Objects<'py> {
@@ -105,17 +112,22 @@ struct Objects<'py> {
 impl<'py> Objects<'py> {
     fn make(&mut self, value: &Value) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
+        self.note(match value {
+            Value::Array(_) | Value::Ints(_) | Value::Object(_) => OBJECTS_OF_CONTAINER,
+            _ => 1,
+        });
         match value {
             Value::Null => Ok(py.None().into_bound(py)),
             Value::Bool(is_true) => Ok(PyBool::new(py, *is_true).to_owned().into_any()),
-            Value::Int(int) => self.make_int(*int),
+            Value::Int(int) => signed_int_of(py, *int),
             Value::Float(float) => float_of(py, *float),
             Value::Text(text) => self.make_text(text),
             // Appended, because other threads run meanwhile, and may see the list (`gc.get_objects`).
             Value::Ints(ints) => {
                 let list = empty_list(py)?;
-                for &int in ints {
-                    list.append(self.make_int(int)?)?;
+                for int in ints_of(ints) {
+                    self.note(1);
+                    list.append(signed_int_of(py, int)?)?;
                 }
                 Ok(list.into_any())
             }
@@ -137,18 +149,13 @@ impl<'py> Objects<'py> {
     }
 
     fn make_text(&mut self, text: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.note(text.len() / BYTES_OF_OBJECT);
+        self.note(1 + text.len() / BYTES_OF_OBJECT);
         Ok(str_of(self.py, text)?.into_any())
     }
 
-    fn make_int(&mut self, int: i64) -> PyResult<Bound<'py, PyAny>> {
-        self.note(0);
-        signed_int_of(self.py, int)
-    }
-
-    /// Notes an object, and this many more; lets other threads run from time to time.
-    fn note(&mut self, n_more: usize) {
-        self.n_made += 1 + n_more;
+    /// Notes that so many objects are made; lets other threads run from time to time.
+    fn note(&mut self, n: usize) {
+        self.n_made += n;
         if self.n_made >= MADE_AT_ONCE {
             self.n_made = 0;
             if self.turn.elapsed() >= TURN {
