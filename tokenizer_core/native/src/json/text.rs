@@ -19,7 +19,11 @@ pub fn string_at(document: &[u8], start: usize) -> Result<Option<(Cow<'_, str>, 
     };
     let checked = match text {
         Cow::Borrowed(bytes) => simdutf8::basic::from_utf8(bytes).ok().map(Cow::Borrowed),
-        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        Cow::Owned(bytes) => match simdutf8::basic::from_utf8(&bytes) {
+            // SAFETY: they are UTF-8. `String::from_utf8` takes 15 times as long for Chinese.
+            Ok(_) => Some(Cow::Owned(unsafe { String::from_utf8_unchecked(bytes) })),
+            Err(_) => None,
+        },
     };
     Ok(checked.map(|text| (text, start + 1 + end)))
 }
