@@ -162,7 +162,7 @@ class NativeEncoder:
         """Stops once it is over `limit`."""
 
     def decode_list(self, ids: list[int], as_text: bool = False) -> bytes | str:
-        """The bytes, as a str if `as_text` and they are ASCII.
+        """The bytes; a str if `as_text` and they are ASCII, or are many and UTF-8.
 
         Raises:
             UnknownIdError: an element is no id with a token.

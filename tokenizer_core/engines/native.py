@@ -368,7 +368,7 @@ class NativeEngine(BaseEngine):
         return decoded if isinstance(decoded, str) else decoded.decode("utf-8", errors)
 
     def _decode(self, ids: Iterable[int] | NDArray[np.integer], *, as_text: bool) -> bytes | str:
-        """The bytes of `ids`; a str if one was requested and the bytes are ASCII."""
+        """The bytes of `ids`; a str if one was requested and the module made it."""
         if isinstance(ids, np.ndarray):
             fitting = _as_uint32(ids)
             if fitting is not None:

@@ -38,6 +38,7 @@ LETTERS = "".join(_rng.choices("qxzj", k=1 << 21))
 LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
 LIST = IDS[:1_000_000].tolist()
+CYRILLIC_IDS = np.tile(np.array([0xD0, 0xB0], dtype=np.uint32), 1_000_000)
 JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
 # Made of few parts: large ones, freed again, would leave memory to the calls.
 JSON_OF_ALL = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
@@ -85,6 +86,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "count letters": lambda: engine().count(LETTERS),
     "count up to a limit": lambda: engine().count(CYRILLIC, 10**9),
     "decode": lambda: engine().decode(IDS),
+    "decode, Cyrillic": lambda: engine().decode(CYRILLIC_IDS),
     "decode, list": lambda: engine().decode_bytes(LIST),
     "decode, strided": lambda: engine().decode_bytes(IDS[::2]),
     "nfc_changes": lambda: engine().nfc_changes(("x" * 150 + "e\u0301") * 20_000),

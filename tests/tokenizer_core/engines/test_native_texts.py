@@ -82,6 +82,24 @@ def test_texts_of_each_width_are_the_bytes_they_encode_to(both, width, n_before)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_long_text_decodes_in_each_width(both, width):
+    """From 64 kB on, the native engine makes the `str`."""
+    native, _ = both
+    text = WIDTHS[width]
+    text *= -(-(1 << 16) // len(text.encode()))
+    for data in (text.encode(), text.encode() + b"\xe4\xb8", b"\x80" + text.encode()):
+        ids = np.frombuffer(data, np.uint8).astype(np.uint32)
+        for form in (ids, ids.tolist()):
+            assert native.decode(form) == data.decode("utf-8", "replace")
+            assert native.decode(form, "ignore") == text
+            if data == text.encode():
+                assert native.decode(form, "strict") == text
+            else:
+                with pytest.raises(UnicodeDecodeError):
+                    native.decode(form, "strict")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_lists_of_any_length_are_the_arrays_and_each_call_has_its_own(both, width):
     # Short texts share the memory of their thread, texts of 16,385 characters and more do not.
     native, _ = both

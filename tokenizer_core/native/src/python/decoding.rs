@@ -8,7 +8,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList};
+use pyo3::types::{PyBool, PyBytes, PyList};
 
 use crate::decode::rows::{Rows, Texts};
 use crate::decode::text::TextRules;
@@ -18,7 +18,9 @@ use crate::mem::growth::{Grow, NoMemory, collected, with_room};
 use crate::mem::huge_pages;
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::memory_error;
-use crate::python::unfilled::{new_ascii, new_bytes, new_list, replaced_str_of};
+use crate::python::unfilled::{
+    LONG_BYTES, new_ascii, new_bytes, new_list, replaced_str_of, str_of,
+};
 
 create_exception!(
     tokenizer_core._native,
@@ -203,6 +205,12 @@ fn decode<'py, I: Ids + Sync + ?Sized>(
                 return Err(PyRuntimeError::new_err(
                     "the ids were changed by another thread while they were decoded",
                 ));
+            }
+            if as_text && !is_text && n_bytes >= LONG_BYTES {
+                let bytes = object.cast::<PyBytes>()?.as_bytes();
+                if let Ok(text) = py.detach(|| simdutf8::basic::from_utf8(bytes)) {
+                    return Ok(str_of(py, text)?.into_any());
+                }
             }
             Ok(object)
         }

@@ -83,7 +83,7 @@ pub fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny
 
 /// A `str` of so many bytes of text is filled without the GIL: Python takes 1.5 ms for 1 MB of Chinese,
 /// in which no other thread runs.
-const LONG_BYTES: usize = 1 << 16;
+pub const LONG_BYTES: usize = 1 << 16;
 
 /// A new `str` with a copy of `text`.
 pub fn str_of<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyString>> {
