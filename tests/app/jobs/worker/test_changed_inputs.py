@@ -11,7 +11,7 @@ import pytest
 
 from app.jobs.folder import JobFolder
 from app.jobs.input_files import InputChangedError, InputFile, find_input_file
-from app.jobs.worker.__main__ import describe_failure
+from app.jobs.worker.child import describe_failure
 from app.jobs.worker.context import WorkerJob, check_inputs, open_inputs
 from app.jobs.worker.encode import _encode
 from app.jobs.worker.train import train_and_publish
