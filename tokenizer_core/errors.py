@@ -82,8 +82,8 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
         self.token = token
         super().__init__(
             f"the text holds the special token {token!r}, which disallowed_special forbids. "
-            f"To have it recognised, put it into allowed_special; to take it as plain text, "
-            f"leave it out of both allowed_special and disallowed_special."
+            f"To have it recognised, name it in allowed_special and not in disallowed_special; to "
+            f"take it as plain text, pass allowed_special='none' and no disallowed_special."
         )
 
     def __reduce__(self) -> tuple[type, tuple[str]]:

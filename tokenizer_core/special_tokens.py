@@ -669,7 +669,9 @@ def resolve_policy(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The strings to recognise and the strings to forbid, for these options.
 
-    Added tokens that are not special are content: they are recognised under every policy.
+    Added tokens that are not special are content: they are recognised under every policy. "all" is
+    forbidden but for the tokens that `allowed` names: without names, text with any special token is
+    refused. (In tiktoken the pair "all", "all" refuses nothing.)
 
     Raises:
         ValueError: `allowed` names a token that is not a special token of this tokenizer.
@@ -683,7 +685,7 @@ def resolve_policy(
                 f"disallowed_special must be 'all' or a collection of strings, "
                 f"not {disallowed!r:.60}"
             )
-        forbidden = frozenset(special) - recognised
+        forbidden = frozenset(special if isinstance(allowed, str) else special - recognised)
     else:
         forbidden = frozenset(disallowed)
         if not all(isinstance(name, str) and name for name in forbidden):

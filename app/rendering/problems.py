@@ -286,8 +286,9 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.InvalidUtf8Error: Row(400),
     core.SpecialTokenForbiddenError: Row(
         422,
-        "The text holds a special token that disallowed_special forbids. To recognise it, add it "
-        "to allowed_special; to encode it as plain text, remove it from both.",
+        "The text holds a special token that disallowed_special forbids. To recognise it, name it "
+        "in allowed_special and not in disallowed_special; to encode it as plain text, send "
+        '"none" as allowed_special and no disallowed_special.',
     ),
     core.SpecialTokenReachedError: Row(
         422,

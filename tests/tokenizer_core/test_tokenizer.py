@@ -19,6 +19,7 @@ from tiktoken_ext.openai_public import r50k_pat_str
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
+from tests.native_module import native_module
 from tokenizer_core import Tokenizer, TokenizerSpec, reference
 from tokenizer_core.errors import (
     FormatError,
@@ -132,6 +133,32 @@ def test_special_tokens_longest_first_and_by_policy(tokenizer):
     assert tokenizer.encode("<|endoftext|>", allowed_special={"<|end|>"}) == plain
     with pytest.raises(SpecialTokenForbiddenError, match="allowed_special"):
         tokenizer.encode("a<|end|>", allowed_special={"<|endoftext|>"}, disallowed_special="all")
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_all_disallowed_without_a_name_allowed_refuses_each_special_token(engine):
+    if engine == "native":
+        native_module()
+    tokenizer = Tokenizer(BYTES, [], ["<|a|>", "<|b|>"], engine=engine)
+    calls = [
+        tokenizer.encode,
+        tokenizer.encode_to_numpy,
+        tokenizer.encode_to_json,
+        tokenizer.encode_with_offsets,
+        tokenizer.count,
+        lambda text, **options: tokenizer.encode_batch(["x", text], **options),
+        lambda text, **options: list(tokenizer.encode_iterable([text], **options)),
+    ]
+    for allowed in ("all", "none", [], ["<|a|>"]):
+        options = {"allowed_special": allowed, "disallowed_special": "all"}
+        for call in calls:
+            call("no token", **options)
+            with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|b|>")):
+                call("x<|b|>", **options)
+    for call in calls:
+        call("x<|a|>", allowed_special=["<|a|>"], disallowed_special="all")
+        with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|a|>")):
+            call("x<|a|>", disallowed_special="all")
 
 
 def test_new_special_tokens_go_after_the_largest_id_and_known_ones_keep_theirs():
