@@ -160,7 +160,8 @@ def read_json(
     except JSONDecodeError as error:
         line = f" (line {error.lineno}, column {error.colno})" if error.lineno > 1 else ""
         raise StrictJsonError(
-            "malformed_json", f"is not JSON: {error.msg} at character {error.pos}{line}"
+            "malformed_json",
+            f"is not JSON: {error.msg.removesuffix(' at')} at character {error.pos}{line}",
         ) from None
     except RecursionError:
         raise StrictJsonError("nested_too_deep", _NESTED) from None

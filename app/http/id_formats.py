@@ -76,10 +76,12 @@ def choose_ids_form(accept: str) -> IdsForm | None:
     kind, parameters = _choose(accept, (JSON, OCTETS, NPY))
     if kind == JSON:
         return None
-    dtype = parameters.get("dtype", "u32")
-    if dtype not in _DTYPES:
-        raise _not_acceptable("Responses with ids take dtype=u32 or dtype=u16.")
-    return IdsForm(kind, dtype)
+    dtype, layout = parameters.get("dtype", "u32"), parameters.get("layout", "")
+    if dtype not in _DTYPES or layout not in ("", "batch") or (layout and kind == NPY):
+        raise _not_acceptable(
+            f"Responses with ids take dtype=u32 or dtype=u16 and, as {OCTETS}, layout=batch."
+        )
+    return IdsForm(kind, dtype, bool(layout))
 
 
 @lru_cache(maxsize=64)

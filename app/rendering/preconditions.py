@@ -37,6 +37,13 @@ def require_known_query(request: Request, *known: str) -> None:
         raise Problem(422, "invalid_request", detail)
 
 
+def require_no_query(request: HTTPConnection) -> None:
+    """Raise 422 for query parameters of a route whose options are fields of its JSON body."""
+    if request.scope["query_string"]:
+        detail = "This route takes no query parameters; send options as fields of the JSON body."
+        raise Problem(422, "invalid_request", detail)
+
+
 async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
     """The tokenizer that serves `request`: the named one, or the active one.
 

@@ -29,6 +29,7 @@ from app.rendering.chat import (
     render_message_count,
 )
 from app.rendering.conversations import require_shallow, without_nulls
+from app.rendering.preconditions import require_no_query
 from app.rendering.problems import problem_responses
 from app.rendering.respond import Work, respond
 from app.services import services_of
@@ -84,6 +85,7 @@ async def encode_chat(request: Request) -> Response:
     `Accept` chooses the binary forms of `/encode`. The header `Chat-Template-Digest` names the
     template.
     """
+    require_no_query(request)
     form = choose_ids_form(header_of(request, b"accept"))
     parse = partial(_read, ChatEncodeRequest)
     return await _respond(request, parse, partial(render_chat_encoding, form=form))

@@ -15,6 +15,7 @@ from app.http.id_formats import NPY, OCTETS, choose_ids_form
 from app.http.json import cut_first_string
 from app.http.problem import Problem
 from app.rendering.encode import OneText, render_encoding
+from app.rendering.preconditions import require_no_query
 from app.rendering.problems import problem_responses
 from app.rendering.respond import Work, respond
 from tokenizer_client.schemas.tokens import EncodeRequest, EncodeResponse
@@ -56,7 +57,9 @@ async def encode(request: Request) -> Response:
 
 
 def encode_work(request: HTTPConnection) -> Work:
-    """What /encode does with a body; raises Problem for the headers."""
+    """What /encode does with a body; raises Problem for the headers and for a query."""
+    if request.scope["query_string"]:  # spares small requests a call
+        require_no_query(request)
     fields = header_fields(request.scope)
     require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
     form = choose_ids_form(fields.get(b"accept", b"").decode("latin-1"))

@@ -14,7 +14,7 @@ from app.http.bodies import (
     require_acceptable,
     require_json,
 )
-from app.rendering.preconditions import require_known_specials
+from app.rendering.preconditions import require_known_specials, require_no_query
 from app.rendering.problems import problem_responses
 from app.rendering.respond import Work, respond
 from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
@@ -124,6 +124,7 @@ def _work(
     is_short: bool = True,
 ) -> Work:
     require_json(request)
+    require_no_query(request)
     require_acceptable(request, "application/json")
 
     def render_checked(wanted: Wanted, live: LiveTokenizer) -> Rendered:

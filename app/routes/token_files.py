@@ -32,7 +32,11 @@ from app.rendering.jobs import (
     take_job,
     view_after,
 )
-from app.rendering.preconditions import choose_tokenizer_on_thread, not_modified
+from app.rendering.preconditions import (
+    choose_tokenizer_on_thread,
+    not_modified,
+    require_known_query,
+)
 from app.rendering.problems import problem_responses
 from app.rendering.respond import read_within_limits
 from app.services import Services, services_of
@@ -88,6 +92,7 @@ async def encode_corpus(
     its process or server is killed, a job resumes from its checkpoint and writes the same bytes.
     """
     services = services_of(request)
+    require_known_query(request, "wait")
     require_idempotency_key(idempotency_key)
     require_json(request)
     lease = services.budget.lease()

@@ -31,6 +31,7 @@ from app.rendering.jobs import (
     take_job,
     view_after,
 )
+from app.rendering.preconditions import require_known_query
 from app.rendering.problems import problem_responses
 from app.rendering.respond import read_within_limits
 from app.services import Services, services_of
@@ -65,6 +66,7 @@ async def start_training(
     (with PostgreSQL, one on each host); the others wait.
     """
     services = services_of(request)
+    require_known_query(request, "wait")
     require_idempotency_key(idempotency_key)
     require_json(request)
     lease = services.budget.lease()

@@ -259,7 +259,7 @@ def test_the_response_is_the_same_either_way(served: Served) -> None:
         ("/encode", TEXT, ["If-Match: *"]),
         ("/encode", TEXT, ["Expect: 100-continue"]),
         ("/encode", TEXT, ["Connection: close"]),
-        ("/encode?unused=1", TEXT, []),
+        ("/tokenize?unused=1", {"content": "a b"}, []),
         ("/encode", b' { "text" : "\\u0061\\ud83d\\ude00" } ', []),
         ("/decode", b"\1\0\2\0", ["Content-Type: application/octet-stream; dtype=u16"]),
         ("/decode", {"ids": [72, 105]}, []),
@@ -277,6 +277,7 @@ def test_other_requests_that_are_served_at_once(
 @pytest.mark.parametrize(
     ("path", "body", "lines", "status"),
     [
+        ("/encode?tokenizer=other", TEXT, [], 422),
         ("/encode", b"", [], 400),
         ("/encode", b'{"text": "a"', [], 400),
         ("/encode", b'{"text": "a"}}', [], 400),

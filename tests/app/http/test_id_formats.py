@@ -83,6 +83,18 @@ def test_ids_of_one_text_there_and_back(
     assert back.headers["Tokenizer-Digest"] == starter.digest
 
 
+def test_one_text_is_a_batch_of_one_for_who_asks_for_a_batch(
+    served: TestClient, small_tokenizer: Tokenizer
+) -> None:
+    answer = encode(served, f"{OCTETS}; layout=batch", TEXTS[0])
+    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype=u32; layout=batch"
+    [part] = parts_of(answer.content, 4)
+    assert np.frombuffer(part, "<u4").tolist() == small_tokenizer.encode(TEXTS[0])
+    for wrong in (f"{OCTETS}; layout=rows", f"{NPY}; layout=batch"):
+        refused = served.post("/encode", json={"text": "x"}, headers={"Accept": wrong})
+        assert refused.status_code == 406
+
+
 @pytest.mark.parametrize("dtype", ["u32", "u16"])
 @pytest.mark.parametrize("texts", [[], [""], TEXTS])
 def test_ids_of_a_batch_there_and_back(

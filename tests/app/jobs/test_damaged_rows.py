@@ -225,7 +225,7 @@ def test_the_service_shows_the_rows_and_runs_the_others(
         damage_copies(connection, first, wrong)
     last = service.start(name="last")
     check_routes(service)
-    assert service.wait(last, seconds=20)["state"] == "live"
+    assert service.wait(last)["state"] == "live"
 
     assert [record.message for record in caplog.records if record.exc_info] == []
     newest, *damaged, oldest = check_routes(service)

@@ -53,6 +53,35 @@ def test_large_texts_give_the_same_as_small_ones(
     assert batch["count"] == [len(ids) for ids in batch["tokens"]]
 
 
+def test_all_disallowed_refuses_each_special_token(client: TestClient) -> None:
+    refused = client.post("/encode", json={"text": "x<|a|>", "disallowed_special": "all"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "special_token_forbidden")
+    assert "and not in disallowed_special" in refused.json()["detail"]
+    assert encode(client, text="x", disallowed_special="all")["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/encode", {"text": "x"}),
+        ("/decode", {"tokens": [97]}),
+        ("/count", {"text": "x"}),
+        ("/truncate", {"text": "x", "max_tokens": 1}),
+        ("/chunk", {"text": "x", "max_tokens": 1}),
+        ("/verify", {"tokens": [97]}),
+        ("/chat/encode", {"messages": []}),
+    ],
+)
+def test_options_in_the_query_beside_a_json_body_are_refused(
+    client: TestClient, path: str, body: dict[str, Any]
+) -> None:
+    """They would be ignored: other ids than those of the tokenizer that the query names."""
+    for prefix in ("", "/v1"):
+        refused = client.post(f"{prefix}{path}?tokenizer=other", json=body)
+        assert refused.status_code == 422, refused.text
+        assert "fields of the JSON body" in refused.json()["detail"]
+
+
 @pytest.mark.row(12)
 def test_empty_text_and_empty_batch(client: TestClient) -> None:
     assert encode(client, text="")["tokens"] == []
