@@ -37,6 +37,17 @@ def test_a_run_over_files_goes_live_and_answers_at_once(service: Service) -> Non
     assert job["id"] in str(manifest.command)
 
 
+def test_the_log_says_that_the_vocabulary_is_smaller_than_requested(service: Service) -> None:
+    job = {"documents": ["low lower lowest"], "vocab_size": 5000, "name": "low"}
+    done = service.wait(service.train(job).json()["id"])
+    assert done["state"] == "live", done
+    [line] = [line for line in done["log_tail"] if "ended early" in line]
+    version = f"low@{done['result']['version']}"
+    report = service.store.read_manifest(service.store.resolve(version)).training
+    assert report is not None
+    assert f"with {report['vocab_size']} of 5000 entries: no pair" in line
+
+
 def test_location_keeps_the_prefix(service: Service) -> None:
     answer = service.client.post("/v1/train", json={"documents": ["ab ab"], "vocab_size": 258})
     assert answer.headers["location"] == f"/v1/train/{answer.json()['id']}"
