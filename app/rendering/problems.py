@@ -210,8 +210,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     # Jobs
     jobs.QueueFullError: Row(
         409,
-        "{error.unfinished} jobs are running or waiting and the queue is limited to {error.limit}; "
-        "try again when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
+        "{error.unfinished} jobs run or wait; one may run and {error.limit} may wait. Try again "
+        "when one has ended, cancel one, or raise TOKENIZER_TRAIN_QUEUE.",
         _retry_after(30),
     ),
     jobs.JobRunningError: _problem_of_running_job,

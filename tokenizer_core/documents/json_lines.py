@@ -96,7 +96,8 @@ def _parse_document(line: bytes, field: str | None) -> str:
         return line.decode()
     if field not in record:
         raise _LineError(
-            f"it has no field {field!r}; name the one with the text (--field, in Python field=)"
+            f"it has no field {field!r}; name the one with the text (`field`, on the command line "
+            f"--field)"
         )
     document = record[field]
     if not isinstance(document, str):

@@ -128,14 +128,15 @@ def _check_column(pyarrow: ModuleType, file: Any, name: str, column: str) -> Non
     if schema.names.count(column) != 1:
         raise CorpusError(
             f"the corpus file {name!r} has no column {column!r}, or several; name the one "
-            f"with the text (--field, in Python field=)"
+            f"with the text (`field`, on the command line --field)"
         )
     kind = schema.field(column).type
     kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
     if kind not in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
         raise CorpusError(
             f"the corpus file {name!r}: the column {column!r} is of type {kind!s:.60}, not of "
-            f"strings; name the one with the text (--field, in Python field=), or write strings"
+            f"strings; name the one with the text (`field`, on the command line --field), or write "
+            f"strings"
         )
 
 

@@ -36,7 +36,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (serving.DiskError(OSError(errno.ENOSPC, "/secret")), 507, "disk_full", None, "disk is full"),
     (serving.DiskError(OSError(errno.EIO, "/secret")), 503, "storage_failed", "30", "the log"),
     (serving.FormatCannotHoldError("No."), 422, "format_cannot_hold_it", None, "No."),
-    (jobs.QueueFullError(3, 2), 409, "training_queue_full", "30", "queue is limited to 2"),
+    (jobs.QueueFullError(3, 2), 409, "training_queue_full", "30", "one may run and 2 may wait"),
     (jobs.JobRunningError(1, 0), 409, "training_busy", "30", "TOKENIZER_TRAIN_QUEUE=0"),
     (jobs.IdempotencyConflictError("j"), 422, "idempotency_key_reused", None, "to job j,"),
     (jobs.TooManyListenersError(64), 503, "too_many_listeners", "5", "GET /jobs/{id} instead"),

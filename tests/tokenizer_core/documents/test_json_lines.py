@@ -60,7 +60,7 @@ def test_the_field_is_chosen():
         (b"{'text': 'a'}", "it is not JSON"),
         (
             b'{"texts": "a"}',
-            r"no field 'text'; name the one .* \(--field, ",
+            r"no field 'text'; name the one .* \(`field`, ",
         ),
         (b'{"text": null}', "its field 'text' is no string; mend"),
         (b'{"text": 1}', "its field 'text' is no string"),

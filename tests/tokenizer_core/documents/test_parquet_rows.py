@@ -69,8 +69,8 @@ def test_the_position_is_the_share_of_the_rows(path):
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"texts": ["a"]}, r"has no column 'text', or several; name the one .* \(--field, "),
-        ({"text": [1]}, r"'text' is of type int64, not of strings; name the one .* \(--field, "),
+        ({"texts": ["a"]}, r"has no column 'text', or several; name the one .* \(`field`, "),
+        ({"text": [1]}, r"'text' is of type int64, not of strings; name the one .* \(`field`, "),
         ({"text": [b"a"]}, "'text' is of type binary"),
         ({"text": [["a"]]}, "'text' is of type list"),
         ({"text": [{"text": "a"}]}, "'text' is of type struct"),
