@@ -366,12 +366,14 @@ def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None)
     lines = []
     if needs_key:
         lines.append("READ_KEY=...   # one of TOKENIZER_READ_KEYS")
-    lines.append(f"{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode")
     ids = _encode_sample(settings)
     if ids is not None:
-        lines.append(f"{read} --json {_quote({'tokens': ids})} {url}/decode")
+        lines += [
+            f"{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode",
+            f"{read} --json {_quote({'tokens': ids})} {url}/decode",
+            f"printf 'any text' | {read} -sN -T - -X POST {url}/encode_stream",
+        ]
     lines += [
-        f"printf 'any text' | {read} -sN -T - -X POST {url}/encode_stream",
         f"{read} {url}/tokenizers",
         f"ADMIN_KEY={made_key or '...   # one of TOKENIZER_ADMIN_KEYS'}",
     ]
@@ -395,7 +397,11 @@ def _encode_sample(settings: Settings) -> list[int] | None:
         ref = store.active() or store.resolve(settings.default)
         return Tokenizer.from_spec(store.open(ref)).encode(_TRIED_TEXT)
     except TokenizerCoreError as error:
-        print(f"no tokenizer to serve yet: {error}", file=sys.stderr)
+        print(
+            f"no tokenizer to serve yet: {error}. Train one as below, or publish one: "
+            f"tokenizer import gpt2 --name gpt2 --promote (a preset, as here, or a file)",
+            file=sys.stderr,
+        )
         return None
 
 

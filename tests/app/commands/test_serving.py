@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import socket
 import stat
 import tempfile
@@ -15,9 +16,11 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from app.commands.command_line import CommandError
-from app.commands.serving import _check_settings, _listening
+from app.commands.serving import _check_settings, _lines_to_try, _listening
 from app.settings import Settings
 from tests.app.run_cli import Cli
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
 
 
 def must_not_run(*arguments: object, **options: object) -> NoReturn:
@@ -49,6 +52,25 @@ def test_settings_that_no_process_could_serve_with_are_one_line(
     assert reason in error
     assert error.count("\n") == 1
     assert not Path("/proc/none").exists()
+
+
+def test_what_to_try_encodes_once_there_is_a_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(artifacts_dir=tmp_path / "artifacts")
+
+    def routes() -> list[str]:
+        lines = _lines_to_try(settings, "curl", "http://there", None)
+        return re.findall(r"http://there(\S+)", "\n".join(lines))
+
+    assert routes() == ["/tokenizers", "/train", "/train"]
+    remedy = "tokenizer import gpt2 --name gpt2 --promote"
+    assert remedy in capsys.readouterr().err
+    store = ArtifactStore(settings.artifacts_dir)
+    spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], [], pattern="gpt2")
+    store.promote(store.publish(spec, name=settings.default))
+    assert routes()[:3] == ["/encode", "/decode", "/encode_stream"]
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_that_became_read_only_serves_on(
