@@ -129,7 +129,7 @@ def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> Toke
 
     Raises:
         UsageError: two have the same name.
-        CommandError: a file is missing, not UTF-8 or too large, or there are too many.
+        CommandError: a file is missing, not UTF-8, too large or no template, or there are too many.
     """
     if not arguments.chat_template:
         return spec
@@ -143,11 +143,25 @@ def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> Toke
             given[name] = read_template_file(path)
         except FormatError as error:
             raise CommandError(str(error)) from error
+        _check_template(given[name], path)
     try:
         chat = ChatTemplates({**spec.chat.sources, **given}, spec.chat.variables)
     except InvalidSpecError as error:
         raise CommandError(str(error)) from error
     return spec.with_chat(chat)
+
+
+def _check_template(source: str, path: Path) -> None:
+    from jinja2 import TemplateSyntaxError
+
+    from tokenizer_core.chat.template import parse
+
+    try:
+        parse(source)
+    except TemplateSyntaxError as error:
+        raise CommandError(f"{path} is no chat template: line {error.lineno}: {error}") from None
+    except RecursionError:
+        raise CommandError(f"{path} is no chat template: it is nested too deep") from None
 
 
 def _split_template(word: str) -> tuple[str, Path]:
