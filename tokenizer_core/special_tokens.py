@@ -669,9 +669,9 @@ def resolve_policy(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The strings to recognise and the strings to forbid, for these options.
 
-    Added tokens that are not special are content: they are recognised under every policy. "all" is
-    forbidden but for the tokens that `allowed` names: without names, text with any special token is
-    refused. (In tiktoken the pair "all", "all" refuses nothing.)
+    Added tokens that are not special are content: they are recognised under every policy. With
+    `disallowed` "all", every special token is forbidden that `allowed` does not name. (In tiktoken
+    the pair "all", "all" forbids none.)
 
     Raises:
         ValueError: `allowed` names a token that is not a special token of this tokenizer.
