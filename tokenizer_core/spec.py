@@ -706,20 +706,23 @@ def needed_steps(
     return ()
 
 
+NFC_MAKES: Final = frozenset("K;`")
+"""The ASCII characters that NFC makes of others: of U+212A, U+037E and U+1FEF."""
+
+
 def _is_same_in_nfc(token: AddedToken) -> bool:
     """Whether the token is found at the same positions in a text and in the text's NFC.
 
     NFC changes an ASCII character only by composing it with marks after it, which have to follow
-    the token's last character: a letter, or `<`, `=`, `>`. It makes three ASCII characters of
-    others: U+212A becomes K, U+037E a semicolon, U+1FEF a grave accent. It joins marks, which are
-    word characters, to symbols, which are none.
+    the token's last character: a letter, or `<`, `=`, `>`. It makes those of `NFC_MAKES`. It joins
+    marks, which are word characters, to symbols, which are none.
     """
     last = token.content[-1]
     return (
         token.content.isascii()
         and not token.single_word
         and not (last.isalpha() or last in "<=>")
-        and not any(character in "K;`" for character in token.content)
+        and NFC_MAKES.isdisjoint(token.content)
     )
 
 

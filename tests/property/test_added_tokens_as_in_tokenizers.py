@@ -36,6 +36,7 @@ REFUSED = (
     "is white space, which a token with the flag rstrip",
     "the normalizer NFC may make or change",
     "depends on the normalized text around it",
+    "to a whole pre-token (model.ignore_merges)",
 )
 flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
 contents = st.text(LETTERS, min_size=1, max_size=4)
@@ -57,7 +58,13 @@ def tokens_and_texts(draw: st.DrawFn) -> tuple[list[dict[str, object]], str]:
     return tokens, "".join(draw(st.lists(parts, max_size=9)))
 
 
-def table_of(tokens: list[dict[str, object]], normalizer: str, puts_space: bool) -> dict:
+def table_of(
+    tokens: list[dict[str, object]],
+    normalizer: str,
+    puts_space: bool,
+    *,
+    ignore_merges: bool = False,
+) -> dict:
     """A file with these added tokens, which are in the vocabulary too: their ids stay when some of
     them are left out."""
     vocab = dict(BASE["model"]["vocab"])
@@ -69,7 +76,7 @@ def table_of(tokens: list[dict[str, object]], normalizer: str, puts_space: bool)
         "normalizer": {"type": "NFC"} if normalizer == "nfc" else None,
         "pre_tokenizer": {**BASE["pre_tokenizer"], "add_prefix_space": puts_space},
         "post_processor": None,
-        "model": {**BASE["model"], "vocab": vocab},
+        "model": {**BASE["model"], "vocab": vocab, "ignore_merges": ignore_merges},
     }
 
 
@@ -87,10 +94,10 @@ def theirs(table: dict) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps(table))
 
 
-@given(found=tokens_and_texts(), step=steps)
-def test_ids_and_offsets_equal_tokenizers(found, step, engine):
+@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans())
+def test_ids_and_offsets_equal_tokenizers(found, step, ignore_merges, engine):
     tokens, text = found
-    table = table_of(tokens, *step)
+    table = table_of(tokens, *step, ignore_merges=ignore_merges)
     spec = read(table)
     ours, expected = Tokenizer.from_spec(spec, engine=engine), theirs(table).encode(text)
     ids, offsets = ours.encode_with_offsets(text, unit="char")
@@ -133,6 +140,48 @@ def test_a_text_of_many_windows_has_the_same_ids(step):
         assert ours.encode(text) == expected.ids
         assert ours.encode_to_numpy(text, num_threads=3).tolist() == expected.ids
         assert ours.count(text) == len(expected.ids)
+
+
+@pytest.mark.parametrize(
+    ("content", "flags_set", "normalizer", "text"),
+    [
+        ("bab", {"single_word": True}, None, "_bab"),  # found, and dropped for the _
+        ("KK", {}, "NFC", "\u212aK"),
+        ("bab", {}, "Lowercase", "BAB"),
+    ],
+)
+def test_an_added_token_that_is_a_whole_pre_token_is_refused(
+    content, flags_set, normalizer, text, engine
+):
+    """`tokenizers` finds it in the vocabulary, with `ignore_merges`."""
+    table = table_of([token(content, **flags_set)], "none", False, ignore_merges=True)
+    table["normalizer"] = {"type": normalizer} if normalizer else None
+    with pytest.raises(FormatError, match=r"to a whole pre-token \(model\.ignore_merges\)"):
+        parse_tokenizer_json(json.dumps(table).encode())
+    (id_,) = {entry["id"] for entry in table["added_tokens"]}
+    assert id_ in theirs(table).encode(text).ids
+    table["model"]["ignore_merges"] = False
+    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
+    assert ours.encode(text) == theirs(table).encode(text).ids
+    assert id_ not in ours.encode(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "flags_set", "normalizer", "text"),
+    [
+        ("bab", {"normalized": True}, "Lowercase", "BAB"),  # found in the normalized text
+        ("bab", {}, "NFC", "_bab"),  # NFC makes no part of it
+        ("the", {"single_word": True}, None, "_the"),  # merges make it
+        ("中", {"single_word": True}, None, "_中"),  # a pre-token is spelt by its bytes
+    ],
+)
+def test_other_added_tokens_in_the_vocabulary_are_read_with_ignore_merges(
+    content, flags_set, normalizer, text, engine
+):
+    table = table_of([token(content, **flags_set)], "none", False, ignore_merges=True)
+    table["normalizer"] = {"type": normalizer} if normalizer else None
+    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
+    assert ours.encode(text) == theirs(table).encode(text).ids
 
 
 def token(content: str, **flags_set: bool) -> dict[str, object]:
@@ -208,10 +257,10 @@ def test_a_document_is_cut_where_its_ids_stay(found, step):
             assert cuts.find_last_in_utf8(before.encode()) == len(before[:cut].encode())
 
 
-@given(found=tokens_and_texts(), step=steps)
-def test_they_return_from_a_file_and_from_a_manifest(found, step):
+@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans())
+def test_they_return_from_a_file_and_from_a_manifest(found, step, ignore_merges):
     tokens, text = found
-    table = table_of(tokens, *step)
+    table = table_of(tokens, *step, ignore_merges=ignore_merges)
     spec = read(table)
     written = render_tokenizer_json(spec)
     assert parse_tokenizer_json(written) == spec

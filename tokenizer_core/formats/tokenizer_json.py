@@ -42,6 +42,7 @@ from tokenizer_core.formats.gpt2_files import (
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_added_tokens import (
     assign_added_ids,
+    check_added_tokens_as_pre_tokens,
     parse_added_tokens,
     render_added_token,
 )
@@ -236,7 +237,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
     word_suffix = _parse_word_suffix(model, texts, missing)
     prefix, suffix = parse_post_processor(root.get("post_processor"))
     missing = _check_cuts_between_bytes(root["pre_tokenizer"], model, merges, missing)
-    return TokenizerSpec.from_merges(
+    spec = TokenizerSpec.from_merges(
         vocab,
         merges,
         added,
@@ -252,6 +253,9 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         idle_ids=idle,
         merge_ids=merge_ids,
     )
+    if spec.ignore_merges:
+        check_added_tokens_as_pre_tokens(spec, texts)
+    return spec
 
 
 _PREFIX_SPACE: Final = (

@@ -12,7 +12,7 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.gpt2_files import check_id
 from tokenizer_core.formats.tokenizer_json_parts import check_fields
 from tokenizer_core.normalizer_steps import run_of
-from tokenizer_core.spec import ADDED_TOKEN_FLAGS, AddedToken, needed_steps
+from tokenizer_core.spec import ADDED_TOKEN_FLAGS, NFC_MAKES, AddedToken, needed_steps
 from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokenizer_core.formats.tokenizer_json_parts import Entries
     from tokenizer_core.normalizer_steps import NormalizerStep
-    from tokenizer_core.spec import Normalizer
+    from tokenizer_core.spec import Normalizer, TokenizerSpec
 
 MAX_ADDED_TOKENS: Final = 1 << 17
 """Models of speech have some 65,000; preparing the search for this many takes seconds."""
@@ -109,6 +109,34 @@ def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerS
             raise FormatError(
                 f"tokenizer.json: the normalizer makes the added token {content!a:.60} the same as "
                 f"{known[normalized]!a:.60}; give it normalized: false"
+            )
+
+
+def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> None:
+    """Refuse added tokens of which a plain pre-token can be one; for a spec with `ignore_merges`.
+
+    Here plain text never gives an added token, unless merges make it. In `tokenizers`, with
+    `ignore_merges`, a pre-token that is an entry of `model.vocab` does. The search for added
+    tokens leaves such a pre-token only behind a `single_word` that it found and dropped, or where
+    the normalizer makes one of other text.
+    """
+    for token in spec.added_tokens:
+        content = token.content
+        # In the byte alphabet, printable ASCII without the space stands for itself, and no other.
+        is_own_spelling = content.isascii() and content.isprintable() and " " not in content
+        if not is_own_spelling or content not in texts or content.encode() in spec.token_to_id:
+            continue
+        is_made = not token.normalized and (
+            spec.normalizer == "steps"
+            or (spec.normalizer == "nfc" and not NFC_MAKES.isdisjoint(content))
+        )
+        if is_made or any(other.single_word for other in spec.added_tokens):
+            why = "the normalizer may make it" if is_made else "a token has single_word: true"
+            raise FormatError(
+                f"tokenizer.json: the added token {content!a:.60} is in model.vocab, no merge "
+                f"makes it, and {why}, so that tokenizers may give it to a whole pre-token "
+                f"(model.ignore_merges), which cannot be read exactly; take it out of model.vocab "
+                f"if its id stays the same, or encode with Hugging Face's tokenizers"
             )
 
 
