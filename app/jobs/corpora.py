@@ -321,10 +321,14 @@ class CorpusUpload:
         kind, _, packed = self._format.partition(".")
         expected = packed or ("parquet" if kind == "parquet" else None)
         if self._beginning and expected is not None and found != expected:
-            raise CorpusFormatError(f"not {CONTENT_NAMES[expected]}")
+            raise CorpusFormatError(
+                f"not {CONTENT_NAMES[expected]}, but the id or the request says so"
+            )
         is_unasked = found != "jsonl" or (kind == "txt" and not self._is_told)
         if expected is None and found is not None and is_unasked:
-            raise CorpusFormatError(CONTENT_NAMES[found])
+            raise CorpusFormatError(
+                f"{CONTENT_NAMES[found]}, and neither the id nor the request says so"
+            )
 
     def close(self) -> None:
         """Release the file; removes it if it was not published."""

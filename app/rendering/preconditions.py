@@ -30,11 +30,17 @@ TokenizerQuery = Annotated[
 """The tokenizer of a request, for routes with query parameters."""
 
 
-def require_known_query(request: Request, *known: str) -> None:
-    """Raise 422 for a query parameter outside `known`: a misspelt one would be ignored silently."""
-    if not set(request.query_params) <= set(known):
-        detail = f"Unknown query parameter; known: {', '.join(known)}."
+def require_known_query(request: Request, *known: str, lists: Collection[str] = ()) -> None:
+    """Raise 422 for a query parameter that would be ignored silently: one outside `known` and
+    `lists`, and all but the last of one in `known`."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    if not {*known, *lists}.issuperset(names):
+        detail = f"Unknown query parameter; known: {', '.join([*known, *lists])}."
         raise Problem(422, "invalid_request", detail)
+    for name in known:
+        if names.count(name) > 1:
+            detail = f"The query parameter {name} is given {names.count(name)} times; give it once."
+            raise Problem(422, "invalid_request", detail)
 
 
 def require_no_query(request: HTTPConnection) -> None:

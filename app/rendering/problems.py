@@ -247,8 +247,8 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     jobs.CorpusFormatError: Row(
         415,
-        "The body is {error.found}, and neither the id nor the request says so. End the id in the "
-        "format, as in `/corpora/news.jsonl.gz`, or add `?format=`: txt, txt.gz, txt.zst, jsonl, "
+        "The body is {error.found}. End the id in the format of the content, "
+        "as in `/corpora/news.jsonl.gz`, or add `?format=`: txt, txt.gz, txt.zst, jsonl, "
         "jsonl.gz, jsonl.zst or parquet.",
     ),
     jobs.CorporaQuotaError: Row(

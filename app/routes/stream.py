@@ -92,7 +92,7 @@ async def encode_stream(
     The last ids of the text arrive when the body ends.
     """
     require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
-    require_known_query(request, "tokenizer", "allowed_special", "disallowed_special")
+    require_known_query(request, "tokenizer", lists=("allowed_special", "disallowed_special"))
     form = _choose_form(request, "application/json", "application/jsonl", "text/plain")
     live = await choose_tokenizer(request, tokenizer)
     allowed = _policy(allowed_special, ("all", "none"), "allowed_special")

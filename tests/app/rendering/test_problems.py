@@ -46,7 +46,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (jobs.CorpusNotFoundError(), 404, "corpus_not_found", None, "see GET /corpora"),
     (jobs.CorpusExistsError(), 412, "corpus_exists", None, "If-None-Match: *"),
     (jobs.CorpusReplacedError(), 409, "corpus_changed", None, "just replaced"),
-    (jobs.CorpusFormatError("x"), 415, "corpus_format", None, "is x, and neither the id nor"),
+    (jobs.CorpusFormatError("x"), 415, "corpus_format", None, "The body is x. End the id in"),
     (jobs.CorporaQuotaError(10, 11), 413, "corpora_quota", None, "10 bytes. Remove one with"),
     (jobs.TokenFilesNotFoundError(), 404, "token_files_not_found", None, "GET /token-files."),
     (jobs.TokenFileNotFoundError(), 404, "file_not_found", None, "/token-files/{id} lists"),

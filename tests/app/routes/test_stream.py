@@ -53,7 +53,8 @@ def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) ->
     assert forbidden.json()["code"] == "special_token_forbidden"
     unknown = client.post("/encode_stream?allowed_special=nope", content=b"a")
     assert unknown.status_code == 422
-    for wrong in ("allowed_special=", "alowed_special=all", "tokenizer=../x"):
+    twice = "tokenizer=starter&tokenizer=starter"
+    for wrong in ("allowed_special=", "alowed_special=all", "tokenizer=../x", twice):
         assert client.post(f"/encode_stream?{wrong}", content=b"a").status_code == 422, wrong
 
 

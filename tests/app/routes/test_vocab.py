@@ -111,6 +111,7 @@ def test_ids_that_are_not_there(client: TestClient, small_spec: TokenizerSpec) -
         "depth=",
         f"depth={'9' * 5000}",
         "deepth=1",
+        "depth=1&depth=2",
         "tokenizer=../x",
     ],
 )
