@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # `-n auto` counts physical cores; a virtual machine often reports half of its cores.
-PYTEST := $(BIN)/python -m pytest -n logical
+PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 
 # A test run starts hundreds of processes; without bytecode files each compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,5 +1,6 @@
 """Shared by all tests: the Hypothesis profiles, the larger data, the two engines."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -14,6 +15,12 @@ __all__ = ["pytest_itemcollected"]
 profiles.register()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_finish() -> None:
+    """Take what lives as long as the session out of later collections of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

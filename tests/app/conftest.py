@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,11 +60,17 @@ def trained(cli: Cli) -> Cli:
     return cli
 
 
+@pytest.fixture(scope="session")
+def starter_artifacts(small_spec: TokenizerSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of artifacts with `small_spec` as `starter`."""
+    folder = tmp_path_factory.mktemp("published") / "artifacts"
+    ArtifactStore(folder).publish(small_spec, name="starter")
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path, small_spec: TokenizerSpec) -> ArtifactStore:
-    store = ArtifactStore(tmp_path / "artifacts")
-    store.publish(small_spec, name="starter")
-    return store
+def store(tmp_path: Path, starter_artifacts: Path) -> ArtifactStore:
+    return ArtifactStore(shutil.copytree(starter_artifacts, tmp_path / "artifacts"))
 
 
 @pytest.fixture
