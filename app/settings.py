@@ -394,14 +394,18 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
     Example:
         >>> unknown_variables({"TOKENIZER_PORTS": "1"})
         ['TOKENIZER_PORTS is not a setting; did you mean TOKENIZER_PORT?']
+        >>> unknown_variables({"TOKENIZER_FOO": "1"})
+        ['TOKENIZER_FOO is not a setting; see docs/settings.md']
     """
     known = {row[0] for row in describe()}
+    # Their common beginning would make any two of them similar.
+    words = [name.removeprefix(PREFIX) for name in known]
     found = set(os.environ if environment is None else environment)
     lines = []
     for name in sorted(found - known - _OTHER_VARIABLES.keys()):
         if name.startswith(PREFIX):
-            near = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {near[0]}?" if near else "see docs/settings.md"
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
+            remedy = f"did you mean {PREFIX}{near[0]}?" if near else "see docs/settings.md"
             lines.append(f"{name} is not a setting; {remedy}")
     return lines
 
@@ -440,7 +444,8 @@ def _explain(error: ValidationError) -> str:
         field = Settings.model_fields.get(name)
         meaning = f" It means: {field.description}" if field else ""
         default = f" Unset it for the default ({_render_default(field.default)})." if field else ""
-        lines.append(f"{PREFIX}{name.upper()}: {item['msg']}.{meaning}{default}")
+        reason = item["msg"].removeprefix("Value error, ")
+        lines.append(f"{PREFIX}{name.upper()}: {reason}.{meaning}{default}")
     return "\n".join(lines)
 
 

@@ -268,6 +268,11 @@ class PublishedVersion(BaseModel):
     name: str
     version: str
     digest: str
+    vocab_size: int | None = Field(
+        None,
+        description="Its entries: fewer than asked for if training ended early. Null for a job of "
+        "a release before this field.",
+    )
 
 
 class PublishedTokenFiles(BaseModel):

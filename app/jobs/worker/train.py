@@ -82,7 +82,12 @@ def train_and_publish(job: WorkerJob) -> None:
         command=f"POST /train, job {request['job_id']}",
     )
     say(f"published {ref}")
-    job.report_published(name=ref.name, version=ref.version, digest=ref.digest)
+    job.report_published(
+        name=ref.name,
+        version=ref.version,
+        digest=ref.digest,
+        vocab_size=result.report.vocab_size,
+    )
 
 
 def _download(job: WorkerJob) -> list[InputFile]:

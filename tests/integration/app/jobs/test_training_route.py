@@ -42,6 +42,7 @@ def test_the_log_says_that_the_vocabulary_is_smaller_than_requested(service: Ser
     done = service.wait(service.train(job).json()["id"])
     assert done["state"] == "live", done
     [line] = [line for line in done["log_tail"] if "ended early" in line]
+    assert f"with {done['result']['vocab_size']} of " in line
     version = f"low@{done['result']['version']}"
     report = service.store.read_manifest(service.store.resolve(version)).training
     assert report is not None
