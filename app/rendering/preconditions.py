@@ -30,7 +30,7 @@ TokenizerQuery = Annotated[
 """The tokenizer of a request, for routes with query parameters."""
 
 
-def require_known_query(request: Request, *known: str, lists: Collection[str] = ()) -> None:
+def require_known_query(request: HTTPConnection, *known: str, lists: Collection[str] = ()) -> None:
     """Raise 422 for a query parameter that would be ignored silently: one outside `known` and
     `lists`, and all but the last of one in `known`."""
     names = [name for name, _ in request.query_params.multi_items()]

@@ -23,7 +23,7 @@ from app.http.json import parse_strict_json
 from app.http.problem import Problem
 from app.rendering.decode import render_decoding
 from app.rendering.dialects import render_inference_texts
-from app.rendering.preconditions import require_no_query
+from app.rendering.preconditions import require_known_query, require_no_query
 from app.rendering.problems import problem_responses
 from app.rendering.respond import Work, respond
 from app.services import services_of
@@ -80,13 +80,14 @@ async def decode(request: Request) -> Response:
 
 
 def decode_work(request: HTTPConnection) -> Work:
-    """What /decode does with a body; raises Problem for the headers and for a query beside JSON."""
+    """What /decode does with a body; raises Problem for the headers and for the query."""
     form = ids_form_of(header_of(request, b"content-type"))
     if form is None:
         require_json(request)
         require_no_query(request)
     else:
         require_no_encoding(request)
+        require_known_query(request, "tokenizer", "skip_special_tokens", "errors")
     services = services_of(request)
     maximum = services.settings.response_limit
     as_bytes = wants_bytes(header_of(request, b"accept"))

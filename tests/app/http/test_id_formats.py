@@ -138,6 +138,9 @@ def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokeni
     assert skipped.content.decode() == TEXT.replace("<|a|>", "")
 
 
+TWICE = {"errors": ["strict", "replace"]}
+
+
 def test_options_beside_a_binary_body(served: TestClient, small_tokenizer: Tokenizer) -> None:
     half = np.array([255], dtype="<u4").tobytes()  # the byte 0xff
     assert decode(served, half, OCTETS).json()["text"] == "\ufffd"
@@ -145,7 +148,13 @@ def test_options_beside_a_binary_body(served: TestClient, small_tokenizer: Token
         strict = decode(served, half, OCTETS, accept, errors="strict")
         assert (strict.status_code, strict.json()["code"]) == (422, "not_utf8")
     assert decode(served, half, OCTETS, tokenizer="nope").status_code == 404
-    for options in ({"errors": "x"}, {"skip_special_tokens": "1"}, {"eror": "x"}, {"tokens": "1"}):
+    for options in (
+        {"errors": "x"},
+        {"skip_special_tokens": "1"},
+        {"eror": "x"},
+        {"tokens": "1"},
+        TWICE,
+    ):
         refused = decode(served, half, OCTETS, **options)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
     unknown = decode(served, np.array([1, 1 << 31], dtype="<u4").tobytes(), OCTETS)
