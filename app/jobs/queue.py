@@ -169,6 +169,8 @@ class Job:
             and all(isinstance(number, int) for number in self.counters.values())
             and isinstance(self.request.get("corpus_ids"), list | None)
             and all(isinstance((self.result or {})[name], kind) for name, kind in fields.items())
+            # Missing in rows of earlier releases.
+            and isinstance((self.result or {}).get("vocab_size"), int | None)
         )
         "".join(shown).encode()  # strings, without a lone surrogate
         if not is_sound:

@@ -67,6 +67,7 @@ WRONG: Final = [
 ] + [
     ("counters", """'{"\\ud800": 1}'"""),
     ("result", """'{"name": "\\ud800", "version": "v", "digest": "d"}'"""),
+    ("result", """'{"name": "n", "version": "v", "digest": "d", "vocab_size": "x"}'"""),
     ("owner", """'{"pid": Infinity, "started": 1}'"""),
     ("request", """'{"corpus_ids": 5}'"""),
 ]

@@ -14,7 +14,8 @@ from tokenizer_core.registry import ArtifactRef
 def train(service: Service, vocab_size: int, **body: object) -> ArtifactRef:
     job = service.wait(service.start(vocab_size=vocab_size, **body))
     assert job["state"] in ("live", "succeeded"), job
-    return ArtifactRef(**job["result"])
+    result = job["result"]
+    return ArtifactRef(result["name"], result["version"], result["digest"])
 
 
 def wait_for_versions(service: Service, expected: list[ArtifactRef]) -> None:
