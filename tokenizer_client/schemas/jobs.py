@@ -270,8 +270,8 @@ class PublishedVersion(BaseModel):
     digest: str
     vocab_size: int | None = Field(
         None,
-        description="Its entries: fewer than asked for if training ended early. Null for a job of "
-        "a release before this field.",
+        description="Its entries: fewer than asked for if training ended early. Null for jobs of "
+        "earlier releases.",
     )
 
 

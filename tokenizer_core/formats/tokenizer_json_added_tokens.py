@@ -120,6 +120,7 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> Non
     tokens leaves such a pre-token only behind a `single_word` that it found and dropped, or where
     the normalizer makes one of other text.
     """
+    may_drop = any(token.single_word for token in spec.added_tokens)
     for token in spec.added_tokens:
         content = token.content
         # In the byte alphabet, printable ASCII without the space stands for itself, and no other.
@@ -130,7 +131,7 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> Non
             spec.normalizer == "steps"
             or (spec.normalizer == "nfc" and not NFC_MAKES.isdisjoint(content))
         )
-        if is_made or any(other.single_word for other in spec.added_tokens):
+        if is_made or may_drop:
             why = "the normalizer may make it" if is_made else "a token has single_word: true"
             raise FormatError(
                 f"tokenizer.json: the added token {content!a:.60} is in model.vocab, no merge "
