@@ -118,7 +118,7 @@ class CorpusFormatError(JobsError):
     def __init__(self, found: str) -> None:
         super().__init__(found)
         self.found = found
-        """What the content is and the request says, for people."""
+        """What the content is, and what the request says it is; for people."""
 
 
 class CorporaQuotaError(LimitError):

@@ -115,10 +115,10 @@ def _check_normalized_contents(contents: Sequence[str], steps: tuple[NormalizerS
 def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> None:
     """Refuse added tokens of which a plain pre-token can be one; for a spec with `ignore_merges`.
 
-    Here plain text never gives an added token, unless merges make it. In `tokenizers`, with
-    `ignore_merges`, a pre-token that is an entry of `model.vocab` does. The search for added
-    tokens leaves such a pre-token only behind a `single_word` that it found and dropped, or where
-    the normalizer makes one of other text.
+    In this library plain text gives an added token only if merges make it. In `tokenizers` with
+    `ignore_merges`, a pre-token that is an entry of `model.vocab` gives that entry. The search for
+    added tokens finds them first, with two exceptions: it rejects a match of a `single_word`
+    token inside a word, and it does not see what the normalizer makes of other text.
     """
     may_drop = any(token.single_word for token in spec.added_tokens)
     for token in spec.added_tokens:
