@@ -16,7 +16,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# `-n auto` counts physical cores; a virtual machine often reports half of its cores.
+# `-n auto` counts physical cores; a virtual machine often reports half of its cores. `worksteal`
+# gives each process neighbouring tests, which share their fixtures.
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 
 # A test run starts hundreds of processes; without bytecode files each compiles every module again.

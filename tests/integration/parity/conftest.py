@@ -18,7 +18,7 @@ def pairs(shared_data: Path, engine: str) -> Callable[[str], Pair]:
         if name not in loaded:
             loaded[name] = load_pair(shared_data, name, engine)
             gc.collect()
-            gc.freeze()  # collections of garbage took an eighth of a run of all tests
+            gc.freeze()  # by a profile, collecting garbage took an eighth of the tests' time
         return loaded[name]
 
     return get
