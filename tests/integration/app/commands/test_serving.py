@@ -96,39 +96,49 @@ def test_a_client_that_leaves_or_stops_sending_is_noticed(folder: Path) -> None:
     head = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
     body = b'{"text": "low"}'
     whole = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with serving(folder, header_seconds="1") as server:
-        path = server.socket_path
-        assert path is not None
+    path = f"{folder}/a.sock"
 
-        def exchange(data: bytes, *, half_close: bool) -> bytes:
-            with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(20)
-                client.connect(path)
-                client.sendall(data)
-                if half_close:
-                    client.shutdown(socket.SHUT_WR)
-                received = b""
-                while b"}" not in received.partition(b"\r\n\r\n")[2]:
-                    part = client.recv(1 << 16)
-                    if not part:
-                        break
-                    received += part
-                return received
+    def exchange(data: bytes, *, half_close: bool) -> bytes:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(60)
+            client.connect(path)
+            client.sendall(data)
+            if half_close:
+                client.shutdown(socket.SHUT_WR)
+            received = b""
+            while b"}" not in received.partition(b"\r\n\r\n")[2]:
+                part = client.recv(1 << 16)
+                if not part:
+                    break
+                received += part
+            return received
 
-        server_process = psutil.Process(server.process.pid)
-        n_files = server_process.num_fds()
-        assert exchange(whole, half_close=True).startswith(b"HTTP/1.1 200 ")
+    with serving(folder, header_seconds="1"):
         assert exchange(whole[:-3], half_close=False).startswith(b"HTTP/1.1 408 ")
         assert exchange(whole[:20], half_close=False).startswith(b"HTTP/1.1 408 ")
+
+    # With ten minutes to send, a connection ends because its client leaves, and is there until then
+    with serving(folder, header_seconds="600") as server:
+        assert exchange(whole, half_close=True).startswith(b"HTTP/1.1 200 ")
         assert exchange(b"no request\r\n\r\n", half_close=False).startswith(b"HTTP/1.1 400 ")
+        server_process = psutil.Process(server.process.pid)
+
+        def n_open() -> int:
+            """The sockets of the service at `path`: the one that listens, and each client's."""
+            return sum(
+                str(connection.laddr) == path
+                for connection in server_process.net_connections("unix")
+            )
+
+        wait_for(lambda: n_open() == 1)
         clients = [socket.socket(socket.AF_UNIX) for _ in range(8)]
         for client in clients:
             client.connect(path)
             client.sendall(whole[:-3])
-        wait_for(lambda: server_process.num_fds() >= n_files + len(clients))
+        wait_for(lambda: n_open() == 1 + len(clients))
         for client in clients:
             client.close()
-        wait_for(lambda: server_process.num_fds() <= n_files)
+        wait_for(lambda: n_open() == 1)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
