@@ -30,6 +30,7 @@ __all__ = [
     "decode_json_string",
     "join_segments",
     "json_of_ids",
+    "left_sizes",
     "look_at",
     "nfc_runs",
     "read_json",
@@ -357,6 +358,11 @@ class NativeModel:
         None if an entry is neither, or may stand for two tokens, or the other way around, or if a
         merge has one that text never gives.
         """
+
+def left_sizes(tokens: list[bytes]) -> NDArray[np.uint32] | None:
+    """How many bytes the left side of the merge has that makes each token, 0 if none does; uint32
+    of shape (n_tokens,). The tokens, all different, are in the order of their ranks. None if one of
+    the 256 bytes is no token, or with more tokens than there are ids."""
 
 def read_model(document: bytes) -> tuple[bytes, NativeModel] | None:
     """A `tokenizer.json` with an empty `vocab` and `merges`, and these. None if they are not as

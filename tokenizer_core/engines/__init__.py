@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tokenizer_core.engines.native import (
     NativeEngine,
     decode_json_string,
+    left_sizes,
     make_stop_flag,
     read_json_natively,
     read_packed_model,
@@ -42,6 +43,7 @@ __all__ = [
     "choose_engine",
     "create_engine",
     "decode_json_string",
+    "left_sizes",
     "make_stop_flag",
     "native_unavailable_reason",
     "read_json_natively",

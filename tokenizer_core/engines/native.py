@@ -151,6 +151,16 @@ def read_rank_lines(document: bytes) -> dict[bytes, int] | None:
     return _native.read_ranks(document) if unavailable_reason() is None else None
 
 
+def left_sizes(tokens: list[bytes]) -> list[int] | None:
+    """How many bytes the left side of the merge has that makes each of these tokens, all different
+    and in the order of their ranks; 0 if no merge does.
+
+    None if the compiled module is not available, or if one of the 256 bytes is no token.
+    """
+    sizes = _native.left_sizes(tokens) if unavailable_reason() is None else None
+    return None if sizes is None else sizes.tolist()
+
+
 def read_tekken_entries(document: bytes) -> tuple[bytes, list[bytes]] | None:
     """A `tekken.json` with an empty `vocab`, and its tokens, whose ranks are their positions."""
     return _native.read_tekken(document) if unavailable_reason() is None else None

@@ -25,7 +25,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
-from tokenizer_core.engines import read_rank_lines
+from tokenizer_core.engines import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
 from tokenizer_core.spec import MAX_TOKEN_ID
 
@@ -129,7 +129,7 @@ def _parse_line_by_line(data: bytes) -> dict[bytes, int]:
 def recover_merges(ranks: Mapping[bytes, int]) -> list[Merge]:
     """The pairs, in rank order, whose merging gives the same ids as `ranks`.
 
-    Takes about a second for o200k's 200,000 tokens.
+    Takes about half a second for o200k's 200,000 tokens, and three without the compiled module.
 
     Raises:
         FormatError: some tokens are made by no merge, so a list of merges cannot reach them; the
@@ -157,26 +157,24 @@ def recover_reachable_merges(ranks: Mapping[bytes, int]) -> tuple[list[Merge], l
         >>> recover_reachable_merges({b"a": 0, b"b": 1, b"c": 2, b"abc": 3})
         ([], [b'abc'])
     """
-    merges: list[Merge] = []
-    unreached: list[bytes] = []
-    for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
-        if len(token) == 1:
-            continue
-        parts = last_two_parts(token, ranks)
-        if parts is None:
-            unreached.append(token)
-        else:
-            merges.append(parts)
-    return merges, unreached
+    tokens = sorted(ranks, key=ranks.__getitem__)
+    sizes = left_sizes(tokens) or [_left_size(token, ranks) for token in tokens]
+    sized = list(zip(tokens, sizes, strict=True))
+    merges = [(token[:size], token[size:]) for token, size in sized if size]
+    return merges, [token for token, size in sized if not size and len(token) != 1]
 
 
 def last_two_parts(token: bytes, ranks: Mapping[bytes, int]) -> Merge | None:
     """The two parts of `token`, encoded alone, before its last merge; None if its merges stop at
     three parts or more."""
+    size = _left_size(token, ranks)
+    return (token[:size], token[size:]) if size else None
+
+
+def _left_size(token: bytes, ranks: Mapping[bytes, int]) -> int:
+    """The bytes of the first of the two parts; 0 if there are not two."""
     ends = _merge_long(token, ranks) if len(token) > _SHORT else _merge_short(token, ranks)
-    if len(ends) != 2:
-        return None
-    return token[: ends[0]], token[ends[0] :]
+    return ends[0] if len(ends) == 2 else 0
 
 
 def _merge_short(token: bytes, ranks: Mapping[bytes, int]) -> list[int]:

@@ -25,6 +25,7 @@ from tokenizer_core.formats import (
     load_tokenizer_json,
     recover_merges,
     save_tiktoken,
+    tiktoken_file,
 )
 from tokenizer_core.formats.tiktoken_file import (
     _merge_long,
@@ -72,8 +73,15 @@ def encode_by_merges(word: bytes, ranks: dict[bytes, int], order: dict) -> list[
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
 
 
+@pytest.fixture(params=["compiled", "python"])
+def way(request, monkeypatch):
+    """Both ways to find last merges; without the compiled module they are one."""
+    if request.param == "python":
+        monkeypatch.setattr(tiktoken_file, "left_sizes", lambda tokens: None)
+
+
 @pytest.mark.parametrize("seed", range(40))
-def test_one_pair_a_token_gives_the_ids_of_any_ranks(seed):
+def test_one_pair_a_token_gives_the_ids_of_any_ranks(seed, way):
     ranks = wild_ranks(seed, alphabet=b"ab" if seed % 2 else b"abc")
     merges, unreached = recover_reachable_merges(ranks)
     order = {pair: place for place, pair in enumerate(merges)}
@@ -116,6 +124,23 @@ def test_tokens_no_merge_makes_are_named():
         recover_merges(ranks)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_both_ways_to_find_last_merges_agree(seed, monkeypatch):
+    """Also for tokens of more than one window of the engine, and where a byte is no token."""
+    ranks = wild_ranks(seed, n_tokens=400)
+    for doublings in range(1, 18):
+        ranks.setdefault(b"~" * 2**doublings, len(ranks))
+    for token in list(ranks)[:3]:
+        ranks.setdefault(token * 3000, len(ranks))
+    if seed == 0:
+        del ranks[b"!"]
+    merges, unreached = recover_reachable_merges(ranks)
+    monkeypatch.setattr(tiktoken_file, "left_sizes", lambda tokens: None)
+    assert (merges, unreached) == recover_reachable_merges(ranks)
+    assert (b"~" * 2**16, b"~" * 2**16) in merges
+    assert unreached
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_heap_and_the_plain_way_agree(seed):
     rng = random.Random(seed)
@@ -127,7 +152,7 @@ def test_the_heap_and_the_plain_way_agree(seed):
         assert short == long
 
 
-def test_a_very_long_token_takes_no_quadratic_time():
+def test_a_very_long_token_takes_no_quadratic_time(way):
     ranks = {token: id_ for id_, token in BYTES.items()}
     for size in (2, 4, 8, 16, 32):
         ranks[b"a" * size] = len(ranks)

@@ -30,7 +30,7 @@ use std::thread;
 use crate::mem::growth::NoMemory;
 use crate::merge::atoms::Atoms;
 use crate::merge::long::LongMerge;
-use crate::merge::pair_table::{NO_RANK, Pair, PairTable};
+use crate::merge::pair_table::{ID_BITS, NO_RANK, Pair, PairTable};
 use crate::merge::short::ShortMerge;
 pub use crate::merge::windows::WINDOW;
 
@@ -52,6 +52,30 @@ pub const END_OF_WORD: u8 = 0xFF;
 /// Why no table could be made; the message is for people.
 #[derive(Debug)]
 pub struct TooManyMerges(pub usize);
+
+/// For each of these tokens, in the order of their ranks, how many bytes the left side of the merge
+/// has that makes it; 0 if none does. None if one of the 256 bytes is no token, or with more tokens
+/// than there are ids.
+pub fn left_sizes(tokens: &[&[u8]]) -> Option<Vec<u32>> {
+    if tokens.len() > 1 << ID_BITS {
+        return None;
+    }
+    let mut start = [NO_RANK; 256];
+    for (rank, token) in (0..).zip(tokens) {
+        if let [byte] = token {
+            start[usize::from(*byte)] = rank;
+        }
+    }
+    if start.contains(&NO_RANK) {
+        return None;
+    }
+    let ranked: Vec<(&[u8], u32)> = tokens.iter().copied().zip(0..).collect();
+    let mut sizes = vec![0; tokens.len()];
+    for pair in Merger::from_ranks(start, &ranked).pairs() {
+        sizes[pair.rank as usize] = tokens[pair.left as usize].len() as u32;
+    }
+    Some(sizes)
+}
 
 /// Merges the bytes of one piece to ids.
 pub struct Merger {

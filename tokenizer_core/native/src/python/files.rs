@@ -3,18 +3,20 @@
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::formats::model::Model;
 use crate::formats::ranks;
 use crate::mem::growth::with_room;
+use crate::merge;
 use crate::python::text::memory_error;
 use crate::python::unfilled::{bytes_of, int_of, new_list, pair_of, str_of};
 
 /// Adds all of this file to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NativeModel>()?;
+    module.add_function(wrap_pyfunction!(left_sizes, module)?)?;
     module.add_function(wrap_pyfunction!(read_model, module)?)?;
     module.add_function(wrap_pyfunction!(read_ranks, module)?)?;
     module.add_function(wrap_pyfunction!(read_tekken, module)?)
@@ -164,4 +166,12 @@ fn read_tekken<'py>(
     }
     let list = new_list(py, objects.into_iter().map(Ok))?;
     Ok(Some((PyBytes::new(py, &rest), list)))
+}
+
+/// The bytes of each token that its last merge has on the left.
+#[pyfunction]
+fn left_sizes(py: Python<'_>, tokens: Vec<PyBackedBytes>) -> Option<Bound<'_, PyArray1<u32>>> {
+    let tokens: Vec<&[u8]> = tokens.iter().map(|token| &**token).collect();
+    let sizes = py.detach(|| merge::left_sizes(&tokens))?;
+    Some(sizes.into_pyarray(py))
 }
