@@ -62,7 +62,7 @@ def serving(answer: Callable[[socket.socket], None], path: Path | None = None):
         thread.start()
         yield url
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+        thread.join(10)
 
 
 @pytest.mark.parametrize("name", [None, "a.sock"])

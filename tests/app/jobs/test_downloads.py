@@ -30,7 +30,8 @@ class Origin:
         self.requests: list[bytes] = []
         self.answers: dict[str, list[bytes]] = {}
         self.stays_open = threading.Event()
-        threading.Thread(target=self._serve, daemon=True).start()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
 
     def answer(self, path: str, *parts: bytes) -> str:
         """Set the parts of the response; an empty part waits for the end of the test."""
@@ -39,6 +40,9 @@ class Origin:
 
     def close(self) -> None:
         self.stays_open.set()
+        # The thread ends before the next socket gets this one's number, and its connections.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
         self.listener.close()
 
     def _serve(self) -> None:

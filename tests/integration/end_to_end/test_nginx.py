@@ -385,7 +385,8 @@ def test_no_request_is_sent_twice(tmp_path: Path) -> None:
 
     one_worker = {"worker_processes auto;": "worker_processes 1;"}  # each keeps its own
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=answer_once_a_connection, args=[listener], daemon=True).start()
+        thread = threading.Thread(target=answer_once_a_connection, args=[listener], daemon=True)
+        thread.start()
         port = listener.getsockname()[1]
         with proxy(tmp_path, port, changes=one_worker) as nginx, httpx.Client() as client:
             assert client.get(f"{nginx.url}/livez").status_code == 200
@@ -397,6 +398,7 @@ def test_no_request_is_sent_twice(tmp_path: Path) -> None:
             ]
             assert b"Host: 127.0.0.1" in lines[0]  # the client's
         listener.shutdown(socket.SHUT_RDWR)
+        thread.join(60)
 
 
 # The options in its comments
