@@ -185,9 +185,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._bytes_without_news += len(data)
         self._is_parsing = True
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.cycle.keep_alive = False  # the following bytes may be another protocol
+            self._parse(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
             self.refuse(cause if isinstance(cause, Problem) else _malformed())
@@ -201,6 +199,37 @@ class GuardedHttpProtocol(HttpToolsProtocol):
                 self._start_asgi_task(*begun)
         if self._in_head and (self._head_begun or self._bytes_without_news):
             self._await_head()
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser. A request that offers another protocol is read without the offer.
+
+        `curl --http2` and Java's HttpClient offer h2c with each request, also with a body. The
+        parser ends such a request with its head, so its body would be lost.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._offers_protocol():
+                    self.cycle.keep_alive = False  # CONNECT: what follows is no HTTP
+                    return
+                rest = rest[upgrade.args[0] :]
+                head = self._head_without_offer()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
+                self.parser.feed_data(head)
+            else:
+                return
+
+    def _offers_protocol(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _head_without_offer(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def refuse(self, problem: Problem) -> None:
         """Respond with `problem` unless a response is in progress, then close the connection."""
@@ -286,6 +315,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head and start the response."""
+        if self._offers_protocol():
+            return  # `_parse` comes here again
         self._in_head = False
         n_received, self._bytes_without_news = self._bytes_without_news, 0
         self._cancel_head_timer()
@@ -318,6 +349,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End the request; the next byte begins another head."""
+        if self._offers_protocol():
+            return
         self._take = None
         self._in_head = True
         self._head_begun = False

@@ -322,6 +322,61 @@ async def open_protocol(app: Any) -> tuple[GuardedHttpProtocol, socket.socket]:
     return protocol, theirs
 
 
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n3\r\nabc\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("n_bytes", [1, 7, 1000])
+def test_an_offer_of_another_protocol_changes_nothing(n_bytes: int) -> None:
+    """Read with its body, alone and among others, however the bytes are cut."""
+    with_offer, without = [
+        b"".join(
+            [
+                upload(b"first", *offer.splitlines()),
+                upload(b"", *offer.splitlines()),
+                CHUNKED % offer,
+                upload(b"no offer"),
+                b"GET / HTTP/1.0\r\nHost: a\r\n" + offer + b"\r\n",
+            ]
+        )
+        for offer in (OFFER, b"")
+    ]
+
+    async def run(sent: bytes) -> list[Any]:
+        served: list[Any] = []
+        all_served = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            body = await read_body(Request(scope, receive), max_bytes=10, reserve=lambda _: None)
+            offered = {b"connection", b"upgrade", b"http2-settings"}
+            names = [name for name, _ in scope["headers"] if name not in offered]
+            served.append((scope["method"], scope["http_version"], names, body))
+            headers = [(b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body"})
+            if len(served) == 5:
+                all_served.set()
+
+        protocol, client = await open_protocol(app)
+        for part in parts_of(sent, n_bytes):
+            protocol.data_received(part)
+            await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await all_served.wait()
+        client.close()
+        return served
+
+    served = uvloop.run(run(with_offer))
+    assert [request[-1] for request in served] == [b"first", b"", b"abc", b"no offer", b""]
+    assert served == uvloop.run(run(without))
+
+
+def test_a_tunnel_is_no_offer() -> None:
+    sent = b"CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n" + upload(b"abc")
+    _, data = converse(ConnectionGuard(), sent, read=True, kind=CollectingApp)
+    assert data.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_piece_behind_one_that_was_not_collected_waits_for_it() -> None:
     found: list[bytes] = []
 
