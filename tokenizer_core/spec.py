@@ -229,8 +229,9 @@ class TokenizerSpec:
         steps = needed_steps(normalizer, normalizer_steps, listed)
         spell = partial(_spell, steps=steps, by_characters=bool(byte_ids))
         added = _place_added_tokens(entries, listed, spell)
-        if any(vocab.get(token.id, entries[token.id]) != entries[token.id] for token in added):
-            merge_ids = None  # of tokens that are spelt otherwise now
+        respelt = [t for t in added if vocab.get(t.id, entries[t.id]) != entries[t.id]]
+        if respelt:
+            merge_ids = None
         spec = cls(
             kind="merges",
             vocab=MappingProxyType(entries),
@@ -248,6 +249,7 @@ class TokenizerSpec:
             word_suffix=word_suffix,
             idle_ids=idle_ids,
         )
+        _check_respelt(spec, [(token, vocab[token.id]) for token in respelt])
         spec.check(merge_ids)
         return spec
 
@@ -329,8 +331,9 @@ class TokenizerSpec:
     @cached_property
     def token_to_id(self) -> Mapping[bytes, int]:
         """bytes -> id of the tokens that encoding can produce from plain text: no empty one, and
-        an added one only if merges also make it. Of tokens with the same bytes, the smallest id
-        wins, but a character precedes the byte that it is encoded as.
+        an added one only if merges also make it. Of tokens with the same bytes, one that is not
+        added precedes one that is, then the smallest id wins; but a character precedes the byte
+        that it is encoded as.
         """
         # Merging starts from an added token of one byte or character too (Gemma's newline).
         long_added = {
@@ -365,7 +368,8 @@ class TokenizerSpec:
         table = dict(zip(map(self.vocab.__getitem__, ids), ids, strict=True))
         if len(table) < len(ids):
             table = {}
-            for id_ in ids:
+            added = {token.id for token in self.added_tokens}
+            for id_ in sorted(ids, key=added.__contains__):  # learned ones first, each kind by id
                 table.setdefault(self.vocab[id_], id_)
         for id_ in sorted(bytes_ & self.vocab.keys()):
             table.setdefault(self.vocab[id_], id_)
@@ -674,6 +678,21 @@ def _place_added_tokens(
         named.add(token.id)
         placed.append(token)
     return tuple(placed)
+
+
+def _check_respelt(spec: TokenizerSpec, respelt: list[tuple[AddedToken, bytes]]) -> None:
+    """Refuse `normalized` tokens whose entry of the vocabulary, before the normalizer changed its
+    spelling, is a token of plain text as well (Llama 2 with `add_tokens(["x"])`)."""
+    made = set(starmap(add, spec.merges)) if respelt else set()
+    for token, entry in respelt:
+        is_start = len(entry.decode() if spec.byte_ids else entry) == 1
+        has_other = not spec.byte_ids and entry in spec.token_to_id
+        if (is_start or entry in made) and not has_other:
+            raise InvalidSpecError(
+                f"the added token {token.content!r:.60} is searched in the normalized text, as "
+                f"{spec.vocab[token.id].decode()!r:.60}, and its id {token.id} is also the token "
+                f"{entry.decode()!r:.60} of plain text; give it normalized: false"
+            )
 
 
 def _spell(

@@ -31,6 +31,7 @@ from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text
 
 BASE = json.loads(render_tokenizer_json(trained_spec(60, special_tokens=[])))
+PREPEND = {"type": "Prepend", "prepend": "_"}
 LETTERS = "ab<_ \n\u3000\x1c\u0301中="
 REFUSED = (
     "is white space, which a token with the flag rstrip",
@@ -64,12 +65,15 @@ def table_of(
     puts_space: bool,
     *,
     ignore_merges: bool = False,
+    first: bool = False,
 ) -> dict:
     """A file with these added tokens, which are in the vocabulary too: their ids stay when some of
-    them are left out."""
-    vocab = dict(BASE["model"]["vocab"])
-    for token in tokens:
-        vocab.setdefault(token["content"], len(vocab))
+    them are left out. With `first` they have the smallest ids, also below those of tokens with the
+    same bytes."""
+    base = BASE["model"]["vocab"]
+    new = list(dict.fromkeys(t["content"] for t in tokens if t["content"] not in base))
+    order = [*new, *base] if first else [*base, *new]
+    vocab = {text: id_ for id_, text in enumerate(order)}
     return {
         **BASE,
         "added_tokens": [{**token, "id": vocab[token["content"]]} for token in tokens],
@@ -94,10 +98,10 @@ def theirs(table: dict) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps(table))
 
 
-@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans())
-def test_ids_and_offsets_equal_tokenizers(found, step, ignore_merges, engine):
+@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans(), first=st.booleans())
+def test_ids_and_offsets_equal_tokenizers(found, step, ignore_merges, first, engine):
     tokens, text = found
-    table = table_of(tokens, *step, ignore_merges=ignore_merges)
+    table = table_of(tokens, *step, ignore_merges=ignore_merges, first=first)
     spec = read(table)
     ours, expected = Tokenizer.from_spec(spec, engine=engine), theirs(table).encode(text)
     ids, offsets = ours.encode_with_offsets(text, unit="char")
@@ -146,8 +150,9 @@ def test_a_text_of_many_windows_has_the_same_ids(step):
     ("content", "flags_set", "normalizer", "text"),
     [
         ("bab", {"single_word": True}, None, "_bab"),  # found, and dropped for the _
-        ("KK", {}, "NFC", "\u212aK"),
-        ("bab", {}, "Lowercase", "BAB"),
+        ("KK", {}, {"type": "NFC"}, "\u212aK"),
+        ("bab", {}, {"type": "Lowercase"}, "BAB"),
+        ("bab", {"normalized": True}, PREPEND, "=bab"),  # searched as `_bab`
     ],
 )
 def test_an_added_token_that_is_a_whole_pre_token_is_refused(
@@ -155,7 +160,7 @@ def test_an_added_token_that_is_a_whole_pre_token_is_refused(
 ):
     """`tokenizers` finds it in the vocabulary, with `ignore_merges`."""
     table = table_of([token(content, **flags_set)], "none", False, ignore_merges=True)
-    table["normalizer"] = {"type": normalizer} if normalizer else None
+    table["normalizer"] = normalizer
     with pytest.raises(FormatError, match=r"to a whole pre-token \(model\.ignore_merges\)"):
         parse_tokenizer_json(json.dumps(table).encode())
     (id_,) = {entry["id"] for entry in table["added_tokens"]}
@@ -184,6 +189,57 @@ def test_other_added_tokens_in_the_vocabulary_are_read_with_ignore_merges(
     assert ours.encode(text) == theirs(table).encode(text).ids
 
 
+@pytest.mark.parametrize(
+    ("contents", "flags_set", "replaced", "text"),
+    [
+        (["\n"], {"single_word": True}, None, "a\nb"),  # found, and dropped within a word
+        (["\n"], {}, "x", "axb"),  # made by the normalizer
+        (["中", "\n"], {"single_word": True}, None, "a中\nb 中"),
+    ],
+)
+def test_plain_text_gives_the_learned_one_of_two_tokens_with_the_same_bytes(
+    contents, flags_set, replaced, text, engine
+):
+    """The file spells the added token as it is and the learned one in the alphabet of bytes."""
+    table = table_of(
+        [token(content, special=True, **flags_set) for content in contents],
+        "none",
+        False,
+        first=True,
+    )
+    if replaced is not None:
+        step = {"type": "Replace", "pattern": {"String": replaced}, "content": contents[0]}
+        table["normalizer"] = step
+    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
+    assert ours.encode(text) == theirs(table).encode(text).ids
+    plain = theirs(table)
+    plain.encode_special_tokens = True
+    assert ours.encode_ordinary("\n中") == plain.encode("\n中").ids
+    assert 0 not in ours.encode_ordinary("\n中")
+
+
+@pytest.mark.parametrize("content", ["b", "the"])
+def test_a_normalized_token_that_plain_text_gives_too_is_refused(content):
+    """Its id would have two spellings: the one that is searched, and the one that merges make."""
+    table = table_of([token(content, normalized=True)], "none", False)
+    table["normalizer"] = PREPEND
+    with pytest.raises(InvalidSpecError, match=f"as '_{content}', and its id .* of plain text"):
+        parse_tokenizer_json(json.dumps(table).encode())
+    (id_,) = {entry["id"] for entry in table["added_tokens"]}
+    assert theirs(table).encode(f"=={content}").ids[-1] == id_
+    table["added_tokens"][0]["normalized"] = False
+    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()))
+    assert ours.encode(f"=={content}") == theirs(table).encode(f"=={content}").ids
+
+
+def test_a_normalized_token_that_plain_text_never_gives_is_read():
+    table = table_of([token("<s>", normalized=True)], "none", False)
+    table["normalizer"] = PREPEND
+    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()))
+    for text in ("<s>a", "a<s>", "_<s>"):
+        assert ours.encode(text) == theirs(table).encode(text).ids
+
+
 def token(content: str, **flags_set: bool) -> dict[str, object]:
     return {"content": content, **dict.fromkeys(flags, False), **flags_set}
 
@@ -206,10 +262,10 @@ def test_a_stream_gives_the_same_ids_at_every_cut(found, step):
     assert ids + stream.finish() == whole
 
 
-@given(found=tokens_and_texts(), step=steps, data=st.data())
-def test_a_token_that_is_not_allowed_is_plain_text(found, step, data, engine):
+@given(found=tokens_and_texts(), step=steps, first=st.booleans(), data=st.data())
+def test_a_token_that_is_not_allowed_is_plain_text(found, step, first, data, engine):
     tokens, text = found
-    table = table_of(tokens, *step)
+    table = table_of(tokens, *step, first=first)
     ours = Tokenizer.from_spec(read(table), engine=engine)
     special = [token["content"] for token in tokens if token["special"]]
     allowed = data.draw(st.sets(st.sampled_from(special))) if special else set()
@@ -257,10 +313,10 @@ def test_a_document_is_cut_where_its_ids_stay(found, step):
             assert cuts.find_last_in_utf8(before.encode()) == len(before[:cut].encode())
 
 
-@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans())
-def test_they_return_from_a_file_and_from_a_manifest(found, step, ignore_merges):
+@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans(), first=st.booleans())
+def test_they_return_from_a_file_and_from_a_manifest(found, step, ignore_merges, first):
     tokens, text = found
-    table = table_of(tokens, *step, ignore_merges=ignore_merges)
+    table = table_of(tokens, *step, ignore_merges=ignore_merges, first=first)
     spec = read(table)
     written = render_tokenizer_json(spec)
     assert parse_tokenizer_json(written) == spec

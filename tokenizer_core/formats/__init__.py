@@ -20,6 +20,7 @@ from tokenizer_core.formats.gpt2_files import (
     check_one_name_an_id,
     load_gpt2_files,
     load_merges_txt,
+    parse_token,
     parse_vocab_json,
     save_gpt2_files,
 )
@@ -151,12 +152,13 @@ def detect_file(path: StrPath) -> DetectedFile:
 
 
 def load_vocab_and_merges(
-    vocab_path: StrPath, merges_path: StrPath
+    vocab_path: StrPath, merges_path: StrPath, special_tokens: Iterable[str] = ()
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Vocabulary and merges from two pickles or from GPT-2's two files, distinguished by content.
 
     Raises:
-        FormatError: as the readers of the two formats.
+        FormatError: as the readers of the two formats; or an entry of `vocab.json` may be one of
+            the special tokens, or other bytes.
         OSError: a file cannot be read.
     """
     try:
@@ -165,6 +167,7 @@ def load_vocab_and_merges(
     except FormatError:
         found = detect_format(vocab_path)
     else:
+        _check_spellings(special_tokens, vocab)
         return vocab, load_merges_txt(merges_path, vocab.values())
     if found == "pickle":
         return load_pickles(vocab_path, merges_path)
@@ -174,6 +177,19 @@ def load_vocab_and_merges(
         f"the vocabulary file has the format {found}, which is one file alone; a pickle or "
         f"vocab.json is wanted here"
     )
+
+
+def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) -> None:
+    """Refuse special tokens that an entry of `vocab.json` spells as they are, if these characters
+    stand for other bytes in its alphabet (`é` for 0xE9)."""
+    for content in special_tokens:
+        token = parse_token(content) if isinstance(content, str) else None
+        if token and token != content.encode() and token in vocab.values():
+            raise FormatError(
+                f"the special token {content!r:.60} is spelt like the bytes {token!r:.60} in "
+                f"vocab.json, which gives one id two meanings; load a tokenizer.json or pickles "
+                f"instead"
+            )
 
 
 def load_files_spec(
@@ -195,9 +211,11 @@ def load_files_spec(
     """
     fields = _manifest_beside(Path(vocab_path), Path(merges_path))
     if fields is None:
-        vocab, merges = load_vocab_and_merges(vocab_path, merges_path)
+        if not isinstance(special_tokens, str):  # which the spec refuses
+            special_tokens = list(special_tokens or ())
+        vocab, merges = load_vocab_and_merges(vocab_path, merges_path, special_tokens)
         chosen = "gpt2" if pattern is None else pattern
-        spec = TokenizerSpec.from_merges(vocab, merges, special_tokens or (), pattern=chosen)
+        spec = TokenizerSpec.from_merges(vocab, merges, special_tokens, pattern=chosen)
         warn_of_unmarked(spec, stacklevel=3)
         return spec
     vocab, merges = load_pickles(vocab_path, merges_path, declared_gaps=declared_gaps(fields))

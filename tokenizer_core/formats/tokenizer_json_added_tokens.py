@@ -117,8 +117,9 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> Non
 
     In this library plain text gives an added token only if merges make it. In `tokenizers` with
     `ignore_merges`, a pre-token that is an entry of `model.vocab` gives that entry. The search for
-    added tokens finds them first, with two exceptions: it rejects a match of a `single_word`
-    token inside a word, and it does not see what the normalizer makes of other text.
+    added tokens finds them first, with three exceptions: it rejects a match of a `single_word`
+    token inside a word, it does not see what the normalizer makes of other text, and it looks for
+    `normalized` tokens as the normalizer makes them, where that may be another text.
     """
     may_drop = any(token.single_word for token in spec.added_tokens)
     for token in spec.added_tokens:
@@ -127,12 +128,16 @@ def check_added_tokens_as_pre_tokens(spec: TokenizerSpec, texts: Entries) -> Non
         is_own_spelling = content.isascii() and content.isprintable() and " " not in content
         if not is_own_spelling or content not in texts or content.encode() in spec.token_to_id:
             continue
-        is_made = not token.normalized and (
+        if spec.spelling(token) != content.encode():
+            why = "the normalizer changes it"
+        elif not token.normalized and (
             spec.normalizer == "steps"
             or (spec.normalizer == "nfc" and not NFC_MAKES.isdisjoint(content))
-        )
-        if is_made or may_drop:
-            why = "the normalizer may make it" if is_made else "a token has single_word: true"
+        ):
+            why = "the normalizer may make it"
+        else:
+            why = "a token has single_word: true" if may_drop else ""
+        if why:
             raise FormatError(
                 f"tokenizer.json: the added token {content!a:.60} is in model.vocab, no merge "
                 f"makes it, and {why}, so that tokenizers may give it to a whole pre-token "

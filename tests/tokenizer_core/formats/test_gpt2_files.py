@@ -1,6 +1,7 @@
 """GPT-2's vocab.json and merges.txt."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,18 @@ def test_a_vocabulary_is_parsed_once_and_its_merges_together(tmp_path, monkeypat
     monkeypatch.setattr(formats, "detect_format", None)
     monkeypatch.setattr(gpt2_files, "_parse_each_merge", None)
     assert formats.load_vocab_and_merges(vocab, merges) == expected
+
+
+@pytest.mark.parametrize("special", ["<|début|>", "é"])
+def test_a_special_token_that_vocab_json_spells_as_it_is_has_no_other_id(special, tmp_path):
+    """`tokenizers` writes it so, where the alphabet would spell its UTF-8."""
+    spec = trained_spec(20, special_tokens=[])
+    save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    table = json.loads((tmp_path / "vocab.json").read_bytes())
+    table.setdefault(special, len(table))
+    (tmp_path / "vocab.json").write_text(json.dumps(table))
+    with pytest.raises(FormatError, match=f"'{re.escape(special)}' is spelt like the bytes"):
+        Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [special])
+    others = ["<|début|é>", "中"]  # not in the file: they get ids of their own
+    spec = formats.load_files_spec(tmp_path / "vocab.json", tmp_path / "merges.txt", others)
+    assert list(spec.special_tokens.values()) == [len(table), len(table) + 1]

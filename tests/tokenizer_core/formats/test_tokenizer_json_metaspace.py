@@ -615,6 +615,9 @@ def with_special(content: str) -> dict:
     return table
 
 
+ADDED = TABLES["metaspace"]["added_tokens"][0]
+
+
 def with_special_beside(content: str) -> dict:
     table = with_special(content)
     del table["model"]["vocab"][content]
@@ -628,14 +631,25 @@ def with_normalized_tokens(rule: str) -> dict:
     return table
 
 
+def with_added_character() -> dict:
+    """As `add_tokens(["x"])` of `tokenizers` leaves it."""
+    table = copy.deepcopy(TABLES["metaspace-prepend"])
+    id_ = table["model"]["vocab"]["x"]
+    table["added_tokens"].append(ADDED | {"id": id_, "content": "x", "normalized": True})
+    return table
+
+
 NORMALIZED = {
     rule: (Tokenizer.from_spec(read(table)), tokenizers.Tokenizer.from_str(json.dumps(table)))
     for rule in RULES
     if (table := with_normalized_tokens(rule))
 }
 
-ADDED = TABLES["metaspace"]["added_tokens"][0]
 REFUSED = {
+    "a character that is an added token as well": (
+        with_added_character(),
+        "as ' x', and its id [0-9]+ is also the token 'x' of plain text; give it normalized: false",
+    ),
     "a token that strips what the normalizer has replaced": (
         changed("added_tokens.0", ADDED | {"normalized": True, "rstrip": True}, "metaspace"),
         r"added_tokens\[0\].rstrip of a token with normalized: true depends",
