@@ -269,11 +269,19 @@ def require_text(request: Request, remedy: str) -> None:
 
 
 def require_file(request: Request) -> None:
-    """Raise 415 for a body with a Content-Encoding, whose file would be another one, and for forms.
+    """Raise 415 for a body with a Content-Encoding, whose file would be another one, and for forms;
+    400 for a part of a file, as `curl -C - -T FILE` sends it.
 
     `curl -T` declares no type, and programs declare many for the same file.
     """
     require_no_encoding(request)
+    if header_of(request, b"content-range"):
+        raise Problem(
+            400,
+            "part_of_a_file",
+            "The body is a part of a file (Content-Range), and an upload is a whole one. Send all "
+            "of it, without Content-Range; with curl, without -C.",
+        )
     kind, charset = content_type_of(request)
     if kind.startswith(("multipart/", "application/x-www-form-urlencoded")):
         raise Problem(

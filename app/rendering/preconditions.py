@@ -124,6 +124,18 @@ def require_match(request: HTTPConnection, ref: ArtifactRef) -> None:
     )
 
 
+def refuse_match(request: HTTPConnection) -> None:
+    """Raise 412 if If-Match is present, for a change of something without an ETag: ignored, it
+    would overwrite or remove what the client did not mean."""
+    if b"if-match" in header_fields(request.scope):
+        raise Problem(
+            412,
+            "no_entity_tag",
+            "If-Match was not checked, and nothing was changed: what this request would change has "
+            "no ETag. Compare the sha256 that GET says, and send the request without If-Match.",
+        )
+
+
 def not_modified(request: Request, etag: str, headers: Mapping[str, str]) -> Response | None:
     """Return the 304 with `headers` if If-None-Match contains `etag`, else None.
 

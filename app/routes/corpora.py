@@ -15,7 +15,7 @@ from app.access.auth import require_admin
 from app.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from app.http.problem import Problem
 from app.jobs.corpora import CorpusUpload
-from app.rendering.preconditions import require_known_query
+from app.rendering.preconditions import refuse_match, require_known_query
 from app.rendering.problems import problem_of_disk, problem_responses
 from app.services import Services, services_of
 from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFormat
@@ -64,6 +64,7 @@ async def upload_corpus(
     """
     services = services_of(request)
     require_known_query(request, "format", "field")
+    refuse_match(request)
     require_file(request)
     may_replace = (if_none_match or "").strip() != "*"
     n_declared = declared_length(request) or 0
@@ -120,12 +121,13 @@ async def show_corpus(
     "/corpora/{corpus_id}",
     summary="Remove a corpus",
     status_code=204,
-    responses=problem_responses(403, 404, 409, 422, 503, 507),
+    responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
 )
 async def remove_corpus(
     request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
 ) -> None:
     """Delete a corpus permanently; 409 while an unfinished job names it."""
+    refuse_match(request)
     services = services_of(request)
 
     def remove() -> None:

@@ -35,6 +35,7 @@ from app.rendering.jobs import (
 from app.rendering.preconditions import (
     choose_tokenizer_on_thread,
     not_modified,
+    refuse_match,
     require_known_query,
 )
 from app.rendering.problems import problem_responses
@@ -191,10 +192,11 @@ async def download_token_file(request: Request, token_files_id: PlainId, file: s
     "/token-files/{token_files_id}",
     summary="Remove token files",
     status_code=204,
-    responses=problem_responses(403, 404, 422, 503, 507),
+    responses=problem_responses(403, 404, 412, 422, 503, 507),
 )
 async def remove_token_files(request: Request, token_files_id: PlainId) -> None:
     """Delete token files permanently. Programs that have a file open or mapped keep reading it."""
+    refuse_match(request)
     store = services_of(request).token_files
     await off_the_loop(lambda: store.remove(token_files_id))
 

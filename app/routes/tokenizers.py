@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.access.auth import require_admin, require_read
 from app.http.bodies import json_request, read_json
+from app.http.headers import header_of
 from app.http.problem import Problem
 from app.http.responses import ChunkedBody
 from app.rendering.preconditions import not_modified, require_match, version_tag
@@ -147,7 +148,7 @@ async def download_file(
     summary="Remove one version",
     status_code=204,
     dependencies=[Depends(require_admin)],
-    responses=problem_responses(403, 404, 409, 422, 503, 507),
+    responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
 )
 async def remove_version(
     request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)], version: str
@@ -158,6 +159,8 @@ async def remove_version(
     a job is about to promote.
     """
     services = services_of(request)
+    if header_of(request, b"if-match"):
+        require_match(request, await asyncio.to_thread(services.store.resolve, f"{name}@{version}"))
     await asyncio.to_thread(services.retention.remove, name, version)
 
 

@@ -95,6 +95,25 @@ def test_if_none_match_keeps_what_is_there(admin: TestClient, folder: Path) -> N
     assert texts(folder) == [TEXT]
 
 
+@pytest.mark.parametrize("tag", ['"wrong"', "*"])
+def test_nothing_changes_under_a_tag_that_is_not_checked(
+    admin: TestClient, folder: Path, tag: str
+) -> None:
+    guarded = {"If-Match": tag}
+    admin.put("/corpora/news", content=TEXT)
+    problem(admin.put("/corpora/news", content=b"x", headers=guarded), 412, "no_entity_tag")
+    problem(admin.delete("/corpora/news", headers=guarded), 412, "no_entity_tag")
+    assert texts(folder) == [TEXT]
+
+
+def test_a_part_of_a_file_does_not_replace_it(admin: TestClient, folder: Path) -> None:
+    """As `curl -C 5 -T FILE` sends it, to continue an upload."""
+    admin.put("/corpora/news", content=TEXT)
+    rest = {"Content-Range": f"bytes 5-{len(TEXT) - 1}/{len(TEXT)}"}
+    problem(admin.put("/corpora/news", content=TEXT[5:], headers=rest), 400, "part_of_a_file")
+    assert texts(folder) == [TEXT]
+
+
 @pytest.mark.parametrize("name", ["News", ".x", "x" * 65, "a%00", "%2e%2e", "a b", "-a"])
 def test_an_id_is_a_plain_word(admin: TestClient, folder: Path, name: str) -> None:
     assert admin.put(f"/corpora/{name}", content=TEXT).status_code in (404, 422)

@@ -411,6 +411,8 @@ def test_removed_ones_are_gone_and_an_open_download_goes_on(
     admin: TestClient, stories: Path
 ) -> None:
     with (stories / "train_000000.bin").open("rb") as reader:
+        guarded = admin.delete("/token-files/stories", headers={"If-Match": '"wrong"'})
+        problem(guarded, 412, "no_entity_tag")
         assert admin.delete("/token-files/stories").status_code == 204
         assert len(reader.read()) == 8
     problem(admin.get("/token-files/stories"), 404, "token_files_not_found")

@@ -223,6 +223,19 @@ def test_a_version_removed_while_they_are_listed_is_left_out(
     assert [found["name"] for found in answer.json()["tokenizers"]] == [starter.name]
 
 
+def test_a_version_is_removed_only_under_its_digest(
+    client: TestClient, store: ArtifactStore, other_spec: TokenizerSpec
+) -> None:
+    other = store.publish(other_spec, name="other")
+    path, key = f"/tokenizers/other/{other.version}", {"X-API-Key": ADMIN_KEY}
+    answer = client.delete(path, headers={**key, "If-Match": '"wrong"'})
+    assert (answer.status_code, answer.json()["code"]) == (412, "digest_mismatch")
+    assert store.versions("other") == [other]
+    right = {**key, "If-Match": f'"{other.digest}"'}
+    assert client.delete(path, headers=right).status_code == 204
+    assert store.versions("other") == []
+
+
 def test_base64_of_a_tiktoken_file_is_plain_text(
     client: TestClient, starter: ArtifactRef, small_spec: TokenizerSpec
 ) -> None:
