@@ -298,6 +298,13 @@ class Settings(BaseSettings):
         "Versions in use are always kept.",
     )
 
+    @field_validator("artifacts_dir", mode="before")
+    @classmethod
+    def _check_folder(cls, value: object) -> object:
+        if value == "":  # which would be the current folder
+            raise ValueError("is empty; name a folder, or unset the variable")
+        return value
+
     @field_validator("host")
     @classmethod
     def _check_host(cls, value: str) -> str:

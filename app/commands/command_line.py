@@ -110,7 +110,13 @@ def add_artifacts_dir(parser: Any) -> None:
 def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
     """The artifacts folder that the arguments or the environment name."""
     given: Path | None = arguments.artifacts_dir
-    return given or Path(os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR))
+    named = os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR)
+    if given is None and not named:
+        raise CommandError("TOKENIZER_ARTIFACTS_DIR is empty; name a folder, or unset the variable")
+    folder = given or Path(named)
+    if folder.exists() and not folder.is_dir():
+        raise CommandError(f"{folder} is no folder of tokenizers, but a file")
+    return folder
 
 
 def default_tokenizer() -> str:
@@ -149,7 +155,7 @@ def resolve_tokenizer(
         packaged = None
         is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
         if is_starter and not _is_store_named(arguments) and (name or not store.names()):
-            packaged = _open_packaged_store()
+            packaged = open_packaged_store()
         if packaged is None:
             also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
             raise unknown_tokenizer(store, wanted, also) from error
@@ -206,7 +212,7 @@ def _is_store_named(arguments: argparse.Namespace) -> bool:
     return arguments.artifacts_dir is not None or any(name in os.environ for name in variables)
 
 
-def _open_packaged_store() -> Artifacts | None:
+def open_packaged_store() -> Artifacts | None:
     """The artifacts in the installed package, or in the checkout of an editable installation."""
     from tokenizer_core.registry import ArtifactStore
 

@@ -193,8 +193,17 @@ def _make_admin_key(settings: Settings) -> str | None:
 
 
 def _make_metrics_dir(settings: Settings) -> Path | None:
-    """Make an empty folder in which several processes add up their metrics."""
-    if settings.workers == 1 or "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+    """Make an empty folder in which several processes add up their metrics, unless there is one."""
+    given = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if given is not None:
+        try:
+            Path(given).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(
+                f"PROMETHEUS_MULTIPROC_DIR names {given}, which cannot be made: {error.strerror}; "
+                f"name a folder for the metrics of all processes, or unset the variable"
+            ) from None
+    if given is not None or settings.workers == 1:
         return None
     try:
         folder = Path(tempfile.mkdtemp(prefix="tokenizer-metrics-"))
@@ -399,7 +408,8 @@ def _encode_sample(settings: Settings) -> list[int] | None:
     except TokenizerCoreError as error:
         print(
             f"no tokenizer to serve yet: {error}. Train one as below, or publish one: "
-            f"tokenizer import gpt2 --name gpt2 --promote (a preset, as here, or a file)",
+            f"tokenizer import starter --name starter --promote (the one in this package; or a "
+            f"file, or a preset)",
             file=sys.stderr,
         )
         return None

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.command_line import (
+    DEFAULT_TOKENIZER,
     CommandError,
     UsageError,
+    open_packaged_store,
     parse_special_token,
     require_files,
     resolve_tokenizer,
@@ -84,6 +86,8 @@ def read_source(
     except (ArtifactError, CommandError) as error:
         if words[0] in PRESETS:
             return load_preset_spec(words[0])
+        if words[0] == DEFAULT_TOKENIZER and (packaged := open_packaged_store()) is not None:
+            return packaged.open(packaged.resolve(words[0]))  # to publish it in another store
         raise CommandError(f"there is no file {files[0]}, and {error}") from error
     return store.open(ref)
 

@@ -53,17 +53,29 @@ class PromotionInProgressError(ServingError):
 
 
 class DiskError(ServingError):
-    """The disk is full (`is_full`) or fails. The message hides paths; the log has `str` of the
-    OSError."""
+    """The disk refuses every write (`is_full`), or fails. The message hides paths; the log has
+    `str` of the OSError."""
 
     def __init__(self, error: OSError) -> None:
         self.is_full = error.errno in DISK_FULL
-        self.code = "disk_full" if self.is_full else "storage_failed"
-        super().__init__(
-            "The server's disk is full; serving continues."
-            if self.is_full
-            else "The disk of the server cannot be read or written; the log of the server says why."
-        )
+        if error.errno == errno.EROFS:
+            self.code = "disk_read_only"
+            message = (
+                "The server's disk is read-only, so nothing was changed; serving continues. The "
+                "operator can mount it for writing."
+            )
+        elif self.is_full:
+            self.code = "disk_full"
+            message = (
+                "The server's disk is full, so nothing was changed; serving continues. Remove "
+                "corpora, token files or versions, and send the request again."
+            )
+        else:
+            self.code = "storage_failed"
+            message = (
+                "The disk of the server cannot be read or written; the log of the server says why."
+            )
+        super().__init__(message)
 
 
 class FormatCannotHoldError(ServingError):

@@ -50,6 +50,19 @@ def test_a_named_folder_does_not_fall_back(cli: Cli, name: str) -> None:
     assert MISSING in cli.fail("encode", "x", "--artifacts-dir", "empty")
 
 
+def test_it_can_be_published_in_a_named_folder(cli: Cli) -> None:
+    cli.run("import", "starter", "--name", "starter", "--promote", "--artifacts-dir", "other")
+    assert cli.run("encode", "Hello, world!", "--artifacts-dir", "other")[0] == IDS
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [("", "TOKENIZER_ARTIFACTS_DIR is empty; name a folder"), ("corpus.txt", "is no folder of")],
+)
+def test_what_is_no_folder_is_not_an_empty_one(cli: Cli, named: str, reason: str) -> None:
+    assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)
+
+
 def test_another_default_does_not_fall_back(cli: Cli) -> None:
     assert "'mine'" in cli.fail("encode", "x", TOKENIZER_DEFAULT="mine")
     assert "'other'" in cli.fail("encode", "--tokenizer", "other", "x")

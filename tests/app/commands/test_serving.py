@@ -35,6 +35,8 @@ def must_not_run(*arguments: object, **options: object) -> NoReturn:
         ({"TOKENIZER_HOST": "0.0.0.0", "TOKENIZER_ADMIN_KEYS": "secret"}, "fewer than 8 charac"),
         ({"TOKENIZER_ARTIFACTS_DIR": "/proc/none"}, "the artifacts folder /proc/none cannot be"),
         ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
+        ({"TOKENIZER_ARTIFACTS_DIR": ""}, "TOKENIZER_ARTIFACTS_DIR: is empty; name a folder"),
+        ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
         ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),
     ],
 )
@@ -64,7 +66,7 @@ def test_what_to_try_encodes_once_there_is_a_tokenizer(
         return re.findall(r"http://there(\S+)", "\n".join(lines))
 
     assert routes() == ["/tokenizers", "/train", "/train"]
-    remedy = "tokenizer import gpt2 --name gpt2 --promote"
+    remedy = "tokenizer import starter --name starter --promote"
     assert remedy in capsys.readouterr().err
     store = ArtifactStore(settings.artifacts_dir)
     spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], [], pattern="gpt2")

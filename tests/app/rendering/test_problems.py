@@ -70,7 +70,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (core.ArtifactNameError("secret"), 422, "invalid_tokenizer_name", None, "up to 64 of a-z"),
     (core.ArtifactCorruptError("secret"), 409, "artifact_corrupt", None, "fails its verification"),
     (core.ArtifactStorageError(errno.EIO, "secret"), 503, "storage_failed", "30", "the log"),
-    (core.ArtifactStorageError(errno.EROFS, "secret"), 507, "disk_full", None, "disk is full"),
+    (core.ArtifactStorageError(errno.EROFS, "secret"), 507, "disk_read_only", None, "read-only"),
     (core.UnknownTokenIdError(3, 9, 5), 422, "unknown_token_id", None, "index 3"),
     (OSError(errno.EDQUOT, "/secret"), 507, "disk_full", None, "disk is full"),
     (MemoryError("secret"), 503, "out_of_memory", "5", "in smaller parts"),
