@@ -63,14 +63,15 @@ def add_parsers(subcommands: Any) -> None:
         ),
     )
     _add_text_arguments(encode)
-    encode.add_argument(
+    formats = encode.add_mutually_exclusive_group()
+    formats.add_argument(
         "--format",
         choices=("ids", "json", "pieces", *_WIDTHS),
         default="ids",
         help="ids: numbers and spaces (default); pieces: see --pieces; u16, u32: raw "
         "little-endian numbers",
     )
-    encode.add_argument(
+    formats.add_argument(
         "--pieces",
         action="store_const",
         const="pieces",
@@ -78,7 +79,7 @@ def add_parsers(subcommands: Any) -> None:
         help="show the text cut into tokens, in colour; in a pipe or with NO_COLOR a line each: "
         "the id, a tab, the piece as a JSON string, or its bytes as <e2 84>",
     )
-    encode.add_argument(
+    formats.add_argument(
         "--json", action="store_const", const="json", dest="format", help="as --format json"
     )
     add_output(encode, about="write the ids to a file, which appears when complete")

@@ -513,6 +513,11 @@ def test_pieces_are_a_line_each_in_a_pipe(cli: Cli, published: str) -> None:
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("other", [["--json"], ["--format", "u16"]])
+def test_pieces_in_another_format_are_refused(cli: Cli, other: list[str]) -> None:
+    assert "not allowed with argument" in cli.fail("encode", "--pieces", *other, "x", code=2)
+
+
 def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters() -> None:
     vocab = {1: b"lo\nw", 2: b"\xe2\x84", 3: b"\x1b[31m", 4: b"\t"}
     [shown, end] = text_commands.render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
