@@ -210,17 +210,17 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         while rest:
             try:
                 self.parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as upgrade:
-                if not self._offers_protocol():
-                    self.cycle.keep_alive = False  # CONNECT: what follows is no HTTP
-                    return
-                rest = rest[upgrade.args[0] :]
-                head = self._head_without_offer()
-                self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
-                self.parser.feed_data(head)
-            else:
                 return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            if not self._offers_protocol():
+                self.cycle.keep_alive = False  # CONNECT: what follows is no HTTP
+                return
+            head = self._head_without_offer()
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
+            # Not within `except`: a Problem is the context of what this raises.
+            self.parser.feed_data(head)
 
     def _offers_protocol(self) -> bool:
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"

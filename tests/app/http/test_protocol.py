@@ -371,6 +371,12 @@ def test_an_offer_of_another_protocol_changes_nothing(n_bytes: int) -> None:
     assert served == uvloop.run(run(without))
 
 
+def test_a_request_with_an_offer_is_refused_for_its_reason() -> None:
+    several_hosts = upload(b"abc", b"Host: other", *OFFER.splitlines())
+    _, data = converse(ConnectionGuard(), several_hosts, read=True, kind=CollectingApp)
+    assert b'"code":"host_invalid"' in data
+
+
 def test_a_tunnel_is_no_offer() -> None:
     sent = b"CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n" + upload(b"abc")
     _, data = converse(ConnectionGuard(), sent, read=True, kind=CollectingApp)
