@@ -24,6 +24,7 @@ from app.jobs.input_files import (
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_client.schemas.token_files import END_OF_TEXT
 from tokenizer_core.corpus import ConversationEncoder, plan_token_files
+from tokenizer_core.documents import format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError
 
 if TYPE_CHECKING:
@@ -218,8 +219,12 @@ def corpus_format(
     `separator` is the default.
 
     Raises:
-        InvalidInputsError: the files were uploaded with different fields, and none is asked for.
+        InvalidInputsError: the files were uploaded with different fields, and none is asked for;
+            or one is, and all files are text.
     """
+    kinds = [asked.format or file.format or format_of_name(file.name) or "txt" for file in files]
+    if asked.field is not None and kinds and all(map(is_text_format, kinds)):
+        raise field_of_text()
     formats = {file.format for file in files}
     if asked.format == "chat" and any(name and name.startswith("txt") for name in formats):
         raise InvalidInputsError(
@@ -243,6 +248,20 @@ def corpus_format(
         "field": asked.field or next(iter(fields), _DEFAULT_FIELD),
         "separator": (separator if asked.separator is None else asked.separator) or None,
     }
+
+
+def is_text_format(name: str) -> bool:
+    """Whether a format, as a request or a name says it, is plain text, also packed."""
+    return name.partition(".")[0] in ("txt", "text")
+
+
+def field_of_text() -> InvalidInputsError:
+    """The error for a field of plain text: ignored, it would hide a wrong format."""
+    return InvalidInputsError(
+        "corpus_field",
+        "A field is of JSON lines or Parquet, and the corpus is text; omit field, or set format.",
+        [("/field", "the corpus is text, which has no fields")],
+    )
 
 
 def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: TokenFilesPlan) -> int:

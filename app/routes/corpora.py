@@ -15,11 +15,13 @@ from app.access.auth import require_admin
 from app.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
 from app.http.problem import Problem
 from app.jobs.corpora import CorpusUpload
+from app.jobs.inputs import field_of_text, is_text_format
 from app.rendering.preconditions import refuse_match, require_known_query
 from app.rendering.problems import problem_of_disk, problem_responses
 from app.services import Services, services_of
 from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFormat
 from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_core.documents import format_of_name
 
 router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
 
@@ -67,6 +69,8 @@ async def upload_corpus(
     refuse_match(request)
     require_file(request)
     may_replace = (if_none_match or "").strip() != "*"
+    if field is not None and is_text_format(format or format_of_name(corpus_id) or "txt"):
+        raise field_of_text()
     n_declared = declared_length(request) or 0
     upload = await _off_the_loop(
         lambda: services.corpora.begin(

@@ -89,6 +89,14 @@ def test_a_wrong_request_is_422_and_names_the_field(
     assert not (service.settings.artifacts_dir / "jobs").exists()
 
 
+@pytest.mark.parametrize("asked", [{}, {"format": "text"}, {"format": "txt.gz"}])
+def test_text_has_no_field(service: Service, asked: Fields) -> None:
+    body = {"input_paths": ["small.txt"], "field": "story", **asked}
+    found = problem(service.train(body), 422, "corpus_field")
+    assert found["errors"][0]["pointer"] == "/field"
+    assert service.jobs.latest() == []
+
+
 @pytest.mark.row(1, 6, 7)
 @pytest.mark.parametrize(
     ("body", "status"),

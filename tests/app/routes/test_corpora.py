@@ -106,6 +106,14 @@ def test_nothing_changes_under_a_tag_that_is_not_checked(
     assert texts(folder) == [TEXT]
 
 
+@pytest.mark.parametrize("address", ["news", "news.txt.gz", "news.jsonl?format=text"])
+def test_text_has_no_field(admin: TestClient, folder: Path, address: str) -> None:
+    joined = "&" if "?" in address else "?"
+    refused = admin.put(f"/corpora/{address}{joined}field=story", content=TEXT)
+    assert problem(refused, 422, "corpus_field")["errors"][0]["pointer"] == "/field"
+    assert not folder.exists()
+
+
 def test_a_part_of_a_file_does_not_replace_it(admin: TestClient, folder: Path) -> None:
     """As `curl -C 5 -T FILE` sends it, to continue an upload."""
     admin.put("/corpora/news", content=TEXT)
