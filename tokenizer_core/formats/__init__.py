@@ -182,9 +182,10 @@ def load_vocab_and_merges(
 def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) -> None:
     """Refuse special tokens that an entry of `vocab.json` spells as they are, if these characters
     stand for other bytes in its alphabet (`é` for 0xE9)."""
-    for content in special_tokens:
-        token = parse_token(content) if isinstance(content, str) else None
-        if token and token != content.encode() and token in vocab.values():
+    read = {c: parse_token(c) for c in special_tokens if isinstance(c, str) and not c.isascii()}
+    known = set(vocab.values()) if any(read.values()) else set()
+    for content, token in read.items():
+        if token and token in known and token != content.encode():
             raise FormatError(
                 f"the special token {content!r:.60} is spelt like the bytes {token!r:.60} in "
                 f"vocab.json, which gives one id two meanings; load a tokenizer.json or pickles "
