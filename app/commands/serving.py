@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import errno
 import json
+import logging
 import multiprocessing
 import os
 import secrets
@@ -25,11 +26,14 @@ import tempfile
 import textwrap
 import threading
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from app.access.auth import check_keys
 from app.commands.command_line import CommandError
@@ -54,7 +58,13 @@ if TYPE_CHECKING:
 GRACEFUL_SECONDS: Final = 10
 """Requests in progress get this long to finish after SIGTERM."""
 
+log = logging.getLogger("app.commands.serving")
+
+_KILL_SECONDS: Final = GRACEFUL_SECONDS + 4
+"""Processes that did not end by then are killed; docs/operate.md promises 15 s."""
+
 _PARENT_POLL_SECONDS: Final = 0.25
+_SIGNAL_POLL_SECONDS: Final = 0.25
 _ORPHAN_GRACE_SECONDS: Final = 1.0  # with the poll: gone within two seconds
 _HEALTH_CHECK_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 2.0
@@ -131,7 +141,10 @@ def run_serve(arguments: argparse.Namespace) -> None:
         with _listening(settings) as listener:
             _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
             if settings.workers > 1:
-                Multiprocess(config, sockets=[listener]).run()
+                supervisor = _Supervisor(config, sockets=[listener])
+                supervisor.run()
+                if supervisor.has_failed:
+                    raise CommandError("the service could not start; the lines above say why")
                 return
             server = uvicorn.Server(config)
             server.run(sockets=[listener])
@@ -168,6 +181,59 @@ def _check_settings(settings: Settings) -> None:
             f"the artifacts folder {folder} cannot be used ({error.strerror}); check "
             f"TOKENIZER_ARTIFACTS_DIR, and that this user may write there"
         ) from None
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's supervisor, which looks at each process in turn and restarts those that ended.
+
+    uvicorn's waits 30 seconds for the answer of a process that has ended meanwhile, or while a
+    signal waits for it, and without limit for the end of a process that a long regular expression
+    keeps busy. It restarts processes that never served, and ends as if all were well.
+    """
+
+    has_failed = False
+    """Whether the processes cannot start."""
+
+    _has_served = False
+
+    def keep_subprocess_alive(self) -> None:
+        for index, process in enumerate(self.processes):
+            if self.should_exit.is_set() or self._answers(process):
+                continue
+            process.kill()
+            process.join()
+            if process.process.exitcode == STARTUP_FAILURE or not self._has_served:
+                self.has_failed = True
+                self.should_exit.set()
+                return
+            log.warning("process %d ended; another takes its place", process.pid)
+            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index].start()
+
+    def join_all(self) -> None:
+        deadline = time.monotonic() + _KILL_SECONDS
+        for process in self.processes:
+            process.process.join(max(0.0, deadline - time.monotonic()))
+            if process.process.exitcode is None:
+                log.warning("process %d did not end in time; it is killed", process.pid)
+                process.process.kill()
+                process.process.join()
+
+    def _answers(self, process: Process) -> bool:
+        """Whether it answers in time; True without an answer if a signal arrives meanwhile."""
+        try:
+            process.parent_conn.send(b"ping")
+            deadline = time.monotonic() + _HEALTH_CHECK_SECONDS
+            while time.monotonic() < deadline and not self.signal_queue:
+                ready = wait([process.parent_conn, process.process.sentinel], _SIGNAL_POLL_SECONDS)
+                if process.process.sentinel in ready:
+                    return False
+                if ready:
+                    self._has_served |= process.parent_conn.recv()
+                    return True
+            return bool(self.signal_queue)
+        except (OSError, EOFError):
+            return False
 
 
 def create_worker_app() -> FastAPI:

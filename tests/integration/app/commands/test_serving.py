@@ -141,6 +141,79 @@ def test_a_client_that_leaves_or_stops_sending_is_noticed(folder: Path) -> None:
         wait_for(lambda: n_open() == 1)
 
 
+FAILING_APPS = """
+import ctypes
+
+def create():
+    raise RuntimeError("no app")
+
+def startup():
+    async def app(scope, receive, send):
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no start"})
+
+    return app
+
+def silent():
+    print("silent", flush=True)
+    while True:
+        ctypes.PyDLL(None).sleep(10_000)  # with the GIL, so that nothing answers
+"""
+SUPERVISE = """
+import sys
+from app.cli import main
+from app.commands import serving
+
+def configure(settings):
+    config = of_service(settings)
+    config.app = f"failing_apps:{sys.argv[1]}"
+    return config
+
+if __name__ == "__main__":
+    of_service, serving._configure = serving._configure, configure
+    serving._HEALTH_CHECK_SECONDS, serving._KILL_SECONDS = 10_000, 1
+    sys.exit(main(["serve", "--port", "0", "--workers", "2", "--artifacts-dir", "artifacts"]))
+"""
+
+
+def supervise(folder: Path, app: str) -> subprocess.Popen[str]:
+    """`tokenizer serve` with two processes that cannot serve; an answer may take hours."""
+    (folder / "failing_apps.py").write_text(FAILING_APPS)
+    (folder / "supervise.py").write_text(SUPERVISE)
+    return subprocess.Popen(
+        [sys.executable, "supervise.py", app],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder}:{REPOSITORY}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(("app", "reason"), [("create", "no app"), ("startup", "no start")])
+def test_processes_that_cannot_start_end_the_service_with_an_error(
+    folder: Path, app: str, reason: str
+) -> None:
+    output, _ = supervise(folder, app).communicate(timeout=120)
+    assert reason in output
+    assert output.splitlines()[-1] == (
+        "tokenizer serve: the service could not start; the lines above say why"
+    )
+
+
+def test_a_signal_does_not_wait_for_a_process_that_does_not_answer(folder: Path) -> None:
+    with supervise(folder, "silent") as supervisor:
+        assert supervisor.stdout is not None
+        for line in supervisor.stdout:
+            if line == "silent\n":
+                break
+        time.sleep(1)  # it is asked after half a second
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=120)
+    assert "did not end in time; it is killed" in output
+    assert supervisor.returncode == 0
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
