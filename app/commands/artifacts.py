@@ -371,7 +371,7 @@ def run_import(arguments: argparse.Namespace) -> None:
             "name the files to import, or --preset for one that tokenizer pull fetched"
         )
     if arguments.files:
-        spec = read_source(arguments.files, arguments, name=arguments.name)
+        spec = read_source(arguments.files, arguments, name=arguments.name, has_packaged=True)
     else:
         spec = read_files([], arguments, name=arguments.name)
     spec = with_chat_option(spec, arguments)

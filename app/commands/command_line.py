@@ -101,10 +101,17 @@ def add_artifacts_dir(parser: Any) -> None:
     """Add `--artifacts-dir`."""
     parser.add_argument(
         "--artifacts-dir",
-        type=Path,
+        type=parse_folder,
         metavar="FOLDER",
         help="folder of the tokenizers (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts)",
     )
+
+
+def parse_folder(text: str) -> Path:
+    """The folder of an option; an empty one would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; name a folder")
+    return Path(text)
 
 
 def artifacts_dir_of(arguments: argparse.Namespace) -> Path:

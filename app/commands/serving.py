@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import multiprocessing
 import os
 import secrets
@@ -31,12 +32,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 from app.access.auth import check_keys
-from app.commands.command_line import CommandError
+from app.commands.command_line import CommandError, parse_folder
 from app.http.connections import raise_open_files
 from app.http.protocol import GuardedHttpProtocol
 from app.ingress import UNIX, socket_path
@@ -62,6 +62,9 @@ log = logging.getLogger("app.commands.serving")
 
 _KILL_SECONDS: Final = GRACEFUL_SECONDS + 4
 """Processes that did not end by then are killed; docs/operate.md promises 15 s."""
+
+_RETRY_SECONDS: Final = 5.0
+"""A process that cannot start is tried again as often, while others serve."""
 
 _PARENT_POLL_SECONDS: Final = 0.25
 _SIGNAL_POLL_SECONDS: Final = 0.25
@@ -95,7 +98,10 @@ def add_parsers(subcommands: Any) -> None:
     )
     parser.add_argument("--workers", type=int, metavar="N", help="overrides TOKENIZER_WORKERS")
     parser.add_argument(
-        "--artifacts-dir", type=Path, metavar="FOLDER", help="overrides TOKENIZER_ARTIFACTS_DIR"
+        "--artifacts-dir",
+        type=parse_folder,
+        metavar="FOLDER",
+        help="overrides TOKENIZER_ARTIFACTS_DIR",
     )
     parser.add_argument(
         "--exit-with-parent",
@@ -188,13 +194,17 @@ class _Supervisor(Multiprocess):
 
     uvicorn's waits 30 seconds for the answer of a process that has ended meanwhile, or while a
     signal waits for it, and without limit for the end of a process that a long regular expression
-    keeps busy. It restarts processes that never served, and ends as if all were well.
+    keeps busy. It restarts processes that never served, or ends as if all were well; and it ends
+    those that serve if one cannot be replaced. (SIGHUP, SIGTTIN and SIGTTOU are uvicorn's.)
     """
 
     has_failed = False
     """Whether the processes cannot start."""
 
-    _has_served = False
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        self._has_served = False
+        self._replaced_at: dict[int, float] = {}
 
     def keep_subprocess_alive(self) -> None:
         for index, process in enumerate(self.processes):
@@ -202,11 +212,18 @@ class _Supervisor(Multiprocess):
                 continue
             process.kill()
             process.join()
-            if process.process.exitcode == STARTUP_FAILURE or not self._has_served:
+            if self.signal_queue:
+                return  # which may have ended the process too
+            if not self._has_served:
                 self.has_failed = True
                 self.should_exit.set()
                 return
-            log.warning("process %d ended; another takes its place", process.pid)
+            now = time.monotonic()
+            if now < self._replaced_at.get(index, -math.inf) + _RETRY_SECONDS:
+                continue
+            self._replaced_at[index] = now
+            status = process.process.exitcode
+            log.warning("process %d ended (%s); another takes its place", process.pid, status)
             self.processes[index] = Process(self.config, self.sockets)
             self.processes[index].start()
 
@@ -227,7 +244,7 @@ class _Supervisor(Multiprocess):
             while time.monotonic() < deadline and not self.signal_queue:
                 ready = wait([process.parent_conn, process.process.sentinel], _SIGNAL_POLL_SECONDS)
                 if process.process.sentinel in ready:
-                    return False
+                    break
                 if ready:
                     self._has_served |= process.parent_conn.recv()
                     return True

@@ -69,10 +69,15 @@ def add_reading_options(parser: Any) -> None:
 
 
 def read_source(
-    words: list[str], arguments: argparse.Namespace, *, name: str | None = None
+    words: list[str],
+    arguments: argparse.Namespace,
+    *,
+    name: str | None = None,
+    has_packaged: bool = False,
 ) -> TokenizerSpec:
     """The tokenizer in the files, or the published one of that name if no such file exists; raise
-    as `read_files`, whose `name` is by default that of the file."""
+    as `read_files`, whose `name` is by default that of the file. With `has_packaged`, a store
+    without the starter gives that of the package."""
     files = [Path(word) for word in words]
     if len(files) > 1 or files[0].exists() or files[0].name != words[0]:
         return read_files(files, arguments, name=name or files[0].stem)
@@ -83,11 +88,14 @@ def read_source(
         )
     try:
         store, ref = resolve_tokenizer(arguments, words[0])
-    except (ArtifactError, CommandError) as error:
+    except CommandError as error:  # it is not published
         if words[0] in PRESETS:
             return load_preset_spec(words[0])
-        if words[0] == DEFAULT_TOKENIZER and (packaged := open_packaged_store()) is not None:
-            return packaged.open(packaged.resolve(words[0]))  # to publish it in another store
+        packaged = open_packaged_store() if has_packaged and words[0] == DEFAULT_TOKENIZER else None
+        if packaged is None:
+            raise CommandError(f"there is no file {files[0]}, and {error}") from error
+        store, ref = packaged, packaged.resolve(words[0])
+    except ArtifactError as error:
         raise CommandError(f"there is no file {files[0]}, and {error}") from error
     return store.open(ref)
 

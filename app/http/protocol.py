@@ -316,6 +316,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Check the head and start the response."""
         if self._offers_protocol():
+            check_size(self.url, self.headers, self._bytes_without_news)  # with the offer
             return  # `_parse` comes here again
         self._in_head = False
         n_received, self._bytes_without_news = self._bytes_without_news, 0

@@ -118,8 +118,8 @@ def require_match(request: HTTPConnection, ref: ArtifactRef) -> None:
     raise Problem(
         412,
         "digest_mismatch",
-        f"If-Match names another digest; this request would be answered with {digest}. Name the "
-        f'version you want in "tokenizer", or take the new digest.',
+        f"If-Match names another digest than {digest}, which this request is about. Name the "
+        f"version you want, or take this digest.",
         headers={"ETag": f'"{digest}"'},
     )
 
@@ -131,8 +131,8 @@ def refuse_match(request: HTTPConnection) -> None:
         raise Problem(
             412,
             "no_entity_tag",
-            "If-Match was not checked, and nothing was changed: what this request would change has "
-            "no ETag. Compare the sha256 that GET says, and send the request without If-Match.",
+            "Corpora and token files have no ETag, so If-Match cannot be checked; nothing was "
+            "changed. Compare the sha256 that GET says, and send the request without If-Match.",
         )
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.access.auth import require_admin, require_read
 from app.http.bodies import json_request, read_json
-from app.http.headers import header_of
+from app.http.headers import header_fields
 from app.http.problem import Problem
 from app.http.responses import ChunkedBody
 from app.rendering.preconditions import not_modified, require_match, version_tag
@@ -159,7 +159,7 @@ async def remove_version(
     a job is about to promote.
     """
     services = services_of(request)
-    if header_of(request, b"if-match"):
+    if b"if-match" in header_fields(request.scope):
         require_match(request, await asyncio.to_thread(services.store.resolve, f"{name}@{version}"))
     await asyncio.to_thread(services.retention.remove, name, version)
 

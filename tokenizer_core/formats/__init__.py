@@ -187,9 +187,9 @@ def _check_spellings(special_tokens: Iterable[str], vocab: Mapping[int, bytes]) 
     for content, token in read.items():
         if token and token in known and token != content.encode():
             raise FormatError(
-                f"the special token {content!r:.60} is spelt like the bytes {token!r:.60} in "
-                f"vocab.json, which gives one id two meanings; load a tokenizer.json or pickles "
-                f"instead"
+                f"the special token {content!r:.60} is an entry of vocab.json, where it stands for "
+                f"the bytes {token!r:.60}: Hugging Face's tokenizers would give it that id. Load a "
+                f"tokenizer.json, or leave the token out"
             )
 
 

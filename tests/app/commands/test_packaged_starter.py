@@ -55,6 +55,16 @@ def test_it_can_be_published_in_a_named_folder(cli: Cli) -> None:
     assert cli.run("encode", "Hello, world!", "--artifacts-dir", "other")[0] == IDS
 
 
+def test_only_import_takes_it_and_not_in_place_of_a_damaged_one(cli: Cli) -> None:
+    convert = ("convert", "starter", "--to", "tiktoken", "-o", "t", "--artifacts-dir", "other")
+    assert "no tokenizer 'starter'" in cli.fail(*convert)
+    cli.run("import", "starter", "--name", "starter", "--artifacts-dir", "other")
+    (manifest,) = (cli.folder / "other" / "tokenizers" / "starter").glob("*/manifest.json")
+    manifest.write_text("x")
+    again = ("import", "starter", "--name", "again", "--artifacts-dir", "other")
+    assert "manifest" in cli.fail(*again)
+
+
 @pytest.mark.parametrize(
     ("named", "reason"),
     [("", "TOKENIZER_ARTIFACTS_DIR is empty; name a folder"), ("corpus.txt", "is no folder of")],

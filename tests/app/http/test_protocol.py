@@ -375,6 +375,9 @@ def test_a_request_with_an_offer_is_refused_for_its_reason() -> None:
     several_hosts = upload(b"abc", b"Host: other", *OFFER.splitlines())
     _, data = converse(ConnectionGuard(), several_hosts, read=True, kind=CollectingApp)
     assert b'"code":"host_invalid"' in data
+    many = upload(b"abc", b"Connection: upgrade", *[b"Upgrade: a"] * 100)
+    _, data = converse(ConnectionGuard(), many, read=True, kind=CollectingApp)
+    assert b'"code":"too_many_headers"' in data
 
 
 def test_a_tunnel_is_no_offer() -> None:

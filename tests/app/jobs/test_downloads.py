@@ -42,7 +42,7 @@ class Origin:
         self.stays_open.set()
         # The thread ends before the next socket gets this one's number, and its connections.
         self.listener.shutdown(socket.SHUT_RDWR)
-        self.thread.join()
+        self.thread.join(60)
         self.listener.close()
 
     def _serve(self) -> None:

@@ -240,7 +240,7 @@ def test_a_special_token_that_vocab_json_spells_as_it_is_has_no_other_id(special
     table = json.loads((tmp_path / "vocab.json").read_bytes())
     table.setdefault(special, len(table))
     (tmp_path / "vocab.json").write_text(json.dumps(table))
-    with pytest.raises(FormatError, match=f"'{re.escape(special)}' is spelt like the bytes"):
+    with pytest.raises(FormatError, match=f"'{re.escape(special)}' is an entry of vocab.json"):
         Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [special])
     others = ["<|début|é>", "中"]  # not in the file: they get ids of their own
     spec = formats.load_files_spec(tmp_path / "vocab.json", tmp_path / "merges.txt", others)

@@ -143,6 +143,8 @@ def test_a_client_that_leaves_or_stops_sending_is_noticed(folder: Path) -> None:
 
 FAILING_APPS = """
 import ctypes
+import signal
+import time
 
 def create():
     raise RuntimeError("no app")
@@ -155,9 +157,14 @@ def startup():
     return app
 
 def silent():
-    print("silent", flush=True)
+    print("it starts", flush=True)
     while True:
         ctypes.PyDLL(None).sleep(10_000)  # with the GIL, so that nothing answers
+
+def loud():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    print("it starts", flush=True)
+    time.sleep(10_000)
 """
 SUPERVISE = """
 import sys
@@ -176,41 +183,58 @@ if __name__ == "__main__":
 """
 
 
-def supervise(folder: Path, app: str) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def supervise(folder: Path, app: str) -> Iterator[subprocess.Popen[str]]:
     """`tokenizer serve` with two processes that cannot serve; an answer may take hours."""
     (folder / "failing_apps.py").write_text(FAILING_APPS)
     (folder / "supervise.py").write_text(SUPERVISE)
-    return subprocess.Popen(
+    supervisor = subprocess.Popen(
         [sys.executable, "supervise.py", app],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": f"{folder}:{REPOSITORY}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
+    try:
+        yield supervisor
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(("app", "reason"), [("create", "no app"), ("startup", "no start")])
 def test_processes_that_cannot_start_end_the_service_with_an_error(
     folder: Path, app: str, reason: str
 ) -> None:
-    output, _ = supervise(folder, app).communicate(timeout=120)
+    with supervise(folder, app) as supervisor:
+        output, _ = supervisor.communicate(timeout=120)
     assert reason in output
     assert output.splitlines()[-1] == (
         "tokenizer serve: the service could not start; the lines above say why"
     )
+    assert supervisor.returncode == 1
 
 
-def test_a_signal_does_not_wait_for_a_process_that_does_not_answer(folder: Path) -> None:
-    with supervise(folder, "silent") as supervisor:
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_signal_does_not_wait_for_processes_that_do_not_answer(
+    folder: Path, whole_group: bool
+) -> None:
+    """Also one that ends these processes, while they start: that is no failure."""
+    with supervise(folder, "loud" if whole_group else "silent") as supervisor:
         assert supervisor.stdout is not None
         for line in supervisor.stdout:
-            if line == "silent\n":
+            if line == "it starts\n":
                 break
         time.sleep(1)  # it is asked after half a second
-        supervisor.terminate()
+        if whole_group:
+            os.killpg(supervisor.pid, signal.SIGTERM)
+        else:
+            supervisor.terminate()
         output, _ = supervisor.communicate(timeout=120)
-    assert "did not end in time; it is killed" in output
+    assert ("did not end in time; it is killed" in output) is not whole_group
     assert supervisor.returncode == 0
 
 
