@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -50,15 +50,17 @@ class ChatEncoding:
         tokens = iter(self._tokens([span for span in spans if span is not None]))
         return [None if span is None else next(tokens) for span in spans]
 
-    def loss_mask(self, rule: LossRule = "auto") -> NDArray[np.uint8]:
+    def loss_mask(
+        self, rule: LossRule = "auto", *, unlearned: Collection[int] = ()
+    ) -> NDArray[np.uint8]:
         """1 for each token that the assistant shall learn to write, shape (n_tokens,), uint8.
 
         `template`: tokens with text between the `generation` tags of the template. `role`: for each
         message of the assistant, the tokens after the text that asks for it (what
         `add_generation_prompt` adds, or the last special token in front of the message), up to and
         including the special token that ends the turn. A message whose text the template leaves out
-        has none. `auto`: `template` if the template has such tags, else `role`. Needs
-        `encode_chat(..., with_loss=True)`.
+        has none. `auto`: `template` if the template has such tags, else `role`. The messages whose
+        indices are in `unlearned` have none either. Needs `encode_chat(..., with_loss=True)`.
 
         Raises:
             ChatInputError: `template`, and the template has no `generation` tags.
@@ -71,25 +73,52 @@ class ChatEncoding:
                 "writes; use the loss rule 'role'"
             )
         by_template = rule == "template" or (rule == "auto" and has_tags)
-        spans = self.rendered.generated_spans if by_template else self._turns()
+        spans = self._generated(unlearned) if by_template else self._turns(unlearned)
         for first, end in self._tokens(spans):
             mask[first:end] = 1
         return mask
 
-    def _turns(self) -> list[tuple[int, int]]:
+    def _generated(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
+        """Start and end, in characters, of the text between `generation` tags. Of a span that has
+        text of several messages, an unlearned one has what is between its neighbours."""
+        messages = self.rendered.message_spans(len(self.roles))
+        spans = self.rendered.generated_spans
+        for message in (messages[index] for index in unlearned):
+            if message is None:
+                continue
+            before, after = self._between(messages, message)
+            spans = [
+                part
+                for start, end in spans
+                for part in (
+                    [(start, min(end, before)), (max(start, after), end)]
+                    if start < message[1] and message[0] < end
+                    else [(start, end)]
+                )
+                if part[0] < part[1]
+            ]
+        return spans
+
+    def _between(
+        self, messages: Sequence[tuple[int, int] | None], message: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Where the message in front of this one ends in the text, and where the next begins."""
+        others = [other for other in messages if other is not None]
+        return (
+            max((end for _, end in others if end <= message[0]), default=0),
+            min((start for start, _ in others if start >= message[1]), default=len(self.text)),
+        )
+
+    def _turns(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of what the assistant writes in each of its messages."""
         text = self.rendered.text
         spans = self.rendered.message_spans(len(self.roles))
-        ends = [0 if span is None else span[1] for span in spans]
-        starts = [len(text) if span is None else span[0] for span in spans]
-        # Where the messages before one end, and where those after it begin.
-        befores = accumulate(ends, max, initial=0)
-        afters = [*accumulate(reversed(starts), min, initial=len(text))][-2::-1]
         turn_end = _last_special(self.rendered.after_turn, self.special_tokens)
         turns: list[tuple[int, int]] = []
-        for role, span, before, after in zip(self.roles, spans, befores, afters, strict=False):
-            if role != "assistant" or span is None:
+        for index, (role, span) in enumerate(zip(self.roles, spans, strict=True)):
+            if role != "assistant" or span is None or index in unlearned:
                 continue
+            before, after = self._between(spans, span)
             start = _end_of_prompt(text[before : span[0]], self.rendered, self.special_tokens)
             end = text.find(turn_end, span[1], after) if turn_end else -1
             turns.append(

@@ -6,8 +6,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokenizer_core.chat.encoding import choose_template
 from tokenizer_core.chat.renderer import has_generation_tags
 from tokenizer_core.documents.conversations import Conversation, parse_conversation
@@ -20,8 +18,6 @@ from tokenizer_core.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from tokenizer_core.chat.encoding import ChatEncoding, LossRule
     from tokenizer_core.corpus.batch_encoding import EncodedConversation
@@ -95,10 +91,10 @@ class ConversationEncoder:
                 template_kwargs=conversation.template_kwargs,
                 with_loss=True,
             )
-            mask = encoded.loss_mask(self._loss)
+            mask = encoded.loss_mask(self._loss, unlearned=conversation.unlearned)
         except (ChatInputError, ChatTemplateError, ChatLimitError) as error:
             raise ConversationError(str(error)) from None
-        _leave_out(encoded, mask, conversation)
+        _check_unlearned(encoded, conversation)
         if not mask.any():
             raise ConversationError(
                 "nothing of the conversation is to be learned: it has no turn of the assistant "
@@ -137,24 +133,11 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _leave_out(encoded: ChatEncoding, mask: NDArray[np.uint8], conversation: Conversation) -> None:
-    """Clear the mask of messages that are not learned, from the end of the message before (after
-    an assistant's: from their first token) to the first token of the message after."""
+def _check_unlearned(encoded: ChatEncoding, conversation: Conversation) -> None:
+    """Refuse a weight of 0 of a message that the template leaves out."""
     if not conversation.unlearned:
         return
     spans = encoded.message_tokens()
-    known = [(index, span) for index, span in enumerate(spans) if span is not None]
-    for place, (index, span) in enumerate(known):
-        if index not in conversation.unlearned:
-            continue
-        first, end = span[0], len(mask)
-        if place and encoded.roles[known[place - 1][0]] != "assistant":
-            first = known[place - 1][1][1]
-        elif not place:
-            first = 0
-        if place + 1 < len(known):
-            end = known[place + 1][1][0]
-        mask[first:end] = 0
     missing = [index for index in sorted(conversation.unlearned) if spans[index] is None]
     if missing:
         raise ConversationError(
