@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -46,9 +47,8 @@ class ChatEncoding:
     def message_tokens(self) -> list[tuple[int, int] | None]:
         """For each message the indices of its first token and of the one after its last; None if
         the template uses no text of it. Text that the template writes around it is not included."""
-        spans = self.rendered.message_spans(len(self.roles))
-        tokens = iter(self._tokens([span for span in spans if span is not None]))
-        return [None if span is None else next(tokens) for span in spans]
+        tokens = iter(self._tokens([span for span in self._spans if span is not None]))
+        return [None if span is None else next(tokens) for span in self._spans]
 
     def loss_mask(
         self, rule: LossRule = "auto", *, unlearned: Collection[int] = ()
@@ -57,8 +57,10 @@ class ChatEncoding:
 
         `template`: tokens with text between the `generation` tags of the template. `role`: for each
         message of the assistant, the tokens after the text that asks for it (what
-        `add_generation_prompt` adds, or the last special token in front of the message), up to and
-        including the special token that ends the turn. A message whose text the template leaves out
+        `add_generation_prompt` adds, or as much of it as is there, or the last special token in
+        front of the message), up to and including the special token that ends the turn: one that
+        ends the message in front of the first turn, or the first turn when nothing follows it, or
+        else one that begins no message. A message whose text the template leaves out
         has none. `auto`: `template` if the template has such tags, else `role`. The messages whose
         indices are in `unlearned` have none either. Needs `encode_chat(..., with_loss=True)`.
 
@@ -81,12 +83,11 @@ class ChatEncoding:
     def _generated(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text between `generation` tags. Of a span that has
         text of several messages, an unlearned one has what is between its neighbours."""
-        messages = self.rendered.message_spans(len(self.roles))
         spans = self.rendered.generated_spans
-        for message in (messages[index] for index in unlearned):
+        for message in (self._spans[index] for index in unlearned):
             if message is None:
                 continue
-            before, after = self._between(messages, message)
+            before, after = self._between(message)
             spans = [
                 part
                 for start, end in spans
@@ -99,35 +100,71 @@ class ChatEncoding:
             ]
         return spans
 
-    def _between(
-        self, messages: Sequence[tuple[int, int] | None], message: tuple[int, int]
-    ) -> tuple[int, int]:
+    @cached_property
+    def _spans(self) -> list[tuple[int, int] | None]:
+        return self.rendered.message_spans(len(self.roles))
+
+    @cached_property
+    def _borders(self) -> tuple[list[int], list[int]]:
+        """Where messages begin and where they end, ascending."""
+        spans = [span for span in self._spans if span is not None]
+        return sorted(start for start, _ in spans), sorted(end for _, end in spans)
+
+    def _between(self, message: tuple[int, int]) -> tuple[int, int]:
         """Where the message in front of this one ends in the text, and where the next begins."""
-        others = [other for other in messages if other is not None]
+        starts, ends = self._borders
+        n_before, after = bisect_right(ends, message[0]), bisect_left(starts, message[1])
         return (
-            max((end for _, end in others if end <= message[0]), default=0),
-            min((start for start, _ in others if start >= message[1]), default=len(self.text)),
+            ends[n_before - 1] if n_before else 0,
+            starts[after] if after < len(starts) else len(self.text),
         )
+
+    @cached_property
+    def _known(self) -> list[str]:
+        """The special tokens in the text and around the first turn: a tokenizer may have 65,000."""
+        texts = (self.text, self.rendered.before_turn, self.rendered.after_turn)
+        return [token for token in self.special_tokens if any(token in text for text in texts)]
 
     def _turns(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of what the assistant writes in each of its messages."""
         text = self.rendered.text
-        spans = self.rendered.message_spans(len(self.roles))
-        turn_end = _last_special(self.rendered.after_turn, self.special_tokens)
+        turn_ends, openings = self._specials_around()
         turns: list[tuple[int, int]] = []
-        for index, (role, span) in enumerate(zip(self.roles, spans, strict=True)):
+        for index, (role, span) in enumerate(zip(self.roles, self._spans, strict=True)):
             if role != "assistant" or span is None or index in unlearned:
                 continue
-            before, after = self._between(spans, span)
-            start = _end_of_prompt(text[before : span[0]], self.rendered, self.special_tokens)
-            end = text.find(turn_end, span[1], after) if turn_end else -1
+            before, after = self._between(span)
+            start = _end_of_prompt(text[before : span[0]], self.rendered, self._known)
+            behind = _specials(text[span[1] : after], self._known)
+            ends = [end for end, token in behind if token in turn_ends]
+            ends += [end for end, token in behind[:1] if turn_ends and token not in openings]
             turns.append(
                 (
                     before + start if start is not None else span[0],
-                    end + len(turn_end) if end >= 0 else span[1],
+                    span[1] + ends[0] if ends else span[1],
                 )
             )
         return turns
+
+    def _specials_around(self) -> tuple[set[str], set[str]]:
+        """The special tokens that end turns, and those in front of messages of others."""
+        ends, openings = set[str](), set[str]()
+        if after := _specials(self.rendered.after_turn, self._known):
+            ends.add(after[-1][1])
+        is_first = True
+        for index, span in enumerate(self._spans):
+            if span is None:
+                continue
+            before, _ = self._between(span)
+            found = _specials(self.text[before : span[0]], self._known)
+            if self.roles[index] != "assistant":
+                if not index or self.roles[index - 1] != "assistant":
+                    openings.update(token for _, token in found)
+            elif is_first:
+                is_first = False
+                if before and len(found) > 1:
+                    ends.add(found[0][1])
+        return ends, openings
 
     def _tokens(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """For each span of the text, in characters, the tokens that have bytes of it."""
@@ -179,12 +216,25 @@ def _end_of_prompt(
     text: str, rendered: RenderedChat, special_tokens: Collection[str]
 ) -> int | None:
     """Where the text between two messages stops asking for a turn, as an index into it."""
-    if rendered.before_turn and (at := text.rfind(rendered.before_turn)) >= 0:
-        return at + len(rendered.before_turn)
-    last = _last_special(text, special_tokens)
-    return text.rindex(last) + len(last) if last else None
+    prompt = rendered.before_turn
+    if prompt and (at := text.rfind(prompt)) >= 0:
+        return at + len(prompt)
+    found = _specials(text, special_tokens)
+    if not found:
+        return None
+    # Earlier turns may lack the end of the prompt (QwQ's `<think>`).
+    opening = _specials(prompt, special_tokens)
+    if opening and any(text.endswith(prompt[:n]) for n in range(opening[0][0], len(prompt))):
+        return len(text)
+    return found[-1][0]
 
 
-def _last_special(text: str, special_tokens: Collection[str]) -> str:
-    found = [(text.rfind(token) + len(token), token) for token in special_tokens if token in text]
-    return max(found, default=(0, ""))[1]
+def _specials(text: str, special_tokens: Collection[str]) -> list[tuple[int, str]]:
+    """The end of each special token in a text, and the token, in order."""
+    found = []
+    for token in special_tokens:
+        at = text.find(token)
+        while at >= 0:
+            found.append((at + len(token), token))
+            at = text.find(token, at + 1)
+    return sorted(found)

@@ -108,26 +108,25 @@ class ChatTemplate:
     def turn_borders(self, request: dict[str, Any]) -> tuple[str, str]:
         """The text before and after what the assistant writes in its first message.
 
-        Before: what `add_generation_prompt` adds to the messages in front of it. After: what
-        follows the last character of its message. Empty where the template refuses that part of
-        the conversation.
+        Before: what `add_generation_prompt` adds to the messages in front of it, or, if the
+        template then leaves out something else (Phi-3's `<|endoftext|>`), all after the last of
+        these messages. After: what follows the last character of its message. Empty where the
+        template refuses that part of the conversation.
         """
         roles = [message.get("role") for message in request["messages"]]
         first = roles.index("assistant") if "assistant" in roles else len(roles)
-        try:
-            without, _ = self._render_first(first, request, add_generation_prompt=False)
-            prompted, _ = self._render_first(first, request, add_generation_prompt=True)
-        except TemplateError:
-            without = prompted = ""
-        before = prompted[len(without) :] if prompted.startswith(without) else ""
-        after = ""
+        before = after = ""
         with contextlib.suppress(TemplateError):
-            text, runs = self._render_first(first + 1, request, add_generation_prompt=False)
-            for length, origin in reversed(runs):
-                if origin & ~GENERATED == FIRST_MESSAGE + first:
-                    return before, after
-                after = text[len(text) - len(after) - length :]
-        return before, ""
+            without, _ = self._render_first(first, request, add_generation_prompt=False)
+            prompted = self._render_first(first, request, add_generation_prompt=True)
+            if prompted[0].startswith(without):
+                before = prompted[0][len(without) :]
+            else:
+                before = _text_after(prompted, first - 1)
+        with contextlib.suppress(TemplateError):
+            answered = self._render_first(first + 1, request, add_generation_prompt=False)
+            after = _text_after(answered, first)
+        return before, after
 
     def _render_first(self, n_messages: int, request: dict[str, Any], **option: bool) -> Rendered:
         messages = request["messages"][:n_messages]
@@ -142,6 +141,17 @@ class ChatTemplate:
         except Exception:
             # Rewrites the traceback to lines of the template, and raises the exception again.
             self._compiled.environment.handle_exception()
+
+
+def _text_after(rendered: Rendered, index: int) -> str:
+    """What follows the last character of this message; empty if it has none."""
+    text, runs = rendered
+    start = len(text)
+    for length, origin in reversed(runs):
+        if origin & ~GENERATED == FIRST_MESSAGE + index:
+            return text[start:]
+        start -= length
+    return ""
 
 
 def parse(source: str) -> nodes.Template:

@@ -63,9 +63,11 @@ def merging(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer(dict(enumerate(tokens)), merges, engine=request.param)
 
 
-def learned(tokenizer: Tokenizer, encoding: ChatEncoding, rule: Any = "auto") -> list[str]:
+def learned(
+    tokenizer: Tokenizer, encoding: ChatEncoding, rule: Any = "auto", **options: Any
+) -> list[str]:
     """The texts of the runs of tokens where the loss counts."""
-    mask = encoding.loss_mask(rule)
+    mask = encoding.loss_mask(rule, **options)
     assert mask.dtype == np.uint8
     assert mask.shape == encoding.ids.shape
     starts = np.flatnonzero(np.diff(np.append(0, mask.astype(np.int8))) == 1)
@@ -145,6 +147,116 @@ def test_loss_counts_what_a_template_writes_around_a_call(tokenizer: Tokenizer) 
         '\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call><|im_end|>',
         "7!<|im_end|>",
     ]
+
+
+# Ends of turns that depend on what follows, and prompts that earlier turns lack.
+END_LAST = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|endoftext|>{% endif %}"
+)
+CHANNELS = (
+    "{% for m in messages %}<|start|>{{ m.role }}"
+    "{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}"
+    "{% if m.role == 'assistant' and loop.last %}<|return|>{% else %}<|end|>{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+CALLS = (
+    "{% for m in messages %}<|head|>{{ m.role }}<|/head|>\n{{ m.content }}"
+    "{% if m.tool_calls %}<|call|>{% else %}<|turn|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|head|>assistant<|/head|>\n{% endif %}"
+)
+THINKING = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n<think>\n{% endif %}"
+)
+HOISTED = (
+    "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}"
+    "{% elif m.role == 'assistant' %}<|assistant|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+UNENDED = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
+)
+MARKS = ["start", "channel", "message", "return", "end", "endoftext", "user", "assistant"]
+MARKS = [f"<|{mark}|>" for mark in [*MARKS, "head", "/head", "call", "turn", "tool", "system"]]
+
+
+def messages_of(*turns: str) -> list[dict[str, Any]]:
+    """Messages of `role:content`; a role of `call` is a turn of the assistant that calls a tool."""
+    made: list[dict[str, Any]] = []
+    for turn in turns:
+        role, _, content = turn.partition(":")
+        calls = {"tool_calls": [{"name": "f", "arguments": {}}]} if role == "call" else {}
+        made.append({"role": "assistant" if calls else role, "content": content, **calls})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("template", "turns", "expected"),
+    [
+        (END_LAST, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a<|end|>", "b<|end|>"]),
+        (
+            CHANNELS,
+            ["user:q", "assistant:a", "user:r", "assistant:b"],
+            ["<|channel|>final<|message|>a<|end|>", "<|channel|>final<|message|>b<|return|>"],
+        ),
+        (CALLS, ["user:q", "call:c", "tool:2", "assistant:b"], ["c<|call|>", "b<|turn|>"]),
+        (CALLS, ["user:q", "assistant:a", "user:r", "call:c"], ["a<|turn|>", "c<|call|>"]),
+        (THINKING, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a<|end|>", "b<|end|>"]),
+        (THINKING, ["user:q", "assistant:", "user:r", "assistant:b"], ["b<|end|>"]),
+        (
+            HOISTED,
+            ["system:s", "user:q", "assistant:a", "system:t", "user:r", "assistant:b"],
+            ["a<|end|>", "b<|end|>"],
+        ),
+        (UNENDED, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a", "b<|endoftext|>"]),
+        (UNENDED, ["system:s", "user:q", "assistant:a", "user:r"], ["a"]),
+    ],
+)
+def test_every_turn_is_learned_with_its_own_end(
+    template: str, turns: list[str], expected: list[str]
+) -> None:
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], MARKS)
+    encoding = tokenizer.encode_chat(messages_of(*turns), chat_template=template, with_loss=True)
+    assert learned(tokenizer, encoding, "role") == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "turns", "unlearned", "expected"),
+    [
+        (
+            HOISTED,
+            ["system:s", "user:q", "assistant:a", "system:t", "user:r", "assistant:b"],
+            {2},
+            ["b<|end|>"],
+        ),
+        (
+            CHANNELS,
+            ["user:q", "assistant:a", "assistant:b"],
+            {0, 2},
+            ["<|channel|>final<|message|>a<|end|>"],
+        ),
+        (CHANNELS, ["user:q", "assistant:a"], {0}, ["<|channel|>final<|message|>a<|return|>"]),
+        (TAGGED, ["user:q", "assistant:a", "assistant:b"], {1}, ["b<|im_end|>"]),
+        (TAGGED, ["user:q", "assistant:a", "assistant:b"], {0, 2}, ["a<|im_end|>"]),
+        (
+            "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+            "{% generation %}({{ m.content }}){% endgeneration %}{% endif %}{% endfor %}",
+            ["user:q", "assistant:a", "assistant:b", "assistant:c"],
+            {2},
+            ["(a", "c)"],  # one span of text, without any mark between the messages
+        ),
+    ],
+)
+def test_an_unlearned_message_leaves_the_others_as_they_are(
+    template: str, turns: list[str], unlearned: set[int], expected: list[str]
+) -> None:
+    special = [*MARKS, *SPECIAL]
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], special)
+    encoding = tokenizer.encode_chat(messages_of(*turns), chat_template=template, with_loss=True)
+    assert learned(tokenizer, encoding, unlearned=unlearned) == expected
 
 
 def test_loss_by_template_needs_its_tags(tokenizer: Tokenizer) -> None:
