@@ -126,7 +126,8 @@ class PreTrainedTokenizerFast(_Inherited):
         is_batched = isinstance(text, list | tuple)
         texts = list(text) if is_batched else [text]
         listed = self._encode_texts(texts, options) if text_pair is None else None
-        if listed is None:
+        if listed is None or not (is_batched or listed[0]):
+            # `pad` takes one text without ids for no text at all.
             return super()._encode_plus(text, text_pair=text_pair, **options)
         for ids in listed:
             self._eventual_warn_about_too_long_sequence(

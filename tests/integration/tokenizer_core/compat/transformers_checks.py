@@ -81,7 +81,7 @@ def test_padding_truncation_masks_and_arrays(name, sides):
         }  # fmt: skip
         if length is None and (padding == "max_length" or truncation):
             continue
-        for text in (TEXTS, TEXTS[2], TEXTS[:1]):
+        for text in (TEXTS, TEXTS[2], "", TEXTS[:1]):
             assert outcome(ours, text, options) == outcome(theirs, text, options), options
     arrays = ours(TEXTS, padding=True, return_tensors="np")
     assert arrays["attention_mask"].shape == arrays["input_ids"].shape
