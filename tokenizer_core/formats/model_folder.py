@@ -325,7 +325,7 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
     listed: list[dict[str, Any]] = table.get("added_tokens", [])
     extra = _missing_tokens(listed, _declared_tokens(config, added_file, named), named)
     if rebuilt is not None:
-        _check_rebuilt_tokens(kind, rebuilt, config, listed, named)
+        _check_rebuilt_tokens(kind, rebuilt, config, [*listed, *extra], named)
     if extra:
         contents = [token["content"] for token in (*listed, *extra)]
         wanted = assign_added_ids(table["model"]["vocab"], contents)[len(listed) :]
@@ -686,7 +686,8 @@ def _special_tokens_of(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if config.get(name) is not None:
             yield _token(config[name], name) | {"special": True}
     for name, value in config.items():
-        if name.endswith("_token") and name not in names and isinstance(value, str):
+        is_token = isinstance(value, str) or (isinstance(value, dict) and "__type" in value)
+        if name.endswith("_token") and name not in names and is_token:
             yield _token(value, name)
     for value in _extra_values(config):
         yield _token(value, "extra_special_tokens") | {"special": True}
@@ -760,10 +761,11 @@ def _missing_tokens(
     """The tokens that `tokenizer.json` does not list, in the order in which they are added.
 
     Raises:
-        FormatError: a declared token contradicts the one in `tokenizer.json`.
+        FormatError: a declared token contradicts the one in `tokenizer.json`, or two named ones
+            each other.
     """
     known = {token["content"]: token for token in listed}
-    missing = []
+    missing: list[dict[str, Any]] = []
     for token in declared:
         content = token["content"]
         mine = known.setdefault(content, token)
@@ -775,11 +777,17 @@ def _missing_tokens(
                 f"{TOKENIZER} and the files beside it describe the token {content!r:.60} "
                 f"differently (its id, or one of {', '.join(_FLAGS)}); make them agree"
             )
+    by_name: dict[str, dict[str, Any]] = {}
     for token in named:
-        if token["content"] not in known:
-            known[token["content"]] = token
-            missing.append(token)
-    return missing
+        content = token["content"]
+        if content not in known:
+            by_name.setdefault(content, token)
+            if _flags(by_name[content]) != _flags(token):
+                raise _DisputedIdsError(
+                    f"{CONFIG} or {SPECIAL_TOKENS} names the token {content!r:.60} twice, with "
+                    f"different {', '.join(_FLAGS)}; make them agree"
+                )
+    return [*missing, *by_name.values()]
 
 
 def _check_added_ends(config: Mapping[str, Any], spec: TokenizerSpec) -> None:

@@ -151,6 +151,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             tool_token="<tool>", extra_special_tokens={"extra_token": "<extra>"}
         )
     },
+    "model_specific_object": {
+        "tokenizer_config": _fast(
+            tool_token={"__type": "AddedToken", **token("<tool>")}, pad_token="<pad>"
+        )
+    },
     "special_tokens_map": {
         "tokenizer_config": _fast(),
         "special_tokens_map": {"pad_token": token("<pad>"), "bos_token": "<bos>"},
@@ -327,6 +332,14 @@ REFUSED: dict[str, dict[str, Any]] = {
     "different extra special tokens": {
         "tokenizer_config": _fast(extra_special_tokens=["<extra>"]),
         "special_tokens_map": {"additional_special_tokens": ["<tool>"]},
+    },
+    "the token '<mask>' twice, with different": {
+        "tokenizer_config": _fast(pad_token="<mask>", mask_token=_MASK)
+    },
+    "builds Qwen2Tokenizer without its token '<mask>', or with other settings": {
+        "pattern": "qwen2",
+        "nfc": True,
+        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "mask_token": _MASK},
     },
     "pad_token is 7": {"tokenizer_config": _fast(pad_token=7)},
     "added_tokens_decoder is no object": {"tokenizer_config": _fast(added_tokens_decoder=[])},
