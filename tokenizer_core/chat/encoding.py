@@ -147,10 +147,11 @@ class ChatEncoding:
         return turns
 
     def _specials_around(self) -> tuple[set[str], set[str]]:
-        """The special tokens that end turns, and those in front of messages of others."""
-        ends, openings = set[str](), set[str]()
-        if after := _specials(self.rendered.after_turn, self._known):
-            ends.add(after[-1][1])
+        """The special tokens that end turns, and those that begin messages."""
+        ends = set[str]()
+        openings = {token for _, token in _specials(self.rendered.before_turn, self._known)}
+        after = [token for _, token in _specials(self.rendered.after_turn, self._known)]
+        ends.update(after[-1:])
         is_first = True
         for index, span in enumerate(self._spans):
             if span is None:
@@ -162,8 +163,15 @@ class ChatEncoding:
                     openings.update(token for _, token in found)
             elif is_first:
                 is_first = False
-                if before and len(found) > 1:
-                    ends.add(found[0][1])
+                prompt = self.rendered.before_turn
+                at = self.text.find(prompt, before, span[0]) if prompt else -1
+                # What is in front of the prompt ends a message. Where nothing is, the first of
+                # several tokens does, unless the prompt has all of them, and no turn ends so.
+                if at > before:
+                    found = [(end, token) for end, token in found if end <= at - before]
+                elif len(found) == 1 or (at == before and found[0][1] not in after):
+                    found = []
+                ends.update(token for _, token in found[:1] if before)
         return ends, openings
 
     def _tokens(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -175,6 +175,11 @@ HOISTED = (
     "{% elif m.role == 'assistant' %}<|assistant|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+OPENED = (
+    "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% else %}"
+    "<|assistant|><|channel|>{{ m.content }}{% if loop.last %}<|end|>{% endif %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|><|channel|>{% endif %}"
+)
 UNENDED = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
@@ -211,6 +216,7 @@ def messages_of(*turns: str) -> list[dict[str, Any]]:
             ["system:s", "user:q", "assistant:a", "system:t", "user:r", "assistant:b"],
             ["a<|end|>", "b<|end|>"],
         ),
+        (OPENED, ["user:q", "assistant:a", "assistant:b"], ["a", "b<|end|>"]),
         (UNENDED, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a", "b<|endoftext|>"]),
         (UNENDED, ["system:s", "user:q", "assistant:a", "user:r"], ["a"]),
     ],
