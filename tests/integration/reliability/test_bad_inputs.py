@@ -469,12 +469,14 @@ def test_row_19_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None
 def test_row_19_an_upgrade_is_not_taken_and_the_request_answered(
     server: Server, upgrade: str
 ) -> None:
-    answer = exchange(
-        server.port,
-        head("GET /livez HTTP/1.1", f"Upgrade: {upgrade}", "Connection: Upgrade"),
-    )
+    """With its body, as HTTP/1.1; `curl --http2` and Java's HttpClient offer h2c."""
+    offer = (f"Upgrade: {upgrade}", "Connection: Upgrade, close")
+    answer = exchange(server.port, head("GET /livez HTTP/1.1", *offer))
     assert (answer.status, answer.end) == (200, "closed")
-    assert answer.headers["connection"] == "close"
+    request = head("POST /encode_stream HTTP/1.1", "Content-Length: 4", *offer) + b"a b "
+    answer = exchange(server.port, request)
+    assert (answer.status, answer.end) == (200, "closed")
+    assert b'"bytes":4,' in answer.body
 
 
 @pytest.mark.row(19)
