@@ -81,23 +81,20 @@ class ChatEncoding:
         return mask
 
     def _generated(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
-        """Start and end, in characters, of the text between `generation` tags. Of a span that has
-        text of several messages, an unlearned one has what is between its neighbours."""
+        """Start and end, in characters, of the text between `generation` tags, without unlearned
+        messages: of a span with text of several, such a message and the text around it."""
         spans = self.rendered.generated_spans
         for message in (self._spans[index] for index in unlearned):
             if message is None:
                 continue
             before, after = self._between(message)
-            spans = [
-                part
-                for start, end in spans
-                for part in (
-                    [(start, min(end, before)), (max(start, after), end)]
-                    if start < message[1] and message[0] < end
-                    else [(start, end)]
-                )
-                if part[0] < part[1]
-            ]
+            parts: list[tuple[int, int]] = []
+            for start, end in spans:
+                if start < message[1] and message[0] < end:
+                    parts += [(start, min(end, before)), (max(start, after), end)]
+                else:
+                    parts.append((start, end))
+            spans = [(start, end) for start, end in parts if start < end]
         return spans
 
     @cached_property
@@ -165,8 +162,9 @@ class ChatEncoding:
                 is_first = False
                 prompt = self.rendered.before_turn
                 at = self.text.find(prompt, before, span[0]) if prompt else -1
-                # What is in front of the prompt ends a message. Where nothing is, the first of
-                # several tokens does, unless the prompt has all of them, and no turn ends so.
+                # The first token in front of the prompt ends the message before it. If the prompt
+                # has all tokens or was not found, the first of several tokens ends that message;
+                # in the former case only if the first turn has it behind its text too.
                 if at > before:
                     found = [(end, token) for end, token in found if end <= at - before]
                 elif len(found) == 1 or (at == before and found[0][1] not in after):
