@@ -30,6 +30,7 @@ from tokenizer_core.corpus import TokenDataset, TokenFiles
 from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.evaluation import token_byte_lengths
 from tokenizer_core.evaluation.language_model import (
+    CompileError,
     Evaluation,
     ModelConfig,
     Trainer,
@@ -74,6 +75,9 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; the same command continues from the checkpoint", file=sys.stderr)
         return 130
+    except CompileError as error:
+        print(f"train: {error}: training.compiles=false", file=sys.stderr)
+        return 1
     except (TokenizerCoreError, ArithmeticError, LookupError, OSError, TypeError, ValueError) as e:
         print(f"train: {e}", file=sys.stderr)
         return 1

@@ -101,7 +101,8 @@ class JudgeOptions:
     for each tokenizer, with the seeds `seed`, `seed + 1` and so on; `seed` also chooses the
     documents for validation, about `validation_bytes` of them. `separator` ends documents of plain
     text; `format` and `field` are those of `open_documents`. `device` is `cpu`, `cuda`, `cuda:N`,
-    or `auto`: a GPU if there is one.
+    or `auto`: a GPU if there is one. `compiles` compiles each model first, which pays from about a
+    minute of training on a GPU.
 
     Raises:
         JudgeError: an option is out of its range.
@@ -117,6 +118,7 @@ class JudgeOptions:
     format: str | None = None
     field: str = "text"
     device: str = "auto"
+    compiles: bool = False
 
     def __post_init__(self) -> None:
         size = self.size
@@ -542,11 +544,17 @@ class _Lab:
         """Train one model and evaluate it.
 
         Raises:
-            JudgeError: the loss is not finite, or the memory of the GPU is too small.
+            JudgeError: the loss is not finite, or the memory of the GPU is too small, or the model
+                cannot be compiled.
         """
+        torch = self._language_model.torch
+        if self._options.compiles:
+            torch.compiler.reset()  # torch compiles only a few models of one process
         try:
             return self._train(entrant, seed, show_flops)
-        except self._language_model.torch.OutOfMemoryError:
+        except self._language_model.CompileError as error:
+            raise JudgeError(str(error)) from None
+        except torch.OutOfMemoryError:
             raise JudgeError(
                 f"the GPU has too little memory for {entrant.name}; take a smaller batch or size"
             ) from None
@@ -564,6 +572,7 @@ class _Lab:
             seed=seed,
             device=self.device,
             dtype=self._dtype,
+            compiles=self._options.compiles,
         )
         trainer = self._language_model.Trainer(entrant.config, config, entrant.training)
         curve: list[LossPoint] = []

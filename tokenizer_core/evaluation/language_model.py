@@ -330,11 +330,6 @@ def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     return shifted.exp().sum(dim=-1).log() - of_target
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss in nats per token."""
-    return token_losses(logits, targets).mean()
-
-
 class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019), computed as torch does."""
 
@@ -402,18 +397,22 @@ def cosine_schedule(
     return min_lr + 0.5 * (1 + math.cos(math.pi * done)) * (max_lr - min_lr)
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> float:
+def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
     """Scale all gradients down together, so that their l2 norm is at most `max_norm`.
 
     Returns:
-        The norm before.
+        The norm before, of shape (). It stays on the device: a GPU need not wait for it.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = math.sqrt(sum(float(gradient.float().square().sum()) for gradient in gradients))
-    if norm > max_norm:
-        for gradient in gradients:
-            gradient.mul_(max_norm / (norm + 1e-6))
+    norm = torch.linalg.vector_norm(torch.stack([_l2_norm(gradient) for gradient in gradients]))
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1)
+    for gradient in gradients:
+        gradient.mul_(scale)
     return norm
+
+
+def _l2_norm(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dtype=torch.promote_types(x.dtype, torch.float32))
 
 
 # ---- Training
@@ -463,6 +462,10 @@ _SAME_IN_A_RUN: Final = (
 other losses."""
 
 
+class CompileError(RuntimeError):
+    """torch cannot compile the model, for example because there is no C++ compiler."""
+
+
 class Trainer:
     """A model in training: call `step` until `is_done`; `save` and `resume` in between.
 
@@ -481,7 +484,7 @@ class Trainer:
         )
         self.n_done = 0
         self._rng = np.random.default_rng(config.seed)
-        self._forward = torch.compile(self.model) if config.compiles else self.model
+        self._compiled = torch.compile(self._token_losses) if config.compiles else None
 
     @property
     def is_done(self) -> bool:
@@ -506,15 +509,14 @@ class Trainer:
 
         Raises:
             ArithmeticError: the loss is not finite; the weights are as before the step.
+            CompileError: the model is to be compiled and cannot be.
         """
         config = self.config
         context_length = self.model.config.context_length
         inputs, targets = self.batches.sample_batch(config.batch_size, context_length, self._rng)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate()
-        with self.autocast():
-            logits = self._forward(self._on_device(inputs))
-        loss = cross_entropy(logits, self._on_device(targets))
+        loss = self._losses(self._on_device(inputs), self._on_device(targets)).mean()
         value = float(loss.detach())
         if not math.isfinite(value):
             raise ArithmeticError(
@@ -542,8 +544,8 @@ class Trainer:
             wanted = self._on_device(targets)
             is_target = wanted >= 0
             wanted = wanted.clamp(min=0)
-            with torch.no_grad(), self.autocast():
-                losses = token_losses(self._forward(self._on_device(inputs)), wanted) * is_target
+            with torch.no_grad():
+                losses = self._losses(self._on_device(inputs), wanted) * is_target
             n_of_target = lengths[wanted] * is_target
             # A sum of float32 over millions of tokens would lose digits.
             nats += float(losses.double().sum())
@@ -552,7 +554,27 @@ class Trainer:
             n_bytes += int(n_of_target.sum())
         return Evaluation(nats, counted_nats, n_tokens, n_bytes, time.perf_counter() - begin)
 
-    def autocast(self) -> contextlib.AbstractContextManager[None]:
+    def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if self._compiled is None:
+            return self._token_losses(inputs, targets)
+        try:
+            losses: Tensor = self._compiled(inputs, targets)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = str(error).partition("\n")[0]
+            raise CompileError(
+                f"torch cannot compile the model: {reason:.200}; install a C++ compiler, or train "
+                f"without compiling"
+            ) from error
+        return losses
+
+    def _token_losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        # Compiled together, model and loss do not write the logits in float32: on an H200 a step
+        # with 10,000 entries takes a third less time, and with 32,000 half.
+        with self._autocast():
+            logits = self.model(inputs)
+        return token_losses(logits, targets)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[None]:
         """The context in which matrix products run in `config.dtype`."""
         if self.config.dtype == "float32":
             return contextlib.nullcontext()

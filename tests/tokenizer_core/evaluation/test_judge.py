@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make test-l
 language_model = pytest.importorskip("tokenizer_core.evaluation.language_model")
 
 pytestmark = pytest.mark.torch
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
 
 SEPARATOR = "<|endoftext|>"
 SMALL = ModelSize("small test", 16, 1, 2, 16, 4, 1e-2)
@@ -126,11 +127,7 @@ def test_a_model_that_takes_all_bytes_for_equally_likely_has_eight_bits(corpus, 
         logits[..., -1] = -40  # the boundary
         return logits + 0 * sum(parameter.sum() for parameter in self.parameters())
 
-    def loss(logits, targets):
-        return logits[..., 0].mean()
-
     monkeypatch.setattr(language_model.TransformerLM, "forward", forward)
-    monkeypatch.setattr(language_model, "cross_entropy", loss)
     judgement = judge({"bytes": merging([])}, corpus, OPTIONS)
     assert judgement.tokenizers[0].bits_per_byte.mean == pytest.approx(8, abs=1e-6)
 
@@ -253,6 +250,27 @@ def test_too_little_memory_of_the_gpu_is_an_error(corpus, monkeypatch):
     monkeypatch.setattr(language_model.Trainer, "step", step)
     with pytest.raises(JudgeError, match="too little memory for bytes; take a smaller batch"):
         judge({"bytes": merging([])}, corpus, OPTIONS)
+
+
+@needs_gpu
+def test_a_gpu_judges_as_the_cpu_does(corpus):
+    cpu = judge(three(), corpus, OPTIONS)
+    gpu = judge(three(), corpus, replace(OPTIONS, device="auto"))
+    assert torch.cuda.get_device_name() in gpu.machine
+    assert gpu.machine.endswith("bfloat16")
+    for mine, theirs in zip(gpu.tokenizers, cpu.tokenizers, strict=True):
+        assert mine.bits_per_byte.mean == pytest.approx(theirs.bits_per_byte.mean, rel=2e-2)
+        assert (mine.n_tokens, mine.flops) == (theirs.n_tokens, theirs.flops)
+
+
+@needs_gpu
+def test_a_model_that_does_not_fit_the_gpu_is_an_error_and_frees_it(corpus):
+    # Its first array would take 400 GB, so other tests on the same GPU keep their memory.
+    huge = replace(SMALL, context_length=64, batch_size=400_000, width=4096)
+    options = replace(OPTIONS, device="cuda", size=huge, amount=10**10)
+    with pytest.raises(JudgeError, match="too little memory for bytes; take a smaller batch"):
+        judge({"bytes": merging([])}, corpus, options)
+    judge({"bytes": merging([])}, corpus, replace(OPTIONS, device="cuda"))
 
 
 def test_the_progress_rises_to_nearly_all_and_an_interrupt_leaves_no_files(

@@ -3,6 +3,7 @@ and sampling. `make test-language-model` installs torch and runs this."""
 
 import io
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tokenizer_core.errors import FormatError  # noqa: E402
 from tokenizer_core.evaluation import language_model as lm  # noqa: E402
 
 pytestmark = pytest.mark.torch
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
 
 TEXT = b"the quick brown fox jumps over the lazy dog. " * 40
 SMALL = lm.ModelConfig(256, context_length=16, width=32, n_layers=2, n_heads=4)
@@ -111,7 +113,7 @@ def test_small_layers_are_torchs():
 def test_cross_entropy_and_its_gradient_are_torchs():
     logits = (random(5, 7, 11, dtype=torch.float32) * 300).requires_grad_()
     targets = torch.randint(0, 11, (5, 7), generator=torch.Generator().manual_seed(0))
-    ours = lm.cross_entropy(logits, targets)
+    ours = lm.token_losses(logits, targets).mean()
     theirs = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
     assert_close(ours, theirs, 1e-5)
     assert_close(torch.autograd.grad(ours, logits)[0], torch.autograd.grad(theirs, logits)[0], 1e-5)
@@ -166,7 +168,9 @@ def test_clipping_is_torchs(max_norm):
     for parameters in (ours, theirs):
         sum((parameter**3).sum() for parameter in parameters).backward()
     norm = lm.clip_gradients([*ours, torch.nn.Parameter(torch.zeros(1))], max_norm)
-    assert norm == pytest.approx(float(torch.nn.utils.clip_grad_norm_(theirs, max_norm)), rel=1e-5)
+    assert float(norm) == pytest.approx(
+        float(torch.nn.utils.clip_grad_norm_(theirs, max_norm)), rel=1e-5
+    )
     for mine, other in zip(ours, theirs, strict=True):
         assert_close(mine.grad, other.grad, 1e-5)
 
@@ -363,3 +367,71 @@ def test_bfloat16_trains_too():
     losses = [run.step() for _ in range(30)]
     assert losses[-1] < losses[0] - 1
     assert run.model.lm_head.weight.dtype == torch.float32
+
+
+def test_a_compiled_model_has_the_same_losses(monkeypatch):
+    # Traced, but not translated to C++, which takes a minute.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    plain, compiled = trainer(3), trainer(3, compiles=True)
+    wanted = [plain.step() for _ in range(3)]
+    assert [compiled.step() for _ in range(3)] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_model_that_cannot_be_compiled_says_what_is_missing(monkeypatch):
+    config = pytest.importorskip("torch._inductor.config")
+    monkeypatch.setattr(config.cpp, "cxx", (None, "/absent/c++"))
+    monkeypatch.setattr(config, "fx_graph_cache", False)
+    torch.compiler.reset()
+    with pytest.raises(lm.CompileError, match=r"C\+\+ compiler.*train without compiling"):
+        trainer(compiles=True).step()
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [
+        ({}, 1e-3),
+        ({"compiles": True}, 1e-3),
+        ({"dtype": "bfloat16"}, 3e-2),
+        ({"dtype": "bfloat16", "compiles": True}, 3e-2),
+    ],
+)
+def test_a_gpu_has_the_losses_of_the_cpu(options, tolerance):
+    cpu, gpu = trainer(), trainer(device="cuda", **options)
+    assert [gpu.step() for _ in range(20)] == pytest.approx(
+        [cpu.step() for _ in range(20)], rel=tolerance
+    )
+    # The last batch of an evaluation is smaller than the others.
+    rng = np.random.default_rng(1)
+    windows = [Text().sample_batch(size, 16, rng) for size in (4, 4, 3)]
+    lengths = np.ones(256, np.int64)
+    mine, theirs = (run.evaluate(windows, lengths) for run in (gpu, cpu))
+    assert (mine.n_bytes, mine.n_tokens) == (theirs.n_bytes, theirs.n_tokens) == (176, 176)
+    assert mine.bits_per_byte == pytest.approx(theirs.bits_per_byte, rel=tolerance)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("first", "then"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_run_continues_on_another_device(tmp_path, first, then):
+    whole = trainer(12)
+    losses = [whole.step() for _ in range(12)]
+    begun = trainer(12, device=first)
+    for _ in range(5):
+        begun.step()
+    begun.save(tmp_path / "checkpoint.pt", tokenizer="a")
+    resumed = trainer(12, device=then)
+    resumed.resume(tmp_path / "checkpoint.pt", tokenizer="a")
+    assert [resumed.step() for _ in range(7)] == pytest.approx(losses[5:], rel=1e-3)
+    assert lm.load_model(tmp_path / "checkpoint.pt", tokenizer="a").lm_head.weight.is_cpu
+
+
+@needs_gpu
+def test_a_gpu_writes_the_text_of_the_cpu():
+    model = lm.TransformerLM(SMALL)
+    texts = []
+    for device in ("cpu", "cuda"):
+        model.to(device)
+        texts.append(list(lm.generate(model, [1, 2, 3], max_tokens=30, temperature=0)))
+        drawn = list(lm.generate(model, [1, 2, 3], max_tokens=30, top_p=0.9, seed=4))
+        assert drawn == list(lm.generate(model, [1, 2, 3], max_tokens=30, top_p=0.9, seed=4))
+    assert texts[0] == texts[1]
