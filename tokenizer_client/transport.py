@@ -213,6 +213,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         self._failure: Exception | None = None
         self._is_sending = True
         self._waits_for_piece = False
+        self._n_written = 0  # bytes, also those that wait to be sent
 
     async def open(self, tls: ssl.SSLContext | None, socket_path: str | None) -> h11.Response:
         host, port = _address_of(self._request)
@@ -236,12 +237,13 @@ class _AsyncConnection(httpx.AsyncByteStream):
 
     async def _next_event(self) -> h11.Response | h11.Data | h11.EndOfMessage:
         while (event := self._exchange.next_event()) is None:
+            n_sent = self._n_sent
             try:
                 async with asyncio.timeout(self._timeouts["read"]):
                     data = await self._reader.read(_RECEIVE_BYTES)
             except TimeoutError as error:
-                if self._waits_for_piece:
-                    continue  # the service is waiting for us
+                if self._waits_for_piece or self._n_sent != n_sent:
+                    continue  # the service waits for us, or has not had the whole body
                 raise httpx.ReadTimeout("nothing arrived", request=self._request) from error
             except OSError as error:
                 raise self._failure or httpx.ReadError(str(error), request=self._request) from error
@@ -250,6 +252,12 @@ class _AsyncConnection(httpx.AsyncByteStream):
             self._exchange.receive(data)
         return event
 
+    @property
+    def _n_sent(self) -> int:
+        """The bytes that the system has taken; each wait for the service begins when it grows."""
+        waiting = self._writer.transport.get_write_buffer_size() if self._writer is not None else 0
+        return self._n_written - waiting
+
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         pieces = aiter(
             cast("httpx.AsyncByteStream", self._request.stream)
@@ -257,6 +265,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         data: bytes | None = self._exchange.render_head()
         while data is not None:
             try:
+                self._n_written += len(data)
                 writer.write(data)
                 await writer.drain()
                 # drain() may return without yielding to the event loop; the reader needs its turn.

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokenizer_client import (
+    ClientError,
     ConnectionLostError,
     RetryPolicy,
     StreamCutOffError,
@@ -170,6 +172,23 @@ def test_a_silent_service_is_not_waited_for_without_end(make_client):
                 list(make_client(url, timeout_seconds=0.05).encode_stream(iter([b"abc"])))
         finally:
             silence.set()
+
+
+def test_a_body_that_is_taken_slowly_may_last_longer_than_the_timeout(make_client):
+    def take(connection: socket.socket) -> None:
+        left = N_PIECES * len(PIECE)
+        while left:
+            time.sleep(0.05)
+            for _ in range(16):
+                left -= len(connection.recv(min(left, 1 << 16)))
+        connection.sendall(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
+
+    begin = time.monotonic()
+    with serving(take) as url:
+        client = make_client(url, timeout_seconds=1, retries=RetryPolicy(max_attempts=1))
+        with pytest.raises(ClientError, match="404"):
+            client.upload_corpus("c", [PIECE] * N_PIECES)
+    assert time.monotonic() - begin > 2
 
 
 def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenizer_client.calls.exchange import (
+    JSON,
     OCTETS,
     Flow,
     Model,
@@ -41,11 +42,10 @@ from tokenizer_client.schemas.text import (
     VerifyResponse,
     VocabResponse,
 )
-from tokenizer_client.schemas.tokens import EncodeResponse
+from tokenizer_client.schemas.tokens import DecodeResponse, EncodeResponse
 
 IDS: Final = f"{OCTETS}; dtype=u32"
-_LAYOUT_BATCH: Final = "; layout=batch"
-_BATCH: Final = IDS + _LAYOUT_BATCH
+_BATCH: Final = f"{IDS}; layout=batch"
 _NO_ROWS: Final = (str, bytes, bytearray, Mapping, Set)
 """Iterables whose items are not texts or ids in an order that the caller chose."""
 
@@ -157,13 +157,20 @@ def encode_with_pieces(
 
 def decode(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[str]:
     """The text of token ids, given as a list or a numpy array of integers."""
-    body = yield from _decode_one(session, ids, options, "decode")
-    return body.decode("utf-8", "replace")
+    _require_ids(ids, "decode", "decode_batch")
+    text = yield from _decode_text(session, render_ids(ids), IDS, options)
+    if not isinstance(text, str):
+        raise UnexpectedResponseError("the response to one list of ids has the texts of many")
+    return text
 
 
 def decode_bytes(session: Session, ids: Ids, **options: Unpack[DecodeOptions]) -> Flow[bytes]:
     """The bytes of token ids, which may be invalid UTF-8."""
-    return bytes((yield from _decode_one(session, ids, options, "decode_bytes")))
+    _require_ids(ids, "decode_bytes", "decode_batch")
+    request = _decode_request(session, render_ids(ids), IDS, options, accept=OCTETS)
+    response = yield from exchange(session, request)
+    require_media_type(response.headers, OCTETS)
+    return bytes(response.body)
 
 
 def decode_batch(
@@ -171,12 +178,10 @@ def decode_batch(
 ) -> Flow[list[str]]:
     """The text of each of many lists of token ids, in one request."""
     rows = _require_rows(rows)
-    body = yield from _decode(session, render_batch(rows), _BATCH, options)
-    joined, offsets = parse_batch(body, 1, len(rows))
-    bounds = offsets.tolist()
-    return [
-        joined[start:end].decode("utf-8", "replace") for start, end in itertools.pairwise(bounds)
-    ]
+    texts = yield from _decode_text(session, render_batch(rows), _BATCH, options)
+    if not isinstance(texts, list) or len(texts) != len(rows):
+        raise UnexpectedResponseError("the response to a batch has not one text for each list")
+    return texts
 
 
 def count(session: Session, text: str, **options: Unpack[SpecialOptions]) -> Flow[int]:
@@ -351,17 +356,19 @@ def _encode(
     return response.body
 
 
-def _decode_one(session: Session, ids: Ids, options: DecodeOptions, method: str) -> Flow[bytearray]:
-    _require_ids(ids, method, "decode_batch")
-    return _decode(session, render_ids(ids), IDS, options)
+def _decode_text(
+    session: Session, body: bytes, form: str, options: DecodeOptions
+) -> Flow[str | list[str]]:
+    # The service replaces what is not UTF-8: how many U+FFFD there are depends on the tokenizer.
+    request = _decode_request(session, body, form, options, accept=JSON)
+    return (yield from exchange(session, request)).parse(DecodeResponse).text
 
 
-def _decode(session: Session, body: bytes, form: str, options: DecodeOptions) -> Flow[bytearray]:
-    headers = {"Content-Type": form, "Accept": OCTETS, **session.pin_headers}
-    request = Request("POST", "/decode", query_of(session, options), headers, body)
-    response = yield from exchange(session, request)
-    require_media_type(response.headers, OCTETS + (_LAYOUT_BATCH if form == _BATCH else ""))
-    return response.body
+def _decode_request(
+    session: Session, body: bytes, form: str, options: DecodeOptions, *, accept: str
+) -> Request:
+    headers = {"Content-Type": form, "Accept": accept, **session.pin_headers}
+    return Request("POST", "/decode", query_of(session, options), headers, body)
 
 
 def _verify(
