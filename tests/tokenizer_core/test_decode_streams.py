@@ -56,6 +56,13 @@ def id_lists(shape: str) -> st.SearchStrategy[list[int]]:
     return st.lists(drawn, max_size=6).map(lambda lists: [id_ for ids in lists for id_ in ids])
 
 
+def letter_of(spec: TokenizerSpec) -> int:
+    """An id whose text is `a`, and which is not one of the bytes of a run."""
+    return next(
+        id_ for id_, token in spec.vocab.items() if token == b"a" and id_ not in spec.byte_ids
+    )
+
+
 stop_sets = st.lists(
     st.one_of(
         st.sampled_from(
@@ -143,7 +150,28 @@ def test_a_stream_after_ids_continues_their_text(shape, engine, data):
     streams = DecodeStreams(tokenizer)
     number = streams.open(after=np.array(before, dtype=np.int64))
     text = streams.append([number], [ids])[0] + streams.finish([number])[0]
-    assert StreamingDecoder(tokenizer).feed(before) + text == tokenizer.decode(before + ids)
+    decoder = StreamingDecoder(tokenizer)
+    shown = decoder.feed(before)
+    n_held = decoder.pending_bytes if tokenizer.spec.byte_ids else 0
+    held = before[len(before) - n_held :]
+    known = tokenizer.decode_bytes(held).decode(errors="ignore").encode()
+    if not known:
+        assert shown + text == tokenizer.decode(before + ids)
+        return
+    # The run ends with whole characters, or with the beginning of one, which `ids` may complete.
+    letter = letter_of(tokenizer.spec)
+    assert "a" + text == tokenizer.decode([letter, *held[len(known) :], *ids])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_end_of_a_prompt_is_not_given_out_and_is_no_stop_string(engine):
+    tokenizer = TOKENIZERS["metaspace-prepend", engine]
+    newline = tokenizer.spec.byte_ids[ord("\n")]
+    streams = DecodeStreams(tokenizer, stop=["\n"])
+    number = streams.open(after=[newline])
+    letter = letter_of(tokenizer.spec)
+    assert streams.append([number], [letter]) == ["a"]
+    assert streams.stopped == {}
 
 
 @every_shape

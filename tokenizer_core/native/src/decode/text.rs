@@ -258,6 +258,15 @@ impl Text {
         out.try_extend(rest)
     }
 
+    /// Does not give out the whole characters of the run so far: their text is known.
+    pub fn forget_characters(&mut self) {
+        if self.n_checked > 0 {
+            self.pending.drain(..self.n_checked);
+            self.n_checked = 0;
+            self.strips = false;
+        }
+    }
+
     fn strip(&mut self, start: usize, out: &mut Vec<u8>) {
         if self.strips && out.len() > start {
             self.strips = false;

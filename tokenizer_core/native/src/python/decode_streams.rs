@@ -92,6 +92,7 @@ impl NativeDecodeStreams {
             &mut Vec::new(),
         )
         .map_err(memory_error)?;
+        text.forget_characters();
         let stops = self.stops_of(stop)?;
         let stream = Stream::new(text, stops, include_stop);
         self.streams.insert(number, stream);
