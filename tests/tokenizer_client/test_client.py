@@ -140,6 +140,17 @@ def test_an_async_client_of_the_caller_sends_the_requests():
     asyncio.run(use())
 
 
+@pytest.mark.parametrize(
+    ("kind", "mine"), [(Client, httpx.Client), (AsyncClient, httpx.AsyncClient)]
+)
+def test_a_client_of_the_caller_does_not_replace_a_unix_socket(kind, mine, monkeypatch):
+    with pytest.raises(ValueError, match="leave http_client out"):
+        kind("unix:/run/a.sock", api_key=KEY, http_client=mine())
+    monkeypatch.setenv("TOKENIZER_URL", "unix:/run/a.sock")
+    with pytest.raises(ValueError, match="leave http_client out"):
+        kind(http_client=mine())
+
+
 def test_a_thing_of_the_service_or_its_name(play):
     job = httpx.Response(200, json=JOB)
     client, service = play(
