@@ -123,9 +123,7 @@ class _Tally:
         spec = tokenizer.spec
         # Tokens and words are not aligned in a text that is not what its tokens decode to.
         self._drops = spec.loses_text or spec.has_flags or bool(spec.word_suffix)
-        self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
-        for id_, token in tokenizer.spec.vocab.items():
-            self._lengths[id_] = len(token)
+        self._lengths = measures.lengths_in_text(spec)
         self.counts = np.zeros(len(self._lengths), dtype=np.int64)
         self.n_bytes = self.n_words = self.n_word_tokens = self.n_single = 0
         self._timed: list[tuple[int, float]] = []

@@ -17,6 +17,7 @@ from tokenizer_core.evaluation import measures
 from tokenizer_core.evaluation.measures import (
     count_unspaced_letters,
     is_utf8,
+    lengths_in_text,
     longest_tokens,
     partial_utf8_tokens,
     save_token_bytes,
@@ -224,6 +225,14 @@ def test_gaps_have_no_bytes_and_content_tokens_theirs():
     assert token_byte_lengths(spec)[298:].tolist() == [0, 0, 0, 0, 7]
     assert longest_tokens(spec, 2) == [(302, b"<think>"), (0, b"\x00")]
     assert longest_tokens(spec, -1) == []
+
+
+def test_a_word_suffix_has_no_bytes():
+    vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
+    added = [AddedToken("<|end|>", 513), AddedToken("x</w>", 514, special=False)]
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], added, word_suffix=b"</w>")
+    assert token_byte_lengths(spec)[254:].tolist() == [1] * 258 + [2, 0, 5]
+    assert lengths_in_text(spec)[513] == len("<|end|>")
 
 
 def test_partial_tokens_by_hand():

@@ -92,6 +92,21 @@ def test_words_of_a_normalized_text_are_where_its_tokens_are(tmp_path, engine):
     assert measured.fertility == (4 + 1) / 2  # r é é l, and the
 
 
+def word_suffix_tokenizer(engine):
+    vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], pattern="gpt2", word_suffix=b"</w>")
+    return Tokenizer.from_spec(spec, engine=engine)
+
+
+def test_a_word_suffix_is_no_part_of_the_text(tmp_path, engine):
+    (tmp_path / "t.txt").write_text("cat at")
+    tokenizer = word_suffix_tokenizer(engine)  # c at</w> | space at</w>
+    report = build_report({"suffix": tokenizer}, {"t": TextFile(tmp_path / "t.txt")})
+    assert report.measurements[0].n_tokens == 4
+    assert report.tokenizers[0].text_length_shares[:3] == [0.5, 0.5, 0.0]
+    assert report.measurements[0].fertility == 1.5
+
+
 def test_the_vocabulary_is_described(corpora, engine):
     _, report = report_of(corpora, engine)
     the, plain = report.tokenizers
