@@ -189,7 +189,11 @@ def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
     return median(rates) if rates else 0.0
 
 
-_UNSPACED: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+# Han and kana share the marks at the end, whose script is Common or Inherited.
+_UNSPACED: Final = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\u3006\u302A-\u302D\u3031-\u3035\u303C\u3099\u309A\u30FC\uFF70\uFF9E\uFF9F"
+)
 _LETTER, _UNSPACED_LETTER = 1, 2
 
 

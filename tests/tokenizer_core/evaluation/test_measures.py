@@ -141,6 +141,7 @@ def test_the_rate_is_the_median_piece(pieces):
         ("e\u0301te\u0301 3.14 a_b", ["e\u0301te\u0301", "3", "14", "a", "b"]),
         ("Привет, мир 한국어 عربي", ["Привет", "мир", "한국어", "عربي"]),
         ("我们 are 世界 かな ไทย", ["are"]),
+        ("スーパー ｽｰﾊﾟｰ ﾊﾞｽ か\u3099き\u309a 〆切 〱 〼 the", ["the"]),
         ("x\U0001f642y <|endoftext|>", ["x", "y", "endoftext"]),
         ("\u07ff\u0800 a \uffef b \U00010000 c", ["\u0800", "a", "b", "\U00010000", "c"]),
         ("", []),
@@ -154,10 +155,14 @@ def test_words_by_hand(text, words):
 
 def test_letters_that_are_in_no_word():
     assert count_unspaced_letters("我们 are かな") == 4
+    assert count_unspaced_letters("スーパー") == 4
     assert count_unspaced_letters("ascii only") == 0
 
 
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"〆\u302a-\u302d〱-〵〼\u3099\u309aーｰﾞﾟ"
+)
 LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]"
 WORD = regex.compile(rf"(?V1){LETTER}++(?:['’]{LETTER}++)*+")
 
