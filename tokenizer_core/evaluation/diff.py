@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
-from tokenizer_core.formats import recover_merges
+from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.normalization import normalized_text
 from tokenizer_core.pretokenize import split
 
@@ -56,7 +56,8 @@ class AddedTokenDifference:
 @dataclass(frozen=True, slots=True)
 class MergeDifference:
     """Merges of only one side, and common merges in another order. `first_rank` is the first index
-    where the lists differ. Merges of kind `ranks` are recovered from the ranks."""
+    where the lists differ. Merges of kind `ranks` are recovered from the ranks; a token that is
+    only matched as a whole pre-token has none."""
 
     n_common: int
     only_in_a: list[str]
@@ -157,7 +158,7 @@ def _diff_merges(a: TokenizerSpec, b: TokenizerSpec) -> MergeDifference | None:
 
 
 def _merges_of(spec: TokenizerSpec) -> Sequence[Merge]:
-    return recover_merges(spec.token_to_id) if spec.kind == "ranks" else spec.merges
+    return recover_reachable_merges(spec.token_to_id)[0] if spec.kind == "ranks" else spec.merges
 
 
 def _show_merge(merge: Merge) -> str:
