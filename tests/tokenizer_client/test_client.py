@@ -107,6 +107,13 @@ def test_the_timeout_bounds_each_wait(play, name):
     assert service.requests[0].extensions["timeout"]["read"] == 5.0
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("timeout", [None, 0, -1, float("inf"), float("nan")])
+def test_a_timeout_is_a_number_of_seconds(kind, timeout):
+    with pytest.raises(ValueError, match="for no limit give a large one"):
+        kind(timeout=timeout)
+
+
 def test_a_client_of_the_caller_sends_the_requests_and_stays_open():
     seen = []
 
