@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import math
 import os
 import re
 import socket
@@ -165,6 +166,11 @@ class BaseClient:
     ) -> None:
         if max_retries is not None and (retries is not None or max_retries < 0):
             raise ValueError("give max_retries, at least 0, or retries, which has max_attempts")
+        if timeout is None or not 0 < timeout < math.inf:
+            raise ValueError(
+                f"timeout is a number of seconds above 0, not {timeout!r}; for no limit give a "
+                f"large one, such as 86400"
+            )
         if max_retries is not None:
             retries = RetryPolicy(max_attempts=max_retries + 1)
         self._address = ServiceAddress.of(base_url, api_key)

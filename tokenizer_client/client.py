@@ -82,8 +82,9 @@ class Client(BaseClient):
     certificates.
 
     `http_client` is an httpx client with proxies, certificates or hooks of yours, which you close;
-    streams and uploads do not use it, because httpx cannot read while it sends. Tests pass a
-    `transport` instead of the network. Use the client in a `with`, or close it.
+    streams and uploads do not use it, because httpx cannot read while it sends. Leave it out with a
+    `unix:` address. Tests pass a `transport` instead of the network.
+    Use the client in a `with`, or close it.
 
     Raises:
         ValueError: the address, the key or an option is invalid.
@@ -105,6 +106,12 @@ class Client(BaseClient):
     ) -> None:
         timeout = timeout if timeout_seconds is None else timeout_seconds
         super().__init__(base_url, api_key, timeout, max_retries, retries, deadline_seconds, verify)
+        # This client would connect by the URL, to port 80 of this machine.
+        if http_client is not None and self._address.socket_path is not None:
+            raise ValueError(
+                f"http_client does not connect to {self._address.shown}; leave http_client out "
+                f"with a unix: address"
+            )
         duplex = transport or DuplexTransport(self._tls, self._address.socket_path)
         self._owns_http = http_client is None
         if transport is None and self._address.socket_path is not None:

@@ -276,6 +276,12 @@ class TokenizerSpec:
                     f"the special token {content!r:.60} is a rank as well, and as plain text it "
                     f"would be that; take it out of the ranks or out of the special tokens"
                 )
+            if isinstance(content, str) and len(content) == 1 and content.isascii():
+                raise InvalidSpecError(
+                    f"the ranks have no token for the byte 0x{ord(content):02x}, and plain text "
+                    f"never gives the special token {content!r}; put the byte into the ranks, and "
+                    f"leave out the special token"
+                )
         entries = {rank: token for token, rank in ranks.items()}
         if len(entries) != len(ranks):
             raise InvalidSpecError("two tokens share one rank; ranks are ids and must be unique")

@@ -36,7 +36,7 @@ from tokenizer_core.drift import (
     rows_of,
 )
 from tokenizer_core.engines import create_engine
-from tokenizer_core.engines.base import join_with_offsets
+from tokenizer_core.engines.base import join_with_offsets, require_text
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.hub import download_model_folder
@@ -958,6 +958,7 @@ class Tokenizer:
                 return self._matcher
             if allowed == "none":
                 return self._content_matcher
+        require_text(text)
         recognised, forbidden = resolve_policy(self._spec.added_tokens, allowed, disallowed)
         forbid(text, forbidden)
         matcher = matcher_for(self._spec, recognised)
@@ -1052,6 +1053,7 @@ class Tokenizer:
         """The ids of a text that is cut or normalized here; None if the engine does all."""
         if not self._is_prepared:
             return None
+        require_text(text)
         if self._is_cut_here(matcher):
             return self._encode_parts(text, matcher, num_threads)
         if not self._is_nfc:

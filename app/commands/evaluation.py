@@ -265,6 +265,7 @@ def _sources(
         arguments.seed,
         format=arguments.format,
         field=arguments.field,
+        separator=arguments.separator,
     )
     return dict(zip(paths, files, strict=True))
 

@@ -107,6 +107,13 @@ def test_the_timeout_bounds_each_wait(play, name):
     assert service.requests[0].extensions["timeout"]["read"] == 5.0
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("timeout", [None, 0, -1, float("inf"), float("nan")])
+def test_a_timeout_is_a_number_of_seconds(kind, timeout):
+    with pytest.raises(ValueError, match="for no limit give a large one"):
+        kind(timeout=timeout)
+
+
 def test_a_client_of_the_caller_sends_the_requests_and_stays_open():
     seen = []
 
@@ -138,6 +145,17 @@ def test_an_async_client_of_the_caller_sends_the_requests():
             assert not mine.is_closed
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize(
+    ("kind", "mine"), [(Client, httpx.Client), (AsyncClient, httpx.AsyncClient)]
+)
+def test_a_client_of_the_caller_does_not_replace_a_unix_socket(kind, mine, monkeypatch):
+    with pytest.raises(ValueError, match="leave http_client out"):
+        kind("unix:/run/a.sock", api_key=KEY, http_client=mine())
+    monkeypatch.setenv("TOKENIZER_URL", "unix:/run/a.sock")
+    with pytest.raises(ValueError, match="leave http_client out"):
+        kind(http_client=mine())
 
 
 def test_a_thing_of_the_service_or_its_name(play):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -48,6 +49,12 @@ def test_dialect_and_unmatched_rule_are_part_of_the_fingerprint():
     ]
     found = {TokenizerSpec.from_merges(BYTES, [], pattern=one).fingerprint for one in patterns}
     assert len(found) == 6
+
+
+def test_a_byte_that_only_a_special_token_has_is_missing():
+    ranks = {token: id_ for id_, token in BYTES.items() if token != b"1"}
+    with pytest.raises(InvalidSpecError, match=r"byte 0x31.*leave out the special token"):
+        TokenizerSpec.from_ranks(ranks, {"1": 49}, pattern="gpt2")
 
 
 @pytest.mark.parametrize("pattern", [r"[a-c[x-z]]+", r"\s+|\S+"])

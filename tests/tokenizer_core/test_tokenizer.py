@@ -284,6 +284,29 @@ def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
     assert [list(part) for part in found] == [list(part) for part in expected]
 
 
+@pytest.mark.parametrize("options", [{"engine": "python"}, {"normalizer": "nfc"}])
+@pytest.mark.parametrize("wrong", [b"a", None])
+def test_what_is_no_text_is_named(wrong, options):
+    engine = options.get("engine", "auto")
+    spec = TokenizerSpec.from_merges(
+        BYTES, [], ["<|end|>"], normalizer=options.get("normalizer", "none")
+    )
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    message = "not bytes; decode it first" if wrong else "not NoneType"
+    for call in (
+        tokenizer.encode,
+        tokenizer.encode_ordinary,
+        tokenizer.encode_to_numpy,
+        tokenizer.encode_with_offsets,
+        tokenizer.count,
+        lambda text: tokenizer.encode(text, disallowed_special="all"),
+    ):
+        with pytest.raises(TypeError, match=f"text must be a str, {message}"):
+            call(wrong)
+    with pytest.raises(TypeError):
+        tokenizer.encode_batch([wrong])
+
+
 def test_two_names_for_one_id(engine):
     """As o200k_harmony has for 200018."""
     names = {"<|end|>": 300, "<|x|>": 299, "<|reserved|>": 300}

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -363,7 +364,7 @@ def json_request(
     """
     try:
         # This is ten times as fast as the standard library on a megabyte of text.
-        body = to_json({**fields, **session.pin_fields})
+        body = to_json({**fields, **session.pin_fields}, fallback=plain_number)
     except PydanticSerializationError:
         raise ValueError(
             "the request cannot be written as JSON in UTF-8: a text has a lone surrogate (decode "
@@ -371,6 +372,11 @@ def json_request(
         ) from None
     sent = {"Content-Type": JSON, "Accept": accept, **session.pin_headers, **(headers or {})}
     return Request("POST", path, headers=sent, body=body)
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as one of Python; any other value unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def get(session: Session, path: str, model: type[Model], **query: str | None) -> Flow[Model]:

@@ -21,6 +21,7 @@ from tokenizer_client.calls.exchange import (
     Request,
     exchange,
     json_request,
+    plain_number,
     require_media_type,
     require_same,
 )
@@ -298,15 +299,27 @@ def describe_token(session: Session, token_id: int, *, depth: int = 8) -> Flow[V
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert options to JSON values, without those that have the service's defaults.
 
+    Raises:
+        TypeError: an option is no JSON value, no number of NumPy and no collection.
+
     Example:
         >>> plain_options({"allowed_special": ("a",), "max_tokens": None, "errors": "replace"})
         {'allowed_special': ['a']}
     """
+    plain = {name: plain_number(value) for name, value in options.items()}
     return {
-        name: value if isinstance(value, str | int | float | dict) else list(value)
-        for name, value in options.items()
+        name: _json_value(name, value)
+        for name, value in plain.items()
         if not (value is None or value is False or _is_default(name, value))
     }
+
+
+def _json_value(name: str, value: Any) -> Any:
+    if isinstance(value, str | int | float | dict):
+        return value
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} cannot be {value!r:.40}, a {type(value).__name__}")
+    return list(value)
 
 
 def _is_default(name: str, value: Any) -> bool:

@@ -43,6 +43,7 @@ class BaseEngine(ABC):
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`; each special token that `matcher` finds becomes one id."""
+        require_text(text)
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain(text)
         ids: list[int] = []
@@ -63,6 +64,7 @@ class BaseEngine(ABC):
         """As `encode`, of the text with `changes`; uint32 of shape (n_tokens,). Always uses one
         thread."""
         del num_threads
+        require_text(text)
         text = changed(text, changes)
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain_to_numpy(text)
@@ -130,6 +132,7 @@ class BaseEngine(ABC):
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
         """The number of ids of `text`; counting may stop once it exceeds `limit`."""
+        require_text(text)
         if matcher is None or not matcher.may_match(text):
             return self._count_plain(text, limit)
         total = 0
@@ -184,6 +187,13 @@ class BaseEngine(ABC):
     def _count_plain(self, text: str, limit: int | None) -> int:
         del limit
         return len(self._encode_plain(text))
+
+
+def require_text(text: object) -> None:
+    """Raise TypeError unless `text` is a str."""
+    if not isinstance(text, str):
+        remedy = "; decode it first" if isinstance(text, bytes | bytearray | memoryview) else ""
+        raise TypeError(f"text must be a str, not {type(text).__name__}{remedy}")
 
 
 def join_documents(

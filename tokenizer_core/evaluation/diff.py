@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
-from tokenizer_core.formats import recover_merges
+from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.normalization import normalized_text
 from tokenizer_core.pretokenize import split
 
@@ -55,7 +56,8 @@ class AddedTokenDifference:
 @dataclass(frozen=True, slots=True)
 class MergeDifference:
     """Merges of only one side, and common merges in another order. `first_rank` is the first index
-    where the lists differ. Merges of kind `ranks` are recovered from the ranks."""
+    where the lists differ. Merges of kind `ranks` are recovered from the ranks; a token that is
+    only matched as a whole pre-token has none."""
 
     n_common: int
     only_in_a: list[str]
@@ -156,7 +158,7 @@ def _diff_merges(a: TokenizerSpec, b: TokenizerSpec) -> MergeDifference | None:
 
 
 def _merges_of(spec: TokenizerSpec) -> Sequence[Merge]:
-    return recover_merges(spec.token_to_id) if spec.kind == "ranks" else spec.merges
+    return recover_reachable_merges(spec.token_to_id)[0] if spec.kind == "ranks" else spec.merges
 
 
 def _show_merge(merge: Merge) -> str:
@@ -288,8 +290,8 @@ class _Comparison:
 
     def __init__(self, a: Tokenizer, b: Tokenizer) -> None:
         self._a, self._b = a, b
-        self._lengths = [_lengths(tokenizer) for tokenizer in (a, b)]
         specs = (a.spec, b.spec)
+        self._lengths = [lengths_in_text(spec) for spec in specs]
         self._drops = any(s.loses_text or s.has_flags or s.word_suffix for s in specs)
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
@@ -373,13 +375,6 @@ def _example(
         ids_a=ids_a,
         ids_b=ids_b,
     )
-
-
-def _lengths(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
-    for id_, token in tokenizer.spec.vocab.items():
-        lengths[id_] = len(token)
-    return lengths
 
 
 def _ids_over(span: tuple[int, int], ids: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:

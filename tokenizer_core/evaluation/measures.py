@@ -189,7 +189,11 @@ def bytes_per_second(pieces: Sequence[tuple[int, float]]) -> float:
     return median(rates) if rates else 0.0
 
 
-_UNSPACED: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+# Han and kana share the marks at the end, whose script is Common or Inherited.
+_UNSPACED: Final = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\u3006\u302A-\u302D\u3031-\u3035\u303C\u3099\u309A\u30FC\uFF70\uFF9E\uFF9F"
+)
 _LETTER, _UNSPACED_LETTER = 1, 2
 
 
@@ -277,7 +281,8 @@ def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
 
     These lengths convert a model's loss into bits per byte, which does not depend on the tokenizer:
     `loss_in_nats.sum() / (log(2) * token_bytes[targets].sum())`, without the loss of special
-    tokens, as nanochat evaluates. Added tokens that are content count with their bytes.
+    tokens, as nanochat evaluates. Added tokens that are content count with their bytes. A word
+    suffix (CLIP's `</w>`) has none.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -285,11 +290,19 @@ def token_byte_lengths(spec: TokenizerSpec) -> NDArray[np.int32]:
         >>> token_byte_lengths(Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]).spec)[254:].tolist()
         [1, 1, 2, 0]
     """
-    lengths = np.zeros(spec.largest_id + 1, dtype=np.int32)
-    for id_, token in spec.vocab.items():
-        lengths[id_] = len(token)
+    lengths = lengths_in_text(spec).astype(np.int32)
     for id_ in spec.special_tokens.values():
         lengths[id_] = 0
+    return lengths
+
+
+def lengths_in_text(spec: TokenizerSpec) -> NDArray[np.int64]:
+    """As `token_byte_lengths`, but with the bytes of special tokens, int64."""
+    lengths = np.zeros(spec.largest_id + 1, dtype=np.int64)
+    for id_, token in spec.vocab.items():
+        lengths[id_] = len(spec.bytes_in_text(token))
+    for added in spec.added_tokens:
+        lengths[added.id] = len(spec.vocab[added.id])
     return lengths
 
 

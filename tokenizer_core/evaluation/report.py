@@ -123,11 +123,9 @@ class _Tally:
         spec = tokenizer.spec
         # Tokens and words are not aligned in a text that is not what its tokens decode to.
         self._drops = spec.loses_text or spec.has_flags or bool(spec.word_suffix)
-        self._lengths = np.zeros(tokenizer.spec.largest_id + 1, dtype=np.int64)
-        for id_, token in tokenizer.spec.vocab.items():
-            self._lengths[id_] = len(token)
+        self._lengths = measures.lengths_in_text(spec)
         self.counts = np.zeros(len(self._lengths), dtype=np.int64)
-        self.n_bytes = self.n_words = self.n_word_tokens = self.n_single = 0
+        self.n_bytes = self.n_words = self.n_word_tokens = self.n_single = self.n_left_out = 0
         self._timed: list[tuple[int, float]] = []
 
     def add(self, texts: Sequence[str], n_bytes: int, spans: Sequence[NDArray[np.int64]]) -> None:
@@ -142,6 +140,7 @@ class _Tally:
             if len(words):
                 ends = np.cumsum(self._lengths[ids[bounds[i] : bounds[i + 1]]])
                 if self._drops and (not len(ends) or ends[-1] != len(encoded.encode())):
+                    self.n_left_out += len(words)
                     continue  # encoding lost text, so tokens and words are not aligned
                 n_tokens = tokens_of_words(words, ends)
                 self.n_words += len(words)
@@ -165,6 +164,7 @@ class _Tally:
         n_tokens, vocab_size = int(self.counts.sum()), self.tokenizer.vocab_size
         per_token = measures.bytes_per_token(self.n_bytes, n_tokens)
         n_used = int(np.count_nonzero(self.counts))
+        has_words = sample.has_words and self.n_words > 0
         return Measurement(
             tokenizer=name,
             corpus=sample.name,
@@ -173,13 +173,10 @@ class _Tally:
             bytes_per_token=per_token,
             tokens_per_byte=1 / per_token if per_token else 0.0,
             n_words=self.n_words,
-            fertility=(
-                measures.fertility(self.n_word_tokens, self.n_words) if sample.has_words else None
-            ),
+            n_words_left_out=self.n_left_out,
+            fertility=(measures.fertility(self.n_word_tokens, self.n_words) if has_words else None),
             single_token_words=(
-                measures.single_token_share(self.n_single, self.n_words)
-                if sample.has_words
-                else None
+                measures.single_token_share(self.n_single, self.n_words) if has_words else None
             ),
             n_ids_used=n_used,
             vocabulary_use=measures.vocabulary_use(self.counts, vocab_size),

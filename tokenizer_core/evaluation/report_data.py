@@ -72,7 +72,8 @@ class CorpusSample:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One tokenizer on one corpus; `measures` defines each figure. `fertility` and
-    `single_token_words` are None if the corpus has hardly any words."""
+    `single_token_words` are means over `n_words`: None if that is 0, or if the corpus has hardly
+    any words. `n_words_left_out`: the words in texts that encode to tokens of other bytes."""
 
     tokenizer: str
     corpus: str
@@ -81,6 +82,7 @@ class Measurement:
     bytes_per_token: float
     tokens_per_byte: float
     n_words: int
+    n_words_left_out: int
     fertility: float | None
     single_token_words: float | None
     n_ids_used: int

@@ -18,6 +18,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -31,6 +32,7 @@ from tokenizer_core.pretokenize import find_safe_cut
 PIECE_BYTES: Final = 1 << 18
 """Approximate size of a piece: long enough to time; the default sample has sixteen."""
 
+_END_OF_TEXT: Final = "<|endoftext|>"
 _WINDOW_BYTES: Final = 1 << 16
 _MOST_WINDOWS: Final = 16
 _LINE_START: Final = regex.compile(r"(?<=\S\n)(?=[^\s/])")
@@ -66,7 +68,7 @@ class TextFile:
     path: str | os.PathLike[str]
     sample_bytes: int | None = None
     seed: int = 0
-    separator: str = "<|endoftext|>"
+    separator: str = _END_OF_TEXT
     piece_bytes: int = PIECE_BYTES
     format: str | None = None
     field: str = "text"
@@ -238,7 +240,8 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ParallelFile:
     """One of several parallel files, reduced to the lines whose number, from 0, has the remainder
-    `offset` modulo `stride`. Line ends and empty lines are excluded."""
+    `offset` modulo `stride`. Line ends and empty lines are excluded. Lines that are the `separator`
+    (empty: none) have no number."""
 
     path: str | os.PathLike[str]
     stride: int
@@ -246,6 +249,7 @@ class ParallelFile:
     piece_bytes: int = PIECE_BYTES
     format: str | None = None
     field: str = "text"
+    separator: str = _END_OF_TEXT
 
     def size_bytes(self) -> int:
         """The size of the file."""
@@ -262,12 +266,14 @@ class ParallelFile:
             CorpusError: the file is not UTF-8 (names the byte).
         """
         texts: list[str] = []
-        start = held = 0
-        for number, (line, position) in enumerate(_lines(self.path, self.format, self.field)):
+        start = held = number = 0
+        for text, position in _lines(self.path, self.format, self.field):
+            if text == self.separator and text:
+                continue
             if number % self.stride == self.offset:
-                text = line.rstrip("\r\n")
                 texts += [text] if text else []
-                held += len(line)
+                held += len(text)
+            number += 1
             if held >= self.piece_bytes:
                 yield SamplePiece(tuple(texts), start, position, is_safe=True)
                 texts, start, held = [], position, 0
@@ -282,14 +288,16 @@ def parallel_files(
     *,
     format: str | None = None,  # noqa: A002
     field: str = "text",
+    separator: str = _END_OF_TEXT,
 ) -> list[ParallelFile]:
     """Select the same lines of each file: enough for about `sample_bytes` of the largest file
     (None: all). `seed` selects the lines. In a file that is not plain text, documents count as
-    lines; `format` and `field` are those of `open_documents`.
+    lines; `format` and `field` are those of `open_documents`. Lines that are the `separator`
+    (empty: none) are left out.
 
     Raises:
-        CorpusError: the numbers of lines differ, or a file is missing or empty; or as
-            `open_documents`.
+        CorpusError: the numbers of lines differ, a line is the separator in only some files, or a
+            file is missing or has no text; or as `open_documents`.
 
     Example:
         >>> import tempfile
@@ -300,22 +308,48 @@ def parallel_files(
         [('one', 'two')]
     """
     sizes = [TextFile(path).size_bytes() for path in paths]
-    lines = [sum(1 for _ in _lines(path, format, field)) for path in paths]
+    n_lines = _count_parallel_lines(paths, format, field, separator)
+    stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
+    stride = min(stride, n_lines)
+    offset = random.Random(seed).randrange(stride)
+    return [
+        ParallelFile(path, stride, offset, format=format, field=field, separator=separator)
+        for path in paths
+    ]
+
+
+def _count_parallel_lines(
+    paths: Sequence[str | os.PathLike[str]], format_name: str | None, field: str, separator: str
+) -> int:
+    """The number of lines in each of the files, without separators."""
+    lines, n_separators = [0] * len(paths), 0
+    rows = zip_longest(*(_lines(path, format_name, field) for path in paths))
+    for number, row in enumerate(rows, 1):
+        lines = [n + (found is not None) for n, found in zip(lines, row, strict=True)]
+        is_separator = [found is not None and found[0] == separator != "" for found in row]
+        n_separators += any(is_separator)
+        if any(is_separator) and not all(is_separator) and None not in row:
+            with_it, without = paths[is_separator.index(True)], paths[is_separator.index(False)]
+            raise CorpusError(
+                f"line {number} is the separator {separator} in {with_it}, and not in {without}; "
+                f"parallel files have it at the same lines. Correct the files, or give an empty "
+                f"separator to measure it as text"
+            )
     if len(set(lines)) > 1:
         counted = ", ".join(f"{path}: {n}" for path, n in zip(paths, lines, strict=True))
         raise CorpusError(
             f"parallel files have the same number of lines, and these do not: {counted}"
         )
-    stride = 1 if sample_bytes is None else max(1, -(-max(sizes) // max(sample_bytes, 1)))
-    stride = min(stride, lines[0])
-    offset = random.Random(seed).randrange(stride)
-    return [ParallelFile(path, stride, offset, format=format, field=field) for path in paths]
+    if lines[0] == n_separators:
+        raise CorpusError(f"{paths[0]} has no text; nothing can be measured on it")
+    return lines[0] - n_separators
 
 
 def _lines(
     path: str | os.PathLike[str], format_name: str | None, field: str
 ) -> Iterator[tuple[str, int]]:
-    """The lines of a plain text file, or the documents of another one; and how much is read."""
+    """The lines of a plain text file, or the documents of another one, without line ends; and how
+    much is read."""
     with open_documents(path, format=format_name, field=field) as reader:
         if CorpusFormat(format_name).is_plain_text(path):
             yield from _lines_of_text(path)
@@ -324,7 +358,7 @@ def _lines(
         for text, is_last in reader:
             parts.append(text)
             if is_last:
-                yield "".join(parts), reader.position_bytes
+                yield "".join(parts).rstrip("\r\n"), reader.position_bytes
                 parts.clear()
 
 
@@ -340,4 +374,4 @@ def _lines_of_text(path: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
                     f"instance with iconv"
                 ) from None
             position += len(line)
-            yield text, position
+            yield text.rstrip("\r\n"), position

@@ -212,6 +212,13 @@ def _notes(report: Report) -> str:
     wordless = [corpus.name for corpus in report.corpora if not corpus.has_words]
     if wordless:
         lines.append(f"No words are counted in {', '.join(wordless)}: no spaces between them.")
+    for measured in report.measurements:
+        if measured.n_words_left_out and measured.corpus not in wordless:
+            n_words = measured.n_words + measured.n_words_left_out
+            lines.append(
+                f"tokens/word of {measured.tokenizer} on {measured.corpus}: {measured.n_words:,} "
+                f"of {n_words:,} words; the tokens of the other texts lack some of their bytes."
+            )
     cut = [corpus.name for corpus in report.corpora if corpus.n_pieces_cut_elsewhere]
     if cut:
         lines.append(f"Of {', '.join(cut)} some pieces had to be cut inside a pre-token.")

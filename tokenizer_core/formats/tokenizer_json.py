@@ -189,7 +189,9 @@ def _error_of_entry(text: str, id_: int, model: PackedModel) -> FormatError | No
     if text in model:
         return FormatError(f"tokenizer.json gives the key {text!r:.60} twice")
     owner = model.text_of(id_)
-    return None if owner is None else _two_tokens_error(id_, owner, text)
+    if owner is None or _spell_the_same(owner, text):
+        return None
+    return _two_tokens_error(id_, owner, text)
 
 
 def parse_tokenizer_table(value: object) -> TokenizerSpec:
@@ -230,7 +232,7 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         )
     check_byte_level(root["decoder"], "decoder")
     model = _check_model(root["model"])
-    texts = _check_texts(model)
+    texts = _check_texts(model, root.get("added_tokens"))
     added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer, steps)
     vocab, idle, merges, merge_ids = _parse_entries(texts, model["merges"], added)
     missing = _parse_missing(model, texts)
@@ -454,8 +456,12 @@ def _parse_missing(model: Mapping[str, object], texts: Entries) -> MissingBytes 
     return MissingBytes(values, unk_id, unk_id is not None and model.get("fuse_unk") is True)
 
 
-def _check_texts(model: Mapping[str, object]) -> Entries:
-    """The model's vocabulary as in the file; checks each id, and that each id occurs only once."""
+def _check_texts(model: Mapping[str, object], added: object = ()) -> Entries:
+    """The model's vocabulary as in the file; checks each id, and that each id occurs only once.
+
+    A token that is also one of the `added` may have two spellings: its content, by which
+    `tokenizers` finds its id, and its bytes in the byte alphabet.
+    """
     if isinstance(model["merges"], TokenizerCoreError):
         raise model["merges"]
     value = model["vocab"]
@@ -467,12 +473,23 @@ def _check_texts(model: Mapping[str, object]) -> Entries:
     are_ids = set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= MAX_TOKEN_ID
     if are_ids and len(set(ids)) == len(ids):
         return value  # a million entries one by one would take a second
+    listed = added if isinstance(added, list) else []
+    contents = [entry.get("content") for entry in listed if isinstance(entry, dict)]
     owners: dict[int, str] = {}
     for text, id_ in value.items():
         check_id(id_, text)
-        if owners.setdefault(id_, text) is not text:
-            raise _two_tokens_error(id_, owners[id_], text)
+        owner = owners.setdefault(id_, text)
+        if owner is not text and not (
+            _spell_the_same(owner, text) and (owner in contents or text in contents)
+        ):
+            raise _two_tokens_error(id_, owner, text)
     return value
+
+
+def _spell_the_same(one: str, other: str) -> bool:
+    """Whether one is in the byte alphabet what the other is as plain text."""
+    pairs = ((one, other), (other, one))
+    return any(render_token(text.encode(errors="replace")) == spelt for text, spelt in pairs)
 
 
 def _two_tokens_error(id_: int, owner: str, text: str) -> FormatError:

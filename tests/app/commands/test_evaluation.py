@@ -87,6 +87,12 @@ def test_parallel_corpora_and_documents(cli: Cli) -> None:
     ids = [int(cli.run("count", "--", line.strip())[0]) for line in (
         TEXT, "низкий самый новый широкий")]  # fmt: skip
     assert parity["ratios"]["mine"]["ru"] == ids[1] / ids[0]
+    for name, line in (("en2", "low"), ("ru2", "низкий")):
+        (cli.folder / f"{name}.txt").write_text(f"{line}\n##\n" * 9, encoding="utf-8")
+    pair = ["--corpus=en2.txt", "--corpus=ru2.txt", "--json=-", "--parallel"]
+    for options, n_bytes in (([], 9 * len("low##")), (["--separator=##"], 9 * len("low"))):
+        found = json.loads(cli.run("report", "mine", *pair, *options)[0])
+        assert found["measurements"][0]["n_bytes"] == n_bytes
     (cli.folder / "docs.txt").write_text("low<|endoftext|>low##low")
     n_tokens = {
         separator: json.loads(

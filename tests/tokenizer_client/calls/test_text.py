@@ -31,6 +31,23 @@ def test_options_as_json_and_as_a_query():
     )
 
 
+def test_numbers_of_numpy_are_numbers(play):
+    limits = {"max_tokens": np.int64(3), "add_special_tokens": np.bool_(True)}
+    assert plain_options(limits) == {"max_tokens": 3, "add_special_tokens": True}
+    assert plain_options({"shuffle": np.bool_(False)}) == {}
+    fields = {"count": 1, "tokenizer": {"name": "n", "version": "v", "digest": "d"}}
+    client, service = play(
+        octets(b"\x07\0\0\0", "dtype=u32"),
+        httpx.Response(200, json={**fields, "limit_reached": False}),
+    )
+    assert client.encode("a", max_tokens=np.int64(3)) == [7]
+    assert client.fits("a", np.uint8(3))
+    assert json.loads(service.requests[0].content) == {"text": "a", "max_tokens": 3}
+    assert json.loads(service.requests[1].content) == {"text": "a", "limit": 3}
+    with pytest.raises(TypeError, match="max_tokens cannot be"):
+        client.encode("a", max_tokens=object())
+
+
 def test_a_service_of_the_release_before_sends_the_old_name_alone(play):
     fields = {"count": 1, "tokenizer": {"name": "n", "version": "v", "digest": "d"}}
     client, _ = play(

@@ -108,6 +108,15 @@ def test_ranks_beside_merges_and_beside_ranks():
     assert diff_specs(ranks, ranks).merges is None
 
 
+def test_ranks_with_a_token_that_no_merge_makes():
+    merges = merging(THE).spec
+    whole = max(merges.vocab) + 1
+    ranks = TokenizerSpec.from_ranks({**merges.token_to_id, b"xyz": whole}, pattern="gpt2")
+    found = diff_specs(merges, ranks)
+    assert [token.text for token in found.only_in_b] == ["'xyz'"]
+    assert (found.merges.n_common, found.merges.only_in_b, found.merges.first_rank) == (3, [], None)
+
+
 def test_the_second_id_of_the_same_bytes_is_a_difference():
     spec = TokenizerSpec.from_merges(BYTES | {256: b"ab", 300: b"ab"}, [(b"a", b"b")])
     found = diff_specs(spec, merging([(b"a", b"b")]).spec)

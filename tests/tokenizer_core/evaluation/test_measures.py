@@ -17,6 +17,7 @@ from tokenizer_core.evaluation import measures
 from tokenizer_core.evaluation.measures import (
     count_unspaced_letters,
     is_utf8,
+    lengths_in_text,
     longest_tokens,
     partial_utf8_tokens,
     save_token_bytes,
@@ -140,6 +141,7 @@ def test_the_rate_is_the_median_piece(pieces):
         ("e\u0301te\u0301 3.14 a_b", ["e\u0301te\u0301", "3", "14", "a", "b"]),
         ("Привет, мир 한국어 عربي", ["Привет", "мир", "한국어", "عربي"]),
         ("我们 are 世界 かな ไทย", ["are"]),
+        ("スーパー ｽｰﾊﾟｰ ﾊﾞｽ か\u3099き\u309a 〆切 〱 〼 the", ["the"]),
         ("x\U0001f642y <|endoftext|>", ["x", "y", "endoftext"]),
         ("\u07ff\u0800 a \uffef b \U00010000 c", ["\u0800", "a", "b", "\U00010000", "c"]),
         ("", []),
@@ -153,10 +155,14 @@ def test_words_by_hand(text, words):
 
 def test_letters_that_are_in_no_word():
     assert count_unspaced_letters("我们 are かな") == 4
+    assert count_unspaced_letters("スーパー") == 4
     assert count_unspaced_letters("ascii only") == 0
 
 
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"〆\u302a-\u302d〱-〵〼\u3099\u309aーｰﾞﾟ"
+)
 LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]"
 WORD = regex.compile(rf"(?V1){LETTER}++(?:['’]{LETTER}++)*+")
 
@@ -224,6 +230,14 @@ def test_gaps_have_no_bytes_and_content_tokens_theirs():
     assert token_byte_lengths(spec)[298:].tolist() == [0, 0, 0, 0, 7]
     assert longest_tokens(spec, 2) == [(302, b"<think>"), (0, b"\x00")]
     assert longest_tokens(spec, -1) == []
+
+
+def test_a_word_suffix_has_no_bytes():
+    vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
+    added = [AddedToken("<|end|>", 513), AddedToken("x</w>", 514, special=False)]
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], added, word_suffix=b"</w>")
+    assert token_byte_lengths(spec)[254:].tolist() == [1] * 258 + [2, 0, 5]
+    assert lengths_in_text(spec)[513] == len("<|end|>")
 
 
 def test_partial_tokens_by_hand():

@@ -13,6 +13,7 @@ from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
 from tokenizer_core.evaluation.report_page import render_page
 from tokenizer_core.evaluation.tables import conclusion, render_report
+from tokenizer_core.spec import MissingBytes
 
 TEXT = "the other the, naïve then\n" * 40 + "<|endoftext|>" + "breathe <|end|> 12\n" * 30
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text
@@ -90,6 +91,40 @@ def test_words_of_a_normalized_text_are_where_its_tokens_are(tmp_path, engine):
     measured = report.measurements[0]
     assert measured.n_bytes == 9 * len("re\u0301e\u0301l the\n".encode())
     assert measured.fertility == (4 + 1) / 2  # r é é l, and the
+
+
+def word_suffix_tokenizer(engine):
+    vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], pattern="gpt2", word_suffix=b"</w>")
+    return Tokenizer.from_spec(spec, engine=engine)
+
+
+def test_a_word_suffix_is_no_part_of_the_text(tmp_path, engine):
+    (tmp_path / "t.txt").write_text("cat at")
+    tokenizer = word_suffix_tokenizer(engine)  # c at</w> | space at</w>
+    report = build_report({"suffix": tokenizer}, {"t": TextFile(tmp_path / "t.txt")})
+    assert report.measurements[0].n_tokens == 4
+    assert report.tokenizers[0].text_length_shares[:3] == [0.5, 0.5, 0.0]
+    assert report.measurements[0].fertility == 1.5
+
+
+def test_words_in_texts_that_lose_bytes_are_left_out(tmp_path, engine):
+    vocab = {i: bytes([i]) for i in range(256) if i != ord("#")}
+    spec = TokenizerSpec.from_merges(vocab, [], pattern="gpt2", missing=MissingBytes((ord("#"),)))
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    (tmp_path / "all.txt").write_text("two #words")
+    (tmp_path / "some.txt").write_text("two #words<|endoftext|>and two more")
+    corpora = {name: TextFile(tmp_path / f"{name}.txt") for name in ("all", "some")}
+    report = build_report({"lossy": tokenizer}, corpora)
+    every, some = report.measurements
+    assert (every.n_words, every.n_words_left_out) == (0, 2)
+    assert every.fertility is every.single_token_words is None
+    assert (some.n_words, some.n_words_left_out) == (3, 2)
+    assert some.fertility == 10 / 3
+    shown = render_report(report)
+    assert "0.000  " not in shown
+    assert "tokens/word of lossy on some: 3 of 5 words; " in shown
+    assert "<svg" in render_page(report)
 
 
 def test_the_vocabulary_is_described(corpora, engine):

@@ -31,6 +31,7 @@ from tokenizer_core.formats import (
     load_tokenizer_json,
     save_pickles_of_spec,
     save_tokenizer_json,
+    tokenizer_json,
 )
 from tokenizer_core.formats.gpt2_files import render_gpt2_files, render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
@@ -178,6 +179,34 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges
 @pytest.mark.parametrize("specials", [SPECIALS, [AddedToken("t", 116), AddedToken("the", 258)]])
 def test_special_tokens_that_are_learned_tokens_too(specials):
     assert_same_ids(trained_spec(special_tokens=specials))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("contents", [["\n"], [" ", "the"], ["\n", "<x>"]])
+def test_a_learned_token_with_two_spellings_is_read_back(contents, large, engine, monkeypatch):
+    # "\n" is "Ċ" in the byte alphabet: the file has both.
+    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0 if large else 1 << 20)
+    plain = trained_spec()
+    ids = [plain.token_to_id.get(content.encode(), 900) for content in contents]
+    added = [AddedToken(content, id_) for content, id_ in zip(contents, ids, strict=True)]
+    spec = trained_spec(special_tokens=added)
+    again = parse_tokenizer_json(render_tokenizer_json(spec))
+    assert again == spec
+    assert_same_ids(again)
+    ours, theirs = Tokenizer.from_spec(again, engine=engine), in_hugging_face(spec)
+    for text in TEXTS:
+        ids = ours.encode(text)
+        assert ids == theirs.encode(text, add_special_tokens=False).ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False) == text
+
+    table = table_of(spec)
+    table["added_tokens"] = []
+    with pytest.raises(FormatError, match="stands for two tokens"):
+        parse(table)
+    table = table_of(spec)
+    table["added_tokens"][0]["content"] = "\r"
+    with pytest.raises(FormatError, match="stands for two tokens"):
+        parse(table)
 
 
 @pytest.mark.parametrize("ids", [[5, 7, 8], [300, 301, 302]])
