@@ -310,6 +310,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
             encode,
             arguments.output,
             (render_plan(plan), paths, corpus_format, share, shuffle, encoder and encoder.settings),
+            files=files,
             temp_dir=arguments.temp_dir,
             resume=arguments.resume,
             quiet=arguments.quiet,
@@ -499,7 +500,10 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
                 f"{split.lost.n_dropped:,} dropped, {split.lost.n_tokens:,} tokens lost"
             )
         if split.lost is not None and split.lost.n_refused:
-            print(f"  {split.lost.n_refused:,} conversations could not be encoded (--skip-bad)")
+            print(
+                f"  {split.lost.n_refused:,} conversations left out: they could not be encoded "
+                f"(--skip-bad), or have nothing to learn within --max-length"
+            )
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
     by = plan.tokenizer

@@ -6,7 +6,8 @@ After a failed upload, `--resume` uploads the finished files without encoding th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.commands.command_line import CommandError, CommandParser
@@ -14,6 +15,7 @@ from app.commands.progress import progress_bar
 from tokenizer_core.blobs.atomic_files import remove_folder
 from tokenizer_core.corpus import TokenManifest, upload_token_files
 from tokenizer_core.corpus.remote_token_files import default_cache_folder, require_free
+from tokenizer_core.documents import corpus_file_identity
 from tokenizer_core.errors import StorageError
 
 
@@ -34,6 +36,7 @@ def encode_and_upload(
     address: str,
     settings: object,
     *,
+    files: Sequence[str],
     temp_dir: Path | None,
     resume: bool,
     quiet: bool,
@@ -41,18 +44,29 @@ def encode_and_upload(
     """Write token files to a folder on the disk, upload them to the address, and remove the folder.
 
     The name of the folder is derived from the address and `settings`, which hold everything that
-    affects the files. So `resume` finds only files of the same command: it uploads finished files
-    and continues unfinished ones.
+    affects the token files but the content of `files`, the corpus. So `resume` finds only token
+    files of the same command: it uploads finished ones and continues unfinished ones.
 
     Raises:
-        CommandError: the upload failed; or finished files exist and `resume` is false.
+        CommandError: the upload failed; or finished token files exist, and `resume` is false or the
+            corpus has changed since.
         TokenFilesError: the address holds other token files.
     """
     key = hashlib.sha256(repr((address, settings)).encode()).hexdigest()[:24]
     folder = (temp_dir or default_cache_folder().with_name("encoding")) / key
+    versions = folder.with_suffix(".versions.json")
+    found = json.dumps([corpus_file_identity(file) for file in files])
     if not folder.exists():
         require_free(address)
+        versions.parent.mkdir(parents=True, exist_ok=True)
+        versions.write_text(found, encoding="utf-8")
         encode(folder)
+    elif versions.exists() and versions.read_text(encoding="utf-8") != found:
+        raise CommandError(
+            f"the corpus has changed since an earlier run of this command wrote its token files to "
+            f"{folder} and did not upload them; remove that folder to encode the corpus as it is "
+            f"now"
+        )
     elif not resume:
         raise CommandError(
             f"an earlier run of this command wrote its token files to {folder} and did not upload "
@@ -72,6 +86,7 @@ def encode_and_upload(
         interrupt.add_note(_whole(folder))
         raise
     remove_folder(folder)
+    versions.unlink(missing_ok=True)
     return manifest
 
 

@@ -327,6 +327,8 @@ class LiveTokenizers:
     def adopt(self, loaded: LiveTokenizer) -> None:
         """Serve `loaded` from now on; blocks. The caller holds `changing`."""
         previous = self.active
+        # First, or a probe would see this tokenizer with the trouble of the one before.
+        self._reason = self._failed = None
         self.active = loaded
         self._pinned.drop(loaded)
         if previous is None:

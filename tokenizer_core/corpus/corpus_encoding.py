@@ -16,8 +16,8 @@ from tokenizer_core.corpus.encoding_run import EncodingProgress, write_encoded
 from tokenizer_core.corpus.token_files import check_tokenizer
 from tokenizer_core.documents import (
     CorpusFormat,
+    corpus_file_identity,
     corpus_file_name,
-    corpus_file_size,
     open_documents,
     open_utf8_documents,
     place_of_document,
@@ -163,7 +163,8 @@ class _Files:
     ) -> None:
         self._encoder, self._files, self._format = encoder, files, corpus_format
         self._workers, self._has_threads = workers, has_threads
-        self.bytes_total = sum(corpus_file_size(file) for file in files)
+        self.identities: list[Any] = [list(corpus_file_identity(file)) for file in files]
+        self.bytes_total = sum(size for size, _ in self.identities)
         self.settings = settings
 
     def batches(

@@ -89,7 +89,7 @@ def iterate_batches(
     for index, path in enumerate(files):
         with open_utf8_documents(path, **options) as reader:
             if index < len(start.identities) and reader.identity != start.identities[index]:
-                raise _changed(path)
+                raise changed_since(path)
             if index < len(start.sources):
                 continue
             yield from batches.read(reader, path)
@@ -204,18 +204,19 @@ class _Batches:
         text, is_last = b"", True
         while n_documents or n_bytes > 0:
             if (piece := next(reader, None)) is None:
-                raise _changed(path)
+                raise changed_since(path)
             text, is_last = piece
             if n_documents:
                 n_documents -= is_last
                 continue
             n_bytes -= len(text)
             if is_last and n_bytes >= 0:
-                raise _changed(path)
+                raise changed_since(path)
         return chain([(text[n_bytes:], is_last)], reader) if n_bytes else reader
 
 
-def _changed(path: str) -> TokenFilesPlanError:
+def changed_since(path: str) -> TokenFilesPlanError:
+    """The error for a corpus file that has changed between a checkpoint and `resume`."""
     return TokenFilesPlanError(
         f"{corpus_file_name(path)!r:.80} has changed since encoding was interrupted; "
         f"start anew, without resume"

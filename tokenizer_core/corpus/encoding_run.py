@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import DocumentIds, SplitPart, choose_documents
+from tokenizer_core.corpus.document_batches import changed_since
 from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
 from tokenizer_core.corpus.loss_mask import unmark_ids
@@ -62,6 +63,9 @@ class EncodedCorpus(Protocol):
 
     settings: Mapping[str, Any]
     """Everything that decides the documents and their splits (JSON)."""
+
+    identities: list[Any]
+    """What tells that a file of `settings["files"]` has changed, in their order (JSON)."""
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
@@ -196,7 +200,12 @@ class _Run:
 
     def _position(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The position field of a checkpoint."""
-        return {"settings": self._settings, "n_tokens": self._n_tokens, **fields}
+        return {
+            "settings": self._settings,
+            "identities": self._corpus.identities,
+            "n_tokens": self._n_tokens,
+            **fields,
+        }
 
     def _check_settings(self, position: dict[str, Any]) -> None:
         settings = position.get("settings", {})  # empty if another caller wrote the checkpoint
@@ -208,6 +217,12 @@ class _Run:
                     f"the token files were begun with another {which}; go on with the same, or "
                     f"start anew, without resume"
                 )
+        identities = position.get("identities", ())  # an older release wrote none
+        for file, before, now in zip(
+            self._settings.get("files", ()), identities, self._corpus.identities, strict=False
+        ):
+            if before != now:
+                raise changed_since(file)
 
 
 def _differences(before: object, now: object) -> str:
@@ -220,7 +235,8 @@ def _differences(before: object, now: object) -> str:
 
 class LengthLimit:
     """Truncates or drops documents of more than the plan's `max_length` ids, drops those that an
-    encoder of conversations left out, and counts them.
+    encoder of conversations left out, and counts them. A truncated conversation whose loss counts
+    nowhere any more is left out too: the mean loss of such ids is not a number.
 
     A document that comes in parts is held until it is complete, but never more than `max_length`
     of its ids. A truncated document ends with the plan's end id, where the loss does not count.
@@ -286,19 +302,13 @@ class LengthLimit:
     ) -> DocumentIds:
         """`lengths` has all ids of each document, also those that are left out already."""
         is_longer, lost = lengths > limit, self.lost.get(split, LostTokens())
-        n_longer, n_longer_ids = int(is_longer.sum()), int(lengths[is_longer].sum())
         if self._plan.over_length == "drop":
             self.lost[split] = replace(
                 lost,
-                n_dropped=lost.n_dropped + n_longer,
-                n_tokens=lost.n_tokens + n_longer_ids,
+                n_dropped=lost.n_dropped + int(is_longer.sum()),
+                n_tokens=lost.n_tokens + int(lengths[is_longer].sum()),
             )
             return choose_documents(documents, ~is_longer)
-        self.lost[split] = replace(
-            lost,
-            n_cut=lost.n_cut + n_longer,
-            n_tokens=lost.n_tokens + n_longer_ids - n_longer * limit,
-        )
         ids, offsets, n_bytes = documents
         present = np.diff(offsets)
         within = np.arange(len(ids)) - np.repeat(offsets[:-1], present)
@@ -309,7 +319,20 @@ class LengthLimit:
         end = self._plan.end_of_document_id
         if end is not None:
             ids[offsets[1:][is_longer] - 1] = end
-        return DocumentIds(ids, offsets, n_bytes)
+        documents = DocumentIds(ids, offsets, n_bytes)
+        if self._plan.loss_mask:
+            mask = unmark_ids(ids.astype(np.uint32, copy=False))[1]
+            has_no_loss = is_longer & (np.add.reduceat(mask, offsets[:-1]) == 0)
+            lost = replace(lost, n_refused=lost.n_refused + int(has_no_loss.sum()))
+            documents = choose_documents(documents, ~has_no_loss)
+            is_longer &= ~has_no_loss
+        n_longer = int(is_longer.sum())
+        self.lost[split] = replace(
+            lost,
+            n_cut=lost.n_cut + n_longer,
+            n_tokens=lost.n_tokens + int(lengths[is_longer].sum()) - n_longer * limit,
+        )
+        return documents
 
 
 class _Checkpoints:

@@ -59,7 +59,8 @@ class ShardRecord:
 @dataclass(frozen=True)
 class LostTokens:
     """What is missing in a split: documents that the plan's `max_length` cut or dropped, their ids
-    that are in no file, and conversations that could not be encoded."""
+    that are in no file, and conversations that were left out: they could not be encoded, or the
+    loss counts nowhere in the first `max_length` ids."""
 
     n_cut: int = 0
     n_dropped: int = 0

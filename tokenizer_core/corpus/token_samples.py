@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
@@ -189,8 +189,20 @@ class TokenSamples(RankedSamples["Sample"]):
         return inputs, targets
 
     def _identity(self) -> dict[str, Any]:
-        n_tokens = self._files.manifest.split(self._split).n_tokens
-        return {"tokens": n_tokens, "context_length": self.context_length}
+        manifest = self._files.manifest
+        return {
+            **self._token_files(),
+            "tokens": manifest.split(self._split).n_tokens,
+            "context_length": self.context_length,
+        }
+
+    def _token_files(self) -> dict[str, Any]:
+        digest = sha256(self._files.manifest.to_json()).hexdigest()
+        return {"token_files": digest, "split": self._split}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `RankedSamples`."""
+        super().load_state_dict(self._token_files() | state)  # an older release saved neither
 
 
 def checked_loss_mask(loss_mask: LossMask, files: TokenFiles) -> LossMask:

@@ -187,8 +187,9 @@ class TokenFilesWriter:
         (JSON; for a plan with a `loss_mask`).
 
         Raises:
-            TokenFilesError: a split has no ids (trainers cannot open an empty file), a document is
-                still open, or the folder has appeared meanwhile.
+            TokenFilesError: a split has no ids (trainers cannot open an empty file), or all its
+                documents are in `lost`; a document is still open; or the folder has appeared
+                meanwhile.
             OSError: the disk refuses; a checkpoint and its files stay, the rest is removed. If only
                 the last fsync failed, the folder exists and is complete.
         """
@@ -202,8 +203,10 @@ class TokenFilesWriter:
             )
         try:
             splits = tuple(self._splits[name].close() for name in SPLITS if name in self._splits)
+            found = lost or {}
+            for name in sorted(found.keys() - self._splits.keys()):
+                self._require_nothing_lost(name, found[name])
             if needs_version_2(self.plan):
-                found = lost or {}
                 splits = tuple(
                     replace(split, lost=found.get(split.name, LostTokens())) for split in splits
                 )
@@ -221,6 +224,15 @@ class TokenFilesWriter:
             self._leave()
             raise
         return manifest
+
+    def _require_nothing_lost(self, split: Split, lost: LostTokens) -> None:
+        """Raise if documents of a split that has none were left out: nothing would show it."""
+        if n_lost := lost.n_dropped + lost.n_refused:
+            raise TokenFilesError(
+                f"all {n_lost} documents of {split} were left out: they are too long, or "
+                f"conversations that cannot be encoded; give a greater max_length, another seed, "
+                f"or no validation_share"
+            )
 
     @property
     def can_checkpoint(self) -> bool:

@@ -210,6 +210,7 @@ class JoinedShards:
         ]
         self._sha256: dict[SourceFile, str] = {}
         self.settings = settings
+        self.identities: list[Any] = []  # the run has checked its files
         self.bytes_total = sum(shard.stop - shard.start for shard in shards)
 
     def batches(

@@ -6,6 +6,7 @@
 """
 
 from tokenizer_core.documents.corpus_files import (
+    corpus_file_identity,
     corpus_file_name,
     corpus_file_size,
     find_corpus_files,
@@ -47,6 +48,7 @@ __all__ = [
     "Utf8Piece",
     "can_be_entered",
     "check_text_content",
+    "corpus_file_identity",
     "corpus_file_name",
     "corpus_file_size",
     "find_corpus_files",

@@ -27,7 +27,7 @@ from tokenizer_core.documents.remote_files import (
     StoreReadError,
     find_remote_files,
     open_remote_file,
-    remote_file_size,
+    remote_file_identity,
 )
 from tokenizer_core.errors import CorpusChangedError, CorpusError
 
@@ -59,6 +59,11 @@ class FileVersion:
             status.st_ctime_ns,
             status.st_nlink,
         )
+
+    @property
+    def identity(self) -> Identity:
+        """What `corpus_file_identity` returns."""
+        return self.size_bytes, str(self.modified_ns)
 
     @classmethod
     def at(cls, path: str) -> FileVersion | None:
@@ -135,7 +140,7 @@ class CorpusFileBytes:
             self.identity = file.identity()
         else:
             self._version = _version(file)
-            self.identity = self._version.size_bytes, str(self._version.modified_ns)
+            self.identity = self._version.identity
         self.size_bytes = self.identity[0]
         self.position_bytes = 0
         self._start, self._stop = 0, self.size_bytes
@@ -392,11 +397,21 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
     Raises:
         CorpusError: it does not exist, or its size is unknown.
     """
+    return corpus_file_identity(path)[0]
+
+
+def corpus_file_identity(path: str | os.PathLike[str]) -> Identity:
+    """The size in bytes of the file at a path or an address, and what tells that it has changed:
+    the time of its last change, or what the store says, from a cached listing if there is one.
+
+    Raises:
+        CorpusError: it does not exist, or its size is unknown.
+    """
     name = os.fspath(path)
     if is_address(name):
-        return remote_file_size(parse_address(name), redirects=True)
+        return remote_file_identity(parse_address(name), redirects=True)
     try:
-        return os.stat(name).st_size  # noqa: PTH116 - an address is no Path
+        return FileVersion.of(os.stat(name)).identity  # noqa: PTH116 - an address is no Path
     except FileNotFoundError:
         raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
     except OSError as error:

@@ -131,7 +131,7 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     assert "leave it out" in cli.fail(*encode, "--field", "story", code=2)
     out, _ = cli.run(*encode, "--skip-bad")
     assert "  the loss counts at 2 tokens (" in out.decode()
-    assert "  1 conversations could not be encoded (--skip-bad)" in out.decode()
+    assert "  1 conversations left out: they could not be encoded (--skip-bad)" in out.decode()
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]

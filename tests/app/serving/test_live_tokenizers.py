@@ -411,6 +411,29 @@ def test_a_server_without_a_tokenizer_runs_and_says_so(
         assert client.get("/readyz").status_code == 200
 
 
+def test_no_probe_sees_a_new_tokenizer_with_the_trouble_of_the_one_before(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    seen = []
+
+    class Watched(LiveTokenizers):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "active" and value is not None:
+                seen.append(self.reason)
+
+    async def run() -> None:
+        live = Watched(settings.model_copy(update={"default": "absent"}), store)
+        await live.start()
+        assert live.reason is not None
+        await live.promote(other)
+        assert live.reason is None
+        await live.stop()
+
+    asyncio.run(run())
+    assert seen == [None]
+
+
 @pytest.mark.promise(7)
 def test_promotion_waits_for_every_process_and_restores_on_timeout(
     settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef

@@ -257,7 +257,7 @@ def test_bad_conversations_are_left_out_and_counted(
         encode(folder, [path], encoder=encoder, plan=plan, validation_share=0.4)
         drawn.append(content(folder))
     assert drawn[0] == drawn[1]
-    with pytest.raises(TokenFilesError, match="no ids were written"):
+    with pytest.raises(TokenFilesError, match="all 3 documents of train were left out"):
         encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], encoder=encoder)
 
 

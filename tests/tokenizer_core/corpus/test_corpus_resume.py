@@ -159,6 +159,27 @@ def test_other_files_or_settings_are_refused(tmp_path: Path) -> None:
     assert content(tmp_path / "t") == content(tmp_path / "expected")
 
 
+@pytest.mark.usefixtures("small_batches")
+def test_a_shuffle_is_not_resumed_after_a_file_has_changed(tmp_path: Path) -> None:
+    files, plan = write_corpus(tmp_path), plan_token_files(NARROW)
+    options: dict[str, Any] = {"corpus_format": CorpusFormat(separator="<|end|>"), "shuffle": True}
+
+    def stop(progress: EncodingProgress) -> None:
+        if progress.phase == "shuffling":
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        encode_corpus(NARROW, files, tmp_path / "t", plan, progress=stop, **options)
+    before = files[1].stat()
+    os.utime(files[1], ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with pytest.raises(TokenFilesPlanError, match=r"'b\.jsonl\.gz' has changed since encoding was"):
+        encode_corpus(NARROW, files, tmp_path / "t", plan, resume=True, **options)
+    os.utime(files[1], ns=(before.st_atime_ns, before.st_mtime_ns))
+    encode_corpus(NARROW, files, tmp_path / "t", plan, resume=True, **options)
+    encode_corpus(NARROW, files, tmp_path / "expected", plan, **options)
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+
+
 def test_the_checkpoint_of_another_caller_is_refused(tmp_path: Path) -> None:
     files, plan = write_corpus(tmp_path), plan_token_files(NARROW)
     with TokenFilesWriter(tmp_path / "tokens", plan) as writer:

@@ -28,7 +28,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.batch_encoding import SplitPart
 from tokenizer_core.corpus.encoding_run import LengthLimit
 from tokenizer_core.corpus.loss_mask import mark_ids
-from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
 END = 258
 
@@ -89,9 +89,11 @@ def test_each_document_is_kept_cut_or_dropped(
         n_over = len(document) - limit
         if n_over <= 0:
             expected.append(bits)
+        elif over == "truncate" and marked and not any(bit >> 31 for bit in bits[: limit - 1]):
+            lost = replace(lost, n_refused=lost.n_refused + 1)
         elif over == "truncate":
             expected.append([*bits[: limit - 1], END])
-            lost = LostTokens(lost.n_cut + 1, 0, lost.n_tokens + n_over)
+            lost = replace(lost, n_cut=lost.n_cut + 1, n_tokens=lost.n_tokens + n_over)
         else:
             lost = LostTokens(0, lost.n_dropped + 1, lost.n_tokens + len(document))
     assert found == expected
@@ -136,6 +138,23 @@ def test_the_manifest_counts_what_was_lost(over: OverLength, shuffle: bool, tmp_
     assert all(document[-1] == END for document in documents)
     if not shuffle:
         assert lengths[:2] == [4, 10]
+
+
+def test_a_split_whose_documents_are_all_lost_is_an_error(tmp_path: Path) -> None:
+    files = write_corpus(tmp_path)
+    files[0].write_text("|".join(["a", "a" * 400, "b" * 400]))
+    for seed in range(20):
+        plan, folder = plan_of(11, "drop", seed=seed), tmp_path / f"t{seed}"
+        whole = encode(tmp_path / f"w{seed}", files, plan_of(None, "drop", seed=seed),
+                       validation_share=0.5).manifest  # fmt: skip
+        drawn = {split.name: split.n_bytes for split in whole.splits}
+        if set(drawn.values()) == {801}:  # all in one split
+            continue
+        lost = next(name for name, n_bytes in drawn.items() if n_bytes % 400 == 0)
+        match = f"all . documents of {lost} were left out.*no validation_share"
+        with pytest.raises(TokenFilesError, match=match):
+            encode(folder, files, plan, validation_share=0.5)
+        assert not folder.exists()
 
 
 def test_bytes_per_token_are_those_of_whole_documents(tmp_path: Path) -> None:

@@ -121,6 +121,17 @@ def test_a_state_of_other_samples_is_refused(dataset):
         )
 
 
+def test_a_state_of_other_token_files_of_the_same_length_is_refused(dataset, tmp_path):
+    write(tmp_path / "other", plan_token_files(NARROW), [list(range(N_TOKENS))[::-1]])
+    other = TokenDataset.open(tmp_path / "other", NARROW).samples(CONTEXT, seed=5)
+    state = dataset.samples(CONTEXT, seed=5).state_dict()
+    with pytest.raises(ValueError, match="the state has token_files"):
+        other.load_state_dict(state)
+    # An older release did not save what tells them apart.
+    older = {name: state[name] for name in state if name not in ("token_files", "split")}
+    other.load_state_dict(older)
+
+
 def test_what_cannot_be_is_refused(dataset):
     with pytest.raises(ValueError, match="context_length must be at least 1, not 0"):
         dataset.samples(0)
