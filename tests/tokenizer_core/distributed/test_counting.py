@@ -244,6 +244,24 @@ def test_a_file_that_changes_ends_the_run(corpus, tmp_path, n_bytes):
         distributed(corpus, ["<|e|>"], tmp_path, shard_bytes=9_000, progress=change)
 
 
+@pytest.mark.parametrize("name", ["b.jsonl.gz", "b.txt.zst", "b.parquet", "b.jsonl", "b.txt"])
+def test_an_empty_file_is_what_it_is_on_one_machine(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("low lower")
+    Path(name).touch()
+    files, outcomes = [Path("a.txt"), Path(name)], []
+    for count in (
+        lambda: local(files, [], Path("local")),
+        lambda: distributed(files, [], Path("run")),
+    ):
+        try:
+            outcomes.append(count())
+        except CorpusError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+    assert isinstance(outcomes[0], str) == (name not in ("b.jsonl", "b.txt"))
+
+
 def test_nothing_to_count(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(CorpusError, match="the corpus is empty"):
