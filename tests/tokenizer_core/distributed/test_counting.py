@@ -141,6 +141,15 @@ def test_documents_of_every_format_however_they_are_cut(
     assert found == expected
 
 
+@pytest.mark.parametrize("engine_name", ["auto", "python"])
+def test_special_tokens_that_the_random_separator_may_hold(tmp_path, engine_name):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "one 07 two"}\n{"text": "three"}\n' * 9)
+    specials = ["<", *(f"{number:x}" for number in range(16))]
+    found = distributed([lines], specials, tmp_path, engine=engine_name)
+    assert found == local([lines], specials, tmp_path / "local")
+
+
 def test_parquet_and_a_field_and_progress(tmp_path):
     parquet = write_corpus(tmp_path / "some.parquet", ["low lower", "", "lowest" * 40], "parquet")
     lines = tmp_path / "some"
