@@ -33,7 +33,7 @@ from app.commands.outputs import (
     write_output,
 )
 from app.commands.progress import ProgressBars, add_quiet
-from tokenizer_core.documents import corpus_file_name
+from tokenizer_core.documents import corpus_file_name, find_corpus_files
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
@@ -174,7 +174,7 @@ def _parse_sizes(text: str) -> list[int]:
 
 def run_train(arguments: argparse.Namespace) -> None:
     """Train, publish every size, and write the reports."""
-    _check(arguments)
+    files = _check(arguments)
     store = open_store(arguments)
     sizes = arguments.vocab_size
     names = {
@@ -183,7 +183,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     for name in names.values():
         checked_name(name)
     with ProgressBars(quiet=arguments.quiet) as bars:
-        result = _learn(arguments, bars)
+        result = _learn(arguments, files, bars)
     if arguments.save_counts and not arguments.from_counts:
         result.counts.save(arguments.save_counts)
     refs: list[ArtifactRef] = []
@@ -239,7 +239,8 @@ def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
     ]
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check(arguments: argparse.Namespace) -> list[str]:
+    """Check the options and return the corpus files, each once."""
     if arguments.from_counts:
         if arguments.inputs:
             raise UsageError("--from-counts takes the place of the input files; leave them out")
@@ -250,16 +251,20 @@ def _check(arguments: argparse.Namespace) -> None:
     check_counting_options(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can serve; omit --promote and promote one afterwards")
-    inputs = [*arguments.inputs, *filter(None, [arguments.seed_file, arguments.from_counts])]
-    require_files(inputs)
+    others = [path for path in (arguments.seed_file, arguments.from_counts) if path is not None]
+    require_files(others)
+    files = [] if arguments.from_counts else find_corpus_files(arguments.inputs)
     targets = [arguments.save_counts, arguments.html, arguments.json]
-    require_other_files(targets, inputs)
+    require_other_files(targets, [*files, *others])
     for target in targets:
         if target not in (None, STANDARD_OUTPUT):
             require_folder_of(target)
+    return files
 
 
-def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
+def _learn(
+    arguments: argparse.Namespace, files: Sequence[str], bars: ProgressBars
+) -> TrainingResult:
     if arguments.from_counts:
         asked = special_tokens_of(arguments) if names_special_tokens(arguments) else None
         counts = PretokenCounts.load(
@@ -275,7 +280,7 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
     )
     _check_smallest(arguments, special_tokens, pattern)
     return train(
-        arguments.inputs,
+        files,
         TrainingOptions(
             vocab_size=arguments.vocab_size[-1],
             special_tokens=special_tokens,
