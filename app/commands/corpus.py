@@ -298,7 +298,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     files = find_corpus_files(arguments.inputs)
-    corpus_format = corpus_format_of(arguments)
+    corpus_format = corpus_format_of(arguments, files)
     encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
     if isinstance(arguments.output, Path):

@@ -277,7 +277,7 @@ def _count(
             num_workers=arguments.workers,
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
-            corpus_format=corpus_format_of(arguments),
+            corpus_format=corpus_format_of(arguments, files),
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),
@@ -309,7 +309,7 @@ def _count_in_run(
             output=output,
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
-            corpus_format=corpus_format_of(arguments),
+            corpus_format=corpus_format_of(arguments, files),
             progress=lambda phase, done, total: bars.show(
                 TrainingProgress(phase, done, total, messages[phase])
             ),

@@ -289,7 +289,7 @@ def _learn(
             vocabulary=_options(arguments),
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
-            corpus_format=corpus_format_of(arguments),
+            corpus_format=corpus_format_of(arguments, files),
         ),
         progress=bars.show,
     )
