@@ -48,6 +48,8 @@ from tokenizer_core.training import (
 from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
 
 _REPORT_SCHEMA: Final = "tokenizer-training/1"
+_OF_COUNTING: Final = ("format", "field", "separator", "workers", "memory_limit", "temp_dir")
+"""Options that have no effect with --from-counts."""
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -246,6 +248,12 @@ def _check(arguments: argparse.Namespace) -> list[str]:
             raise UsageError("--from-counts takes the place of the input files; leave them out")
         if arguments.save_counts:
             raise UsageError("--save-counts with --from-counts would only copy the file")
+        given = [name for name in _OF_COUNTING if getattr(arguments, name) is not None]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(
+                f"--from-counts counts nothing; leave out {options}, or give them to counts make"
+            )
     elif not arguments.inputs:
         raise UsageError("no input; name one or more files")
     check_counting_options(arguments)
