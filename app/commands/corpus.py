@@ -530,6 +530,8 @@ def _print_use(files: TokenFiles, split: SplitRecord) -> None:
         f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
         f"than {RARE} times; most used: {listed}"
     )
+    if files.has_mask:
+        return  # the chat template wrote the special tokens
     special = split.special_tokens_found
     found = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in special.items())
     print(f"{split.name}: special tokens found in the texts: {found or 'none'}")

@@ -75,7 +75,7 @@ class SplitRecord:
     - `document_ends`: the file with, for each document, the number of ids of the split up to its
       end, as u64.
     - `token_use`: the file with the count of each id from 0 to the largest, as u64.
-    - `special_tokens_found`: how often special tokens occur in the texts.
+    - `special_tokens_found`: how often special tokens occur in the texts; empty with a mask.
     - `n_loss_tokens`: how many ids the loss counts at; None without a mask.
     - `lost`: what is missing; None without a mask and a `max_length`.
     """

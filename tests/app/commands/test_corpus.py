@@ -135,8 +135,10 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
+    assert files.manifest.split("train").special_tokens_found == {}
     digest = hashlib.sha256(Path("chat.jinja").read_bytes()).hexdigest()
     out, _ = cli.run("corpus", "inspect", "t")
+    assert "special tokens found" not in out.decode()
     said = f"conversations: chat template given as a file ({digest[:16]}), loss rule role\n"
     assert said in out.decode()
     out, _ = cli.run("corpus", "inspect", "t", "--document", "0")
