@@ -264,8 +264,9 @@ def read_manifest(folder: Path) -> bytes:
         with open_folder(folder) as descriptor:
             return read_file_in(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError, FormatError) as error:
+        name = folder.name or str(folder)
         raise TokenFilesError(
-            f"{folder.name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
+            f"{name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
             f"written last, so they were never finished, or it was removed; name another "
             f"folder, or write them anew"
         ) from None
