@@ -74,20 +74,22 @@ class UnknownPatternError(TokenizerCoreError, ValueError):
 
 
 class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
-    """The text contains a special token that the caller disallowed; `token` names it."""
+    """The text contains a special token that the caller disallowed; `token` names it, and `place`
+    the document of a corpus."""
 
     code = "special_token_forbidden"
 
-    def __init__(self, token: str) -> None:
-        self.token = token
+    def __init__(self, token: str, place: str = "") -> None:
+        self.token, self.place = token, place
+        where = f"{place}: " if place else ""
         super().__init__(
-            f"the text holds the special token {token!r}, which disallowed_special forbids. "
+            f"{where}the text holds the special token {token!r}, which disallowed_special forbids. "
             f"To have it recognised, name it in allowed_special and not in disallowed_special; to "
             f"take it as plain text, pass allowed_special='none' and no disallowed_special."
         )
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (self.token,)
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.token, self.place)
 
 
 class SpecialTokenReachedError(TokenizerCoreError, ValueError):
@@ -310,14 +312,15 @@ class ConversationError(CorpusError):
 
 
 class DocumentRefusedError(CorpusError):
-    """A document of a corpus cannot be encoded; `number` is its number in the corpus, from 0."""
+    """A document of a corpus cannot be encoded; `number` is its number in the corpus, from 0, and
+    `forbidden` the special token that it holds and may not."""
 
-    def __init__(self, number: int, reason: str) -> None:
-        self.number, self.reason = number, reason
+    def __init__(self, number: int, reason: str, forbidden: str | None = None) -> None:
+        self.number, self.reason, self.forbidden = number, reason, forbidden
         super().__init__(f"document {number} of the corpus: {reason}")
 
-    def __reduce__(self) -> tuple[type, tuple[int, str]]:
-        return type(self), (self.number, self.reason)
+    def __reduce__(self) -> tuple[type, tuple[int, str, str | None]]:
+        return type(self), (self.number, self.reason, self.forbidden)
 
 
 class CorpusChangedError(CorpusError):

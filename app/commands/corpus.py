@@ -298,7 +298,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     files = find_corpus_files(arguments.inputs)
-    corpus_format = corpus_format_of(arguments)
+    corpus_format = corpus_format_of(arguments, files)
     encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
     if isinstance(arguments.output, Path):
@@ -534,6 +534,8 @@ def _print_use(files: TokenFiles, split: SplitRecord) -> None:
         f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
         f"than {RARE} times; most used: {listed}"
     )
+    if files.has_mask:
+        return  # the chat template wrote the special tokens
     special = split.special_tokens_found
     found = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in special.items())
     print(f"{split.name}: special tokens found in the texts: {found or 'none'}")

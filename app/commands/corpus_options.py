@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterable
 from typing import Final
 
 from app.commands.command_line import UsageError
-from tokenizer_core.documents import FORMATS, CorpusFormat
+from tokenizer_core.documents import FORMATS, CorpusFormat, corpus_file_name, format_of_name
 
 END_OF_TEXT: Final = "<|endoftext|>"
 CHAT: Final = "chat"
+_DEFAULT_FIELD: Final = "text"
 
 
 def add_corpus_format(
@@ -27,7 +30,7 @@ def add_corpus_format(
         help="format of the corpus (default: by file name)"
         + (f"; {CHAT}: conversations in JSON lines or Parquet" if conversations else ""),
     )
-    parser.add_argument("--field", default="text", help="JSON or Parquet field (default: text)")
+    parser.add_argument("--field", help="JSON or Parquet field (default: text)")
     parser.add_argument(
         "--separator",
         type=_parse_utf8,
@@ -37,13 +40,37 @@ def add_corpus_format(
     )
 
 
-def corpus_format_of(arguments: argparse.Namespace) -> CorpusFormat:
-    """The format of the options."""
+def corpus_format_of(
+    arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]
+) -> CorpusFormat:
+    """The format of the options, for these files; raise UsageError as `field_of`."""
     if arguments.format == CHAT:
-        if arguments.field != "text":
+        if arguments.field is not None:
             raise UsageError("--field names a text; conversations are whole records, leave it out")
         return CorpusFormat(field=None)
-    return CorpusFormat(arguments.format, arguments.field, arguments.separator or None)
+    field = field_of(arguments, files)
+    return CorpusFormat(arguments.format, field, arguments.separator or None)
+
+
+def field_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]) -> str:
+    """The field of the options, for these files.
+
+    Raises:
+        UsageError: it is given, and all files are plain text: ignored, it would hide a wrong
+            format.
+    """
+    if arguments.field is None:
+        return _DEFAULT_FIELD
+    formats = {
+        arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
+    }
+    if formats and all(name.startswith("txt") for name in formats):
+        raise UsageError(
+            "--field is of JSON lines or Parquet, and the corpus is text; leave it out, or name "
+            "the --format"
+        )
+    field: str = arguments.field
+    return field
 
 
 def _parse_utf8(text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import CommandError, UsageError
-from app.commands.corpus_options import add_corpus_format
+from app.commands.corpus_options import add_corpus_format, field_of
 from app.commands.outputs import print_json, require_folder_of, require_other_files, write_output
 from app.commands.progress import add_quiet, progress_bar
 from tokenizer_core.documents import (
@@ -82,6 +82,7 @@ def run_sample(arguments: argparse.Namespace) -> None:
     require_folder_of(output)
     files = find_corpus_files(arguments.inputs)
     require_other_files([output], map(Path, files))
+    field = field_of(arguments, files)
     total = sum(corpus_file_size(file) for file in files)
     with progress_bar(quiet=arguments.quiet, total=total, desc="sampling", leave=True) as bar:
         sample = DocumentSample(
@@ -89,7 +90,7 @@ def run_sample(arguments: argparse.Namespace) -> None:
             arguments.fraction,
             arguments.seed,
             format=arguments.format,
-            field=arguments.field,
+            field=field,
             separator=arguments.separator,
             progress=lambda done: bar.update(done - bar.n),
         )

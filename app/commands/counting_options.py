@@ -12,7 +12,10 @@ from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 
-INPUTS_HELP: Final = "text, JSONL or Parquet, also .gz and .zst; paths, or addresses as s3://"
+INPUTS_HELP: Final = (
+    "text, JSONL or Parquet, also .gz and .zst; files, addresses (s3://...), or patterns of them "
+    "in quotes"
+)
 _DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
 
 

@@ -29,6 +29,7 @@ from app.commands.run_options import (
     check_run_options,
     open_executor,
 )
+from tokenizer_core.documents import find_corpus_files
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -81,13 +82,7 @@ def _add_make(subcommands: Any) -> None:
             "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output news.counts"
         ),
     )
-    make.add_argument(
-        "inputs",
-        nargs="+",
-        type=parse_place,
-        metavar="INPUT",
-        help=f"{INPUTS_HELP}; with --checkpoint-dir plain text",
-    )
+    make.add_argument("inputs", nargs="+", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
     _add_output(make)
     add_counting_options(make)
     add_run_options(make)
@@ -211,15 +206,15 @@ def run_make(arguments: argparse.Namespace) -> None:
     """Count corpora, write the counts, and print a summary."""
     check_counting_options(arguments)
     check_run_options(arguments)
-    require_files(arguments.inputs)
+    files = find_corpus_files(arguments.inputs)
     require_folder_of(arguments.output)
-    require_other_files([arguments.output], arguments.inputs)
+    require_other_files([arguments.output], files)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
     special_tokens = special_tokens_of(arguments)
     if arguments.checkpoint_dir is not None:
-        counts = _count_in_run(arguments, pattern, special_tokens)
+        counts = _count_in_run(arguments, files, pattern, special_tokens)
     else:
-        counts = _count(arguments, pattern, special_tokens)
+        counts = _count(arguments, files, pattern, special_tokens)
         counts.save(arguments.output)
     _print(counts, arguments.output, arguments)
 
@@ -227,9 +222,10 @@ def run_make(arguments: argparse.Namespace) -> None:
 def run_extend(arguments: argparse.Namespace) -> None:
     """Count new files with the pattern of existing counts, and replace those with the sum."""
     check_counting_options(arguments)
-    require_files([arguments.counts, *arguments.inputs])
+    require_files([arguments.counts])
+    files = find_corpus_files(arguments.inputs)
     before = PretokenCounts.load(arguments.counts)
-    more = _count(arguments, before.pattern, before.special_tokens)
+    more = _count(arguments, files, before.pattern, before.special_tokens)
     counts = combine_counts([(before, 1), (more, 1)])
     counts.save(arguments.counts)
     _print(counts, arguments.counts, arguments)
@@ -268,17 +264,20 @@ def run_inspect(arguments: argparse.Namespace) -> None:
 
 
 def _count(
-    arguments: argparse.Namespace, pattern: SplitPattern, special_tokens: Sequence[str]
+    arguments: argparse.Namespace,
+    files: Sequence[str],
+    pattern: SplitPattern,
+    special_tokens: Sequence[str],
 ) -> PretokenCounts:
     with ProgressBars(quiet=arguments.quiet) as bars:
         return count_pretokens(
-            arguments.inputs,
+            files,
             pattern=pattern,
             special_tokens=special_tokens,
             num_workers=arguments.workers,
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
-            corpus_format=corpus_format_of(arguments),
+            corpus_format=corpus_format_of(arguments, files),
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),
@@ -286,7 +285,10 @@ def _count(
 
 
 def _count_in_run(
-    arguments: argparse.Namespace, pattern: SplitPattern, special_tokens: Sequence[str]
+    arguments: argparse.Namespace,
+    files: Sequence[str],
+    pattern: SplitPattern,
+    special_tokens: Sequence[str],
 ) -> PretokenCounts:
     from tokenizer_core.distributed import count_distributed  # most commands do not need it
 
@@ -299,7 +301,7 @@ def _count_in_run(
         executor = stack.enter_context(open_executor(arguments))
         bars = stack.enter_context(ProgressBars(quiet=arguments.quiet))
         count_distributed(
-            arguments.inputs,
+            files,
             pattern=pattern,
             special_tokens=special_tokens,
             storage=arguments.checkpoint_dir,
@@ -307,7 +309,7 @@ def _count_in_run(
             output=output,
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
-            corpus_format=corpus_format_of(arguments),
+            corpus_format=corpus_format_of(arguments, files),
             progress=lambda phase, done, total: bars.show(
                 TrainingProgress(phase, done, total, messages[phase])
             ),

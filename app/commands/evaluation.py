@@ -13,7 +13,7 @@ from app.commands.command_line import (
     add_artifacts_dir,
     require_files,
 )
-from app.commands.corpus_options import add_corpus_format
+from app.commands.corpus_options import add_corpus_format, field_of
 from app.commands.outputs import (
     STANDARD_OUTPUT,
     print_json,
@@ -207,7 +207,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     (name_a, a), (name_b, b) = tokenizers.items()
     found, on_text = diff_specs(a.spec, b.spec), None
     if arguments.corpus:
-        source = _text_file(arguments, arguments.corpus)
+        field = field_of(arguments, [arguments.corpus])
+        source = _text_file(arguments, arguments.corpus, field)
         with progress_bar(
             quiet=arguments.quiet, total=source.read_bytes(), desc="comparing"
         ) as bar:
@@ -256,7 +257,8 @@ def _sources(
     arguments: argparse.Namespace, paths: dict[str, Path]
 ) -> dict[str, TextFile | ParallelFile]:
     if not arguments.parallel:
-        return {name: _text_file(arguments, path) for name, path in paths.items()}
+        field = field_of(arguments, paths.values())
+        return {name: _text_file(arguments, path, field) for name, path in paths.items()}
     if len(paths) < 2:
         raise UsageError("--parallel compares languages; give two corpora or more")
     files = parallel_files(
@@ -264,20 +266,20 @@ def _sources(
         _sample_bytes(arguments),
         arguments.seed,
         format=arguments.format,
-        field=arguments.field,
+        field=field_of(arguments, paths.values()),
         separator=arguments.separator,
     )
     return dict(zip(paths, files, strict=True))
 
 
-def _text_file(arguments: argparse.Namespace, path: Path) -> TextFile:
+def _text_file(arguments: argparse.Namespace, path: Path, field: str) -> TextFile:
     return TextFile(
         path,
         sample_bytes=_sample_bytes(arguments),
         seed=arguments.seed,
         separator=arguments.separator,
         format=arguments.format,
-        field=arguments.field,
+        field=field,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.command_line import UsageError, add_artifacts_dir, require_files
-from app.commands.corpus_options import add_corpus_format
+from app.commands.corpus_options import add_corpus_format, field_of
 from app.commands.outputs import (
     STANDARD_OUTPUT,
     require_folder_of,
@@ -199,7 +199,7 @@ def _options(arguments: argparse.Namespace) -> JudgeOptions:
             validation_bytes=arguments.validation_bytes,
             separator=arguments.separator,
             format=arguments.format,
-            field=arguments.field,
+            field=field_of(arguments, [arguments.corpus]),
             device=arguments.device,
             compiles=arguments.compiles,
         )

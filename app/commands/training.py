@@ -33,7 +33,7 @@ from app.commands.outputs import (
     write_output,
 )
 from app.commands.progress import ProgressBars, add_quiet
-from tokenizer_core.documents import corpus_file_name
+from tokenizer_core.documents import corpus_file_name, find_corpus_files
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
@@ -48,6 +48,8 @@ from tokenizer_core.training import (
 from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
 
 _REPORT_SCHEMA: Final = "tokenizer-training/1"
+_OF_COUNTING: Final = ("format", "field", "separator", "workers", "memory_limit", "temp_dir")
+"""Options that have no effect with --from-counts."""
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -174,7 +176,7 @@ def _parse_sizes(text: str) -> list[int]:
 
 def run_train(arguments: argparse.Namespace) -> None:
     """Train, publish every size, and write the reports."""
-    _check(arguments)
+    files = _check(arguments)
     store = open_store(arguments)
     sizes = arguments.vocab_size
     names = {
@@ -183,7 +185,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     for name in names.values():
         checked_name(name)
     with ProgressBars(quiet=arguments.quiet) as bars:
-        result = _learn(arguments, bars)
+        result = _learn(arguments, files, bars)
     if arguments.save_counts and not arguments.from_counts:
         result.counts.save(arguments.save_counts)
     refs: list[ArtifactRef] = []
@@ -239,27 +241,38 @@ def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
     ]
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check(arguments: argparse.Namespace) -> list[str]:
+    """Check the options and return the corpus files, each once."""
     if arguments.from_counts:
         if arguments.inputs:
             raise UsageError("--from-counts takes the place of the input files; leave them out")
         if arguments.save_counts:
             raise UsageError("--save-counts with --from-counts would only copy the file")
+        given = [name for name in _OF_COUNTING if getattr(arguments, name) is not None]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(
+                f"--from-counts counts nothing; leave out {options}, or give them to counts make"
+            )
     elif not arguments.inputs:
         raise UsageError("no input; name one or more files")
     check_counting_options(arguments)
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can serve; omit --promote and promote one afterwards")
-    inputs = [*arguments.inputs, *filter(None, [arguments.seed_file, arguments.from_counts])]
-    require_files(inputs)
+    others = [path for path in (arguments.seed_file, arguments.from_counts) if path is not None]
+    require_files(others)
+    files = [] if arguments.from_counts else find_corpus_files(arguments.inputs)
     targets = [arguments.save_counts, arguments.html, arguments.json]
-    require_other_files(targets, inputs)
+    require_other_files(targets, [*files, *others])
     for target in targets:
         if target not in (None, STANDARD_OUTPUT):
             require_folder_of(target)
+    return files
 
 
-def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
+def _learn(
+    arguments: argparse.Namespace, files: Sequence[str], bars: ProgressBars
+) -> TrainingResult:
     if arguments.from_counts:
         asked = special_tokens_of(arguments) if names_special_tokens(arguments) else None
         counts = PretokenCounts.load(
@@ -275,7 +288,7 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
     )
     _check_smallest(arguments, special_tokens, pattern)
     return train(
-        arguments.inputs,
+        files,
         TrainingOptions(
             vocab_size=arguments.vocab_size[-1],
             special_tokens=special_tokens,
@@ -284,7 +297,7 @@ def _learn(arguments: argparse.Namespace, bars: ProgressBars) -> TrainingResult:
             vocabulary=_options(arguments),
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
-            corpus_format=corpus_format_of(arguments),
+            corpus_format=corpus_format_of(arguments, files),
         ),
         progress=bars.show,
     )

@@ -58,7 +58,8 @@ _UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
 def find_training_inputs(
     asked: TrainRequest, settings: Settings, corpora: CorpusStore, folder: JobFolder
 ) -> list[InputFile]:
-    """The files of a request; writes inline documents to `folder`. Empty if it names URLs.
+    """The files of a request, each once; writes inline documents to `folder`. Empty if it names
+    URLs.
 
     Raises:
         InvalidInputsError: some names cannot be used; points to each of them.
@@ -78,7 +79,7 @@ def find_training_inputs(
         roots = settings.corpus_roots
         field, names = "input_paths", asked.input_paths or []
         find = lambda path: find_input_file(roots, path)  # noqa: E731
-    files = _each(field, names, find)
+    files = list(dict.fromkeys(_each(field, names, find)))
     if not any(file.size_bytes for file in files):
         raise InvalidInputsError(
             "empty_corpus",

@@ -279,7 +279,7 @@ def test_import_of_what_was_exported(trained: Cli) -> None:
         (("train", "corpus.txt", "--seed-token", "a b"), 1, "'a b' cannot be one token"),
         (("train", "corpus.txt", "--seed-file", "none"), 1, "none is not there"),
         (("train", "corpus.txt", "--min-frequency", "0"), 1, "at least 1"),
-        (("train", "none.txt"), 1, "none.txt is not there"),
+        (("train", "none.txt"), 1, "'none.txt' does not exist"),
         (("train", "."), 1, "is a folder"),
         (("train", "corpus.txt", "--workers", "0"), 2, "--workers"),
         (("train", "corpus.txt", "--name", "../x", "--vocab-size=260"), 1, "name"),

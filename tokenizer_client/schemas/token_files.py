@@ -211,7 +211,7 @@ class TokenFilesSplit(BaseModel):
     bytes_per_token: float
     shards: int
     special_tokens_found: dict[str, int] = Field(
-        description="Occurrences of each special token in the texts"
+        description="Occurrences of each special token in the texts; empty for conversations"
     )
     loss_tokens: int | None = Field(
         default=None, description="Tokens at which the loss counts; null without a loss mask"

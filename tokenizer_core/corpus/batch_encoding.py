@@ -7,7 +7,7 @@ runs in processes. Reading continues meanwhile, and the number of batches in mem
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -16,7 +16,11 @@ import numpy as np
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.engines.base import join_documents, join_with_offsets
-from tokenizer_core.errors import ConversationError, DocumentRefusedError
+from tokenizer_core.errors import (
+    ConversationError,
+    DocumentRefusedError,
+    SpecialTokenForbiddenError,
+)
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
 
@@ -173,7 +177,8 @@ class BatchEncoder:
 
         Raises:
             UnicodeDecodeError: a text is not UTF-8.
-            SpecialTokenForbiddenError: a text holds a token that the plan forbids.
+            DocumentRefusedError: a text holds a token that the plan forbids, or the document
+                encoder refuses it.
         """
         documents = self.encode_documents(batch)
         parts = self._draw.parts(batch.first_document, documents, is_open=batch.is_open)
@@ -187,7 +192,7 @@ class BatchEncoder:
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
         if self._document_encoder is not None:
             return self._encode_whole(self._document_encoder, batch)
-        ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts)
+        ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts, batch.first_document)
         offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
             ids, offsets = ids[1:], np.maximum(offsets - 1, 0)
@@ -224,7 +229,7 @@ class BatchEncoder:
             np.concatenate((begin, ids, end)), np.concatenate((around[0], mask, around[1]))
         )
 
-    def _encode_texts(self, texts: Sequence[bytes]) -> EncodedDocuments:
+    def _encode_texts(self, texts: Sequence[bytes], first_document: int) -> EncodedDocuments:
         tokenizer, around = self._tokenizer, (self._begin, self._end)
         spec, normalizer = tokenizer.spec, tokenizer.spec.normalizer
         is_whole = tokenizer.engine.normalizes_spaces or (
@@ -232,19 +237,33 @@ class BatchEncoder:
         )
         if self._forbidden or normalizer == "nfc" or not is_whole:
             decoded = [text.decode() for text in texts]
-            for text in decoded:
-                forbid(text, self._forbidden)
+            for number, text in enumerate(decoded, first_document):
+                with _refusing(number):
+                    forbid(text, self._forbidden)
             is_changed = normalizer == "nfc" and any(map(tokenizer.engine.nfc_changes, decoded))
             if is_changed or not is_whole:
                 found = [
-                    tokenizer.encode_to_numpy(
-                        t, allowed_special=self._allowed, disallowed_special=self._forbidden
-                    )
-                    for t in decoded
+                    self._encode_text(text, number)
+                    for number, text in enumerate(decoded, first_document)
                 ]
                 return join_documents(texts, found, around, as_uint16=self._narrow)
         matcher = matcher_for(spec, self._recognised)
         return tokenizer.engine.encode_documents(texts, around, matcher, as_uint16=self._narrow)
+
+    def _encode_text(self, text: str, number: int) -> NDArray[np.uint32]:
+        with _refusing(number):
+            return self._tokenizer.encode_to_numpy(
+                text, allowed_special=self._allowed, disallowed_special=self._forbidden
+            )
+
+
+@contextmanager
+def _refusing(number: int) -> Iterator[None]:
+    """Name the document of a forbidden special token in the block."""
+    try:
+        yield
+    except SpecialTokenForbiddenError as error:
+        raise DocumentRefusedError(number, str(error), error.token) from None
 
 
 def encode_batches(

@@ -27,6 +27,7 @@ from tokenizer_core.errors import (
     CorpusChangedError,
     CorpusError,
     DocumentRefusedError,
+    SpecialTokenForbiddenError,
     TokenFilesPlanError,
 )
 
@@ -85,7 +86,7 @@ def encode_corpus(
         TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
             checkpoint has other files or settings, or a file has changed since.
         TokenizerMismatchError: the plan is for another tokenizer.
-        SpecialTokenForbiddenError: a text holds a token that the plan forbids.
+        SpecialTokenForbiddenError: a text holds a token that the plan forbids; names the document.
         CorpusError: also a conversation that the `document_encoder` refuses, by file and line.
         WorkerProcessError: a worker process died.
 
@@ -189,12 +190,13 @@ class _Files:
             except UnicodeDecodeError:
                 self._raise_not_utf8(len(reached.sources))
             except DocumentRefusedError as error:
-                raise CorpusError(
-                    f"{self._locate(error.number, reached)}: {error.reason}"
-                ) from None
+                place = self._locate(error.number, reached)
+                if error.forbidden is not None:
+                    raise SpecialTokenForbiddenError(error.forbidden, place) from None
+                raise CorpusError(f"{place}: {error.reason}") from None
 
     def _locate(self, number: int, reached: CorpusPosition) -> str:
-        """The file and the line or row of a document, by reading the files again."""
+        """The file of a document and the place in it, by reading the files again."""
         left = number - (reached.n_documents - reached.n_in_file)
         for file in self._files[len(reached.sources) :]:
             n_in_file = 0

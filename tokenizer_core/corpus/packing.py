@@ -118,7 +118,9 @@ def default_pack_folder(folder: Path, length: int) -> Path:
         >>> default_pack_folder(Path("data/tokens"), 4096).as_posix()
         'data/tokens.packed-4096'
     """
-    return folder.with_name(f"{folder.name}.packed-{length}")
+    if folder.name in ("", ".."):  # `.` and `..` name a folder by its position
+        folder = folder.resolve()
+    return folder.parent / f"{folder.name}.packed-{length}"
 
 
 def pack_token_files(

@@ -32,7 +32,8 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def _staged_path(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.partial")
+    # Not with_name, which raises ValueError for `.` and `/`: they are there already, which is said.
+    return folder.parent / f".{folder.name}.partial"
 
 
 class StagedFolder:
@@ -128,7 +129,8 @@ class StagedFolder:
             )
 
     def _exists(self) -> TokenFilesError:
+        name = self.folder.name or str(self.folder)
         return TokenFilesError(
-            f"{self.folder.name!r:.80} is there already, and token files are never changed; remove "
-            f"it, or name another folder"
+            f"{name!r:.80} is there already, and token files are never changed; remove it, or name "
+            f"another folder"
         )

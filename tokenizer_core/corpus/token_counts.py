@@ -86,10 +86,13 @@ def special_tokens_found(
     counts: NDArray[np.uint64], plan: TokenFilesPlan, n_documents: int
 ) -> dict[str, int]:
     """How often each special token occurs in the texts, without those that do not occur. The plan's
-    begin and end ids of the documents do not count.
+    begin and end ids of the documents do not count. Empty for a plan with a mask: a chat template
+    or another encoder writes the special tokens, and the ids do not tell those of the texts.
 
     `counts`, shape (largest_id + 1,), belong to the split with `n_documents` documents.
     """
+    if plan.loss_mask:
+        return {}
     around = [plan.begin_of_document_id, plan.end_of_document_id]
     found = {
         name: int(counts[id_]) - n_documents * around.count(id_)

@@ -76,7 +76,7 @@ class SplitRecord:
     - `document_ends`: the file with, for each document, the number of ids of the split up to its
       end, as u64.
     - `token_use`: the file with the count of each id from 0 to the largest, as u64.
-    - `special_tokens_found`: how often special tokens occur in the texts.
+    - `special_tokens_found`: how often special tokens occur in the texts; empty with a mask.
     - `n_loss_tokens`: how many ids the loss counts at; None without a mask.
     - `lost`: what is missing; None without a mask and a `max_length`.
     """
@@ -265,8 +265,9 @@ def read_manifest(folder: Path) -> bytes:
         with open_folder(folder) as descriptor:
             return read_file_in(descriptor, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError, FormatError) as error:
+        name = folder.name or str(folder)
         raise TokenFilesError(
-            f"{folder.name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
+            f"{name!r:.80} holds no token files ({error!s:.120}): its {MANIFEST_NAME} is "
             f"written last, so they were never finished, or it was removed; name another "
             f"folder, or write them anew"
         ) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -71,11 +72,19 @@ class SourceFile:
         return f"{modified_ns}-{inode}"
 
     def check_content(self, corpus_format: CorpusFormat) -> None:
-        """Check that a file that counts as plain text by its name is none of another format.
+        """Check that a file that counts as plain text by its name is none of another format, and
+        that an empty file has a format that may be empty: no shard may have it.
 
         Raises:
-            CorpusError: it begins like another format; or as `reading`.
+            CorpusError: it begins like another format; it is empty, but of a packed format or
+                Parquet; or as `reading`.
         """
+        if not self.size_bytes and not corpus_format.is_plain_text(self.path):
+            try:
+                with open_documents(self.path, **asdict(corpus_format)) as reader:
+                    deque(reader, maxlen=0)
+            except CorpusError as error:
+                raise type(error)(str(error).replace(self.path, self.shown)) from None
         if corpus_format.format is None and corpus_format.is_plain_text(self.path):
             with self.reading() as read:
                 check_text_content(self.shown, read(0, min(self.size_bytes, CONTENT_BYTES)))

@@ -166,7 +166,7 @@ def _count_natively(
     state: ShardRules, rules: CountingRules, parts: Sequence[Chunk], scratch: Path
 ) -> _Counted:
     chunks, special_bytes = list[Chunk](), 0
-    planner, special_bytes_of = _planner(rules), _SpecialBytes(state.rules.special_tokens)
+    planner, special_bytes_of = _planner(rules), _SpecialBytes(state, rules)
     ceiling = (state.max_memory_bytes, str(scratch))
     with NativeCounter(rules.pattern, rules.special_tokens, 1, ceiling) as counter:
         for chunk in chain.from_iterable(map(planner.cut, parts)):
@@ -191,7 +191,7 @@ def _count_in_python(
     state: ShardRules, rules: CountingRules, parts: Sequence[Chunk], scratch: Path
 ) -> _Counted:
     table = CountTable(state.max_memory_bytes // 2, scratch)
-    planner, special_bytes_of = _planner(rules), _SpecialBytes(state.rules.special_tokens)
+    planner, special_bytes_of = _planner(rules), _SpecialBytes(state, rules)
     n_documents = special_bytes = 0
     for chunk in chain.from_iterable(map(planner.cut, parts)):
         counted = count_chunk(rules, chunk)
@@ -202,16 +202,22 @@ def _count_in_python(
 
 
 class _SpecialBytes:
-    """How many bytes of a chunk are special tokens: found independently, to check the counting."""
+    """How many bytes of a chunk are special tokens: found independently, to check the counting.
 
-    def __init__(self, special_tokens: Sequence[str]) -> None:
-        longest_first = sorted((token.encode() for token in special_tokens), key=len, reverse=True)
-        self._any = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+    `rules` also cut out the separator of documents, in which special tokens may occur; it is no
+    text, so only the tokens of `state` are counted.
+    """
+
+    def __init__(self, state: ShardRules, rules: CountingRules) -> None:
+        self._counted = {token.encode() for token in state.rules.special_tokens}
+        cut_out = sorted(map(str.encode, rules.special_tokens), key=len, reverse=True)
+        self._any = re.compile(b"|".join(map(re.escape, cut_out))) if self._counted else None
 
     def __call__(self, chunk: Chunk) -> int:
         if self._any is None:
             return 0
-        return sum(map(len, self._any.findall(chunk.read())))
+        found = self._any.findall(chunk.read())
+        return sum(len(token) for token in found if token in self._counted)
 
 
 def _planner(rules: CountingRules) -> ChunkPlanner:

@@ -194,11 +194,11 @@ def _make_plan(
     sources = tuple(
         each if isinstance(each, SourceFile) else SourceFile.examine(each) for each in inputs
     )
+    for source in sources:
+        source.check_content(corpus_format)
     n_bytes = sum(source.size_bytes for source in sources)
     if not n_bytes:
         raise CorpusError(_EMPTY if sources else "no corpus file was given")
-    for source in sources:
-        source.check_content(corpus_format)
     # Only the size of the corpus decides: the workers may change between calls.
     some = min(max(n_bytes // _BYTES_PER_PARTITION, _FEWEST_PARTITIONS), _MOST_PARTITIONS)
     for name, given in (("shard_bytes", shard_bytes), ("n_partitions", n_partitions)):

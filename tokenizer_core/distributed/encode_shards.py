@@ -40,7 +40,6 @@ from tokenizer_core.errors import (
     DocumentRefusedError,
     PreTokenTooLongError,
     RunError,
-    SpecialTokenForbiddenError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -162,7 +161,7 @@ def encode_shard(
         raise CorpusError(f"the corpus file {source.shown!r}, {place}: {error.reason}") from None
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
-    except (SpecialTokenForbiddenError, PreTokenTooLongError) as error:
+    except PreTokenTooLongError as error:
         source.check()
         # A retry cannot help, as with any error in a file.
         raise CorpusError(f"{source.shown!r} cannot be encoded: {error}") from None

@@ -372,8 +372,9 @@ def place_of_document(
     *,
     start: int = 0,
 ) -> str:
-    """The line (from 1) of JSON lines or the row (from 0) of Parquet of document `number` (from 0)
-    of those that begin at byte `start` or later; `format` is the reader's.
+    """The line (from 1) of JSON lines, or the row of Parquet or the document of text (from 0), of
+    document `number` (from 0) of those that begin at byte `start` or later; `format` is the
+    reader's.
 
     Raises:
         CorpusError: the file cannot be read.
@@ -381,9 +382,13 @@ def place_of_document(
     Example:
         >>> place_of_document("a.parquet", "parquet", 2), place_of_document("a.jsonl", "jsonl", 2)
         ('row 2', 'line 3')
+        >>> place_of_document("a.txt", "txt", 2), place_of_document("a.txt", "txt", 2, start=9)
+        ('document 2', 'document 2 from byte 9 on')
     """
     if format == "parquet":
         return f"row {number}"
+    if format.startswith("txt"):
+        return f"document {number} from byte {start} on" if start else f"document {number}"
     if not start:
         return f"line {number + 1}"
     source = open_corpus_file(path)

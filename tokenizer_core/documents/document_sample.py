@@ -1,13 +1,14 @@
 """DocumentSample: a random but reproducible sample of the documents of files.
 
-A hash of the seed, the document's number in its file and its beginning decides whether it is drawn.
-So the order, names, folders, formats and packing of the files do not change the sample, if each
-file keeps its documents in order. Copies of one document are drawn independently.
+A hash of the seed, the document and those before it in its file decides whether it is drawn. So the
+order, names, folders, formats and packing of the files do not change the sample, if each file keeps
+its documents in order. Of a document longer than a piece, only the first piece counts.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,8 +18,7 @@ from typing import Final
 from tokenizer_core.documents.document_pieces import DocumentPiece
 from tokenizer_core.documents.document_reader import open_documents
 
-_BEGINNING_CHARS: Final = 1024
-_DRAW_BYTES: Final = 8
+_KEY_BYTES: Final = 8
 
 
 @dataclass(slots=True)
@@ -27,7 +27,10 @@ class DocumentSample:
 
     `format`, `field` and `separator` are those of `open_documents`. After each document, `progress`
     gets the number of bytes read. Iterating reads the files and counts `n_documents` and `n_drawn`.
-    Memory holds one piece.
+    Memory holds one piece, and a hash for each file.
+
+    Copies of a document are drawn independently, with one exception: of files that begin with the
+    same documents, all or none of those from the second on are drawn.
 
     Raises:
         ValueError: the share is not above 0 and at most 1.
@@ -40,7 +43,7 @@ class DocumentSample:
         ...     _ = file.write("|".join(map(str, range(1000))))
         >>> sample = DocumentSample([path], share=0.005, seed=7, separator="|")
         >>> [piece.text for piece in sample], sample.n_drawn, sample.n_documents
-        (['84', '198', '219', '876'], 4, 1000)
+        (['171', '278', '334', '551', '829'], 5, 1000)
     """
 
     files: Sequence[str | PathLike[str]]
@@ -61,26 +64,35 @@ class DocumentSample:
 
     def __iter__(self) -> Iterator[DocumentPiece]:
         bytes_before = 0
+        # Only first documents are numbered: a number for every document would take memory for the
+        # whole corpus, and the documents before a later one tell it from most of its copies.
+        n_alike: Counter[bytes] = Counter()
         for file in self.files:
-            n_in_file, is_first, is_drawn = 0, True, False
+            key, is_first, is_drawn = b"", True, False
             with open_documents(
                 file, format=self.format, field=self.field, separator=self.separator
             ) as reader:
                 for piece in reader:
                     if is_first:
-                        is_drawn = self._draws(n_in_file, piece.text)
+                        begins_file = not key
+                        key = _hash(key or str(self.seed).encode(), piece.text.encode())
+                        is_drawn = self._draws(key, n_alike[key])
                         self.n_drawn += is_drawn
+                        if begins_file:
+                            n_alike[key] += 1
                     if is_drawn:
                         yield piece
                     is_first = piece.is_last
                     if piece.is_last:
-                        n_in_file += 1
                         self.n_documents += 1
                         if self.progress is not None:
                             self.progress(bytes_before + reader.position_bytes)
                 bytes_before += reader.size_bytes
 
-    def _draws(self, number: int, text: str) -> bool:
-        what = f"{self.seed} {number} {text[:_BEGINNING_CHARS]}"
-        drawn = int.from_bytes(blake2b(what.encode(), digest_size=_DRAW_BYTES).digest(), "big")
-        return drawn < math.ldexp(self.share, 8 * _DRAW_BYTES)
+    def _draws(self, key: bytes, number: int) -> bool:
+        drawn = int.from_bytes(_hash(str(number).encode(), key), "big")
+        return drawn < math.ldexp(self.share, 8 * _KEY_BYTES)
+
+
+def _hash(before: bytes, data: bytes) -> bytes:
+    return blake2b(before + b" " + data, digest_size=_KEY_BYTES).digest()

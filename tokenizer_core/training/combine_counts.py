@@ -99,6 +99,7 @@ def _check_no_source_twice(parts: Sequence[PretokenCounts]) -> None:
             if sha256 in seen:
                 raise CorpusError(
                     f"{path} is in two of these counts (there as {seen[sha256]}) and would count "
-                    f"twice; leave one out, or give it a weight"
+                    f"twice; leave one of them out, and to count it more often, give the other a "
+                    f"larger weight"
                 )
         seen |= found

@@ -122,7 +122,8 @@ def count_pretokens(
     scratch_folder: str | os.PathLike[str] | None = None,
     corpus_format: CorpusFormat = BY_NAME,
 ) -> PretokenCounts:
-    """Count how often each pre-token occurs in the documents of these files.
+    """Count how often each pre-token occurs in the documents of these files. A file that is given
+    twice counts twice; `documents.find_corpus_files` gives each once.
 
     Special tokens are cut out first: the leftmost match, the longest of equals. They are hard
     boundaries, as are the ends of documents and files. Newlines stay unchanged. `progress` gets the

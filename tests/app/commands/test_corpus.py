@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,30 @@ def test_documents_are_packed_into_sequences(cli: Cli) -> None:
     assert json.loads(out)["splits"][0]["n_tokens"] == length
 
 
+def test_the_current_folder_is_packed_beside_itself(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
+    Path("tokens/deeper").mkdir()
+    for here, folder in (("tokens", "."), ("tokens/deeper", "..")):
+        monkeypatch.chdir(cli.folder / here)
+        pack = ["corpus", "pack", folder, "--length", "99"]
+        out, _ = cli.run(*pack)
+        assert f"pack: {cli.folder}/tokens.packed-99\n" in out.decode()
+        assert "'tokens.packed-99' is there already" in cli.fail(*pack)
+        shutil.rmtree(cli.folder / "tokens.packed-99")
+    assert not list(Path().iterdir())
+    assert "'.' holds no token files" in cli.fail("corpus", "pack", ".", "--length", "99")
+
+
+@pytest.mark.parametrize("folder", [".", "..", "/"])
+def test_a_folder_without_a_name_is_there_already(cli: Cli, folder: str) -> None:
+    before = sorted(Path().iterdir())
+    error = cli.fail("corpus", "encode", "stories.txt", "--output", folder)
+    assert f"'{folder}' is there already" in error
+    assert sorted(Path().iterdir()) == before
+
+
 def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     Path("chat.jinja").write_text(
         "{% for m in messages %}{{ m.role + ': ' + m.content + '<|endoftext|>' }}{% endfor %}"
@@ -135,8 +160,10 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
+    assert files.manifest.split("train").special_tokens_found == {}
     digest = hashlib.sha256(Path("chat.jinja").read_bytes()).hexdigest()
     out, _ = cli.run("corpus", "inspect", "t")
+    assert "special tokens found" not in out.decode()
     said = f"conversations: chat template given as a file ({digest[:16]}), loss rule role\n"
     assert said in out.decode()
     out, _ = cli.run("corpus", "inspect", "t", "--document", "0")

@@ -43,6 +43,21 @@ def test_training_from_counts_is_training_from_the_files(both: Cli) -> None:
     assert digest(both, "--from-counts=ab.counts") == digest(both, "corpus.txt", "other.txt")
 
 
+def test_a_file_that_is_named_twice_is_counted_once(both: Cli) -> None:
+    (both.folder / "link.txt").symlink_to("corpus.txt")
+    once = (both.folder / "a.counts").read_bytes()
+    twice = ("corpus.txt", "./corpus.txt", "corp*.txt", "link.txt")
+    both.run("counts", "make", *twice, "--output=twice.counts")
+    assert (both.folder / "twice.counts").read_bytes() == once
+    both.run("counts", "make", *twice, "--output=run.counts", "--checkpoint-dir=run")
+    assert (both.folder / "run.counts").read_bytes() == once
+    both.run("counts", "extend", "twice.counts", "other.txt", "other.txt")
+    assert (both.folder / "twice.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
+    assert digest(both, *twice) == digest(both, "corpus.txt")
+    provenance = json.loads(both.run("inspect", "x", "--json")[0])["provenance"]
+    assert [source["name"] for source in provenance] == ["corpus.txt"]
+
+
 def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli) -> None:
     out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
     lines = out.decode().splitlines()
@@ -53,7 +68,9 @@ def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli)
     shown = json.loads(both.run("counts", "inspect", "w.counts", "--json")[0])
     assert [source["weight"] for source in shown["sources"]] == [3, 2]
     assert shown["n_bytes"] == 3 * 48 + 2 * len(OTHER)
-    copies = ["corpus.txt"] * 3 + ["other.txt"] * 2
+    copies = ["1-corpus.txt", "2-corpus.txt", "3-corpus.txt", "1-other.txt", "2-other.txt"]
+    for copy in copies:
+        (both.folder / copy).write_bytes((both.folder / copy[2:]).read_bytes())
     assert digest(both, "--from-counts=w.counts") == digest(both, *copies)
     both.run("train", "--from-counts=w.counts", "--vocab-size=260", "--name=w")
     provenance = json.loads(both.run("inspect", "w", "--json")[0])["provenance"]
@@ -116,7 +133,7 @@ def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> N
         (("counts", "make", "corpus.txt"), 2, "--output"),
         (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
         (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
-        (("counts", "make", "none.txt", "--output=x"), 1, "none.txt is not there"),
+        (("counts", "make", "none.txt", "--output=x"), 1, "'none.txt' does not exist"),
         (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=2X"), 2, "is no size"),
         (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=1M"), 2, "at least 16M"),
         (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
@@ -133,6 +150,15 @@ def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> N
         (("counts", "extend", "a.counts", "corpus.txt"), 1, "is in two of these"),
         (("counts", "extend", "corpus.txt", "other.txt"), 1, "not a file of pre-token counts"),
         (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
+        (("train", "--from-counts=a.counts", "--separator=|"), 2, "leave out --separator, or"),
+        (("train", "--from-counts=a.counts", "--field=text"), 2, "give them to counts make"),
+        (
+            ("train", "--from-counts=a.counts", "--format=txt", "--workers=2"),
+            2,
+            "out --format, --workers",
+        ),
+        (("train", "--from-counts=a.counts", "--memory-limit=1G"), 2, "leave out --memory-limit"),
+        (("train", "--from-counts=a.counts", "--temp-dir=."), 2, "leave out --temp-dir"),
         (("counts", "prune", "a.counts", "--output=x"), 2, "--min-count"),
         (("counts", "prune", "a.counts", "--min-count=1", "--output=x"), 2, "at least 2"),
         (("counts", "prune", "a.counts", "--min-count=99", "--output=x"), 1, "a smaller min_count"),

@@ -28,3 +28,12 @@ def test_an_empty_corpus_is_422(service: Service) -> None:
     put(service, "empty", b"")
     answer = service.train({"corpus_ids": ["empty"], "vocab_size": 300})
     assert (answer.status_code, answer.json()["code"]) == (422, "empty_corpus")
+
+
+def test_a_corpus_that_is_named_twice_is_read_once(service: Service) -> None:
+    put(service, "news")
+    put(service, "more")
+    asked = {"corpus_ids": ["news", "more", "news"], "vocab_size": 300}
+    assert service.train(asked).status_code == 202
+    [job] = service.jobs.latest()
+    assert [file["label"] for file in job.request["inputs"]] == ["news", "more"]

@@ -9,7 +9,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder, SplitPart, encode_batches
 from tokenizer_core.corpus.document_batches import DocumentBatch
-from tokenizer_core.errors import SpecialTokenForbiddenError
+from tokenizer_core.errors import DocumentRefusedError
 
 
 def batch_of(texts: list[str], first: int = 0, **how: bool) -> DocumentBatch:
@@ -77,7 +77,8 @@ def test_batches_come_in_order(in_processes: bool, workers: int) -> None:
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_a_forbidden_token_ends_it(in_processes: bool) -> None:
     plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
-    batches = iter([batch_of(["a"]), batch_of(["<|end|>"]), batch_of(["b"])])
+    batches = iter([batch_of(["a"]), batch_of(["b", "<|end|>"], 1), batch_of(["c"], 3)])
     encoder = BatchEncoder(NARROW, plan, 0.0)
-    with pytest.raises(SpecialTokenForbiddenError):
+    with pytest.raises(DocumentRefusedError, match="disallowed_special forbids") as caught:
         list(encode_batches(encoder, batches, workers=2, in_processes=in_processes))
+    assert (caught.value.number, caught.value.forbidden) == (2, "<|end|>")

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
+from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tests.tokenizer_core.documents.file_changes import CHANGES, Change
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
@@ -33,6 +35,7 @@ from tokenizer_core.errors import (
     TokenFilesPlanError,
     TokenizerMismatchError,
 )
+from tokenizer_core.spec import Normalizer
 
 documents = st.lists(
     st.text(st.sampled_from("ab \n<|é🙂") | st.characters(exclude_categories=["Cs"]), max_size=40),
@@ -232,6 +235,36 @@ def test_a_failed_encoding_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(SpecialTokenForbiddenError):
         encode_corpus(NARROW, [file], tmp_path / "tokens", plan)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+@pytest.mark.parametrize("engine", ["auto", "python"])
+@pytest.mark.parametrize("normalizer", ["none", "nfc"])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("b.txt", "document 30"), ("b.jsonl.gz", "line 31"), ("b.parquet", "row 30")],
+)
+def test_a_forbidden_token_is_reported_with_file_and_document(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    normalizer: Normalizer,
+    name: str,
+    place: str,
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
+    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer), engine=engine)
+    texts = [f"number e\u0301 {number}" for number in range(40)]
+    texts[30] = "a long text " * 100 + "<|end|> and more"
+    files = [
+        write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"),
+        write_corpus(tmp_path / name, texts, name.partition(".")[2]),
+    ]
+    plan = plan_token_files(tokenizer, allowed_special="none", disallowed_special="all")
+    how = CorpusFormat(separator=SEPARATOR)
+    with pytest.raises(SpecialTokenForbiddenError) as caught:
+        encode_corpus(tokenizer, files, tmp_path / "t", plan, corpus_format=how)
+    assert (caught.value.token, caught.value.code) == ("<|end|>", "special_token_forbidden")
+    assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: the text holds")
 
 
 @pytest.mark.parametrize("engine", ["auto", "python"])

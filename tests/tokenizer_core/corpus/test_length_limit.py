@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tokenizer_core.corpus.small_corpora import NARROW, content
+from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
     LostTokens,
@@ -29,6 +31,7 @@ from tokenizer_core.corpus.batch_encoding import SplitPart
 from tokenizer_core.corpus.encoding_run import LengthLimit
 from tokenizer_core.corpus.loss_mask import mark_ids
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
+from tokenizer_core.spec import Normalizer
 
 END = 258
 
@@ -155,6 +158,26 @@ def test_a_split_whose_documents_are_all_lost_is_an_error(tmp_path: Path) -> Non
         with pytest.raises(TokenFilesError, match=match):
             encode(folder, files, plan, validation_share=0.5)
         assert not folder.exists()
+
+
+@pytest.mark.parametrize("normalizer", ["none", "nfc"])
+@pytest.mark.parametrize("end", [None, "<|end|>"])
+def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
+    end: str | None, normalizer: Normalizer, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer))
+    texts = ["ab\u0301", "é漢" * 9, "ab e\u0301" * 5, "", "x" * 10]
+    (tmp_path / "corpus.txt").write_text("|".join(texts))
+    plan = plan_token_files(tokenizer, max_length=10, end_of_document=end)
+    how = CorpusFormat(separator="|")
+    encode_corpus(tokenizer, [tmp_path / "corpus.txt"], tmp_path / "t", plan, corpus_format=how)
+    verify = partial(verify_token_files, tmp_path / "t", tokenizer=tokenizer)
+    found = verify(texts={"train": texts})
+    assert (found.n_texts, found.n_lossy) == (5, int(normalizer == "nfc"))
+    for index, other in ((0, "ab"), (0, "ab\u0301c"), (1, "é漢é"), (1, "漢é" * 9), (4, "x" * 8)):
+        wrong = [*texts[:index], other, *texts[index + 1 :]]
+        with pytest.raises(TokenFilesCorruptError, match=f"document {index} of train does not"):
+            verify(texts={"train": wrong})
 
 
 def test_bytes_per_token_are_those_of_whole_documents(tmp_path: Path) -> None:

@@ -1,12 +1,19 @@
 """The count of each id in the files, and of special tokens in the texts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, write_texts
-from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files, token_counts
+from tokenizer_core.corpus import (
+    TokenFiles,
+    TokenFilesWriter,
+    plan_token_files,
+    token_counts,
+    verify_token_files,
+)
 from tokenizer_core.corpus.token_counts import TokenCounts
 from tokenizer_core.errors import TokenFilesCorruptError
 
@@ -45,6 +52,24 @@ def test_the_tokens_around_documents_are_not_counted_as_found(tmp_path: Path) ->
         ids[:] = 1  # the caller's again
         manifest = writer.finish()
     assert manifest.split("train").special_tokens_found == {"<|begin|>": 1, "<|end|>": 1}
+
+
+def test_special_tokens_of_an_encoder_of_conversations_are_not_found_in_texts(
+    tmp_path: Path,
+) -> None:
+    plan = plan_token_files(NARROW, end_of_document="<|end|>", loss_mask=True)
+    ids = np.array([257, 97, 258, 98, 258])
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append_batch(ids, [0, 5], mask=np.ones(5, np.uint8))
+        manifest = writer.finish()
+    assert manifest.split("train").special_tokens_found == {}
+    verify_token_files(tmp_path / "t")
+    # As earlier releases wrote it.
+    found = {"<|begin|>": 1, "<|end|>": 1}
+    (train,) = manifest.splits
+    earlier = replace(manifest, splits=(replace(train, special_tokens_found=found),))
+    (tmp_path / "t" / "manifest.json").write_bytes(earlier.to_json())
+    verify_token_files(tmp_path / "t")
 
 
 def test_ids_are_counted_again_from_files(tmp_path: Path) -> None:

@@ -141,6 +141,15 @@ def test_documents_of_every_format_however_they_are_cut(
     assert found == expected
 
 
+@pytest.mark.parametrize("engine_name", ["auto", "python"])
+def test_special_tokens_that_the_random_separator_may_hold(tmp_path, engine_name):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"text": "one 07 two"}\n{"text": "three"}\n' * 9)
+    specials = ["<", *(f"{number:x}" for number in range(16))]
+    found = distributed([lines], specials, tmp_path, engine=engine_name)
+    assert found == local([lines], specials, tmp_path / "local")
+
+
 def test_parquet_and_a_field_and_progress(tmp_path):
     parquet = write_corpus(tmp_path / "some.parquet", ["low lower", "", "lowest" * 40], "parquet")
     lines = tmp_path / "some"
@@ -242,6 +251,24 @@ def test_a_file_that_changes_ends_the_run(corpus, tmp_path, n_bytes):
 
     with pytest.raises(CorpusError, match=r"2\.txt' changed while it was read"):
         distributed(corpus, ["<|e|>"], tmp_path, shard_bytes=9_000, progress=change)
+
+
+@pytest.mark.parametrize("name", ["b.jsonl.gz", "b.txt.zst", "b.parquet", "b.jsonl", "b.txt"])
+def test_an_empty_file_is_what_it_is_on_one_machine(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("low lower")
+    Path(name).touch()
+    files, outcomes = [Path("a.txt"), Path(name)], []
+    for count in (
+        lambda: local(files, [], Path("local")),
+        lambda: distributed(files, [], Path("run")),
+    ):
+        try:
+            outcomes.append(count())
+        except CorpusError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+    assert isinstance(outcomes[0], str) == (name not in ("b.jsonl", "b.txt"))
 
 
 def test_nothing_to_count(tmp_path):

@@ -89,11 +89,12 @@ def test_bytes_that_are_not_utf8_are_reported_with_their_offset(tmp_path, attemp
         encode_shard(encoding(), shard_of(path, 1 if is_part else 0), attempt)
 
 
-def test_a_forbidden_token_is_reported_with_its_file(tmp_path, attempt):
-    (tmp_path / "a.txt").write_text("one <|end|>")
+@pytest.mark.parametrize(("start", "place"), [(0, "document 2"), (2, "document 1 from byte 2 on")])
+def test_a_forbidden_token_is_reported_with_its_document(tmp_path, attempt, start, place):
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree <|end|>")
     plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
-    with pytest.raises(CorpusError, match=r"a.txt' cannot be encoded: .*<\|end\|>"):
-        encode_shard(encoding(plan), shard_of(tmp_path / "a.txt"), attempt)
+    with pytest.raises(CorpusError, match=rf"a.txt', {place}: the text holds .*<\|end\|>"):
+        encode_shard(encoding(plan), shard_of(tmp_path / "a.txt", start), attempt)
 
 
 def test_a_file_that_has_changed_is_refused(tmp_path, attempt):

@@ -55,6 +55,28 @@ def test_copies_are_drawn_independently(tmp_path: Path) -> None:
     assert 60 < len(drawn(file, share=0.1)) < 140
 
 
+def test_files_that_begin_alike_are_drawn_independently(tmp_path: Path) -> None:
+    header = "a licence " * 500
+    files = [write(tmp_path / f"{i}.jsonl", [f"{header}{i}"]) for i in range(1000)]
+    texts = drawn(*files, share=0.1)
+    assert 60 < len(texts) < 140
+    assert sorted(drawn(*reversed(files), share=0.1)) == sorted(texts)
+
+
+def test_copies_in_files_of_one_document_are_drawn_independently(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{i}.jsonl", [f"copy {i % 2}"]) for i in range(2000)]
+    texts = drawn(*files, share=0.1)
+    for text in ("copy 0", "copy 1"):
+        assert 60 < texts.count(text) < 140
+    assert sorted(drawn(*reversed(files), share=0.1)) == sorted(texts)
+    assert len({len(drawn(*files[:100], share=0.5, seed=seed)) for seed in range(8)}) > 2
+
+
+def test_copies_at_the_same_number_of_files_are_drawn_independently(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{i}.jsonl", [f"{i}", "the same"]) for i in range(1000)]
+    assert 60 < drawn(*files, share=0.1).count("the same") < 140
+
+
 def test_two_files_have_different_draws(tmp_path: Path) -> None:
     one = write(tmp_path / "a.txt", [f"one {i}" for i in range(1000)])
     two = write(tmp_path / "b.txt", [f"two {i}" for i in range(1000)])

@@ -125,7 +125,7 @@ def test_counts_made_otherwise_are_not_added(changes, said):
 
 
 def test_one_file_in_two_counts_is_refused_unless_it_is_empty(tmp_path):
-    with pytest.raises(CorpusError, match=r"b is in two of these counts .*give it a weight"):
+    with pytest.raises(CorpusError, match=r"b is in two of these counts .*leave one of them out"):
         combine_counts([(count(tmp_path, "ab"), 1), (count(tmp_path, "b"), 1)])
     empty = CorpusSource("empty", 0, "ab" * 32)
     counts = PretokenCounts({"a": 1}, GPT2, sources=(empty,))

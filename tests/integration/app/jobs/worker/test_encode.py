@@ -303,6 +303,8 @@ def test_a_text_that_cannot_be_encoded_fails_the_job_and_leaves_nothing(service:
         start(service, "special", separator="", allowed_special="none", disallowed_special="all"),
     )
     assert (job["state"], job["error"]["code"]) == ("failed", "special_token_forbidden"), job
+    assert "'special', document 0: the text holds" in job["error"]["detail"]
+    assert str(service.settings.artifacts_dir) not in json.dumps(job["error"])
     assert folder_of(service).left_over() == []
     assert folder_of(service).names() == []
 
