@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import random
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -556,16 +557,23 @@ FLAGGED = {
 }
 
 
+@cache
+def with_flags(rule: str, engine: str) -> tuple[Tokenizer, tokenizers.Tokenizer]:
+    table = copy.deepcopy(TABLES[rule])
+    for token in table["added_tokens"]:
+        token |= FLAGGED[token["content"]]
+    ours = Tokenizer.from_spec(read(table), engine=engine)
+    check_golden_text(ours.spec)
+    return ours, in_tokenizers(table)
+
+
 # An added token of white space is refused beside one with rstrip.
 @pytest.mark.parametrize(("rule", "engine"), [key for key in OURS if "content" not in key[0]])
 @given(text=texts, cuts=st.lists(st.integers(1, 4)))
 def test_tokens_with_flags_include_white_space_before_it_is_written_otherwise(
     rule, engine, text, cuts
 ):
-    table = copy.deepcopy(TABLES[rule])
-    for token in table["added_tokens"]:
-        token |= FLAGGED[token["content"]]
-    ours, reference = Tokenizer.from_spec(read(table), engine=engine), in_tokenizers(table)
+    ours, reference = with_flags(rule, engine)
     expected = reference.encode(text, add_special_tokens=False)
     ids, offsets = ours.encode_with_offsets(text, unit="char")
     assert ids == expected.ids
@@ -578,7 +586,6 @@ def test_tokens_with_flags_include_white_space_before_it_is_written_otherwise(
         found += stream.feed(rest[:size])
         rest = rest[size:]
     assert found + stream.finish() == expected.ids
-    check_golden_text(ours.spec)
 
 
 def in_tokenizers(table: dict) -> tokenizers.Tokenizer:

@@ -107,7 +107,7 @@ def test_a_run_can_be_cancelled_while_documents_are_unpacked(tmp_path: Path) -> 
         st.text(st.sampled_from("ab<|>\0\1"), min_size=2, max_size=4), max_size=3, unique=True
     ),
 )
-@examples(15)
+@examples(5)
 def test_no_special_token_reaches_over_the_end_of_a_document(
     tmp_path_factory: pytest.TempPathFactory, documents: list[str], special_tokens: list[str]
 ) -> None:
