@@ -20,6 +20,7 @@ import contextlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -558,7 +559,10 @@ class Trainer:
         if self._compiled is None:
             return self._token_losses(inputs, targets)
         try:
-            losses: Tensor = self._compiled(inputs, targets)
+            with warnings.catch_warnings():
+                # The remedy that torch names would round the products of a float32 model.
+                warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
+                losses: Tensor = self._compiled(inputs, targets)
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).partition("\n")[0]
             raise CompileError(
