@@ -237,7 +237,15 @@ def parse_place(text: str) -> Path | str:
         >>> parse_place("s3://bucket/news.counts"), parse_place("news.counts").name
         ('s3://bucket/news.counts', 'news.counts')
     """
-    return text if "://" in text else Path(text)
+    if ":/" not in text:
+        return Path(text)
+    from tokenizer_core.blobs.addresses import is_store_address
+    from tokenizer_core.errors import StorageError
+
+    try:
+        return text if is_store_address(text) else Path(text)
+    except StorageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def require_files(paths: Sequence[Path | str]) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokenizer_core.blobs.protocol import Storage
 
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_MISSPELT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # `C:/` is a drive
 
 
 def open_storage(location: str | os.PathLike[str], *, read_only: bool = False) -> Storage:
@@ -39,9 +40,30 @@ def open_storage(location: str | os.PathLike[str], *, read_only: bool = False) -
         b'{}'
     """
     text = os.fspath(location)
-    if _ADDRESS.match(text):
+    if is_store_address(text):
         return open_object_storage(text, probe=not read_only)
     return FolderStorage(Path(text))
+
+
+def is_store_address(location: str) -> bool:
+    """Whether this names a storage by its address, and not by a folder.
+
+    Raises:
+        StorageError: it is an address with one slash, which would name a folder.
+
+    Example:
+        >>> is_store_address("s3://bucket/news"), is_store_address("runs/news")
+        (True, False)
+    """
+    if _ADDRESS.match(location):
+        return True
+    if _MISSPELT.match(location):
+        scheme = location.partition(":/")[0]
+        raise StorageError(
+            f"the address {scheme}:/... has one slash after the colon; write {scheme}://..., or "
+            f"./{scheme}:/... for a folder"
+        )
+    return False
 
 
 def open_stored(address: str, *, read_only: bool = False) -> tuple[Storage, str]:

@@ -123,7 +123,11 @@ class TextFile:
                     yield SamplePiece(tuple(filter(None, parts)), start, end, is_safe)
 
     def _drawn_documents(self, size: int) -> Iterator[SamplePiece]:
-        how: dict[str, Any] = {"format": self.format, "field": self.field}
+        how: dict[str, Any] = {
+            "format": self.format,
+            "field": self.field,
+            "separator": self.separator or None,  # of packed text
+        }
         position = 0
 
         def note(n_read: int) -> None:

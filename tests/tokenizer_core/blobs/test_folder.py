@@ -13,7 +13,9 @@ import pytest
 
 from tokenizer_core.blobs import folder as folder_storage
 from tokenizer_core.blobs import open_storage
+from tokenizer_core.blobs.addresses import is_store_address
 from tokenizer_core.errors import StorageError
+from tokenizer_core.registry import open_artifacts
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -123,3 +125,15 @@ def test_a_writer_recognises_its_link_after_a_lost_response(
 
     monkeypatch.setattr(Path, "hardlink_to", linked_twice)
     assert storage.create("a", b"mine")
+
+
+def test_an_address_with_one_slash_names_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="one slash after the colon; write s3://"):
+        open_storage("s3:/bucket/runs")
+    with pytest.raises(StorageError, match="write s3://"):
+        open_artifacts("s3:/bucket/store", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not any(map(is_store_address, ["./s3:/runs", "C:/runs", "C:\\runs", "runs", "a:b"]))

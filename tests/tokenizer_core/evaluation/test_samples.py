@@ -1,5 +1,7 @@
 """Samples of files: pieces at safe cuts, and parallel lines."""
 
+import gzip
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,15 @@ def test_all_of_a_file_is_every_byte_of_it_once(tmp_path, piece_bytes):
     assert "".join(text for piece in pieces for text in piece.texts) == LINES
     assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
     assert all(piece.is_safe for piece in pieces)
+
+
+def test_separators_of_packed_text_do_not_count(tmp_path):
+    path = tmp_path / "text.txt.gz"
+    path.write_bytes(gzip.compress(f"one two\n{SEPARATOR}\nthree".encode()))
+    (piece,) = TextFile(path).pieces()
+    assert piece.texts == ("one two\n", "\nthree")
+    (piece,) = TextFile(path, separator="").pieces()
+    assert piece.texts == (f"one two\n{SEPARATOR}\nthree",)
 
 
 def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
