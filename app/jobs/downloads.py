@@ -76,7 +76,7 @@ async def download_corpora(
     resolve: Resolve = resolve_once,
     head_seconds: float = HEAD_SECONDS,
 ) -> list[InputFile]:
-    """Download `urls` one after the other into `folder`, at most `max_bytes` together.
+    """Download `urls` one after the other into `folder`, each once, at most `max_bytes` together.
 
     Calls `report` with the bytes received, and the total as far as known.
 
@@ -88,6 +88,8 @@ async def download_corpora(
     files: list[InputFile] = []
     n_bytes = 0
     for index, url in enumerate(urls):
+        if url in urls[:index]:
+            continue  # messages keep the numbers of the request
         fetch = _Fetch(f"input_urls[{index}]", url, max_bytes, n_bytes, report)
         path = folder / f"{index:05d}.{format_of_name(url.name) or 'txt'}"
         with path.open("wb") as file:

@@ -86,7 +86,7 @@ def fetch(folder: Path, entry: str, *urls: str, **options: Any) -> list[bytes]:
     options = {"max_bytes": 1_000_000, **options}
     parsed = [CorpusUrl.parse(url, [ListedHost.parse(entry)]) for url in urls]
     files = asyncio.run(download_corpora(parsed, folder / "fetched", **options))
-    assert [file.name for file in files] == [url.name for url in parsed]
+    assert [file.name for file in files] == [url.name for url in dict.fromkeys(parsed)]
     return [(folder / "fetched" / file.path).read_bytes() for file in files]
 
 
@@ -123,6 +123,13 @@ def test_files_are_fetched_in_order(origin: Origin, tmp_path: Path) -> None:
     assert b"authorization" not in origin.requests[0].lower()
     assert b"cookie" not in origin.requests[0].lower()
     assert b"Accept-Encoding: identity" in origin.requests[0]
+
+
+def test_a_url_that_is_named_twice_is_fetched_once(origin: Origin, tmp_path: Path) -> None:
+    one, two = origin.answer("/1", whole(b"one")), origin.answer("/2", whole(b"two"))
+    texts = fetch(tmp_path, f"127.0.0.1:{origin.port}", one, two, one)
+    assert texts == [b"one", b"two"]
+    assert len(origin.requests) == 2
 
 
 @pytest.mark.row(25)
