@@ -52,7 +52,7 @@ def test_the_options_arrive(trained: Cli, asked: list[Any]) -> None:
         "judge", "worked", "--corpus", "corpus.txt", "--budget", "bytes", "--amount", "2.5e6",
         "--seeds", "3", "--seed", "7", "--size", "small", "--width", "96", "--layers", "3",
         "--heads", "2", "--context", "48", "--batch-size", "5", "--learning-rate", "0.002",
-        "--validation-bytes", "1234", "--separator", "##", "--device", "cpu",
+        "--validation-bytes", "1234", "--separator", "##", "--device", "cpu", "--compile",
     )  # fmt: skip
     _, _, options = asked[0]
     assert options == judging.JudgeOptions(
@@ -64,6 +64,7 @@ def test_the_options_arrive(trained: Cli, asked: list[Any]) -> None:
         validation_bytes=1234,
         separator="##",
         device="cpu",
+        compiles=True,
     )
 
 

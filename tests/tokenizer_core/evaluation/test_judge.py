@@ -243,6 +243,14 @@ def test_a_model_that_diverges_is_an_error(corpus):
         judge({"bytes": merging([])}, corpus, options)
 
 
+def test_a_model_that_cannot_be_compiled_is_an_error(corpus, monkeypatch):
+    config = pytest.importorskip("torch._inductor.config")
+    monkeypatch.setattr(config.cpp, "cxx", (None, "/absent/c++"))
+    monkeypatch.setattr(config, "fx_graph_cache", False)
+    with pytest.raises(JudgeError, match=r"torch cannot compile the model: .*C[+][+] compiler"):
+        judge({"bytes": merging([])}, corpus, replace(OPTIONS, compiles=True))
+
+
 def test_too_little_memory_of_the_gpu_is_an_error(corpus, monkeypatch):
     def step(self):
         raise torch.OutOfMemoryError("CUDA out of memory")
