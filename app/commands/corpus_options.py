@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from app.commands.command_line import UsageError
-from tokenizer_core.documents import FORMATS, CorpusFormat, corpus_file_name, format_of_name
+from tokenizer_core.documents import (
+    FORMATS,
+    CorpusFormat,
+    corpus_file_name,
+    find_corpus_files,
+    format_of_name,
+)
 
 END_OF_TEXT: Final = "<|endoftext|>"
 CHAT: Final = "chat"
@@ -52,6 +58,18 @@ def corpus_format_of(
     return CorpusFormat(arguments.format, field, arguments.separator or None)
 
 
+def files_in_order(inputs: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files that the arguments name, each once, in the order of the arguments; those of a
+    pattern are sorted.
+
+    Raises:
+        CorpusError: as `find_corpus_files`.
+    """
+    files = set(find_corpus_files(inputs))
+    named = (file for each in inputs for file in find_corpus_files([each]))
+    return [file for file in dict.fromkeys(named) if file in files]
+
+
 def field_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]) -> str:
     """The field of the options, for these files.
 
@@ -66,8 +84,8 @@ def field_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[st
     }
     if formats and all(name.startswith("txt") for name in formats):
         raise UsageError(
-            "--field is of JSON lines or Parquet, and the corpus is text; leave it out, or name "
-            "the --format"
+            "--field is of JSON lines or Parquet, and by its name the corpus is text; leave it "
+            "out, or name the --format"
         )
     field: str = arguments.field
     return field

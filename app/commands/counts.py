@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.command_line import UsageError, parse_place, require_files
-from app.commands.corpus_options import add_corpus_format, corpus_format_of
+from app.commands.corpus_options import add_corpus_format, corpus_format_of, files_in_order
 from app.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,
@@ -29,7 +29,6 @@ from app.commands.run_options import (
     check_run_options,
     open_executor,
 )
-from tokenizer_core.documents import find_corpus_files
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -206,7 +205,7 @@ def run_make(arguments: argparse.Namespace) -> None:
     """Count corpora, write the counts, and print a summary."""
     check_counting_options(arguments)
     check_run_options(arguments)
-    files = find_corpus_files(arguments.inputs)
+    files = files_in_order(arguments.inputs)
     require_folder_of(arguments.output)
     require_other_files([arguments.output], files)
     pattern = resolve_pattern(arguments.pattern or "gpt2")
@@ -223,7 +222,7 @@ def run_extend(arguments: argparse.Namespace) -> None:
     """Count new files with the pattern of existing counts, and replace those with the sum."""
     check_counting_options(arguments)
     require_files([arguments.counts])
-    files = find_corpus_files(arguments.inputs)
+    files = files_in_order(arguments.inputs)
     before = PretokenCounts.load(arguments.counts)
     more = _count(arguments, files, before.pattern, before.special_tokens)
     counts = combine_counts([(before, 1), (more, 1)])

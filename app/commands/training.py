@@ -17,7 +17,7 @@ from app.commands.command_line import (
     parse_place,
     require_files,
 )
-from app.commands.corpus_options import corpus_format_of
+from app.commands.corpus_options import corpus_format_of, files_in_order
 from app.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,
@@ -33,7 +33,7 @@ from app.commands.outputs import (
     write_output,
 )
 from app.commands.progress import ProgressBars, add_quiet
-from tokenizer_core.documents import corpus_file_name, find_corpus_files
+from tokenizer_core.documents import corpus_file_name
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.registry.versions import checked_name
@@ -261,7 +261,7 @@ def _check(arguments: argparse.Namespace) -> list[str]:
         raise UsageError("only one size can serve; omit --promote and promote one afterwards")
     others = [path for path in (arguments.seed_file, arguments.from_counts) if path is not None]
     require_files(others)
-    files = [] if arguments.from_counts else find_corpus_files(arguments.inputs)
+    files = [] if arguments.from_counts else files_in_order(arguments.inputs)
     targets = [arguments.save_counts, arguments.html, arguments.json]
     require_other_files(targets, [*files, *others])
     for target in targets:

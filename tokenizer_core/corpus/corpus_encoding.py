@@ -18,6 +18,7 @@ from tokenizer_core.documents import (
     CorpusFormat,
     corpus_file_identity,
     corpus_file_name,
+    corpus_file_size,
     open_documents,
     open_utf8_documents,
     place_of_document,
@@ -164,9 +165,12 @@ class _Files:
     ) -> None:
         self._encoder, self._files, self._format = encoder, files, corpus_format
         self._workers, self._has_threads = workers, has_threads
-        self.identities: list[Any] = [list(corpus_file_identity(file)) for file in files]
-        self.bytes_total = sum(size for size, _ in self.identities)
+        self.bytes_total = sum(corpus_file_size(file) for file in files)
         self.settings = settings
+
+    def identities(self) -> list[Any]:
+        """See `EncodedCorpus`."""
+        return [list(corpus_file_identity(file)) for file in self._files]
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None

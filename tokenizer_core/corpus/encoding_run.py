@@ -64,8 +64,10 @@ class EncodedCorpus(Protocol):
     settings: Mapping[str, Any]
     """Everything that decides the documents and their splits (JSON)."""
 
-    identities: list[Any]
-    """What tells that a file of `settings["files"]` has changed, in their order (JSON)."""
+    def identities(self) -> list[Any]:
+        """What tells later that one of the files has changed, in the order of `settings["files"]`
+        (JSON)."""
+        ...
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
@@ -142,13 +144,29 @@ class _Run:
                 if not can_resume(in_order):  # no checkpoint to resume from
                     writer.abort()
                 raise
+            position["identities"] = self._corpus.identities()
+            writer.checkpoint(position)
+        self._check_identities(position)
         self._n_tokens = position["n_tokens"]
+        start = ShufflePosition(*position["shuffled"])
         return self._shuffle(
-            TokenFiles.open(in_order), writer, ShufflePosition(*position["shuffled"])
+            TokenFiles.open(in_order), writer, start, position.get("identities", [])
         )
 
+    def _check_identities(self, position: dict[str, Any]) -> None:
+        """Raise if a file has changed since all were read; nothing reads them again."""
+        before = position.get("identities", [])  # an older release wrote none
+        now = self._corpus.identities() if before else []
+        for file, *versions in zip(self._settings["files"], before, now, strict=False):
+            if versions[0] != versions[1]:
+                raise changed_since(file)
+
     def _shuffle(
-        self, files: TokenFiles, writer: TokenFilesWriter, start: ShufflePosition
+        self,
+        files: TokenFiles,
+        writer: TokenFilesWriter,
+        start: ShufflePosition,
+        identities: list[Any],
     ) -> TokenManifest:
         splits = files.manifest.splits
         item_bytes = files.manifest.plan.disk_dtype.itemsize
@@ -157,7 +175,8 @@ class _Run:
         for part, position in shuffle_documents(files, writer.plan.seed or 0, start):
             self._append(writer, part)
             if not part.is_open:
-                checkpoints.write_if_due(partial(self._position, {"shuffled": position}))
+                fields = {"shuffled": position, "identities": identities}
+                checkpoints.write_if_due(partial(self._position, fields))
             n_documents = position.n_documents + sum(
                 s.n_documents for s in splits[: position.split]
             )
@@ -202,7 +221,6 @@ class _Run:
         """The position field of a checkpoint."""
         return {
             "settings": self._settings,
-            "identities": self._corpus.identities,
             "n_tokens": self._n_tokens,
             **fields,
         }
@@ -217,12 +235,6 @@ class _Run:
                     f"the token files were begun with another {which}; go on with the same, or "
                     f"start anew, without resume"
                 )
-        identities = position.get("identities", ())  # an older release wrote none
-        for file, before, now in zip(
-            self._settings.get("files", ()), identities, self._corpus.identities, strict=False
-        ):
-            if before != now:
-                raise changed_since(file)
 
 
 def _differences(before: object, now: object) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
+from functools import cached_property
 from hashlib import blake2b, sha256
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
@@ -191,18 +192,19 @@ class TokenSamples(RankedSamples["Sample"]):
     def _identity(self) -> dict[str, Any]:
         manifest = self._files.manifest
         return {
-            **self._token_files(),
+            **self._token_files,
             "tokens": manifest.split(self._split).n_tokens,
             "context_length": self.context_length,
         }
 
+    @cached_property
     def _token_files(self) -> dict[str, Any]:
         digest = sha256(self._files.manifest.to_json()).hexdigest()
         return {"token_files": digest, "split": self._split}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `RankedSamples`."""
-        super().load_state_dict(self._token_files() | state)  # an older release saved neither
+        super().load_state_dict(self._token_files | state)  # an older release saved neither
 
 
 def checked_loss_mask(loss_mask: LossMask, files: TokenFiles) -> LossMask:

@@ -210,8 +210,11 @@ class JoinedShards:
         ]
         self._sha256: dict[SourceFile, str] = {}
         self.settings = settings
-        self.identities: list[Any] = []  # the run has checked its files
         self.bytes_total = sum(shard.stop - shard.start for shard in shards)
+
+    def identities(self) -> list[Any]:
+        """See `EncodedCorpus`."""
+        return []  # the run checks its files
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None

@@ -27,7 +27,7 @@ from tokenizer_core.documents.remote_files import (
     StoreReadError,
     find_remote_files,
     open_remote_file,
-    remote_file_identity,
+    remote_file_size,
 )
 from tokenizer_core.errors import CorpusChangedError, CorpusError
 
@@ -402,21 +402,29 @@ def corpus_file_size(path: str | os.PathLike[str]) -> int:
     Raises:
         CorpusError: it does not exist, or its size is unknown.
     """
-    return corpus_file_identity(path)[0]
+    name = os.fspath(path)
+    if is_address(name):
+        return remote_file_size(parse_address(name), redirects=True)
+    return _local_version(name).size_bytes
 
 
 def corpus_file_identity(path: str | os.PathLike[str]) -> Identity:
     """The size in bytes of the file at a path or an address, and what tells that it has changed:
-    the time of its last change, or what the store says, from a cached listing if there is one.
+    the time of its last change, or what the store says now.
 
     Raises:
         CorpusError: it does not exist, or its size is unknown.
     """
     name = os.fspath(path)
     if is_address(name):
-        return remote_file_identity(parse_address(name), redirects=True)
+        # A cached listing has other fields than the answer to a request for the file.
+        return open_remote_file(parse_address(name), redirects=True).identity()
+    return _local_version(name).identity
+
+
+def _local_version(name: str) -> FileVersion:
     try:
-        return FileVersion.of(os.stat(name)).identity  # noqa: PTH116 - an address is no Path
+        return FileVersion.of(os.stat(name))  # noqa: PTH116 - a corpus path is a str
     except FileNotFoundError:
         raise CorpusError(f"the corpus file {name!r} does not exist; check the path") from None
     except OSError as error:

@@ -29,8 +29,9 @@ class DocumentSample:
     gets the number of bytes read. Iterating reads the files and counts `n_documents` and `n_drawn`.
     Memory holds one piece, and a hash for each file.
 
-    Copies of a document are drawn independently, with one exception: of files that begin with the
-    same documents, all or none of those from the second on are drawn.
+    Copies of a document are drawn independently, with two exceptions: of files that begin with the
+    same documents, all or none of those from the second on are drawn; and of documents longer than
+    a piece that begin with the same one, all or none.
 
     Raises:
         ValueError: the share is not above 0 and at most 1.
@@ -65,7 +66,9 @@ class DocumentSample:
     def __iter__(self) -> Iterator[DocumentPiece]:
         bytes_before = 0
         # Only first documents are numbered: a number for every document would take memory for the
-        # whole corpus, and the documents before a later one tell it from most of its copies.
+        # whole corpus, and the documents before a later one tell it from most of its copies. Of a
+        # longer document than a piece the rest is not known yet: numbers of different documents
+        # would depend on the order of the files.
         n_alike: Counter[bytes] = Counter()
         for file in self.files:
             key, is_first, is_drawn = b"", True, False
@@ -78,7 +81,7 @@ class DocumentSample:
                         key = _hash(key or str(self.seed).encode(), piece.text.encode())
                         is_drawn = self._draws(key, n_alike[key])
                         self.n_drawn += is_drawn
-                        if begins_file:
+                        if begins_file and piece.is_last:
                             n_alike[key] += 1
                     if is_drawn:
                         yield piece

@@ -134,15 +134,15 @@ def open_remote_file(address: CorpusAddress, *, redirects: bool) -> RemoteFile:
     return RemoteFile(address, *_open_store(address, redirects=redirects))
 
 
-def remote_file_identity(address: CorpusAddress, *, redirects: bool) -> Identity:
-    """The size in bytes and the version, from a cached listing if there is one.
+def remote_file_size(address: CorpusAddress, *, redirects: bool) -> int:
+    """The size in bytes, from a cached listing if there is one.
 
     Raises:
         CorpusError: the file does not exist, or as for `open_remote_file`.
     """
     store, path = _open_store(address, redirects=redirects)
     try:
-        return _identity(address, store.info(path))
+        return _identity(address, store.info(path))[0]
     except Exception as error:
         raise _not_opened(address, error) from None
 
@@ -157,7 +157,7 @@ def find_remote_files(address: CorpusAddress, *, redirects: bool) -> list[str]:
         CorpusError: nothing matches, a folder matches, or as for `open_remote_file`.
     """
     if not _has_magic(address):
-        remote_file_identity(address, redirects=redirects)
+        remote_file_size(address, redirects=redirects)
         return [address.text]
     store, path = _open_store(address, redirects=redirects)
     try:

@@ -405,6 +405,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
         The norm before, of shape (). It stays on the device: a GPU need not wait for it.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return torch.zeros(())
     norm = torch.linalg.vector_norm(torch.stack([_l2_norm(gradient) for gradient in gradients]))
     scale = (max_norm / (norm + 1e-6)).clamp(max=1)
     for gradient in gradients:

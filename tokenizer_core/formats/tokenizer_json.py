@@ -474,7 +474,8 @@ def _check_texts(model: Mapping[str, object], added: object = ()) -> Entries:
     if are_ids and len(set(ids)) == len(ids):
         return value  # a million entries one by one would take a second
     listed = added if isinstance(added, list) else []
-    contents = [entry.get("content") for entry in listed if isinstance(entry, dict)]
+    named = (entry.get("content") for entry in listed if isinstance(entry, dict))
+    contents = {content for content in named if isinstance(content, str)}
     owners: dict[int, str] = {}
     for text, id_ in value.items():
         check_id(id_, text)

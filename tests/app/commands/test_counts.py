@@ -58,6 +58,12 @@ def test_a_file_that_is_named_twice_is_counted_once(both: Cli) -> None:
     assert [source["name"] for source in provenance] == ["corpus.txt"]
 
 
+def test_files_are_counted_in_the_order_of_the_arguments(both: Cli) -> None:
+    both.run("counts", "make", "other.txt", "corpus.txt", "o*.txt", "--output=o.counts")
+    shown = both.run("counts", "inspect", "o.counts")[0].decode()
+    assert shown.index("other.txt") < shown.index("corpus.txt")
+
+
 def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli) -> None:
     out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
     lines = out.decode().splitlines()

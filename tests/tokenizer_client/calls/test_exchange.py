@@ -237,8 +237,7 @@ def test_what_a_lost_attempt_has_removed_is_removed(play):
 
 
 def test_a_pin_is_in_every_request_that_uses_a_tokenizer(play):
-    text = httpx.Response(200, json={"tokenizer": TOKENIZER, "text": ""})
-    answers = (octets(b"", "dtype=u32"), text, promoted("m"))
+    answers = (octets(b"", "dtype=u32"), octets(b""), promoted("m"))
     client, service = play(counted(), *answers, httpx.Response(202, json=JOB))
     pinned = client.pinned("n@v").pinned(digest="d")
     pinned.count("a")

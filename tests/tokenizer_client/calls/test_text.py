@@ -143,17 +143,37 @@ def test_integers_that_are_no_ids_are_values(play, ids):
 
 
 def test_ids_of_numpy_in_a_list_are_ids(play):
-    client, service = play(as_json(text="ab"))
+    client, service = play(octets(b"ab"))
     assert client.decode([np.uint32(1), np.int64(2), 3]) == "ab"
     assert service.requests[0].content == struct.pack("<3I", 1, 2, 3)
 
 
 def test_the_service_replaces_what_is_not_utf8(play):
     """A vocabulary with byte fallback has another number of U+FFFD than Python's `decode`."""
-    client, service = play(as_json(text="\ufffd\ufffd"), as_json(text=["\ufffd\ufffd"]))
+    client, service = play(
+        octets(b"\xe2\x84"),
+        as_json(text="\ufffd\ufffd"),
+        octets(struct.pack("<IQ", 1, 2) + b"\xe2\x84", "layout=batch"),
+        as_json(text=["\ufffd\ufffd"]),
+    )
     assert client.decode([1, 2]) == "\ufffd\ufffd"
     assert client.decode_batch([[1, 2]]) == ["\ufffd\ufffd"]
-    assert [sent.headers["accept"] for sent in service.requests] == ["application/json"] * 2
+    kinds = ["application/octet-stream", "application/json"] * 2
+    assert [sent.headers["accept"] for sent in service.requests] == kinds
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "first", "text"),
+    [
+        ("decode", [5], octets(b"\xff"), ["a"]),
+        ("decode_batch", [[5]], octets(struct.pack("<IQ", 1, 1) + b"\xff", "layout=batch"), "a"),
+        ("decode_batch", [[5]], octets(struct.pack("<IQ", 1, 1) + b"\xff", "layout=batch"), []),
+    ],
+)
+def test_a_text_of_another_shape_than_its_bytes_is_an_error(play, method, arguments, first, text):
+    client, _ = play(first, as_json(text=text))
+    with pytest.raises(UnexpectedResponseError, match=WORDS):
+        getattr(client, method)(arguments)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +220,12 @@ WORDS = "not one|another|check the address|not in order|at most|no batch|cut off
         (octets(MANY, U32, BATCH), "encode_batch", (["a", "b"],), {}),
         (octets(MANY, U32, BATCH), "encode_batch", ([],), {}),
         (octets(MANY, U32, BATCH), "encode_batch_to_numpy", (["a"],), {"max_tokens": 0}),
-        (as_json(text=["a"]), "decode", ([5],), {}),
+        (octets(b"a", BATCH), "decode", ([5],), {}),
         (httpx.Response(200, html="a"), "decode", ([5],), {}),
         (octets(b"a", U32), "decode_bytes", ([5],), {}),
         (octets(b"a", BATCH), "decode_bytes", ([5],), {}),
-        (as_json(text="a"), "decode_batch", ([[5]],), {}),
-        (as_json(text=["a"]), "decode_batch", ([[5], [5]],), {}),
+        (octets(b"a"), "decode_batch", ([[5]],), {}),
+        (octets(struct.pack("<IQ", 1, 1) + b"a", BATCH), "decode_batch", ([[5], [5]],), {}),
         (as_json(tokens=[5], count=2, pieces=[PIECE], offsets=[[0, 1]]),
             "encode_with_pieces", ("a",), {}),
         (as_json(tokens=[5], count=1, pieces=[PIECE]), "encode_with_pieces", ("a",), {}),
@@ -244,7 +264,7 @@ def test_the_same_responses_in_the_right_shape_are_results(play):
     client, _ = play(
         octets(ONE, "dtype=u32"),
         octets(MANY, "layout=batch", "dtype=u32"),
-        as_json(text="a"),
+        octets(b"a"),
         as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
         as_json(chunks=[CHUNK, CHUNK | {"start": 1, "end": 2}]),
         as_json(id=5, tree=NODE, **TOKEN),

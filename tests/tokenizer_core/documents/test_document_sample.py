@@ -63,6 +63,20 @@ def test_files_that_begin_alike_are_drawn_independently(tmp_path: Path) -> None:
     assert sorted(drawn(*reversed(files), share=0.1)) == sorted(texts)
 
 
+def test_documents_that_differ_after_the_first_piece_do_not_depend_on_the_order(
+    tmp_path: Path,
+) -> None:
+    long = "x" * (1 << 18)
+    files = [write(tmp_path / f"{name}.txt", [long + name]) for name in "ab"]
+    for seed in range(20):
+        texts = [
+            "".join(piece.text for piece in DocumentSample(order, 0.5, seed, separator="|"))
+            for order in (files, files[::-1])
+        ]
+        assert len(texts[0]) == len(texts[1])
+        assert texts[0] in ("", f"{long}a{long}b")
+
+
 def test_copies_in_files_of_one_document_are_drawn_independently(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{i}.jsonl", [f"copy {i % 2}"]) for i in range(2000)]
     texts = drawn(*files, share=0.1)

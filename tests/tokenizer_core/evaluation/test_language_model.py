@@ -175,6 +175,10 @@ def test_clipping_is_torchs(max_norm):
         assert_close(mine.grad, other.grad, 1e-5)
 
 
+def test_clipping_nothing_is_nothing():
+    assert float(lm.clip_gradients([torch.nn.Parameter(torch.zeros(1))], 1.0)) == 0
+
+
 def test_no_position_sees_a_later_one():
     model = lm.TransformerLM(SMALL)
     ids = torch.arange(10)[None]

@@ -3,6 +3,7 @@
 import hashlib
 import io
 
+import fsspec
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
@@ -11,6 +12,7 @@ from tests.tokenizer_core.documents.test_document_pieces import join
 from tests.tokenizer_core.documents.test_remote_files import memory
 from tokenizer_core.documents import (
     FORMATS,
+    corpus_file_identity,
     corpus_file_name,
     corpus_file_size,
     corpus_files,
@@ -66,6 +68,20 @@ def test_a_web_server_is_asked_for_parts_and_its_list_for_patterns(server):
     parts = [part for method, path, part in server.requests if path == "/long.txt" and part]
     assert len(parts) > len(LONG) // (3 << 14)
     assert all(part is not None for part in parts)
+
+
+def test_a_file_of_a_bucket_has_one_identity_before_and_after_it_was_listed(s3_bucket):
+    store = fsspec.filesystem("s3")
+    store.pipe(f"{s3_bucket}/a.txt", b"some text")
+    path = f"{s3_bucket}/a.txt"
+    before = corpus_file_identity(path)
+    assert find_corpus_files(f"{s3_bucket}/*.txt") == [path]
+    assert corpus_file_identity(path) == before
+    with open_documents(path) as reader:
+        assert [text for text, _ in reader] == ["some text"]
+        assert reader.identity == before
+    store.pipe(f"{s3_bucket}/a.txt", b"more text")
+    assert corpus_file_identity(path) != before
 
 
 def test_a_web_server_that_gives_no_parts(server):
