@@ -79,7 +79,7 @@ class StreamingDecoder:
         """Return the remaining text; `errors="replace"` gives U+FFFD for a partial character."""
         return self._stripped(self._end_run() if self._byte_ids else self._take_pending())
 
-    def forget_characters(self) -> None:
+    def _forget_characters(self) -> None:
         """Do not give out the whole characters of the run so far: their text is known."""
         if self._n_checked:
             del self._pending[: self._n_checked]
@@ -370,7 +370,7 @@ class _Stream:
         self._node = 0
         self._held = ""
         self._decoder.feed(self._kept(after))
-        self._decoder.forget_characters()
+        self._decoder._forget_characters()
 
     def has_room(self, ids: list[int]) -> bool:
         n_held = self._decoder.pending_bytes
