@@ -146,19 +146,21 @@ class _Run:
                 raise
             position["identities"] = self._corpus.identities()
             writer.checkpoint(position)
-        self._check_identities(position)
+        else:
+            self._check_identities(position.get("identities", []))
         self._n_tokens = position["n_tokens"]
         start = ShufflePosition(*position["shuffled"])
         return self._shuffle(
             TokenFiles.open(in_order), writer, start, position.get("identities", [])
         )
 
-    def _check_identities(self, position: dict[str, Any]) -> None:
+    def _check_identities(self, saved: list[Any]) -> None:
         """Raise if a file has changed since all were read; nothing reads them again."""
-        before = position.get("identities", [])  # an older release wrote none
-        now = self._corpus.identities() if before else []
-        for file, *versions in zip(self._settings["files"], before, now, strict=False):
-            if versions[0] != versions[1]:
+        if not saved:  # by an older release, or the run checks its files
+            return
+        files, found = self._settings["files"], self._corpus.identities()
+        for file, before, now in zip(files, saved, found, strict=True):
+            if before != now:
                 raise changed_since(file)
 
     def _shuffle(
@@ -219,11 +221,7 @@ class _Run:
 
     def _position(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The position field of a checkpoint."""
-        return {
-            "settings": self._settings,
-            "n_tokens": self._n_tokens,
-            **fields,
-        }
+        return {"settings": self._settings, "n_tokens": self._n_tokens, **fields}
 
     def _check_settings(self, position: dict[str, Any]) -> None:
         settings = position.get("settings", {})  # empty if another caller wrote the checkpoint
