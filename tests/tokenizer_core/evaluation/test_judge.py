@@ -21,6 +21,8 @@ from tokenizer_core.tokenizer import Tokenizer
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
 language_model = pytest.importorskip("tokenizer_core.evaluation.language_model")
 
+from tests.tokenizer_core.evaluation.compiling import without_compiler  # noqa: E402
+
 pytestmark = pytest.mark.torch
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
 
@@ -243,11 +245,11 @@ def test_a_model_that_diverges_is_an_error(corpus):
         judge({"bytes": merging([])}, corpus, options)
 
 
-def test_a_model_that_cannot_be_compiled_is_an_error(corpus, monkeypatch):
-    config = pytest.importorskip("torch._inductor.config")
-    monkeypatch.setattr(config.cpp, "cxx", (None, "/absent/c++"))
-    monkeypatch.setattr(config, "fx_graph_cache", False)
-    with pytest.raises(JudgeError, match=r"torch cannot compile the model: .*C[+][+] compiler"):
+def test_a_model_that_cannot_be_compiled_is_an_error(corpus):
+    with (
+        without_compiler(),
+        pytest.raises(JudgeError, match=r"torch cannot compile the model: .*C[+][+] compiler"),
+    ):
         judge({"bytes": merging([])}, corpus, replace(OPTIONS, compiles=True))
 
 

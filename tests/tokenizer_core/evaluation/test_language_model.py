@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
 
+from tests.tokenizer_core.evaluation.compiling import without_compiler  # noqa: E402
 from tokenizer_core.errors import FormatError  # noqa: E402
 from tokenizer_core.evaluation import language_model as lm  # noqa: E402
 
@@ -381,12 +382,11 @@ def test_a_compiled_model_has_the_same_losses(monkeypatch):
     assert [compiled.step() for _ in range(3)] == pytest.approx(wanted, rel=1e-4)
 
 
-def test_a_model_that_cannot_be_compiled_says_what_is_missing(monkeypatch):
-    config = pytest.importorskip("torch._inductor.config")
-    monkeypatch.setattr(config.cpp, "cxx", (None, "/absent/c++"))
-    monkeypatch.setattr(config, "fx_graph_cache", False)
-    torch.compiler.reset()
-    with pytest.raises(lm.CompileError, match=r"C\+\+ compiler.*train without compiling"):
+def test_a_model_that_cannot_be_compiled_says_what_is_missing():
+    with (
+        without_compiler(),
+        pytest.raises(lm.CompileError, match=r"C\+\+ compiler.*train without compiling"),
+    ):
         trainer(compiles=True).step()
 
 
