@@ -80,15 +80,14 @@ def encode_corpus(
     with `shuffle` eight bytes per document, and disk space for all ids twice.
 
     Raises:
-        CorpusError: a file cannot be read in its format.
+        CorpusError: a file cannot be read in its format; a document has 16 Mi characters without a
+            safe cut, or is a conversation that the `document_encoder` refuses. Names file and line.
         CorpusChangedError: a file was changed, replaced or removed during the call.
-        PreTokenTooLongError: a document has 16 Mi characters without a safe cut.
         TokenFilesError: the folder exists already, or the files have no text.
         TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
             checkpoint has other files or settings, or a file has changed since.
         TokenizerMismatchError: the plan is for another tokenizer.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids; names the document.
-        CorpusError: also a conversation that the `document_encoder` refuses, by file and line.
         WorkerProcessError: a worker process died.
 
     Example:

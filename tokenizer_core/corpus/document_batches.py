@@ -13,7 +13,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.documents import DEFAULT_PIECE_CHARS, corpus_file_name, open_utf8_documents
-from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.errors import (
+    DocumentRefusedError,
+    PreTokenTooLongError,
+    TokenFilesPlanError,
+)
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 if TYPE_CHECKING:
@@ -82,7 +86,7 @@ def iterate_batches(
         CorpusError: a file cannot be read.
         UnicodeDecodeError: a long document is not UTF-8.
         TokenFilesPlanError: a file that was begun before `start` has changed since.
-        PreTokenTooLongError: a long document cannot be cut.
+        DocumentRefusedError: a long document cannot be cut.
     """
     batches = _Batches(cuts, start, batch_bytes)
     options = {**asdict(corpus_format), "max_piece_bytes": min(batch_bytes, DEFAULT_PIECE_CHARS)}
@@ -133,8 +137,13 @@ class _Batches:
             if is_last and not self._held:
                 texts.append(text)
                 self._batch_size += len(text)
-            elif not self._add_piece(text, is_last=is_last):
-                continue
+            else:
+                try:
+                    if not self._add_piece(text, is_last=is_last):
+                        continue
+                except PreTokenTooLongError as error:
+                    number = self.position.n_documents + n_in_file - self.position.n_in_file
+                    raise DocumentRefusedError(number, str(error)) from None
             if is_last:
                 n_in_file, n_bytes = n_in_file + 1, 0
             else:

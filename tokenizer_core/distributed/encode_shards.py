@@ -38,7 +38,6 @@ from tokenizer_core.errors import (
     CorpusChangedError,
     CorpusError,
     DocumentRefusedError,
-    PreTokenTooLongError,
     RunError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead
@@ -161,10 +160,6 @@ def encode_shard(
         raise CorpusError(f"the corpus file {source.shown!r}, {place}: {error.reason}") from None
     except StoreReadError as error:  # a retry may succeed
         raise RunError(str(error)) from None
-    except PreTokenTooLongError as error:
-        source.check()
-        # A retry cannot help, as with any error in a file.
-        raise CorpusError(f"{source.shown!r} cannot be encoded: {error}") from None
     for name in (IDS_NAME, DOCUMENTS_NAME):
         attempt.put(name, attempt.scratch / name)
     return {

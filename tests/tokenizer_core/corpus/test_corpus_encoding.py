@@ -22,6 +22,7 @@ from tokenizer_core.corpus import (
     TokenFiles,
     TokenManifest,
     corpus_encoding,
+    document_cuts,
     encode_corpus,
     plan_token_files,
     verify_token_files,
@@ -265,6 +266,29 @@ def test_a_forbidden_token_is_reported_with_file_and_document(
         encode_corpus(tokenizer, files, tmp_path / "t", plan, corpus_format=how)
     assert (caught.value.token, caught.value.code) == ("<|end|>", "special_token_forbidden")
     assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: the text holds")
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("b.txt", "document 30"), ("b.jsonl.gz", "line 31"), ("b.parquet", "row 30")],
+)
+def test_a_document_that_cannot_be_cut_is_reported_with_file_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str, resumes: bool
+) -> None:
+    monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 1000)
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
+    texts = [f"number {number}" for number in range(40)]
+    texts[30] = "one two " * 100 + "ACGT" * 1000
+    files = [
+        write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"),
+        write_corpus(tmp_path / name, texts, name.partition(".")[2]),
+    ]
+    plan, how = plan_token_files(NARROW), CorpusFormat(separator=SEPARATOR)
+    for _ in range(1 + resumes):
+        with pytest.raises(CorpusError) as caught:
+            encode_corpus(NARROW, files, tmp_path / "t", plan, corpus_format=how, resume=resumes)
+    assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: a document has no")
 
 
 @pytest.mark.parametrize("engine", ["auto", "python"])

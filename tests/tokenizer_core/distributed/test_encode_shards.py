@@ -12,9 +12,14 @@ import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import NARROW
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.corpus import CorpusFormat, TokenFilesPlan, plan_token_files
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    TokenFilesPlan,
+    document_cuts,
+    plan_token_files,
+)
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
-from tokenizer_core.distributed import Attempt
+from tokenizer_core.distributed import Attempt, encode_shards
 from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
@@ -95,6 +100,14 @@ def test_a_forbidden_token_is_reported_with_its_document(tmp_path, attempt, star
     plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
     with pytest.raises(CorpusError, match=rf"a.txt', {place}: the text holds .*<\|end\|>"):
         encode_shard(encoding(plan), shard_of(tmp_path / "a.txt", start), attempt)
+
+
+def test_a_document_that_cannot_be_cut_is_reported_with_its_line(tmp_path, attempt, monkeypatch):
+    monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 1000)
+    monkeypatch.setattr(encode_shards, "BATCH_BYTES", 100)
+    (tmp_path / "a.txt").write_text("one\n" + "ACGT" * 1000)
+    with pytest.raises(CorpusError, match=r"a.txt', document 1: a document has no place"):
+        encode_shard(encoding(), shard_of(tmp_path / "a.txt"), attempt)
 
 
 def test_a_file_that_has_changed_is_refused(tmp_path, attempt):
