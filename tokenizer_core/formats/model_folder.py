@@ -296,7 +296,7 @@ def _load_file_of(folder: Path) -> TokenizerSpec:
     with contextlib.suppress(_DisputedIdsError):  # of an unknown class no defaults are known
         rebuilt = _REBUILT.get(_class_of(config, _read_table(folder, MODEL_CONFIG)))
         config = {**(rebuilt.named if rebuilt else {}), **config}
-    return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
+    return _with_names(spec, folder, config)
 
 
 def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
@@ -347,7 +347,21 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
         )
     if ends:
         _check_ends(config, spec, kind, ends)
-    return spec.with_chat(read_chat_templates(folder, config, _template_variables(config)))
+    return _with_names(spec, folder, config)
+
+
+def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
+    """The spec with the folder's chat templates. The tokens that these can name are special, also
+    where `tokenizer.json` calls them content: transformers 5 decodes so, and finds the same ids."""
+    variables = _template_variables(config)
+    named = set(variables.values())
+    added = [
+        replace(token, special=token.special or token.content in named)
+        for token in spec.added_tokens
+    ]
+    if added != list(spec.added_tokens):
+        spec = replace(spec, added_tokens=tuple(added))
+    return spec.with_chat(read_chat_templates(folder, config, variables))
 
 
 def save_model_folder(

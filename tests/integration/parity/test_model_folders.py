@@ -23,18 +23,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def check(folder, texts):
+def check(folder, texts, *, decodes=True):
     ours = Tokenizer.load(folder)
     with TransformersReader("AutoTokenizer", str(folder)) as theirs:
-        assert theirs.encode(texts) == [
-            ours.encode(text, add_special_tokens=True) for text in texts
-        ]
+        batch = theirs.encode(texts)
+        assert batch == [ours.encode(text, add_special_tokens=True) for text in texts]
+        if decodes:
+            assert theirs.decode(batch) == ours.decode_batch(batch, skip_special_tokens=True)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_a_made_folder(name, tmp_path):
     arguments = {"config": {}, **ACCEPTED[name]}
-    check(make_folder(tmp_path / "model", **arguments), [*adversarial_texts(), *TEXTS])
+    # A list of extra special tokens makes those of added_tokens.json special in transformers 4 and
+    # here, but not in 5.
+    decodes = name != "added_tokens_file"
+    folder = make_folder(tmp_path / "model", **arguments)
+    check(folder, [*adversarial_texts(), *TEXTS], decodes=decodes)
 
 
 @pytest.mark.shared_data
@@ -129,7 +134,11 @@ def test_a_folder_of_clip(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(table))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
-    check(tmp_path, [*adversarial_texts(), *TEXTS, "<|startoftext|>A <|ENDOFTEXT|> cat"])
+    check(
+        tmp_path,
+        [*adversarial_texts(), *TEXTS, "<|startoftext|>A <|ENDOFTEXT|> cat"],
+        decodes=False,
+    )
     table["normalizer"] = None
     (tmp_path / "tokenizer.json").write_text(json.dumps(table))
     with pytest.raises(FormatError, match="replaces its normalizer by that of CLIPTokenizer"):
@@ -167,4 +176,8 @@ def test_two_files_of_clip(tmp_path):
     merges = "".join(" ".join(pair) + "\n" for pair in table["model"]["merges"])
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + merges, encoding="utf-8")
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
-    check(tmp_path, [*adversarial_texts(), *TEXTS, "<|startoftext|>A <|ENDOFTEXT|> cat"])
+    check(
+        tmp_path,
+        [*adversarial_texts(), *TEXTS, "<|startoftext|>A <|ENDOFTEXT|> cat"],
+        decodes=False,
+    )

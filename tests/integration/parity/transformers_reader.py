@@ -3,7 +3,7 @@
 transformers needs a newer `regex` than the one that the tests here run on, so it is
 installed in `.venv/transformers`, and tests do not import it. Arguments: the class, then the
 arguments of its `from_pretrained` or constructor. Each line of standard input is a JSON list of
-texts, each line of standard output the list of their ids.
+texts, each line of standard output the list of their ids; or the other way about.
 """
 
 from __future__ import annotations
@@ -49,13 +49,21 @@ class TransformersReader:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """The ids of each text, special tokens recognised."""
+        ids: list[list[int]] = self._ask(texts)
+        return ids
+
+    def decode(self, batch: list[list[int]]) -> list[str]:
+        """The text of each list of ids, without special tokens."""
+        texts: list[str] = self._ask(batch)
+        return texts
+
+    def _ask(self, items: list[Any]) -> Any:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps(texts) + "\n")
+        stdin.write(json.dumps(items) + "\n")
         stdin.flush()
-        ids: list[list[int]] = json.loads(stdout.readline())
-        return ids
+        return json.loads(stdout.readline())
 
 
 def _load(kind: str, path: str, *special_tokens: str) -> Any:
@@ -71,8 +79,12 @@ def _load(kind: str, path: str, *special_tokens: str) -> Any:
 
 def _serve(tokenizer: Any, requests: IO[str], *, add_special_tokens: bool) -> None:
     for line in requests:
-        encoded = tokenizer(json.loads(line), add_special_tokens=add_special_tokens)
-        print(json.dumps(encoded["input_ids"]), flush=True)
+        items = json.loads(line)
+        if isinstance(items[0], str):
+            answer = tokenizer(items, add_special_tokens=add_special_tokens)["input_ids"]
+        else:
+            answer = [tokenizer.decode(ids, skip_special_tokens=True) for ids in items]
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -142,6 +142,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "added_tokens": {"<extra>": 260, "<tool>": 261},
         "special_tokens_map": {"additional_special_tokens": ["<extra>"]},
     },
+    "named_content": {
+        "change": lambda t: [token.update(special=False) for token in t["added_tokens"]],
+        "tokenizer_config": _fast(eos_token=END, extra_special_tokens={"start_token": "<bos>"}),
+    },
     "named_tokens": {
         "tokenizer_config": _fast(pad_token="<pad>", extra_special_tokens=["<extra>", "<tool>"])
     },

@@ -62,6 +62,16 @@ def test_an_accepted_folder_is_read(tmp_path, name):
     assert tokenizer.decode(tokenizer.encode("low lower")).lstrip() == "low lower"
 
 
+@pytest.mark.parametrize("file_ids", [False, True])
+def test_a_named_token_is_special_also_if_the_file_calls_it_content(tmp_path, file_ids):
+    folder = make_folder(tmp_path / "model", **ACCEPTED["named_content"])
+    tokenizer = Tokenizer.load(folder, file_ids=file_ids)
+    ids = tokenizer.encode(f"<bos>low{END}")
+    assert ids == [259, 257, 258]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "low"
+    assert tokenizer.special_tokens == {END: 258, "<bos>": 259}
+
+
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_could_give_other_ids_is_refused_by_name(tmp_path, message):
     folder = make_folder(tmp_path / "model", **REFUSED[message])
