@@ -6,7 +6,7 @@ import argparse
 import re
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -29,6 +29,7 @@ from app.commands.run_options import (
     check_run_options,
     open_executor,
 )
+from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
 from tokenizer_core.training import (
     PretokenCounts,
@@ -224,10 +225,19 @@ def run_extend(arguments: argparse.Namespace) -> None:
     require_files([arguments.counts])
     files = files_in_order(arguments.inputs)
     before = PretokenCounts.load(arguments.counts)
-    more = _count(arguments, files, before.pattern, before.special_tokens)
-    counts = combine_counts([(before, 1), (more, 1)])
-    counts.save(arguments.counts)
+    pattern, special_tokens = before.pattern, before.special_tokens
+    del before
+    more = _count(arguments, files, pattern, special_tokens)
+    with _only_writer(arguments.counts):
+        # Another command may have extended the file while this one counted.
+        counts = combine_counts([(PretokenCounts.load(arguments.counts), 1), (more, 1)])
+        counts.save(arguments.counts)
     _print(counts, arguments.counts, arguments)
+
+
+def _only_writer(counts: Path | str) -> AbstractContextManager[None]:
+    """Let no other command extend a file of counts; at an address (`str`) others can."""
+    return locked_folder(counts.resolve().parent) if isinstance(counts, Path) else nullcontext()
 
 
 def run_merge(arguments: argparse.Namespace) -> None:

@@ -183,9 +183,10 @@ class Artifacts(ABC):
     ) -> ArtifactRef:
         """Write `spec` as the newest version of `name`: whole and verified, or not at all.
 
-        If `name` has a sound version with the same digest and the same chat templates, return that
-        one and write nothing: training again on the same corpus gives the same tokenizer. A version
-        is a UTC time, later than that of every existing version even if the clock was set back.
+        If the newest version of `name` is sound and has the same digest and chat templates, return
+        that one and write nothing: training again on the same corpus gives the same tokenizer. An
+        older one is written anew, because `name` alone means the newest. A version is a UTC time,
+        later than that of every existing version even if the clock was set back.
 
         Raises:
             ArtifactError: a report is not JSON, the spec fails verification, or another process has
@@ -194,10 +195,13 @@ class Artifacts(ABC):
         """
         checked_name(name)
         with writing("publish"), self._publishing():
-            existing = self._find(name, spec)
-            if existing is not None:
-                return existing
             taken = self._version_names(name)
+            if taken:
+                with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                    newest = self._ref(name, taken[-1])
+                    if self._holds(newest, spec):
+                        self._check_sound(newest)
+                        return newest
             while True:
                 version = next_version(taken, spec.fingerprint)
                 ref = ArtifactRef(name, version, spec.fingerprint)
@@ -314,16 +318,8 @@ class Artifacts(ABC):
         with self._version_folder(name, version) as folder:
             return read_manifest(folder, name, version)
 
-    def _find(self, name: str, spec: TokenizerSpec) -> ArtifactRef | None:
-        """A sound version with this spec and its chat templates."""
-        for ref in self.versions(name):
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                if self._holds(ref, spec):
-                    self._check_sound(ref)
-                    return ref
-        return None
-
     def _holds(self, ref: ArtifactRef, spec: TokenizerSpec) -> bool:
+        """Whether this version has this spec and its chat templates."""
         if ref.digest != spec.fingerprint:
             return False
         return (self.read_manifest(ref).chat_record or {}) == spec.chat.record()

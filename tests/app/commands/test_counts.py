@@ -2,11 +2,14 @@
 
 import json
 import sys
+from typing import Any
 
 import pytest
 
+from app.commands import counts
 from tests.app.run_cli import Cli
 from tests.native_module import native_module
+from tokenizer_core.training import count_pretokens
 
 OTHER = "wide wider widest\n<|endoftext|>low"
 
@@ -37,6 +40,23 @@ def test_counts_made_extended_and_merged_are_the_same(both: Cli) -> None:
         "a.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 documents"
     )
     assert error == ""
+
+
+def test_counts_that_are_extended_twice_at_once_have_both(
+    both: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (both.folder / "third.txt").write_text("third thing")
+    both.run("counts", "make", "corpus.txt", "third.txt", "other.txt", "--output=all.counts")
+    count = count_pretokens
+
+    def extend_meanwhile(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(counts, "count_pretokens", count)
+        both.run("counts", "extend", "a.counts", "third.txt")
+        return count(*arguments, **options)
+
+    monkeypatch.setattr(counts, "count_pretokens", extend_meanwhile)
+    both.run("counts", "extend", "a.counts", "other.txt")
+    assert (both.folder / "a.counts").read_bytes() == (both.folder / "all.counts").read_bytes()
 
 
 def test_training_from_counts_is_training_from_the_files(both: Cli) -> None:
