@@ -499,8 +499,7 @@ def _matches(path: str, roots: list[str | os.PathLike[str]] | None) -> list[str]
         return find_remote_files(parse_address(path), redirects=roots is None)
     if "\0" in path or os.path.lexists(path) or not glob.has_magic(path):
         return [path]
-    if "**" in path:
-        _check_folders_can_be_read(path)
+    _check_folders_can_be_read(path)
     # Not Path.glob, which matches names that begin with a dot and drops a leading "./".
     matches = glob.glob(path, recursive=True)  # noqa: PTH207
     if not matches:
@@ -510,15 +509,30 @@ def _matches(path: str, roots: list[str | os.PathLike[str]] | None) -> list[str]
 
 def _check_folders_can_be_read(pattern: str) -> None:
     """Raise CorpusError for a folder that glob would skip silently."""
+    before, any_depth, _ = pattern.partition("**")
+    folder, name = os.path.split(before if any_depth else pattern)
+    if any_depth:
+        for top in glob.glob(folder or "."):  # noqa: PTH207
+            for _, folders, _ in os.walk(top, onerror=_refuse_folder):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+        folder, name = os.path.split(folder)
+    while name and glob.has_magic(f"{folder}/{name}"):
+        for parent in glob.glob(folder or "."):  # noqa: PTH207
+            try:
+                if glob.has_magic(name):
+                    os.scandir(parent).close()
+                else:
+                    os.stat(f"{parent}/{name}")  # noqa: PTH116
+            except OSError as error:
+                error.filename = parent
+                _refuse_folder(error)
+        folder, name = os.path.split(folder)
 
-    def refuse(error: OSError) -> None:
-        if os.path.isdir(error.filename):  # noqa: PTH112
-            raise CorpusError(
-                f"the folder {error.filename!r} cannot be read: {error.strerror}; check who may "
-                f"read it, or name the folders beside it"
-            )
 
-    before, _, _ = pattern.partition("**")
-    for folder in glob.glob(os.path.dirname(before) or "."):  # noqa: PTH120, PTH207
-        for _, folders, _ in os.walk(folder, onerror=refuse):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+def _refuse_folder(error: OSError) -> None:
+    """Raise CorpusError unless the path of `error` is no folder, or has no such entry."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise CorpusError(
+            f"the folder {error.filename!r} cannot be read: {error.strerror}; check who may read "
+            f"it, or name the folders beside it"
+        )

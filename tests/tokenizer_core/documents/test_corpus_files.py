@@ -3,6 +3,7 @@
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,17 +98,25 @@ def test_a_file_without_read_permission_is_an_error(folder, monkeypatch):
         find_corpus_files("a.txt")
 
 
-def test_a_folder_that_a_pattern_cannot_read_is_an_error(folder, monkeypatch):
-    scandir = os.scandir
+@pytest.mark.parametrize("pattern", ["**/*.txt", "*/er/*.txt", "*/*/*.txt", "d*/[e]*/d.txt"])
+def test_a_folder_that_a_pattern_cannot_read_is_an_error(folder, monkeypatch, pattern):
+    scandir, stat = os.scandir, os.stat
 
     def refuse(path: str) -> object:
         if os.fspath(path).endswith("er"):
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
+    def refuse_inside(path: str, **options: Any) -> object:
+        if "er/" in os.fspath(path):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, **options)
+
     monkeypatch.setattr(corpus_files.os, "scandir", refuse)
-    with pytest.raises(CorpusError, match=r"folder '\./deep/er' cannot be read: Permission denied"):
-        find_corpus_files("**/*.txt")
+    monkeypatch.setattr(corpus_files.os, "stat", refuse_inside)
+    match = r"folder '(\./)?deep/er' cannot be read: Permission denied"
+    with pytest.raises(CorpusError, match=match):
+        find_corpus_files(pattern)
 
 
 def read_all(source: CorpusFileBytes) -> None:
