@@ -20,9 +20,9 @@ from app.commands.command_line import (
 )
 from app.commands.outputs import (
     STANDARD_OUTPUT,
+    add_html,
+    check_outputs,
     print_json,
-    require_folder_of,
-    require_other_files,
     write_output,
 )
 from app.commands.tokenizer_arguments import TOKENIZER, load_one
@@ -88,9 +88,7 @@ def _add_inspect(subcommands: Any) -> None:
     inspect.add_argument(
         "--json", action="store_true", help="print the manifest of a published one as JSON"
     )
-    inspect.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report of their training as a page"
-    )
+    add_html(inspect, "the report of their training as a page")
     inspect.add_argument(
         "--judge",
         type=Path,
@@ -245,10 +243,8 @@ def _check_inspect(arguments: argparse.Namespace) -> None:
             raise UsageError("--judge adds to the page; name it with --html")
         require_files([arguments.judge])
     if arguments.html:
-        require_other_files([arguments.html], [arguments.judge] if arguments.judge else [])
-        if arguments.html != STANDARD_OUTPUT:
-            require_folder_of(arguments.html)
-        elif arguments.json:
+        check_outputs([arguments.html], [arguments.judge] if arguments.judge else [])
+        if arguments.html == STANDARD_OUTPUT and arguments.json:
             raise UsageError("--json and --html - both print; write one of them to a file")
 
 

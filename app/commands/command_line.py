@@ -41,13 +41,43 @@ class UsageError(CommandError):
         super().__init__(message, exit_code=WRONG_USAGE)
 
 
+class _StoreOnce(argparse.Action):
+    """Stores the value of an option. Given again, an option of several values adds to them, and one
+    of a single value is an error: argparse would silently take the last."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if option_string is not None:
+            given = given_options(namespace)
+            if isinstance(values, list):
+                values = [*given.get(self.dest, ()), *values]
+            elif self.dest in given:
+                raise argparse.ArgumentError(self, "is given twice; leave one out")
+            given[self.dest] = values
+        setattr(namespace, self.dest, values)
+
+
+def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of values that the command line has, by destination; without the defaults."""
+    given: dict[str, Any] = vars(arguments).setdefault("given_options", {})
+    return given
+
+
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line that points to `--help`."""
+    """An argument parser whose errors are one line that points to `--help`, and which takes an
+    option of a single value only once."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(**options)
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
         self.set_defaults(prog=self.prog)  # errors name the innermost command
         self._renamed: dict[str, str] = {}
 

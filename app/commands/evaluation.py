@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +12,15 @@ from app.commands.command_line import (
     ANSWER_IS_NO,
     UsageError,
     add_artifacts_dir,
+    given_options,
     require_files,
 )
 from app.commands.corpus_options import add_corpus_format, field_of
 from app.commands.outputs import (
     STANDARD_OUTPUT,
+    add_reports,
+    check_outputs,
     print_json,
-    require_folder_of,
-    require_other_files,
     write_output,
 )
 from app.commands.progress import add_quiet, progress_bar
@@ -41,6 +43,7 @@ from tokenizer_core.evaluation.report_page import render_page
 from tokenizer_core.evaluation.tables import render_diff, render_report
 
 _SAMPLE_BYTES: Final = 4 << 20
+_OF_CORPORA: Final = ("sample_bytes", "seed", "format", "field", "separator")
 _DIFF_SCHEMA: Final = "tokenizer-diff/1"
 
 
@@ -82,17 +85,7 @@ def _add_report(subcommands: Any) -> None:
         action="store_true",
         help="the corpora are translations of each other, line by line: sample the same lines",
     )
-    report.add_argument(
-        "--json",
-        nargs="?",
-        const=STANDARD_OUTPUT,
-        type=Path,
-        metavar="FILE",
-        help="write the report as JSON; without FILE, print only that",
-    )
-    report.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as an HTML page with plots"
-    )
+    add_reports(report, html="the report as a page with plots")
     report.add_argument(
         "--token-bytes",
         type=Path,
@@ -196,6 +189,7 @@ def _write(arguments: argparse.Namespace, report: Report) -> None:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """Compare two tokenizers and print the differences; return the exit code."""
+    _refuse_sampling_options(arguments, [arguments.corpus] if arguments.corpus else [])
     if arguments.corpus:
         require_files([arguments.corpus])
     if arguments.examples < 0:
@@ -242,15 +236,22 @@ def _corpora(arguments: argparse.Namespace) -> dict[str, Path]:
 
 
 def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None:
-    if not paths and not arguments.token_bytes:
+    if not paths and (arguments.html or arguments.json or not arguments.token_bytes):
         raise UsageError("no text to measure; give --corpus NAME=FILE")
+    _refuse_sampling_options(arguments, paths)
     if arguments.token_bytes and len(arguments.tokenizers) != 1:
         raise UsageError("--token-bytes describes one tokenizer; name only one")
-    targets = [arguments.html, arguments.token_bytes, arguments.json]
-    require_other_files(targets, [*paths.values(), *named_files(arguments.tokenizers)])
-    for target in targets:
-        if target not in (None, STANDARD_OUTPUT):
-            require_folder_of(target)
+    check_outputs(
+        [arguments.html, arguments.token_bytes, arguments.json],
+        [*paths.values(), *named_files(arguments.tokenizers)],
+    )
+
+
+def _refuse_sampling_options(arguments: argparse.Namespace, corpora: Collection[Any]) -> None:
+    """Raise UsageError for options of corpora that are not there."""
+    given = [name for name in _OF_CORPORA if name in given_options(arguments)]
+    if given and not corpora:
+        raise UsageError(f"--{given[0].replace('_', '-')} belongs to --corpus; give that, too")
 
 
 def _sources(

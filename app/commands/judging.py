@@ -13,8 +13,8 @@ from app.commands.command_line import UsageError, add_artifacts_dir, require_fil
 from app.commands.corpus_options import add_corpus_format, field_of
 from app.commands.outputs import (
     STANDARD_OUTPUT,
-    require_folder_of,
-    require_other_files,
+    add_reports,
+    check_outputs,
     write_output,
 )
 from app.commands.progress import add_quiet, progress_bar
@@ -97,17 +97,7 @@ def add_parsers(subcommands: Any) -> None:
         help="first seed; it also chooses the documents to validate (default: 0)",
     )
     _add_size(parser)
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const=STANDARD_OUTPUT,
-        type=Path,
-        metavar="FILE",
-        help="write the run as JSON; without FILE, print only that",
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the run as an HTML page with plots"
-    )
+    add_reports(parser, html="the run as a page with plots", json_about="write the run as JSON")
     add_quiet(parser)
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_judge)
@@ -167,11 +157,10 @@ def run_judge(arguments: argparse.Namespace) -> None:
     """Judge the tokenizers; print or write the run."""
     options = _options(arguments)
     require_files([arguments.corpus])
-    targets = [arguments.html, arguments.json]
-    require_other_files(targets, [arguments.corpus, *named_files(arguments.tokenizers)])
-    for target in targets:
-        if target not in (None, STANDARD_OUTPUT):
-            require_folder_of(target)
+    check_outputs(
+        [arguments.html, arguments.json],
+        [arguments.corpus, *named_files(arguments.tokenizers)],
+    )
     tokenizers = load_named_tokenizers(arguments, arguments.tokenizers)
     # Steps differ in size, so tqdm cannot learn how many of them to skip between two updates.
     shown = {"bar_format": "{desc} {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left"}

@@ -5,10 +5,12 @@ After Ctrl-C, a kill or a full disk, the old file is unchanged.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,62 @@ def add_output(parser: Any, *, about: str, metavar: str = "FILE", required: bool
         metavar=metavar,
         help=about,
     )
+
+
+def add_reports(
+    parser: argparse.ArgumentParser, *, html: str, json_about: str = "write the report as JSON"
+) -> None:
+    """Add `--json [FILE]` and `--html FILE`. A FILE has the ending of what is written, because
+    argparse takes any word after `--json` for it, also a corpus."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        type=partial(_parse_report, endings=(".json",)),
+        metavar="FILE",
+        help=f"{json_about} to a .json file; without FILE, print only that",
+    )
+    add_html(parser, html)
+
+
+def add_html(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add `--html FILE`."""
+    parser.add_argument(
+        "--html",
+        type=partial(_parse_report, endings=(".html", ".htm")),
+        metavar="FILE",
+        help=f"write {about} to a .html file",
+    )
+
+
+def _parse_report(text: str, endings: tuple[str, ...]) -> Path:
+    path = Path(text)
+    if path == STANDARD_OUTPUT or path.suffix.lower() in endings:
+        return path
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return path  # a device or a pipe
+    raise argparse.ArgumentTypeError(
+        f"{text!r} does not end in {endings[0]}; write the report to such a file, or, if this is "
+        f"another argument, put it before the option"
+    )
+
+
+def check_outputs(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
+    """Check that the outputs can be written, each to a file of its own that is no input.
+
+    Raises:
+        UsageError: an output is named twice, or is an input.
+        CommandError: the folder of an output is missing.
+    """
+    named = [target for target in targets if target is not None]
+    require_other_files(named, inputs)
+    files = [os.path.realpath(target) if target != STANDARD_OUTPUT else "-" for target in named]
+    for target, file in zip(named, files, strict=True):
+        if files.count(file) > 1:
+            where = "standard output" if file == "-" else target
+            raise UsageError(f"two outputs go to {where}; name another file for one of them")
+        if target != STANDARD_OUTPUT:
+            require_folder_of(target)
 
 
 def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:

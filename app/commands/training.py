@@ -28,8 +28,8 @@ from app.commands.counting_options import (
 )
 from app.commands.outputs import (
     STANDARD_OUTPUT,
-    require_folder_of,
-    require_other_files,
+    add_reports,
+    check_outputs,
     write_output,
 )
 from app.commands.progress import ProgressBars, add_quiet
@@ -97,20 +97,7 @@ def add_parsers(subcommands: Any) -> None:
     parser.add_argument(
         "--promote", action="store_true", help="promote the result; running servers switch to it"
     )
-    parser.add_argument(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        help="write a report as a page, with the curve of sizes",
-    )
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const=STANDARD_OUTPUT,
-        type=Path,
-        metavar="FILE",
-        help="write the report as JSON; without FILE, print nothing else",
-    )
+    add_reports(parser, html="a report as a page, with the curve of sizes")
     add_quiet(parser)
     add_artifacts_dir(parser)
     parser.set_defaults(run=run_train)
@@ -257,16 +244,16 @@ def _check(arguments: argparse.Namespace) -> list[str]:
     elif not arguments.inputs:
         raise UsageError("no input; name one or more files")
     check_counting_options(arguments)
+    if arguments.reserved_name != LLAMA3_RESERVED_NAME and not (
+        arguments.reserved or arguments.pad_to_multiple > 1
+    ):
+        raise UsageError("--reserved-name names the tokens of --reserved or --pad-to-multiple")
     if arguments.promote and len(arguments.vocab_size) > 1:
         raise UsageError("only one size can serve; omit --promote and promote one afterwards")
     others = [path for path in (arguments.seed_file, arguments.from_counts) if path is not None]
     require_files(others)
     files = [] if arguments.from_counts else files_in_order(arguments.inputs)
-    targets = [arguments.save_counts, arguments.html, arguments.json]
-    require_other_files(targets, [*files, *others])
-    for target in targets:
-        if target not in (None, STANDARD_OUTPUT):
-            require_folder_of(target)
+    check_outputs([arguments.save_counts, arguments.html, arguments.json], [*files, *others])
     return files
 
 

@@ -42,6 +42,19 @@ def test_renamed_options_work_for_one_release_and_warn(
     assert f"--{old} ".encode() not in helped
 
 
+def test_an_option_that_is_given_twice_is_joined_or_refused(trained: Cli) -> None:
+    (trained.folder / "more.txt").write_text("newest")
+    both = trained.run("count", "--file", "corpus.txt", "more.txt")
+    assert trained.run("count", "--file", "corpus.txt", "--file", "more.txt") == both
+    for words in (
+        ("decode", "--file=more.txt", "--file=corpus.txt"),
+        ("train", "corpus.txt", "--separator=a", "--separator=b"),
+        ("compare", "worked", "worked", "--corpus=more.txt", "--corpus=corpus.txt"),
+        ("encode", "low", "--tokenizer=worked", "--tokenizer=worked"),
+    ):
+        assert "is given twice; leave one out" in trained.fail(*words, code=2)
+
+
 def test_words_after_two_dashes_are_no_options() -> None:
     parser = CommandParser(prog="p")
     parser.add_argument("--new")

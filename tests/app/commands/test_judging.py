@@ -74,16 +74,19 @@ def test_the_options_arrive(trained: Cli, asked: list[Any]) -> None:
         (["--amount", "much"], 2, "not a number such as"),
         (["--seeds", "0"], 2, "at least 1"),
         (["--width", "30"], 2, "multiple of twice the heads"),
-        (["--html", "corpus.txt"], 2, "is also an input"),
+        (["--html", "corpus.txt"], 2, "does not end in .html"),
+        (["--json", "worked.json"], 2, "is also an input"),
         (["--json", "nowhere/j.json"], 1, "make it first"),
-        (["--corpus", "nowhere.txt"], 1, "is not there"),
+        (["--corpus", "corpus.txt"], 2, "--corpus: is given twice"),
     ],
 )
 def test_what_is_refused_before_any_work(
     trained: Cli, asked: list[Any], words: list[str], code: int, message: str
 ) -> None:
-    line = trained.fail("judge", "worked", "--corpus", "corpus.txt", *words, code=code)
-    assert message in line
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=worked.json")
+    corpus = ("--corpus", "corpus.txt")
+    assert message in trained.fail("judge", "worked.json", *corpus, *words, code=code)
+    assert "is not there" in trained.fail("judge", "worked", "--corpus", "nowhere.txt")
     assert asked == []
 
 

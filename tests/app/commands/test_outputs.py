@@ -66,20 +66,43 @@ def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
     before = (trained.folder / "corpus.txt").read_bytes()
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     trained.run("counts", "make", "corpus.txt", "--output=c.counts")
+    (trained.folder / "page.html").write_bytes(before)
     for words in (
         ("encode", "low", "--files", "t.json", "-o", "t.json"),
         ("decode", "97", "--files", "t.json", "-o", "t.json"),
         ("report", "t.json", "--corpus=corpus.txt", "--json=./t.json"),
         ("counts", "merge", "c.counts=2", "-o", "c.counts"),
         ("encode", "--file=corpus.txt", "-o", "corpus.txt"),
-        ("train", "corpus.txt", "--json", "corpus.txt"),
-        ("report", "worked", "--corpus=corpus.txt", "--html=./corpus.txt"),
+        ("train", "page.html", "--html", "./page.html"),
         ("counts", "make", "corpus.txt", "-o", "corpus.txt"),
     ):
         assert "also an input" in trained.fail(*words, code=2)
     assert (trained.folder / "corpus.txt").read_bytes() == before
     assert "is not there" in trained.fail("encode", "low", "-o", "none/ids")
     assert "is a folder" in trained.fail("encode", "low", "-o", ".")
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+@pytest.mark.parametrize("command", ["train", "report"])
+def test_a_report_replaces_no_corpus(trained: Cli, command: str, option: str) -> None:
+    (trained.folder / "more.txt").write_text("newest")
+    words = ("worked", "--corpus=corpus.txt") if command == "report" else ("corpus.txt",)
+    line = trained.fail(command, *words, option, "more.txt", code=2)
+    assert f"'more.txt' does not end in .{option[2:]}" in line
+    assert "put it before the option" in line
+    assert (trained.folder / "more.txt").read_text() == "newest"
+
+
+def test_a_report_goes_to_a_pipe_or_device(trained: Cli) -> None:
+    out, _ = trained.run("report", "worked", "--corpus=corpus.txt", "--json", "/dev/null")
+    assert b"bytes/token" in out
+
+
+@pytest.mark.parametrize(
+    "outputs", [("--json=a.json", "--save-counts=./a.json"), ("--json=-", "--html=-")]
+)
+def test_two_outputs_have_two_files(trained: Cli, outputs: tuple[str, str]) -> None:
+    assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
 
 
 def test_figures_as_json(trained: Cli) -> None:
