@@ -421,7 +421,13 @@ def _version_before(store: Artifacts, name: str) -> ArtifactRef:
         raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
     if name not in store.names():
         resolve_published(store, name)  # raises what there is
-    active = store.active() or resolve_published(store, default_tokenizer())
+    active = store.active()
+    if active is None and (default := default_tokenizer()) in store.names():
+        active = store.resolve(default)
+    if active is None:
+        raise CommandError(
+            f"nothing was promoted before; tokenizer promote {name} serves its newest version"
+        )
     if active.name != name:
         raise CommandError(
             f"{active} is being served, and no version of {name}; tokenizer promote {name} does it"

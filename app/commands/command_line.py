@@ -22,6 +22,7 @@ ANSWER_IS_NO: Final = 3
 INTERRUPTED: Final = 130
 
 _MOST_NAMED: Final = 20
+_GIVEN: Final = "given_options"
 DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
 DEFAULT_TOKENIZER: Final = "starter"
 
@@ -53,19 +54,17 @@ class _StoreOnce(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if option_string is not None:
-            given = given_options(namespace)
-            if isinstance(values, list):
-                values = [*given.get(self.dest, ()), *values]
-            elif self.dest in given:
-                raise argparse.ArgumentError(self, "is given twice; leave one out")
-            given[self.dest] = values
+            if is_given(namespace, self.dest):
+                if not isinstance(values, list):
+                    raise argparse.ArgumentError(self, "is given twice; leave one out")
+                values = [*getattr(namespace, self.dest), *values]
+            vars(namespace).setdefault(_GIVEN, set()).add(self.dest)
         setattr(namespace, self.dest, values)
 
 
-def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of values that the command line has, by destination; without the defaults."""
-    given: dict[str, Any] = vars(arguments).setdefault("given_options", {})
-    return given
+def is_given(arguments: argparse.Namespace, destination: str) -> bool:
+    """Whether the command line has an option of this destination, rather than its default."""
+    return destination in vars(arguments).get(_GIVEN, ())
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -194,6 +193,11 @@ def resolve_tokenizer(
         if is_starter and not _is_store_named(arguments) and (name or not store.names()):
             packaged = open_packaged_store()
         if packaged is None:
+            if name is None and (names := store.names()):
+                raise CommandError(
+                    f"no tokenizer is active, and {wanted!r} is not published; name one "
+                    f"(--tokenizer {names[0]}), or make it active: tokenizer promote {names[0]}"
+                ) from error
             also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
             raise unknown_tokenizer(store, wanted, also) from error
         return packaged, packaged.resolve(wanted)
@@ -225,6 +229,8 @@ def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -
 
     name, _, version = wanted.partition("@")
     names = store.names()
+    if wanted == "active":
+        return CommandError("no tokenizer is active; make one so: tokenizer promote NAME")
     if version and name in names:
         versions = [ref.version for ref in store.versions(name)]
         near = did_you_mean(version, versions)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from app.commands.command_line import ANSWER_IS_NO, CommandError, UsageError, parse_place
+from app.commands.command_line import (
+    ANSWER_IS_NO,
+    CommandError,
+    UsageError,
+    is_given,
+    parse_place,
+)
 from app.commands.corpus_options import CHAT, END_OF_TEXT, add_corpus_format, corpus_format_of
 from app.commands.corpus_sample import add_sample
 from app.commands.outputs import print_json
@@ -295,6 +302,11 @@ def run_encode(arguments: argparse.Namespace) -> None:
     is_chat = arguments.format == CHAT
     if not is_chat and (arguments.loss or arguments.chat_template or arguments.skip_bad):
         raise UsageError("--loss, --chat-template and --skip-bad belong to --format chat")
+    if is_chat and is_given(arguments, "allowed_special"):
+        raise UsageError(
+            "--allowed-special is of texts; of conversations the chat template alone writes "
+            "special tokens, leave it out"
+        )
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     files = find_corpus_files(arguments.inputs)
@@ -316,6 +328,12 @@ def run_encode(arguments: argparse.Namespace) -> None:
             quiet=arguments.quiet,
         )
     _print_manifest(manifest, arguments.output, as_json=arguments.json)
+    if arguments.validation_share and len(manifest.splits) == 1:
+        print(
+            f"all documents are in the split {manifest.splits[0].name}: with --validation-share "
+            f"{arguments.validation_share:g} no other was drawn",
+            file=sys.stderr,
+        )
 
 
 def _encode(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from app.commands.command_line import UsageError
+from app.commands.command_line import UsageError, is_given
 from tokenizer_core.documents import (
     FORMATS,
     CorpusFormat,
@@ -25,11 +25,13 @@ def add_corpus_format(
     parser: argparse.ArgumentParser,
     *,
     separator: str | None = END_OF_TEXT,
+    may_be_empty: bool = True,
     conversations: bool = False,
 ) -> None:
     """Add `--format`, `--field` and `--separator`, whose default is `separator`; with
     `conversations` also the format `chat`."""
-    default = "special tokens" if separator is None else f"{separator}, '' for none"
+    none = ", '' for none" if may_be_empty else ""
+    default = "special tokens" if separator is None else f"{separator}{none}"
     parser.add_argument(
         "--format",
         choices=(*FORMATS, CHAT) if conversations else FORMATS,
@@ -53,6 +55,8 @@ def corpus_format_of(
     if arguments.format == CHAT:
         if arguments.field is not None:
             raise UsageError("--field names a text; conversations are whole records, leave it out")
+        if is_given(arguments, "separator"):
+            raise UsageError("--separator is of plain text; conversations have none, leave it out")
         return CorpusFormat(field=None)
     field = field_of(arguments, files)
     return CorpusFormat(arguments.format, field, arguments.separator or None)
@@ -70,19 +74,30 @@ def files_in_order(inputs: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [file for file in dict.fromkeys(named) if file in files]
 
 
-def field_of(arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]) -> str:
-    """The field of the options, for these files.
+def field_of(
+    arguments: argparse.Namespace,
+    files: Iterable[str | os.PathLike[str]],
+    *,
+    writes_text: bool = False,
+) -> str:
+    """The field of the options, for these files. With `writes_text` the separator is also written.
 
     Raises:
-        UsageError: it is given, and all files are plain text: ignored, it would hide a wrong
-            format.
+        UsageError: the field is given, and all files are plain text, or the separator, and none
+            is: ignored, it would hide a wrong format.
     """
-    if arguments.field is None:
-        return _DEFAULT_FIELD
     formats = {
         arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
     }
-    if formats and all(name.startswith("txt") for name in formats):
+    is_text = {name.startswith("txt") for name in formats}
+    if is_given(arguments, "separator") and is_text == {False} and not writes_text:
+        raise UsageError(
+            "--separator is of plain text, and by its name the corpus is none; leave it out, or "
+            "name the --format"
+        )
+    if arguments.field is None:
+        return _DEFAULT_FIELD
+    if is_text == {True}:
         raise UsageError(
             "--field is of JSON lines or Parquet, and by its name the corpus is text; leave it "
             "out, or name the --format"

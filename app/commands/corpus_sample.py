@@ -59,7 +59,7 @@ def add_sample(subcommands: Any) -> None:
         metavar="FILE",
         help="name ending in .txt (a separator after each document) or .jsonl",
     )
-    add_corpus_format(parser)
+    add_corpus_format(parser, may_be_empty=False)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_quiet(parser)
     parser.set_defaults(run=run_sample)
@@ -82,7 +82,7 @@ def run_sample(arguments: argparse.Namespace) -> None:
     require_folder_of(output)
     files = find_corpus_files(arguments.inputs)
     require_other_files([output], map(Path, files))
-    field = field_of(arguments, files)
+    field = field_of(arguments, files, writes_text=output.suffix == ".txt")
     total = sum(corpus_file_size(file) for file in files)
     with progress_bar(quiet=arguments.quiet, total=total, desc="sampling", leave=True) as bar:
         sample = DocumentSample(
@@ -103,7 +103,9 @@ def _render(sample: DocumentSample, suffix: str, separator: str) -> Iterator[byt
         yield from _as_json_lines(sample)
     else:
         yield from _as_text(sample, separator)
-    if not sample.n_drawn:  # before the output file appears
+    if not sample.n_documents:  # before the output file appears
+        raise CommandError("the files have no document; check the paths")
+    if not sample.n_drawn:
         raise CommandError(
             f"none of {sample.n_documents:,} documents was drawn; give a larger --fraction"
         )

@@ -192,6 +192,10 @@ def parse_weighted(text: str) -> tuple[Path | str, Fraction]:
     """
     path, _, weight = text.rpartition("=")
     if not path or not _WEIGHT.fullmatch(weight):
+        if path and Path(path).is_file() and not Path(text).exists():
+            raise argparse.ArgumentTypeError(
+                f"the weight of {text!r} is no whole number and no fraction, such as 2 or 1/3"
+            )
         return parse_place(text), Fraction(1)
     try:
         parsed = Fraction(weight)

@@ -12,7 +12,7 @@ from app.commands.command_line import (
     ANSWER_IS_NO,
     UsageError,
     add_artifacts_dir,
-    given_options,
+    is_given,
     require_files,
 )
 from app.commands.corpus_options import add_corpus_format, field_of
@@ -249,7 +249,7 @@ def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None
 
 def _refuse_sampling_options(arguments: argparse.Namespace, corpora: Collection[Any]) -> None:
     """Raise UsageError for options of corpora that are not there."""
-    given = [name for name in _OF_CORPORA if name in given_options(arguments)]
+    given = [name for name in _OF_CORPORA if is_given(arguments, name)]
     if given and not corpora:
         raise UsageError(f"--{given[0].replace('_', '-')} belongs to --corpus; give that, too")
 

@@ -57,7 +57,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer encode --pieces --tokenizer gpt2 'Hello, world!'\n"
             "  tokenizer encode --file book.txt --format u16 --output book.bin\n"
             "  cat book.txt | tokenizer encode --tokenizer starter --json\n"
-            "  tokenizer encode --files vocab.json merges.txt 'Hello'\n\n"
+            "  tokenizer encode 'Hello' --files vocab.json merges.txt\n\n"
             "For text that strangers wrote use --allowed-special none: a special token in it is\n"
             "then plain text. Many documents for a model to train on: tokenizer corpus encode."
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +12,19 @@ from app.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
-    open_store,
     parse_special_token,
     require_files,
     resolve_tokenizer,
 )
-from tokenizer_core.errors import FormatError
-from tokenizer_core.formats import load_spec
-from tokenizer_core.presets import PRESETS, load_path_spec
+from tokenizer_core.errors import ArtifactNameError, FormatError
+from tokenizer_core.formats import detect_file, load_spec
+from tokenizer_core.patterns import resolve_pattern
+from tokenizer_core.presets import (
+    PRESETS,
+    load_path_spec,
+    load_preset_spec,
+    recognise_preset_file,
+)
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.tokenizer import Tokenizer
@@ -78,13 +84,23 @@ def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRe
                 "which takes all following words"
             )
         require_files(arguments.files)
-        special = dict(arguments.special) or None
-        spec = load_spec(arguments.files, pattern=arguments.pattern, special_tokens=special)
-        return Tokenizer.from_spec(spec), None
+        spec = _load_files(arguments.files, arguments.pattern, dict(arguments.special))
+        return _warned(Tokenizer.from_spec(spec)), None
     if arguments.pattern or arguments.special:
         raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
     tokenizer, ref, _ = load_one(arguments, arguments.tokenizer)
-    return tokenizer, ref
+    return tokenizer if ref else _warned(tokenizer), ref
+
+
+def _warned(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of a rank file, after a warning if nobody named its special tokens."""
+    if tokenizer.spec.kind == "ranks" and not tokenizer.spec.added_tokens:
+        warnings.warn(
+            "a .tiktoken file names no special tokens, so text such as <|endoftext|> has none; "
+            "name them: --files FILE --pattern PATTERN --special TOKEN=ID",
+            stacklevel=2,
+        )
+    return tokenizer
 
 
 def tokenizer_files(arguments: argparse.Namespace) -> list[Path]:
@@ -131,7 +147,11 @@ def named_files(words: list[str]) -> list[Path]:
         >>> [path.name for path in named_files(["starter", "mine=vocab.json,merges.txt"])]
         ['vocab.json', 'merges.txt']
     """
-    return [path for word in words for path in _files_of(split_label(word)[1])[0]]
+    found = []
+    for word in words:
+        what = split_label(word)[1]
+        found += _files_of(what)[0] or [path for path in (Path(what),) if path.exists()]
+    return found
 
 
 def split_label(word: str) -> tuple[str | None, str]:
@@ -159,16 +179,16 @@ def load_one(
         CommandError: there is none; names those there are.
     """
     files, pattern = _files_of(what) if what else ([], None)
-    if what and not files:
-        store = open_store(arguments)
-        name = what.partition("@")[0]
-        if name not in store.names() and what in PRESETS:
-            return Tokenizer.from_preset(what), None, what
-        if name not in store.names() and Path(what).is_dir():
-            files = [Path(what)]
     if not files:
-        store, ref = resolve_tokenizer(arguments, what)
-        return Tokenizer.from_spec(store.open(ref)), ref, what or str(ref)
+        try:
+            store, ref = resolve_tokenizer(arguments, what)
+            return Tokenizer.from_spec(store.open(ref)), ref, what or str(ref)
+        except (CommandError, ArtifactNameError):
+            if what is not None and what in PRESETS:
+                return Tokenizer.from_preset(what), None, what
+            if what is None or not Path(what).exists():
+                raise
+            files = [Path(what)]
     try:
         spec = _load_files(files, pattern)
     except FormatError as error:
@@ -179,20 +199,30 @@ def load_one(
     return Tokenizer.from_spec(spec), None, _SUFFIXES.sub("", files[0].name) or files[0].name
 
 
-def _load_files(files: list[Path], pattern: str | None) -> TokenizerSpec:
+def _load_files(
+    files: list[Path], pattern: str | None, special: dict[str, int] | None = None
+) -> TokenizerSpec:
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
-    if len(files) == 1 and pattern is None:
+    if len(files) > 1 or special or files[0].is_dir():
+        return load_spec(files, pattern=pattern, special_tokens=special or None)
+    if pattern is None:
         return load_path_spec(files[0])  # knows the files of presets
-    return load_spec(files, pattern=pattern)
+    detected = detect_file(files[0])
+    if detected.format == "tiktoken":
+        preset = recognise_preset_file(files[0])
+        if preset is not None and resolve_pattern(pattern) == resolve_pattern(preset.pattern):
+            return load_preset_spec(preset.name, files[0])
+    return load_spec(files, pattern=pattern, detected=detected)
 
 
 def _files_of(what: str) -> tuple[list[Path], str | None]:
-    """The files and the pattern after a colon; no files for a published tokenizer."""
-    if Path(what).is_file():
-        return [Path(what)], None
+    """The files and the pattern after a colon; no files for a bare word, which names a published
+    tokenizer, a preset, or a file or folder here, in this order."""
     named, colon, pattern = what.partition(":")
     files = [Path(name) for name in named.split(",") if name]
-    if colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named):
-        return files, pattern or None
-    return [], None
+    if not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named)):
+        return [], None
+    if Path(what).is_file():
+        return [Path(what)], None
+    return files, pattern or None

@@ -77,9 +77,25 @@ def read_source(
 ) -> TokenizerSpec:
     """The tokenizer in the files, or the published one of that name if no such file exists; raise
     as `read_files`, whose `name` is by default that of the file. With `has_packaged`, a store
-    without the starter gives that of the package."""
+    without the starter gives that of the package.
+
+    Raises:
+        UsageError: a word is both a published tokenizer and a file or folder here.
+        CommandError: it is neither, or cannot be read.
+    """
     files = [Path(word) for word in words]
-    if len(files) > 1 or files[0].exists() or files[0].name != words[0]:
+    is_file = len(files) > 1 or files[0].exists() or files[0].name != words[0]
+    if is_file and len(files) == 1 and files[0].name == words[0]:
+        try:
+            resolve_tokenizer(arguments, words[0])
+        except (CommandError, ArtifactError):
+            pass
+        else:
+            raise UsageError(
+                f"{words[0]} is a published tokenizer, and a file or folder here; write "
+                f"./{words[0]} for this one, or {words[0]}@VERSION"
+            )
+    if is_file:
         return read_files(files, arguments, name=name or files[0].stem)
     if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
         raise UsageError(

@@ -139,7 +139,8 @@ def pack_token_files(
     gets the work done and the whole work. Memory: about 70 bytes per document.
 
     Raises:
-        TokenFilesPlanError: a document is longer, or `length` is not between 1 and 4,194,304.
+        TokenFilesPlanError: a document is longer, `length` is not between 1 and 4,194,304, or
+            `folder` is in that of the token files.
         TokenFilesError: the folder exists already.
         OSError: the disk refuses.
 
@@ -165,6 +166,11 @@ def pack_token_files(
             f"the length of a sequence is {length}; it must be between 1 and {MAX_PACK_LENGTH}"
         )
     path = Path(folder) if folder is not None else default_pack_folder(files.folder, length)
+    if path.resolve().is_relative_to(files.folder.resolve()):
+        raise TokenFilesPlanError(
+            f"{path} is in the folder of the token files, and these would not verify with more in "
+            f"it; name a folder beside it"
+        )
     report = _Report(files, progress)
     # Read every length first: an error leaves nothing behind.
     read = [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from tokenizer_core.errors import CorpusError
 from tokenizer_core.evaluation import measures
 from tokenizer_core.evaluation.measures import (
     count_unspaced_letters,
@@ -75,7 +76,7 @@ def build_report(
     tokenizer.
 
     Raises:
-        CorpusError: a corpus is missing, empty or not UTF-8.
+        CorpusError: a corpus is missing, empty or not UTF-8, or no sample has a character.
 
     Example:
         >>> import tempfile
@@ -95,6 +96,10 @@ def build_report(
     for corpus, source in corpora.items():
         gathered = [by_corpus[corpus] for by_corpus in tallies.values()]
         samples.append(_read_corpus(corpus, source, gathered, seed, show))
+    if not any(sample.sample_bytes for sample in samples):
+        raise CorpusError(
+            "no corpus has a character in its sample; sample more bytes (--sample-bytes)"
+        )
     measured = [
         tally.measurement(name, sample)
         for name, by_corpus in tallies.items()

@@ -165,7 +165,8 @@ def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> N
         (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
         (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
         (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
-        (("counts", "merge", "a.counts=1e9", "--output=x"), 1, "a.counts=1e9 is not there"),
+        (("counts", "merge", "a.counts=1e9", "--output=x"), 2, "weight of 'a.counts=1e9' is"),
+        (("counts", "merge", "no.counts=1e9", "--output=x"), 1, "no.counts=1e9 is not there"),
         (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
         (("counts", "merge", "a.counts", "cl.counts", "--output=x"), 1, "different split pattern"),
         (

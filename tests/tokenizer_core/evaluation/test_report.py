@@ -9,6 +9,7 @@ import regex
 
 from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
 from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.errors import CorpusError
 from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
 from tokenizer_core.evaluation.report_page import render_page
@@ -210,9 +211,10 @@ def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path, engine):
     assert report.parity.ratios["the"] == {}
     assert "bytes/token" in render_report(report)
     assert "<svg" in render_page(report)
-    only = build_report({"the": merging(THE)}, {"none": corpora["none"]})
-    assert only.tokenizers[0].rank_frequency == []
-    assert "<svg" in render_page(only)
+    tiny = TextFile(tmp_path / "x.txt", sample_bytes=1)
+    assert build_report({"the": merging(THE)}, {"x": tiny}).measurements[0].n_tokens == 1
+    with pytest.raises(CorpusError, match="no corpus has a character in its sample"):
+        build_report({"the": merging(THE)}, {"none": corpora["none"]})
 
 
 def test_a_token_that_came_in_a_sample_is_not_one_that_was_not_found(tmp_path, engine):
