@@ -98,6 +98,15 @@ def test_longer_documents_are_cut_or_dropped_and_counted(cli: Cli) -> None:
     assert "--over-length belongs to --max-length" in error
 
 
+def test_a_split_that_got_no_document_is_told(cli: Cli) -> None:
+    encode = ["corpus", "encode", "stories.txt", "--validation-share"]
+    _, told = cli.run(*encode, "1e-9", "--output", "a")
+    assert "all documents are in the split train: with --validation-share 1e-09" in told
+    _, told = cli.run(*encode, "0.999999", "--output", "b")
+    assert "all documents are in the split validation" in told
+    assert cli.run(*encode, "0", "--output", "c")[1] == ""
+
+
 def test_documents_are_packed_into_sequences(cli: Cli) -> None:
     cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
     lengths = [len(TokenFiles.open("tokens").document(index)) for index in range(2)]
@@ -153,7 +162,8 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     error = cli.fail(*encode)
     assert "'chats.jsonl', line 2: the conversation has no messages" in error
     assert "no {% generation %} tags" in cli.fail(*encode, "--loss", "template")
-    assert "leave it out" in cli.fail(*encode, "--field", "story", code=2)
+    for option in ("--field", "--separator", "--allowed-special"):
+        assert "leave it out" in cli.fail(*encode, option, "story", code=2)
     out, _ = cli.run(*encode, "--skip-bad")
     assert "  the loss counts at 2 tokens (" in out.decode()
     assert "  1 conversations left out: they could not be encoded (--skip-bad)" in out.decode()

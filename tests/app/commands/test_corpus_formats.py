@@ -86,7 +86,7 @@ def test_parallel_documents(cli: Cli, corpora: dict[str, Path]) -> None:
     assert one["n_tokens"] == other["n_tokens"]
 
 
-@pytest.mark.parametrize(
+COMMANDS = pytest.mark.parametrize(
     "command",
     [
         ("train", "corpus.txt"),
@@ -101,11 +101,24 @@ def test_parallel_documents(cli: Cli, corpora: dict[str, Path]) -> None:
     ],
     ids=lambda command: " ".join(command[:2]),
 )
+
+
+@COMMANDS
 def test_text_has_no_field(cli: Cli, corpora: dict[str, Path], command: tuple[str, ...]) -> None:
     cli.run("counts", "make", "corpus.jsonl", "--output=there.counts", "--quiet")
     error = cli.fail(*command, "--field=story", code=2)
     assert "leave it out, or name the --format" in error
     assert "the corpus is text" in cli.fail(*command, "--field=text", "--format=txt.gz", code=2)
+
+
+@COMMANDS
+def test_json_lines_have_no_separator(
+    cli: Cli, corpora: dict[str, Path], command: tuple[str, ...]
+) -> None:
+    cli.run("counts", "make", "corpus.jsonl", "--output=there.counts", "--quiet")
+    command = tuple(word.replace("corpus.txt", "corpus.jsonl") for word in command)
+    error = cli.fail(*command, "--separator=|", code=2)
+    assert "--separator is of plain text, and by its name the corpus is none" in error
 
 
 def test_a_field_beside_text_is_that_of_the_other_files(cli: Cli, corpora: dict[str, Path]) -> None:

@@ -65,6 +65,7 @@ def test_long_documents_are_written_piece_by_piece(cli: Cli) -> None:
         (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is also an input"),
         (("a.txt", "--fraction=0.5", "--separator=", "-o", "s.txt"), 2, "name one"),
         (("a.txt", "--fraction=1e-9", "-o", "s.txt"), 1, "none of 200 documents was drawn"),
+        (("empty.txt", "--fraction=1", "-o", "s.txt"), 1, "the files have no document"),
         (("none.txt", "--fraction=0.5", "-o", "s.txt"), 1, "none.txt"),
         (("b.jsonl.gz", "--fraction=0.5", "-o", "s.txt"), 1, "'text'"),
         (("e.jsonl", "--fraction=0.5", "-o", "s.txt"), 1, "a document holds '<|endoftext|>'"),
@@ -76,6 +77,7 @@ def test_an_error_is_one_line_with_the_remedy_and_writes_nothing(
 ) -> None:
     for name, text in (("e", f"{END} "), ("f", "xa")):
         Path(f"{name}.jsonl").write_text(f"{json.dumps({'text': text})}\n" * 20)
+    Path("empty.txt").touch()
     Path("s.txt").write_text("what was there")
     before = sorted(Path().iterdir())
     assert words in cli.fail("corpus", "sample", *arguments, code=code)

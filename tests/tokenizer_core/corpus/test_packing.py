@@ -216,6 +216,8 @@ def test_a_longer_document_is_refused_with_the_remedies(
     for length in (0, 1 << 23):
         with pytest.raises(TokenFilesPlanError, match="between 1 and 4194304"):
             pack_token_files(dataset.files, length)
+    with pytest.raises(TokenFilesPlanError, match="name a folder beside it"):
+        pack_token_files(dataset.files, 16, dataset.files.folder / "packed")
 
 
 def test_ranks_share_the_sequences_and_go_on_from_a_state(dataset: TokenDataset) -> None:
