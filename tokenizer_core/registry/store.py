@@ -183,10 +183,11 @@ class Artifacts(ABC):
     ) -> ArtifactRef:
         """Write `spec` as the newest version of `name`: whole and verified, or not at all.
 
-        If the newest version of `name` is sound and has the same digest and chat templates, return
-        that one and write nothing: training again on the same corpus gives the same tokenizer. An
-        older one is written anew, because `name` alone means the newest. A version is a UTC time,
-        later than that of every existing version even if the clock was set back.
+        If the newest version of `name` is sound and has the same digest, chat templates and
+        provenance, return that one and write nothing: training again on the same corpus gives the
+        same tokenizer. An older one is written anew, because `name` alone means the newest. A
+        version is a UTC time, later than that of every existing version even if the clock was set
+        back.
 
         Raises:
             ArtifactError: a report is not JSON, the spec fails verification, or another process has
@@ -199,7 +200,7 @@ class Artifacts(ABC):
             if taken:
                 with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                     newest = self._ref(name, taken[-1])
-                    if self._holds(newest, spec):
+                    if self._holds(newest, spec, provenance):
                         self._check_sound(newest)
                         return newest
             while True:
@@ -213,7 +214,7 @@ class Artifacts(ABC):
                 # Another host has published under this name and version meanwhile.
                 with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
                     other = self._ref(name, version)
-                    if self._holds(other, spec):
+                    if self._holds(other, spec, provenance):
                         return other
                 taken = [*taken, version]
 
@@ -318,11 +319,18 @@ class Artifacts(ABC):
         with self._version_folder(name, version) as folder:
             return read_manifest(folder, name, version)
 
-    def _holds(self, ref: ArtifactRef, spec: TokenizerSpec) -> bool:
-        """Whether this version has this spec and its chat templates."""
+    def _holds(
+        self,
+        ref: ArtifactRef,
+        spec: TokenizerSpec,
+        provenance: Sequence[Mapping[str, Any]] | None,
+    ) -> bool:
+        """Whether this version has this spec, its chat templates and this provenance."""
         if ref.digest != spec.fingerprint:
             return False
-        return (self.read_manifest(ref).chat_record or {}) == spec.chat.record()
+        manifest = self.read_manifest(ref)
+        is_same = (manifest.chat_record or {}) == spec.chat.record()
+        return is_same and list(manifest.provenance) == list(provenance or ())
 
     def _check_sound(self, ref: ArtifactRef) -> None:
         """Raise ArtifactCorruptError or ArtifactNotFoundError unless the version is whole."""

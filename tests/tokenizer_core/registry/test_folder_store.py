@@ -152,6 +152,14 @@ def test_what_is_published_is_the_newest_and_once(store):
     assert store.publish(A, name="u").name == "u"
 
 
+def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
+    corpora = [[{"name": name, "size_bytes": 1, "sha256": "0" * 64}] for name in "ab"]
+    first, second = (store.publish(A, name="t", provenance=corpus) for corpus in corpora)
+    assert second.version > first.version
+    assert store.read_manifest(second).provenance == corpora[1]
+    assert store.publish(A, name="t", provenance=corpora[1]) == second
+
+
 def test_a_damaged_newest_version_does_not_hide_what_is_published(store):
     first, other = store.publish(A, name="t"), store.publish(B, name="t")
     (folder_of(store, other) / "manifest.json").write_bytes(b"")
@@ -466,6 +474,14 @@ def test_an_unreadable_file_is_named(store, monkeypatch):
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
         store.open(ref)
+
+
+def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
+    corpora = [[{"name": name, "size_bytes": 1, "sha256": "0" * 64}] for name in "ab"]
+    first, second = (store.publish(A, name="t", provenance=corpus) for corpus in corpora)
+    assert second.version > first.version
+    assert store.read_manifest(second).provenance == corpora[1]
+    assert store.publish(A, name="t", provenance=corpora[1]) == second
 
 
 def test_a_damaged_newest_version_is_an_error_without_fallback(store):
