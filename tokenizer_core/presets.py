@@ -22,6 +22,7 @@ from tokenizer_core.errors import FormatError, PresetError
 from tokenizer_core.formats import detect_file, load_model_folder, load_spec
 from tokenizer_core.formats.model_folder import sole_rank_file
 from tokenizer_core.formats.tiktoken_file import MAX_FILE_BYTES, parse_tiktoken_ranks
+from tokenizer_core.patterns import resolve_pattern
 from tokenizer_core.spec import TokenizerSpec
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ class Preset:
     sha256: str
     pattern: str
     special_tokens: Mapping[str, int]
+
+    def has_pattern(self, pattern: str | None) -> bool:
+        """Whether `pattern`, a name or an expression, is that of the preset; None is.
+
+        Raises:
+            UnknownPatternError: it is neither a known name nor a valid expression.
+        """
+        return pattern is None or resolve_pattern(pattern) == resolve_pattern(self.pattern)
 
     @property
     def url(self) -> str:

@@ -32,6 +32,7 @@ from app.commands.tokenizer_arguments import (
     tokenizer_files,
 )
 from tokenizer_core.decode_streams import BytesDecoder
+from tokenizer_core.documents import CONTENT_NAMES, format_of_content
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.pieces import readable_token
 from tokenizer_core.streaming import StreamingEncoder
@@ -326,18 +327,25 @@ def _open_input(path: Path) -> Iterator[BufferedIOBase]:
 def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
     """Decode strictly, without dropping or replacing any byte; keep newlines unchanged."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    offset = 0
+    offset, first = 0, b""
     while True:
         data = file.read1(_READ_BYTES)
+        first = first or data
         bar.update(len(data))
         held = len(decoder.getstate()[0])
         try:
             yield decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            position = offset - held + error.start
+            shown = "standard input" if name == "-" else name
+            packing = format_of_content(first)
+            if packing in ("gz", "zst", "parquet"):
+                raise CommandError(
+                    f"{shown} is {CONTENT_NAMES[packing]}, and this command reads plain text; "
+                    f"unpack it first, or use tokenizer corpus encode"
+                ) from None
             raise CommandError(
-                f"{'standard input' if name == '-' else name} is not UTF-8 at byte {position}; "
-                f"convert it first, for instance with iconv"
+                f"{shown} is not UTF-8 at byte {offset - held + error.start}; convert it first, "
+                f"for instance with iconv"
             ) from None
         if not data:
             return
@@ -352,9 +360,11 @@ def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
         if arguments.format in _WIDTHS:
             yield from _raw_blocks(file, _WIDTHS[arguments.format], bar)
             return
-        held = b""
+        held, is_start = b"", True
         while data := file.read1(_READ_BYTES):
             bar.update(len(data))
+            if is_start:
+                data, is_start = data.removeprefix(codecs.BOM_UTF8), False
             data = held + data
             cut = len(data)  # the last number may continue in the next piece
             while cut and data[cut - 1 : cut].isdigit():

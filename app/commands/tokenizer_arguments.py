@@ -18,7 +18,6 @@ from app.commands.command_line import (
 )
 from tokenizer_core.errors import ArtifactNameError, FormatError
 from tokenizer_core.formats import detect_file, load_spec
-from tokenizer_core.patterns import resolve_pattern
 from tokenizer_core.presets import (
     PRESETS,
     load_path_spec,
@@ -150,7 +149,7 @@ def named_files(words: list[str]) -> list[Path]:
     found = []
     for word in words:
         what = split_label(word)[1]
-        found += _files_of(what)[0] or [path for path in (Path(what),) if path.exists()]
+        found += files_of(what)[0] or [path for path in (Path(what),) if path.exists()]
     return found
 
 
@@ -178,7 +177,7 @@ def load_one(
     Raises:
         CommandError: there is none; names those there are.
     """
-    files, pattern = _files_of(what) if what else ([], None)
+    files, pattern = files_of(what) if what else ([], None)
     if not files:
         try:
             store, ref = resolve_tokenizer(arguments, what)
@@ -211,14 +210,19 @@ def _load_files(
     detected = detect_file(files[0])
     if detected.format == "tiktoken":
         preset = recognise_preset_file(files[0])
-        if preset is not None and resolve_pattern(pattern) == resolve_pattern(preset.pattern):
+        if preset is not None and preset.has_pattern(pattern):
             return load_preset_spec(preset.name, files[0])
     return load_spec(files, pattern=pattern, detected=detected)
 
 
-def _files_of(what: str) -> tuple[list[Path], str | None]:
+def files_of(what: str) -> tuple[list[Path], str | None]:
     """The files and the pattern after a colon; no files for a bare word, which names a published
-    tokenizer, a preset, or a file or folder here, in this order."""
+    tokenizer, a preset, or a file or folder here, in this order.
+
+    Example:
+        >>> files_of("r50k.tiktoken:gpt2")[1], files_of("gpt2"), len(files_of("v.json,m.txt")[0])
+        ('gpt2', ([], None), 2)
+    """
     named, colon, pattern = what.partition(":")
     files = [Path(name) for name in named.split(",") if name]
     if not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named)):

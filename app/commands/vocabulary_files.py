@@ -16,6 +16,7 @@ from app.commands.command_line import (
     require_files,
     resolve_tokenizer,
 )
+from app.commands.tokenizer_arguments import files_of
 from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
 from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError
 from tokenizer_core.formats import detect_file, load_spec
@@ -84,6 +85,12 @@ def read_source(
         CommandError: it is neither, or cannot be read.
     """
     files = [Path(word) for word in words]
+    if len(files) == 1:
+        named, pattern = files_of(words[0])
+        files = named or files
+        if pattern is not None and arguments.pattern is not None:
+            raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
+        arguments.pattern = pattern or arguments.pattern
     is_file = len(files) > 1 or files[0].exists() or files[0].name != words[0]
     if is_file and len(files) == 1 and files[0].name == words[0]:
         try:
@@ -136,9 +143,9 @@ def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -
             files = [sole_rank_file(files[0]) or files[0]]
         detected = None if files[0].is_dir() else detect_file(files[0])
         if detected is not None and detected.format == "tiktoken":
-            if not (arguments.pattern or special or arguments.no_special or len(files) > 1):
+            if not (special or arguments.no_special or len(files) > 1):
                 preset = recognise_preset_file(files[0])
-                if preset is not None:
+                if preset is not None and preset.has_pattern(arguments.pattern):
                     return load_preset_spec(preset.name, files[0])
             _require_pattern_and_special(files[0], arguments, special, name)
         return load_spec(

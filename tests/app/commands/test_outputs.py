@@ -1,5 +1,6 @@
 """Outputs of commands: complete or absent, also after an interrupt or an error."""
 
+import gzip
 import json
 import signal
 from pathlib import Path
@@ -103,6 +104,13 @@ def test_a_report_goes_to_a_pipe_or_device(trained: Cli) -> None:
 )
 def test_two_outputs_have_two_files(trained: Cli, outputs: tuple[str, str]) -> None:
     assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
+
+
+def test_text_that_is_packed_and_ids_with_a_byte_order_mark(trained: Cli) -> None:
+    (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
+    line = trained.fail("count", "--file", "t.gz")
+    assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line
+    assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
 
 
 def test_figures_as_json(trained: Cli) -> None:

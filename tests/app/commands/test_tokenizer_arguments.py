@@ -55,6 +55,19 @@ def test_the_file_of_a_preset_with_its_pattern_has_its_special_tokens(cli: Cli, 
     assert "names no special tokens" in warned
 
 
+def test_a_word_names_files_where_files_are_expected(trained: Cli) -> None:
+    shutil.copyfile(next(cached_paths(PRESETS["r50k_base"])), trained.folder / "ranks.tiktoken")
+    trained.run("import", "ranks.tiktoken:gpt2", "--name=ranks")
+    assert trained.run("encode", END, "--tokenizer=ranks")[0] == b"50256\n"
+    assert "leave --pattern out" in trained.fail(
+        "import", "ranks.tiktoken:gpt2", "--pattern=gpt2", "--name=x", code=2
+    )
+    trained.run("convert", "worked", "--to=gpt2", "-o", "files")
+    pair = "files/vocab.json,files/merges.txt"
+    trained.run("import", pair, "--name=pair")
+    assert trained.run("encode", "newest", "--tokenizer=pair") == trained.run("encode", "newest")
+
+
 def test_what_is_not_active_is_told_with_the_way_on(cli: Cli) -> None:
     cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
     line = cli.fail("inspect", "active")

@@ -476,14 +476,6 @@ def test_an_unreadable_file_is_named(store, monkeypatch):
         store.open(ref)
 
 
-def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
-    corpora = [[{"name": name, "size_bytes": 1, "sha256": "0" * 64}] for name in "ab"]
-    first, second = (store.publish(A, name="t", provenance=corpus) for corpus in corpora)
-    assert second.version > first.version
-    assert store.read_manifest(second).provenance == corpora[1]
-    assert store.publish(A, name="t", provenance=corpora[1]) == second
-
-
 def test_a_damaged_newest_version_is_an_error_without_fallback(store):
     first = store.publish(A, name="t")
     second = store.publish(B, name="t")
