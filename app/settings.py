@@ -9,16 +9,18 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.egress import ListedHost
 from app.ingress import AllowedHosts, socket_path
+from tokenizer_core.registry.versions import checked_name, checked_version
 
 PREFIX: Final = "TOKENIZER_"
 _OTHER_VARIABLES: Final = {
@@ -112,7 +114,7 @@ class Settings(BaseSettings):
     corpus_roots: FolderList = Field(
         default=(Path("corpora"),),
         description="Folders that training jobs may read, separated by `:`. Paths in requests "
-        "are relative to them.",
+        "are relative to them. Each folder that the variable names must exist.",
     )
     admin_keys: KeyList = Field(
         default=(),
@@ -282,13 +284,15 @@ class Settings(BaseSettings):
     ray_address: str = Field(
         default="auto",
         min_length=1,
-        description="Address of the Ray cluster: `host:port`, or `auto` for one on this machine.",
+        description="Address of the Ray cluster: `host:port`, or `auto` for one on this machine. "
+        "Needs TOKENIZER_EXECUTOR=ray.",
     )
     run_storage: str | None = Field(
         default=None,
         min_length=1,
         description="Storage for the intermediate results of Ray workers: a shared folder or "
-        "`s3://bucket/prefix`. Unset: the job's folder below the artifacts.",
+        "`s3://bucket/prefix`. Needs TOKENIZER_EXECUTOR=ray. Unset: the job's folder below the "
+        "artifacts.",
     )
     keep_versions: int = Field(
         default=0,
@@ -309,6 +313,25 @@ class Settings(BaseSettings):
     @classmethod
     def _check_host(cls, value: str) -> str:
         socket_path(value)
+        return value
+
+    @field_validator("default")
+    @classmethod
+    def _check_default(cls, value: str) -> str:
+        name, at, version = value.partition("@")
+        checked_name(name)
+        if at:
+            checked_version(version)
+        return value
+
+    @field_validator("ray_address", "run_storage")
+    @classmethod
+    def _check_executor(cls, value: str | None, known: ValidationInfo) -> str | None:
+        is_default = value == cls.model_fields[known.field_name or ""].default
+        if not is_default and known.data.get("executor") == "local":
+            raise ValueError(
+                "it needs TOKENIZER_EXECUTOR=ray, and the executor is local; set both, or none"
+            )
         return value
 
     @field_validator("admin_keys", "read_keys", mode="before")
@@ -375,6 +398,31 @@ class Settings(BaseSettings):
     def memory_limit(self) -> int:
         """Bytes that all requests of a serving process may hold together."""
         return self.request_memory_bytes or 16 * self.max_body_bytes
+
+
+def check_corpus_roots(settings: Settings) -> None:
+    """Check that the corpus roots are folders; those of the default need not exist.
+
+    A root that cannot be examined passes: its network may be down, and serving needs no corpora.
+
+    Raises:
+        SettingsError: a root does not exist, or is no folder.
+    """
+    if "corpus_roots" not in settings.model_fields_set:
+        return
+    for root in settings.corpus_roots:
+        try:
+            is_folder = stat.S_ISDIR(root.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_folder = False
+        except OSError:
+            continue
+        if not is_folder:
+            raise SettingsError(
+                f"TOKENIZER_CORPUS_ROOTS names {root}, which is no folder; make the folder, or "
+                f"correct the variable. Unset it for the default "
+                f"({_render_default(Settings.model_fields['corpus_roots'].default)})."
+            )
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -82,8 +82,8 @@ class Preset:
         if not self.matches(data):
             raise FormatError(
                 f"the file is not {self.file_name} as published (sha256 {self.sha256}), so the "
-                f"preset {self.name} does not fit; for another vocabulary use "
-                f"Tokenizer.from_tiktoken with its pattern and special tokens"
+                f"preset {self.name} does not fit; for another vocabulary give its pattern and "
+                f"special tokens (--pattern and --special; Tokenizer.from_tiktoken)"
             )
         ranks = parse_tiktoken_ranks(data)
         return TokenizerSpec.from_ranks(ranks, self.special_tokens, pattern=self.pattern)
@@ -225,8 +225,8 @@ def load_path_spec(path: StrPath, *, file_ids: bool = False) -> TokenizerSpec:
         return load_preset_spec(preset.name, path)
     if found in ("pickle", "gpt2"):
         raise FormatError(
-            f"a file of the format {found} belongs to a second one; use "
-            f"Tokenizer.from_files(vocabulary, merges)"
+            f"a file of the format {found} belongs to a second one; give both, the vocabulary "
+            f"first (VOCAB,MERGES; Tokenizer.from_files)"
         )
     return load_spec([path], detected=detected)
 

@@ -42,7 +42,7 @@ from app.http.protocol import GuardedHttpProtocol
 from app.ingress import UNIX, socket_path
 from app.jobs.database.sqlite import DATABASE_NAME
 from app.observability.logs import configure_logging
-from app.settings import Settings, SettingsError, describe
+from app.settings import Settings, SettingsError, check_corpus_roots, describe
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
@@ -170,6 +170,7 @@ def _check_settings(settings: Settings) -> None:
     """
     try:
         check_keys(settings)
+        check_corpus_roots(settings)
         if settings.store is not None and "://" in settings.store:
             open_object_storage(settings.store, probe=False)
     except (SettingsError, StorageError) as error:

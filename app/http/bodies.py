@@ -255,14 +255,15 @@ def _require_no_encoding(encoding: bytes) -> None:
 
 
 def require_text(request: Request, remedy: str) -> None:
-    """Raise 415 unless the body is declared as plain text in UTF-8, or has no type."""
+    """Raise 415 unless the body is declared as plain text in UTF-8 or as bytes, or has no type."""
     require_no_encoding(request)
     kind, charset = content_type_of(request)
     if kind not in ("", "text/plain", "application/octet-stream"):
         raise Problem(
             415,
             "text_required",
-            f"This route takes Content-Type: text/plain; charset=utf-8, or none. {remedy}",
+            f"This route takes Content-Type: text/plain; charset=utf-8, application/octet-stream, "
+            f"or none. {remedy}",
             headers={"Accept": "text/plain"},
         )
     require_utf8(charset)

@@ -221,11 +221,18 @@ def corpus_format(
 
     Raises:
         InvalidInputsError: the files were uploaded with different fields, and none is asked for;
-            or one is, and all files are text.
+            or a field is, and all files are text, or a separator, and none is.
     """
-    kinds = [asked.format or file.format or format_of_name(file.name) or "txt" for file in files]
-    if asked.field is not None and kinds and all(map(is_text_format, kinds)):
+    are_text = [is_text_format(kind) for kind in _formats(asked, files)]
+    if asked.field is not None and are_text and all(are_text):
         raise field_of_text()
+    if asked.separator and are_text and not any(are_text):
+        raise InvalidInputsError(
+            "corpus_separator",
+            "A separator is of plain text, and the corpus is JSON lines or Parquet, in which a "
+            "line or row is a document; omit separator, or set format to text.",
+            [("/separator", "the corpus has no plain text")],
+        )
     formats = {file.format for file in files}
     if asked.format == "chat" and any(name and name.startswith("txt") for name in formats):
         raise InvalidInputsError(
@@ -249,6 +256,14 @@ def corpus_format(
         "field": asked.field or next(iter(fields), _DEFAULT_FIELD),
         "separator": (separator if asked.separator is None else asked.separator) or None,
     }
+
+
+def _formats(asked: EncodeCorpusRequest | TrainRequest, files: Sequence[InputFile]) -> list[str]:
+    """The format of each file or URL, as the request, the upload or the name says it."""
+    named = [(file.format, file.name) for file in files]
+    for url in getattr(asked, "input_urls", None) or ():
+        named.append((None, url.partition("?")[0]))
+    return [asked.format or known or format_of_name(name) or "txt" for known, name in named]
 
 
 def is_text_format(name: str) -> bool:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
 
 _JSON_LINES: Final = (NDJSON, "application/ndjson", "application/jsonl")
+_LINES: Final = (NDJSON, "application/json", "application/jsonl")
+"""Media types of Accept under which clients ask for lines."""
+
 _IDS_BODY: Final = {
     "requestBody": {
         "required": True,
@@ -93,7 +96,7 @@ async def encode_stream(
     """
     require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
     require_known_query(request, "tokenizer", lists=("allowed_special", "disallowed_special"))
-    form = _choose_form(request, "application/json", "application/jsonl", "text/plain")
+    form = _choose_form(request)
     live = await choose_tokenizer(request, tokenizer)
     allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
     disallowed = _policy(disallowed_special, ("all",), "disallowed_special")
@@ -132,7 +135,7 @@ async def decode_stream(
     match, the response ends with an error.
     """
     require_known_query(request, "tokenizer", "skip_special_tokens", "errors")
-    form = _choose_form(request, "application/json", "application/jsonl")
+    form = _choose_form(request)
     make_reader = _choose_reader(request)
     live = await choose_tokenizer(request, tokenizer)
     codec = DecodeCodec(
@@ -175,11 +178,11 @@ def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
     return lambda live: RawIds(form)
 
 
-def _choose_form(request: Request, *also_lines: str) -> str:
+def _choose_form(request: Request) -> str:
     """Frames if Accept names them; lines if it includes them under any of their media types."""
     if accepts(request, FRAMES, by_name=True):
         return FRAMES
-    if any(accepts(request, kind) for kind in (NDJSON, *also_lines)):
+    if any(accepts(request, kind) for kind in _LINES):
         return NDJSON
     raise Problem(406, "not_acceptable", f"This route responds with {NDJSON} or {FRAMES}.")
 

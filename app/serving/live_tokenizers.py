@@ -245,7 +245,7 @@ class LiveTokenizers:
         try:
             self.adopt(self._load(self._store.resolve(agreed)))
         except (TokenizerCoreError, OSError) as error:
-            log.warning("the default tokenizer %r cannot be served: %s", name, error)
+            log.warning("TOKENIZER_DEFAULT: %r cannot be served: %s", name, error)
             self._reason = (
                 f"No tokenizer is served: the default {name!r} cannot be loaded and none was "
                 f"promoted. Import or train one, and promote it (PUT /tokenizers/active), or set "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings, SettingsError, describe
+from app.settings import Settings, SettingsError, check_corpus_roots, describe
 
 
 @pytest.fixture(autouse=True)
@@ -121,6 +121,11 @@ def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.Monkey
         ("THREADS", "many"),
         ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
         ("ALLOWED_HOSTS", "a.org,b.org:8000"),
+        ("DEFAULT", "Foo"),
+        ("DEFAULT", "active"),
+        ("DEFAULT", "starter@newest"),
+        ("RAY_ADDRESS", "head:6379"),
+        ("RUN_STORAGE", "s3://runs/here"),
         ("REQUIRE_ADMIN_KEY", "perhaps"),
     ],
 )
@@ -131,6 +136,43 @@ def test_a_wrong_value_names_the_variable_and_the_default(
     with pytest.raises(SettingsError, match=f"TOKENIZER_{name}") as caught:
         Settings.from_environment()
     assert "Unset it for the default" in str(caught.value)
+
+
+def test_a_cluster_is_refused_with_the_local_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZER_RAY_ADDRESS", "head:6379")
+    monkeypatch.setenv("TOKENIZER_EXECUTOR", "local")
+    with pytest.raises(SettingsError, match="needs TOKENIZER_EXECUTOR=ray"):
+        Settings.from_environment()
+    monkeypatch.setenv("TOKENIZER_EXECUTOR", "none")
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environment()
+    assert "TOKENIZER_RAY_ADDRESS" not in str(caught.value)
+    monkeypatch.setenv("TOKENIZER_EXECUTOR", "ray")
+    assert Settings.from_environment().ray_address == "head:6379"
+
+
+def test_the_default_tokenizer_may_name_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZER_DEFAULT", "starter@20261121T044841Z-a9df1cc4")
+    assert Settings.from_environment().default == "starter@20261121T044841Z-a9df1cc4"
+
+
+def test_corpus_roots_that_are_named_must_be_folders(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for wrong in ("none", "file", "file/below"):
+        roots = (tmp_path, tmp_path / wrong)
+        with pytest.raises(SettingsError) as caught:
+            check_corpus_roots(Settings(corpus_roots=roots))
+        assert f"TOKENIZER_CORPUS_ROOTS names {roots[1]}," in str(caught.value)
+        assert "Unset it for the default (corpora)" in str(caught.value)
+    for right in ((tmp_path,), (), (tmp_path / ("x" * 300),)):  # the last cannot be examined
+        check_corpus_roots(Settings(corpus_roots=right))
+
+
+def test_the_default_corpus_root_need_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_corpus_roots(Settings())
 
 
 def test_settings_do_not_change() -> None:

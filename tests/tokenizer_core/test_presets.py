@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import pickle
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,18 @@ def test_another_file_is_refused(tiny, tmp_path):
     (tmp_path / "other").write_bytes(TINY.replace(b" 255\n", b" 300\n"))
     with pytest.raises(FormatError, match=r"not tiny\.tiktoken as published.*from_tiktoken"):
         Tokenizer.from_preset("tiny", path=tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("vocab.pkl", pickle.dumps({0: b"a"})), ("vocab.json", b'{"a": 0}')],
+    ids=["pickle", "gpt2"],
+)
+def test_a_file_of_two_is_refused_with_both_ways_on(name, data, tmp_path):
+    (tmp_path / name).write_bytes(data)
+    words = r"belongs to a second one; give both.*\(VOCAB,MERGES; Tokenizer\.from_files\)"
+    with pytest.raises(FormatError, match=words):
+        Tokenizer.load(tmp_path / name)
 
 
 def test_an_unknown_name_lists_the_presets():

@@ -87,7 +87,8 @@ class EncodeCorpusRequest(RequestModel):
         description="Most tokens of a document, with those around it; by default any number.",
     )
     over_length: OverLength = Field(
-        default="truncate", description="What to do with a longer document."
+        default="truncate",
+        description="What to do with a longer document; `drop` needs `max_length`.",
     )
     field: FieldName | None = Field(
         default=None,
@@ -164,6 +165,10 @@ class EncodeCorpusRequest(RequestModel):
         if self.format is not None and not is_text and self.separator:
             raise PydanticCustomError(
                 "invalid", "a line or row is a document; omit separator, or set format to text"
+            )
+        if self.max_length is None and self.over_length != "truncate":
+            raise PydanticCustomError(
+                "invalid", "over_length belongs to max_length; omit it, or set max_length"
             )
         is_chat = self.format == "chat"
         if is_chat and (self.field is not None or self.separator):

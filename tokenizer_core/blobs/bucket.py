@@ -47,6 +47,13 @@ _CONFLICT_PAUSES_SECONDS: Final = (0.1, 0.3, 1.0)
 _NO_BUCKET: Final = "NoSuchBucket"
 _MARK: Final = "write"
 
+_NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
+_CREDENTIALS_REMEDY: Final = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source of credentials of S3 tools "
+    "(AWS_PROFILE, ~/.aws/credentials, a role of the machine)"
+)
+_REMEDY: Final = "check the address, the network, the credentials, and the write permission"
+
 
 class ObjectStorage:
     """A `Storage` under `s3://bucket/prefix`; use `open_object_storage` to make one."""
@@ -279,9 +286,9 @@ class ObjectStorage:
             reason = _code(error) or type(error).__name__
             if isinstance(error, FileNotFoundError) and reason != _NO_BUCKET:
                 raise self._missing(name) from None
+            remedy = _CREDENTIALS_REMEDY if reason in _NO_CREDENTIALS else _REMEDY
             raise StorageError(
-                f"the storage {self.shown} cannot be used for {name} ({reason}); check the "
-                f"address, the network, and the write permission"
+                f"the storage {self.shown} cannot be used for {name} ({reason}); {remedy}"
             ) from None
 
 

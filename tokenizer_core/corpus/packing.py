@@ -21,7 +21,7 @@ from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
 from tokenizer_core.corpus.document_index import iterate_ends
 from tokenizer_core.corpus.staged_file import StagedFile
 from tokenizer_core.corpus.staged_folder import StagedFolder
-from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, read_manifest
+from tokenizer_core.corpus.token_manifest import MANIFEST_NAME, PACK_FORMAT, read_manifest
 from tokenizer_core.corpus.token_plan import split_stem
 from tokenizer_core.corpus.token_samples import NO_LOSS, RankedSamples
 from tokenizer_core.errors import (
@@ -30,7 +30,7 @@ from tokenizer_core.errors import (
     TokenFilesError,
     TokenFilesPlanError,
 )
-from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.formats.sealed_json import typed
 from tokenizer_core.registry import FileRecord
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 MAX_PACK_LENGTH: Final = 1 << 22
 
-_FORMAT: Final = SealedFormat("token-pack", 1, "a pack of token files", 1 << 20)
 _REMEDY: Final = "pack the token files again"
 _WRITE_ITEMS: Final = 1 << 20
 
@@ -87,7 +86,7 @@ class PackManifest:
 
     def to_json(self) -> bytes:
         """The content of `manifest.json`, sealed."""
-        return _FORMAT.render(asdict(self))
+        return PACK_FORMAT.render(asdict(self))
 
     @classmethod
     def from_json(cls, data: bytes) -> PackManifest:
@@ -97,7 +96,7 @@ class PackManifest:
             TokenFilesCorruptError: it is damaged, or has another format or version.
         """
         try:
-            fields = _FORMAT.parse(data)
+            fields = PACK_FORMAT.parse(data)
             splits = tuple(_parse_split(table) for table in fields.pop("splits"))
             return cls(**fields, splits=splits)
         except (FormatError, KeyError, TypeError, AttributeError) as error:

@@ -76,7 +76,7 @@ class TokenFiles:
         folder `cache` (by default the user's) when it is first needed, and checked.
 
         Raises:
-            TokenFilesError: the folder has no token files.
+            TokenFilesError: the folder has no token files, or a pack of some.
             TokenFilesCorruptError: the manifest is damaged, or a file is missing or has a wrong
                 size.
             TokenizerMismatchError: another tokenizer wrote them; the message names both.

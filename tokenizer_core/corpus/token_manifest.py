@@ -41,6 +41,10 @@ MAX_MANIFEST_BYTES: Final = 1 << 28
 """The size limit: enough for a million sources and shards."""
 
 _FORMAT: Final = SealedFormat("token-files", 2, "token files", MAX_MANIFEST_BYTES, (1,))
+PACK_FORMAT: Final = SealedFormat("token-pack", 1, "a pack of token files", 1 << 20)
+"""The manifest of a pack, which `packing` writes. It is here so that no reader of token files takes
+a sound pack for damaged ones."""
+
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _REMEDY: Final = (
     "write the token files anew from the corpus, or read them with the release that wrote them"
@@ -157,6 +161,7 @@ class TokenManifest:
         """The manifest in `data`.
 
         Raises:
+            TokenFilesError: it is the manifest of a pack.
             TokenFilesCorruptError: it is damaged or has another format or version, a field is
                 missing or malformed, or fields contradict each other.
         """
@@ -170,6 +175,7 @@ class TokenManifest:
             )
             manifest.check()
         except FormatError as error:
+            _refuse_pack(data)
             raise TokenFilesCorruptError(f"{error}; {_REMEDY}") from None
         except (KeyError, TypeError, AttributeError, TokenFilesPlanError) as error:
             raise TokenFilesCorruptError(
@@ -252,6 +258,19 @@ def use_name(split: Split) -> str:
         'train.token-use.u64'
     """
     return split_stem(split) + USE_SUFFIX
+
+
+def _refuse_pack(data: bytes) -> None:
+    """Raise TokenFilesError if this is the manifest of a pack."""
+    try:
+        fields = PACK_FORMAT.parse(data)
+    except FormatError:
+        return
+    raise TokenFilesError(
+        f"the folder holds a pack of token files, and no token files; name the folder that was "
+        f"packed, whose {MANIFEST_NAME} has the sha256 {fields.get('token_files')!s:.64}. The pack "
+        f"itself is checked when it is opened (TokenDataset.packed)"
+    )
 
 
 def read_manifest(folder: Path) -> bytes:

@@ -81,7 +81,8 @@ def verify_token_files(
     Raises:
         TokenFilesCorruptError: what is wrong, and in which file.
         TokenizerMismatchError: another tokenizer wrote the files.
-        TokenFilesError: the folder has no token files, or `texts` come without a tokenizer.
+        TokenFilesError: the folder has no token files, or a pack of some, or `texts` come without
+            a tokenizer.
         LookupError: `texts` names an unknown split.
 
     Example:

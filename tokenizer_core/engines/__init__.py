@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.engines.native import (
     NativeEngine,
+    check_kernel,
     decode_json_string,
     left_sizes,
     make_stop_flag,
@@ -81,8 +82,9 @@ def choose_engine(engine: str = "auto") -> EngineChoice:
     `native` if the compiled module is installed and matches, and `python` otherwise.
 
     Raises:
-        EngineUnavailableError: this installation does not have the engine, or TOKENIZER_ENGINE
-            names an unknown one.
+        EngineUnavailableError: this installation does not have the engine, TOKENIZER_ENGINE names
+            an unknown one, or TOKENIZER_KERNEL a kernel that is unknown or that this processor
+            does not have.
         ValueError: `engine` names no engine.
     """
     asked = (os.environ.get(ENGINE_VARIABLE) or "auto") if engine == "auto" else engine
@@ -94,6 +96,7 @@ def choose_engine(engine: str = "auto") -> EngineChoice:
             )
         raise ValueError(f"unknown engine {asked!r:.40}: auto, python or native")
     unavailable = native_unavailable_reason()
+    check_kernel(is_used=asked != "python" and unavailable is None)
     if asked == "auto":
         if unavailable is None:
             return EngineChoice("native", "it is installed, and the faster one", None)

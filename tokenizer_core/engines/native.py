@@ -12,6 +12,7 @@ The file is long because the calls of the compiled module stand side by side.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 _MODULE: Final = "tokenizer_core._native"
 _STUB_PATH: Final = Path(__file__).parent.parent / "_native.pyi"
+_KERNEL_VARIABLE: Final = "TOKENIZER_KERNEL"
+_KERNELS: Final = ("avx512", "avx2", "neon", "portable")
 _MAX_MATCHERS: Final = 64
 _MAX_COUNT: Final = (1 << 64) - 1
 _BATCH: Final = 1 << 16
@@ -89,6 +92,9 @@ def _is_stale(stub_path: Path) -> bool:
 # Compare once, at import: this process keeps its code even if another version is checked out.
 _stale: Final = _import_error is None and _is_stale(_STUB_PATH)
 
+# Read once, at import, because the compiled module chooses its kernel then.
+_asked_kernel: Final = os.environ.get(_KERNEL_VARIABLE, "")
+
 
 def is_installed() -> bool:
     """Whether the compiled module is in this installation, whether or not it can run."""
@@ -114,6 +120,27 @@ def unavailable_reason() -> str | None:
             "package again"
         )
     return None
+
+
+def check_kernel(*, is_used: bool) -> None:
+    """Check the kernel that TOKENIZER_KERNEL names. `is_used`: whether the native engine runs.
+
+    Raises:
+        EngineUnavailableError: there is no such kernel, or this processor does not have the one
+            that is to run.
+    """
+    if _asked_kernel not in ("", *_KERNELS):
+        raise EngineUnavailableError(
+            f"{_KERNEL_VARIABLE} names no kernel: it is {_asked_kernel!r:.40}, and may be "
+            f"{', '.join(_KERNELS[:-1])} or {_KERNELS[-1]}; unset it for the fastest one"
+        )
+    # The compiled module would run its fastest kernel, and a comparison would compare it with
+    # itself.
+    if is_used and _asked_kernel and _asked_kernel != _native.KERNEL:
+        raise EngineUnavailableError(
+            f"{_KERNEL_VARIABLE} is {_asked_kernel}, which this processor does not have; its "
+            f"fastest is {_native.KERNEL}, which runs if the variable is unset"
+        )
 
 
 def decode_json_string(document: bytes, start: int) -> tuple[str, int] | None:

@@ -449,7 +449,8 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
         way_on = (
             "a folder must have one of them"
             if ranks is None
-            else f"load {ranks.name} with its pattern and special tokens (Tokenizer.from_tiktoken)"
+            else f"load {ranks.name} with its pattern and special tokens "
+            f"({ranks.name}:PATTERN; Tokenizer.from_tiktoken)"
         )
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, no {VOCAB} with {MERGES}, and no {TEKKEN}; "
@@ -462,8 +463,8 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
         known = ", ".join(name for name in _REBUILT if name not in _OF_ONE_FILE)
         raise FormatError(
             f"the folder {folder} has no {TOKENIZER}, and its class, {kind}, is none that builds "
-            f"one of {VOCAB} and {MERGES} ({known}); name such a class in {CONFIG}, or load the "
-            f"two files (Tokenizer.from_files)"
+            f"one of {VOCAB} and {MERGES} ({known}); name such a class in {CONFIG}, or give the "
+            f"two files ({VOCAB},{MERGES}; Tokenizer.from_files)"
         )
     merges = load_merges_txt(folder / MERGES, vocab)
     pre_tokenizer = render_pre_tokenizer(rebuilt.pattern)

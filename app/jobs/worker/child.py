@@ -27,11 +27,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from app.jobs.folder import JobFolder
+from app.jobs.folder import JobFolder, escape_control_characters
 from app.jobs.input_files import InputChangedError
 from app.jobs.kinds import KINDS, TRAINING, JobKind
 from app.jobs.process import PUBLISH, JobLock
-from app.jobs.worker.context import EventPipe, WorkerJob
+from app.jobs.worker.context import EventPipe, WorkerJob, say
 from tokenizer_core.errors import TokenizerCoreError
 
 _LOCK_WAIT_SECONDS: Final = 30.0
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             detail = detail.replace(given, name)
         events.send("error", code=code, detail=detail[:_MAX_DETAIL_CHARS])
         with contextlib.suppress(OSError):  # the disk of the log may be full
-            traceback.print_exception(error)
+            log_failure(error, code, detail)
         return 1
     return 0
 
@@ -106,6 +106,20 @@ def describe_failure(error: BaseException, kind: JobKind = TRAINING) -> tuple[st
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         return "storage_error", f"the disk could not be used ({reason}); see the end of the log"
     return f"{kind.process}_failed", f"{type(error).__name__}; the end of the log says where"
+
+
+def log_failure(error: BaseException, code: str, detail: str) -> None:
+    """Write the failure that `describe_failure` describes into the log, with the traceback if the
+    description does not say all.
+
+    Clients see the end of the log: for a mistake in their input, a traceback would say nothing more
+    and show paths of the server.
+    """
+    is_full = isinstance(error, OSError) and error.errno in _FULL
+    if is_full or isinstance(error, (TokenizerCoreError, InputChangedError, MemoryError)):
+        say(f"{code}: {escape_control_characters(detail)}")
+    else:
+        traceback.print_exception(error)
 
 
 class _LockedError(TokenizerCoreError):

@@ -37,3 +37,12 @@ def test_a_corpus_that_is_named_twice_is_read_once(service: Service) -> None:
     assert service.train(asked).status_code == 202
     [job] = service.jobs.latest()
     assert [file["label"] for file in job.request["inputs"]] == ["news", "more"]
+
+
+def test_a_separator_of_some_corpora_is_kept(service: Service) -> None:
+    put(service, "news")
+    put(service, "lines.jsonl", '{"text": "low lower"}\n')
+    asked = {"corpus_ids": ["news", "lines.jsonl"], "vocab_size": 300, "separator": "new"}
+    assert service.train(asked).status_code == 202
+    [job] = service.jobs.latest()
+    assert job.request["corpus_format"]["separator"] == "new"

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,33 @@ def test_text_has_no_field(service: Service, asked: Fields) -> None:
     found = problem(service.train(body), 422, "corpus_field")
     assert found["errors"][0]["pointer"] == "/field"
     assert service.jobs.latest() == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"input_paths": ["small.txt"], "format": "jsonl"},
+        {"input_paths": ["small.txt"], "format": "parquet"},
+        {"input_paths": ["small.jsonl.gz", "small.parquet"]},
+        {"input_urls": ["http://127.0.0.1/small.jsonl?x.txt"]},
+    ],
+)
+def test_only_text_has_a_separator(
+    start_service: Callable[..., Service], corpus: Path, asked: Fields
+) -> None:
+    for name in ("small.jsonl.gz", "small.parquet"):
+        (corpus / name).write_bytes(b"anything")
+    service = start_service(corpus_url_hosts="127.0.0.1")
+    found = problem(service.train({**asked, "separator": "END"}), 422, "corpus_separator")
+    assert found["errors"][0]["pointer"] == "/separator"
+    assert "END" not in found["detail"]
+    assert service.jobs.latest() == []
+
+
+def test_text_at_a_url_has_no_field(start_service: Callable[..., Service]) -> None:
+    service = start_service(corpus_url_hosts="127.0.0.1")
+    body = {"input_urls": ["http://127.0.0.1/small"], "field": "story"}
+    problem(service.train(body), 422, "corpus_field")
 
 
 @pytest.mark.row(1, 6, 7)

@@ -71,6 +71,9 @@ def test_what_the_body_may_be(client: TestClient) -> None:
     assert status(Content_Type="text/plain; charset=latin-1") == 415
     assert status(Content_Encoding="gzip") == 415
     assert status(Accept="image/png") == 406
+    assert status(Accept="text/plain") == 406
+    assert status(Accept="text/*") == 406
+    assert status(Accept="application/json") == 200
     assert status(If_Match='"x"') == 412
 
 

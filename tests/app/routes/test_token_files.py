@@ -138,6 +138,7 @@ WRONG: list[tuple[Fields, str]] = [
     ({"format": "chat", "loss": "all"}, "/loss"),
     ({"max_length": 0}, "/max_length"),
     ({"over_length": "wrap"}, "/over_length"),
+    ({"over_length": "drop"}, ""),
     ({"layout": "tfrecord"}, "/layout"),
     ({"dtype": "int64"}, "/dtype"),
     ({"tokens_per_shard": 0}, "/tokens_per_shard"),
@@ -160,6 +161,23 @@ def test_a_request_that_is_none(admin: TestClient) -> None:
         found = problem(encode(admin, **body), 422, "invalid_request")
         assert found["errors"][0]["pointer"] == pointer, body
     assert jobs(admin) == []
+
+
+def test_the_default_of_over_length_needs_no_max_length(admin: TestClient) -> None:
+    """A client may send every default; a longest length makes any choice valid."""
+    for body in ({"over_length": "truncate"}, {"over_length": "drop", "max_length": 9}):
+        assert encode(admin, **body).status_code == 202
+
+
+def test_a_separator_needs_plain_text(admin: TestClient) -> None:
+    for corpus_id in ("lines", "more.jsonl"):
+        lines = b'{"text": "ab"}'
+        stored = admin.put(f"/corpora/{corpus_id}?format=jsonl", content=lines)
+        assert stored.status_code == 201
+    refused = admin.post("/corpora/lines/encode", json={"separator": "a"})
+    assert problem(refused, 422, "corpus_separator")["errors"][0]["pointer"] == "/separator"
+    for body in ({}, {"separator": ""}, {"separator": "a", "format": "text"}):
+        assert admin.post("/corpora/lines/encode", json=body).status_code == 202, body
 
 
 def test_conversations_need_a_template_and_records(admin: TestClient) -> None:

@@ -4,6 +4,7 @@ import itertools
 import os
 import pickle
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tokenizer_core.corpus import (
     TokenFiles,
     pack_token_files,
     plan_token_files,
+    verify_token_files,
 )
 from tokenizer_core.corpus.best_fit import fewest_sequences, pack_lengths
 from tokenizer_core.corpus.packing import default_pack_folder
@@ -291,3 +293,19 @@ def test_a_real_loader_takes_the_sequences(dataset: TokenDataset) -> None:
         assert ids_of(samples) == expected
         assert all(sample["cu_seqlens"].dtype == torch.int32 for sample in samples)
         assert all(sample["labels"].dtype == torch.int64 for sample in samples)
+
+
+def test_readers_of_token_files_name_a_pack(tmp_path: Path) -> None:
+    write(tmp_path / "t", plan_token_files(NARROW), [[97, 98], [99]])
+    files = TokenFiles.open(tmp_path / "t")
+    packed = pack_token_files(files, 8).token_files
+    folder = default_pack_folder(files.folder, 8)
+    for read in (TokenFiles.open, TokenDataset.open, verify_token_files):
+        with pytest.raises(TokenFilesError, match=f"a pack of token files.*{packed}") as caught:
+            read(folder)
+        assert not isinstance(caught.value, TokenFilesCorruptError)  # the pack is sound
+    assert sha256((tmp_path / "t" / "manifest.json").read_bytes()).hexdigest() == packed
+    damaged = (folder / "manifest.json").read_bytes().replace(b'"length": 8', b'"length": 9')
+    (folder / "manifest.json").write_bytes(damaged)
+    with pytest.raises(TokenFilesCorruptError):
+        verify_token_files(folder)

@@ -1,5 +1,6 @@
 """The native engine against the Python engine, and its own parts: caches, locks, its absence."""
 
+import os
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.conftest import REPOSITORY
 from tests.native_module import native_module
 from tests.profiles import first_and_thorough
 from tests.tokenizer_core.engines.random_specs import (
@@ -465,6 +467,45 @@ def test_auto_is_native_where_it_was_built(monkeypatch):
     assert choose_engine() == choose_engine("python")
     assert choose_engine().name == "python"
     assert choose_engine("native").name == "native"
+
+
+@pytest.mark.parametrize("engine", ["auto", "native", "python"])
+def test_an_unknown_kernel_is_refused_with_the_known_ones(engine, monkeypatch):
+    native_module()
+    monkeypatch.setattr(native, "_asked_kernel", "AVX2")
+    with pytest.raises(EngineUnavailableError) as raised:
+        create_engine(spec_of([]), engine)
+    assert str(raised.value) == (
+        "TOKENIZER_KERNEL names no kernel: it is 'AVX2', and may be avx512, avx2, neon or "
+        "portable; unset it for the fastest one"
+    )
+
+
+def test_a_kernel_that_the_processor_lacks_is_refused_where_it_would_run(monkeypatch):
+    native_module()
+    lacking = "neon" if native._native.KERNEL != "neon" else "avx2"
+    monkeypatch.setattr(native, "_asked_kernel", lacking)
+    for engine in ("auto", "native"):
+        with pytest.raises(EngineUnavailableError, match=f"is {lacking}, which this processor"):
+            choose_engine(engine)
+    assert choose_engine("python").name == "python"
+    monkeypatch.setattr(native, "_import_error", ImportError("wrong machine"))
+    assert choose_engine("auto").name == "python"
+
+
+def test_a_kernel_is_read_from_the_environment():
+    native_module()
+    code = "from tokenizer_core.engines import choose_engine; choose_engine()"
+    for kernel, says in (("foo", "names no kernel: it is 'foo'"), ("portable", ""), ("", "")):
+        environment = os.environ | {"TOKENIZER_KERNEL": kernel}
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=REPOSITORY,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert (says in ran.stderr, ran.returncode == 0) == (True, not says), ran.stderr
 
 
 def test_only_what_auto_could_not_choose_is_a_fallback(monkeypatch):

@@ -141,6 +141,9 @@ def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(service: Service) -
     assert "iconv" in job["error"]["detail"]
     assert "errors=" not in job["error"]["detail"]  # a request has no such field
     assert "/proc" not in job["error"]["detail"]
+    assert job["log_tail"][-1].endswith(f"invalid_corpus: {job['error']['detail']}")
+    assert "Traceback" not in str(job["log_tail"])
+    assert str(service.settings.artifacts_dir) not in str(job["log_tail"])
 
 
 @pytest.mark.row(26)

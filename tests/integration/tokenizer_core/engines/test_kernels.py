@@ -41,7 +41,7 @@ def test_a_kernel_gives_the_ids_of_the_python_engine(kernel):
         capture_output=True,
         text=True,
     )
+    if f"TOKENIZER_KERNEL is {kernel}, which this processor does not have" in ran.stderr:
+        pytest.skip(f"this processor has no {kernel}")
     assert ran.returncode == 0, ran.stderr[-2000:]
-    used = ran.stdout.split()[-1]
-    if used != kernel:
-        pytest.skip(f"this processor has no {kernel}; it was {used} again")
+    assert ran.stdout.split()[-1] == kernel

@@ -298,6 +298,8 @@ def test_a_text_that_cannot_be_encoded_fails_the_job_and_leaves_nothing(service:
     assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
     assert "broken" in job["error"]["detail"]
     assert str(service.settings.artifacts_dir) not in json.dumps(job["error"])
+    assert job["log_tail"][-1].endswith(f"invalid_corpus: {job['error']['detail']}")
+    assert str(service.settings.artifacts_dir) not in json.dumps(job["log_tail"])
     job = wait(
         service,
         start(service, "special", separator="", allowed_special="none", disallowed_special="all"),
