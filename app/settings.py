@@ -6,10 +6,10 @@ writes the documentation, and a test compares the two.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import os
-import stat
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     corpus_roots: FolderList = Field(
         default=(Path("corpora"),),
         description="Folders that training jobs may read, separated by `:`. Paths in requests "
-        "are relative to them. Each folder that the variable names must exist.",
+        "are relative to them. A folder that does not exist is a warning at the start.",
     )
     admin_keys: KeyList = Field(
         default=(),
@@ -400,29 +400,17 @@ class Settings(BaseSettings):
         return self.request_memory_bytes or 16 * self.max_body_bytes
 
 
-def check_corpus_roots(settings: Settings) -> None:
-    """Check that the corpus roots are folders; those of the default need not exist.
-
-    A root that cannot be examined passes: its network may be down, and serving needs no corpora.
-
-    Raises:
-        SettingsError: a root does not exist, or is no folder.
-    """
+def missing_corpus_roots(settings: Settings) -> list[Path]:
+    """The corpus roots that the variable names and that are no folders; one that cannot be examined
+    is not among them."""
     if "corpus_roots" not in settings.model_fields_set:
-        return
+        return []
+    missing = []
     for root in settings.corpus_roots:
-        try:
-            is_folder = stat.S_ISDIR(root.stat().st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            is_folder = False
-        except OSError:
-            continue
-        if not is_folder:
-            raise SettingsError(
-                f"TOKENIZER_CORPUS_ROOTS names {root}, which is no folder; make the folder, or "
-                f"correct the variable. Unset it for the default "
-                f"({_render_default(Settings.model_fields['corpus_roots'].default)})."
-            )
+        with contextlib.suppress(OSError):
+            if not root.is_dir():
+                missing.append(root)
+    return missing
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -42,7 +42,7 @@ from app.http.protocol import GuardedHttpProtocol
 from app.ingress import UNIX, socket_path
 from app.jobs.database.sqlite import DATABASE_NAME
 from app.observability.logs import configure_logging
-from app.settings import Settings, SettingsError, check_corpus_roots, describe
+from app.settings import Settings, SettingsError, describe, missing_corpus_roots
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.engines import EngineChoice, choose_engine
@@ -144,6 +144,8 @@ def run_serve(arguments: argparse.Namespace) -> None:
     try:
         config = _configure(settings)
         configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
+        for root in missing_corpus_roots(settings):
+            log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
         with _listening(settings) as listener:
             _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
             if settings.workers > 1:
@@ -170,7 +172,6 @@ def _check_settings(settings: Settings) -> None:
     """
     try:
         check_keys(settings)
-        check_corpus_roots(settings)
         if settings.store is not None and "://" in settings.store:
             open_object_storage(settings.store, probe=False)
     except (SettingsError, StorageError) as error:

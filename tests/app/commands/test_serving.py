@@ -37,7 +37,6 @@ def must_not_run(*arguments: object, **options: object) -> NoReturn:
         ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
         ({"TOKENIZER_ARTIFACTS_DIR": ""}, "TOKENIZER_ARTIFACTS_DIR: is empty; name a folder"),
         ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
-        ({"TOKENIZER_CORPUS_ROOTS": "/proc/none"}, "TOKENIZER_CORPUS_ROOTS names /proc/none,"),
         ({"TOKENIZER_DEFAULT": "Foo"}, "TOKENIZER_DEFAULT: invalid name 'Foo'"),
         ({"TOKENIZER_RUN_STORAGE": "/x"}, "TOKENIZER_RUN_STORAGE: it needs TOKENIZER_EXECUTOR"),
         ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),
