@@ -210,7 +210,7 @@ class _AsyncConnection(httpx.AsyncByteStream):
         self._reader: asyncio.StreamReader  # set by `open`
         self._writer: asyncio.StreamWriter | None = None
         self._sender: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._is_sending = True
         self._waits_for_piece = False
         self._n_written = 0  # bytes, also those that wait to be sent
@@ -274,17 +274,22 @@ class _AsyncConnection(httpx.AsyncByteStream):
                 return  # the service may have sent the reason before it closed: continue to read
             try:
                 data = await self._render_next(pieces)
-            except Exception as error:  # raised by the body; the reader raises it again
+            except BaseException as error:  # raised by the body; the reader raises it again
+                # A body that awaits a cancelled task raises CancelledError, as `aclose` does here.
                 self._failure = error
                 writer.transport.abort()
+                if not isinstance(error, Exception | asyncio.CancelledError):
+                    raise
                 return
 
     async def _render_next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
         if not self._is_sending:
             return None
         self._waits_for_piece = True
-        piece = await anext(pieces, None)
-        self._waits_for_piece = False
+        try:
+            piece = await anext(pieces, None)
+        finally:
+            self._waits_for_piece = False
         if piece is not None:
             return self._exchange.render_piece(piece)
         self._is_sending = False

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Batch = Iterable[Ids] | NDArray[np.integer]
 
 
+_SPACES_AFTER_TOKENS: Final = ("prefix-space", "metaspace-always")
+
 UNDECIDED: Final = -2
 """What an engine gives for a row of which it cannot say whether it has drift."""
 
@@ -50,13 +52,16 @@ def continue_text(
 ) -> tuple[str, Literal["text", "part", "inside"]]:
     """The text that encoding sees after `last_id`, and where it begins there, as
     `normalization.normalized_parts` says. A token with the flag `rstrip` takes the white space
-    after it."""
+    after it. One that is found in the normalized text is no border of the normalizer, though of a
+    pre-tokenizer that puts spaces."""
     if last_id is None:
         return text, "text"
     added = [token for token in spec.added_tokens if token.id == last_id]
     if not added:
         return text, "inside"
-    return text.lstrip(WHITE_SPACE) if any(token.rstrip for token in added) else text, "part"
+    rest = text.lstrip(WHITE_SPACE) if any(token.rstrip for token in added) else text
+    is_border = spec.normalizer in _SPACES_AFTER_TOKENS or not all(t.normalized for t in added)
+    return rest, "part" if is_border else "inside"
 
 
 def first_difference(ids: NDArray[np.uint32], again: NDArray[np.uint32]) -> int | None:

@@ -58,17 +58,18 @@ class Server:
         """The Unix socket it listens at, if it does."""
         return self.url.removeprefix("unix:") if self.url.startswith("unix:") else None
 
-    def wait_until_ready(self, *, workers: int) -> None:
+    def wait_until_ready(self, *, workers: int, is_elsewhere: bool = False) -> None:
         """Wait for the printed address, until every serving process has started, and until the
-        port accepts: uvicorn listens a moment after it says that the startup is complete."""
+        port accepts: uvicorn listens a moment after it says that the startup is complete. The port
+        of a server in another network namespace is not looked at."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             match = re.search(r"^tokenizer service on (\S+:/\S+)$", self.output, re.MULTILINE)
             started = self.output.count("Application startup complete")
             if match and started >= workers:
                 self.url = match[1]
-                if self.socket_path is not None:
-                    return  # it listens before it prints the address
+                if self.socket_path is not None or is_elsewhere:
+                    return  # a socket listens before the address is printed
                 with contextlib.suppress(ConnectionRefusedError):
                     socket.create_connection((urlsplit(self.url).hostname, self.port)).close()
                     return
@@ -112,6 +113,7 @@ def serve(
     workers: int = 1,
     arguments: tuple[str, ...] = (),
     command: Sequence[str] = (sys.executable, "-m", "app.cli", "serve"),
+    is_elsewhere: bool = False,
     **settings: str,
 ) -> Iterator[Server]:
     """A server on a free port; the block's end stops it in any case."""
@@ -136,7 +138,7 @@ def serve(
     )
     server = Server(process)
     try:
-        server.wait_until_ready(workers=workers)
+        server.wait_until_ready(workers=workers, is_elsewhere=is_elsewhere)
         yield server
     finally:
         with contextlib.suppress(ProcessLookupError):

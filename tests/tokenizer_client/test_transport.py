@@ -1,5 +1,6 @@
 """Bodies longer than all buffers, with responses during the upload; refusals; lost connections."""
 
+import asyncio
 import socket
 import struct
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tokenizer_client import (
+    AsyncClient,
     ClientError,
     ConnectionLostError,
     RetryPolicy,
@@ -205,3 +207,22 @@ def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path
         pytest.raises(ValueError, match="written to while"),
     ):
         make_client(url).upload_corpus("c", path, on_progress=grow)
+
+
+def test_a_body_that_awaits_what_was_cancelled_ends_the_call():
+    async def body():
+        yield b"low "
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        await cancelled
+
+    async def send(url):
+        async with AsyncClient(url) as client:
+            return [ids async for ids in client.encode_stream(body())]
+
+    def wait(connection: socket.socket) -> None:
+        while connection.recv(1 << 16):
+            pass
+
+    with serving(wait) as url, pytest.raises(asyncio.CancelledError):
+        asyncio.run(asyncio.wait_for(send(url), 30))

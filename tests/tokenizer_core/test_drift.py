@@ -1,5 +1,6 @@
 """Ids that are kept, and where encoding their text again would give others."""
 
+from dataclasses import replace
 from itertools import zip_longest
 
 import numpy as np
@@ -115,6 +116,21 @@ def test_after_a_special_token_the_ids_are_those_of_the_whole_text(shape, engine
 def test_how_text_after_a_special_token_begins(shape, engine, before, text):
     tokenizer = TOKENIZERS[shape, engine]
     assert tokenizer.extend(tokenizer.encode(before), text).ids == tokenizer.encode(before + text)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "shape",
+    ["nfc", "prefix-space", "steps", "metaspace", "metaspace-prepend", "metaspace-always"],
+)
+def test_how_text_begins_after_a_token_that_is_found_in_normalized_text(shape, engine):
+    spec = TOKENIZERS[shape, engine].spec
+    tokens = [replace(token, normalized=True) for token in spec.added_tokens]
+    tokenizer = Tokenizer.from_spec(replace(spec, added_tokens=tuple(tokens)), engine=engine)
+    for text in ("ab", " ab", "Ab "):
+        ids = tokenizer.encode(tokens[-1].content + text)
+        after = ids[ids.index(tokens[-1].id) + 1 :]
+        assert tokenizer.extend([tokens[-1].id], text).ids == [tokens[-1].id, *after]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import (
     AsyncGenerator,
@@ -20,7 +21,14 @@ from collections.abc import (
     Iterator,
 )
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, Final, Protocol, TypeAlias, TypeVar
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    _HAS_FCNTL = False
+else:
+    _HAS_FCNTL = True
 
 PIECE_BYTES: Final = 1 << 18
 _HASHED_BYTES: Final = 1 << 20
@@ -187,13 +195,21 @@ class PartialFile:
     """A file written as `NAME.partial` and renamed once it is complete.
 
     With `resume` it continues the partial file of an earlier attempt, even of another process, and
-    hashes its content first; otherwise it starts empty. Calls block.
+    hashes its content first; otherwise it starts empty. While another call or process writes the
+    partial file, it writes one of its own, `NAME.RANDOM.partial`. Calls block.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self._path = path
         self._partial = path.with_name(path.name + ".partial")
-        self._file = self._partial.open("a+b" if resume else "w+b")
+        file = _open_alone(self._partial)
+        self._is_resumable = file is not None
+        if file is None:
+            self._partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+            file = self._partial.open("x+b")
+        elif not resume:
+            file.truncate(0)
+        self._file = file
         self._sha256 = hashlib.sha256()
         self.n_bytes = 0
         self._file.seek(0)
@@ -220,21 +236,57 @@ class PartialFile:
         """Flush the file to the disk and rename it over `path`."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
-        self._partial.replace(self._path)
+        with self._closing():
+            self._partial.replace(self._path)
 
     def close(self) -> None:
-        """Keep the partial file for a later attempt."""
-        self._file.close()
+        """Keep the partial file for a later attempt, unless no attempt would find it."""
+        if self._is_resumable:
+            self._file.close()
+        else:
+            self.discard()
 
     def discard(self) -> None:
         """Remove the partial file, unless it was published."""
-        self._file.close()
-        self._partial.unlink(missing_ok=True)
+        if self._file.closed:  # by `publish`: what has its name now is another's
+            return
+        with self._closing():
+            self._partial.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Close the file after the block, so that nobody else takes it before; on Windows, where
+        an open file keeps its name, before the block."""
+        if os.name == "nt":
+            self._file.close()
+        try:
+            yield
+        finally:
+            self._file.close()
 
     def _note(self, data: bytes | bytearray) -> None:
         self._sha256.update(data)
         self.n_bytes += len(data)
+
+
+def _open_alone(path: Path) -> IO[bytes] | None:
+    """Open the file for appending, or make it, and lock it; None if somebody else has it locked.
+    Windows has no such lock here."""
+    while True:
+        file = path.open("a+b")
+        if not _HAS_FCNTL:
+            return file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        except OSError:
+            return file  # the file system has no locks
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # renamed or removed before it was locked
 
 
 def sha256_of(path: Path) -> str:

@@ -93,7 +93,10 @@ class TokenDataset:
             TokenFilesError: the files have no mask.
             IndexError: the range is not within the split.
         """
-        out = np.empty(max(0, (len(self) if stop is None else stop) - start), np.uint8)
+        end = len(self) if stop is None else stop
+        if not 0 <= start <= end <= len(self):
+            raise IndexError(f"the split has no ids {start} to {end}: it has {len(self)}")
+        out = np.empty(end - start, np.uint8)
         self._files.copy_mask(start, out, self._split)
         return out
 

@@ -134,7 +134,11 @@ class TokenFiles:
 
         Raises:
             IndexError: the range is not within the split.
+            TypeError: the dtype of `out` cannot hold each id.
         """
+        largest_id = self.manifest.plan.tokenizer.largest_id
+        if out.dtype.kind in "iu" and largest_id > np.iinfo(out.dtype).max:
+            raise TypeError(f"{out.dtype} cannot hold the id {largest_id}; give a wider array")
         self._reader(split).copy(start, out)
 
     def document(self, index: int, split: str = "train") -> NDArray[np.uint32]:

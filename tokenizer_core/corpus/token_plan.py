@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
+
 from tokenizer_core.corpus.token_layouts import (
     INDEX_SUFFIX,
     MAX_UINT16_ID,
@@ -21,8 +23,6 @@ from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.special_tokens import resolve_policy
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tokenizer_core.registry import ArtifactRef
     from tokenizer_core.spec import TokenizerSpec
     from tokenizer_core.special_tokens import Allowed, Disallowed
@@ -125,6 +125,12 @@ class TokenFilesPlan:
 
     def check(self) -> None:
         """Raise TokenFilesPlanError unless files can be written by this plan."""
+        for name in ("seed", "max_length", "tokens_per_shard"):
+            value = getattr(self, name)
+            if value is not None and type(value) is not int:
+                raise TokenFilesPlanError(f"{name} is a whole number, not {value!r:.40}")
+        if type(self.loss_mask) is not bool:
+            raise TokenFilesPlanError(f"loss_mask is True or False, not {self.loss_mask!r:.40}")
         layout, largest_id = self.layout, self.tokenizer.largest_id
         if self.dtype not in ("uint16", "uint32"):
             raise TokenFilesPlanError(
@@ -222,20 +228,25 @@ def plan_token_files(
     plan = TokenFilesPlan(
         layout_name=layout,
         dtype=width,
-        tokens_per_shard=default if tokens_per_shard is None else tokens_per_shard,
+        tokens_per_shard=default if tokens_per_shard is None else _plain(tokens_per_shard),
         tokenizer=TokenizerIdentity.of(spec, ref),
         recognised_special=tuple(sorted(recognised)),
         special_ids=tuple(ids[name] for name in sorted(recognised)),
         forbidden_special=tuple(sorted(forbidden)),
         begin_of_document_id=_special_id(spec, begin_of_document),
         end_of_document_id=_special_id(spec, end_of_document),
-        seed=seed,
-        loss_mask=loss_mask,
-        max_length=max_length,
+        seed=_plain(seed),
+        loss_mask=_plain(loss_mask),
+        max_length=_plain(max_length),
         over_length=over_length,
     )
     plan.check()
     return plan
+
+
+def _plain(value: Any) -> Any:
+    """The Python value of one of NumPy, which JSON cannot hold."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _special_id(spec: TokenizerSpec, name: str | None) -> int | None:

@@ -6,6 +6,7 @@ is bounded by the size of a batch.
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,9 @@ class TokenFilesWriter:
             raise TokenFilesPlanError(
                 f"no split is named {split!r:.40}; take {' or '.join(SPLITS)}"
             )
+        n_bytes = operator.index(n_bytes)  # of NumPy, too
+        if n_bytes < 0:
+            raise TokenFilesPlanError(f"n_bytes is a number of bytes, not {n_bytes}")
         self._require_open()
         checked = _checked_ids(ids, self.plan.tokenizer.largest_id)
         ends = _checked_ends(np.asarray(offsets), len(checked))

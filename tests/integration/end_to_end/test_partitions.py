@@ -221,6 +221,7 @@ def cluster(
                 serve(
                     tmp_path / "artifacts",
                     command=network[name].command(*command),
+                    is_elsewhere=True,
                     store="s3://tokenizers/served",
                     jobs_database=database,
                     lease_seconds=str(LEASE_SECONDS),

@@ -1,11 +1,12 @@
 """Body sources: large chunks of a file, and immediate ones of a source that waits."""
 
 import asyncio
+import hashlib
 import io
 
 import pytest
 
-from tokenizer_client.calls.local_files import PIECE_BYTES, Source, render_text
+from tokenizer_client.calls.local_files import PIECE_BYTES, PartialFile, Source, render_text
 
 
 def collect(source):
@@ -49,3 +50,33 @@ def test_what_can_be_read_again(tmp_path):
         assert list(source.pieces()) == [b"abc"]
         assert not source.is_repeatable
         assert source.size_bytes is None
+
+
+def test_a_partial_file_is_written_by_one(tmp_path):
+    path = tmp_path / "train.bin"
+    first = PartialFile(path)
+    first.write(b"first, ")
+    second = PartialFile(path)  # a call in another thread or process
+    second.write(b"second")
+    second.publish()
+    assert path.read_bytes() == b"second"
+    first.write(b"whole")
+    first.publish()
+    assert path.read_bytes() == b"first, whole"
+    assert [each.name for each in tmp_path.iterdir()] == ["train.bin"]
+
+
+def test_a_partial_file_is_gone_on_from_unless_another_writes_it(tmp_path):
+    path = tmp_path / "train.bin"
+    first = PartialFile(path)
+    first.write(b"half")
+    other = PartialFile(path, resume=True)
+    assert other.n_bytes == 0
+    other.close()
+    first.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["train.bin.partial"]
+    again = PartialFile(path, resume=True)
+    assert (again.n_bytes, again.sha256) == (4, hashlib.sha256(b"half").hexdigest())
+    again.discard()
+    assert not list(tmp_path.iterdir())
+    PartialFile(path).discard()

@@ -52,6 +52,8 @@ def test_any_range_of_ids(layout, tmp_path):
     for start in (-1, n_tokens - 1):
         with pytest.raises(IndexError, match="train has no ids"):
             files.copy_tokens(start, np.empty(2, np.uint16))
+    with pytest.raises(TypeError, match="uint8 cannot hold the id"):
+        files.copy_tokens(0, np.empty(2, np.uint8))
 
 
 def test_a_document_is_read_without_the_rest(tmp_path, monkeypatch):

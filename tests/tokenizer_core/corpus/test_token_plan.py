@@ -1,11 +1,13 @@
 """Impossible plans are refused before anything is written, with the remedy."""
 
+import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE
 from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.errors import TokenFilesError, TokenFilesPlanError
 from tokenizer_core.registry import ArtifactRef
 
@@ -52,6 +54,10 @@ def test_uint16_that_does_not_fit_is_refused_with_the_remedy():
         ),
         ({"begin_of_document": "ab"}, "no special token 'ab'"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2.0}, "seed is a whole number, not 2.0"),
+        ({"max_length": True}, "max_length is a whole number, not True"),
+        ({"tokens_per_shard": 50.0}, "tokens_per_shard is a whole number"),
+        ({"loss_mask": 1}, "loss_mask is True or False, not 1"),
     ],
 )
 def test_an_impossible_plan_is_refused(options, message):
@@ -59,6 +65,14 @@ def test_an_impossible_plan_is_refused(options, message):
         plan_token_files(NARROW, **options)
     assert isinstance(raised.value, (TokenFilesError, ValueError))
     assert raised.value.code == "invalid_token_files_plan"
+
+
+def test_the_numbers_of_numpy_become_those_of_python():
+    given = {"seed": 3, "tokens_per_shard": 50, "max_length": 20}
+    plan = plan_token_files(NARROW, loss_mask=True, **given)
+    numbers = {name: np.int64(value) for name, value in given.items()}
+    of_numpy = plan_token_files(NARROW, loss_mask=np.True_, **numbers)
+    assert render_plan(of_numpy) == render_plan(plan)
 
 
 def test_an_unknown_special_token_cannot_be_allowed():

@@ -139,7 +139,9 @@ def test_the_manifest_has_the_given_values(tmp_path):
     plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=7)
     source = CorpusSource("a.txt", 3, "0" * 64)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
-        writer.append([97, 258], n_bytes=1)
+        writer.append([97, 258], n_bytes=np.int64(1))
+        with pytest.raises(TokenFilesPlanError, match="n_bytes is a number of bytes, not -5"):
+            writer.append([97, 258], n_bytes=-5)
         writer.append_batch([98, 258, 99, 258], [0, 2, 4], n_bytes=2)
         written = writer.finish(sources=[source])
     manifest = TokenFiles.open(tmp_path / "t").manifest

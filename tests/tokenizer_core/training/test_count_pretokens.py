@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.tokenizer_core.documents.file_changes import CHANGES, add_name
-from tokenizer_core.errors import CorpusChangedError, CorpusError, WorkerProcessError
+from tokenizer_core.errors import (
+    CorpusChangedError,
+    CorpusError,
+    InvalidSpecError,
+    WorkerProcessError,
+)
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import CorpusSource, count_pretokens
 
@@ -154,3 +159,9 @@ def test_unknown_error_handling(corpus):
     corpus.write_text("a")
     with pytest.raises(ValueError, match="errors must be 'strict' or 'replace'"):
         count_pretokens([corpus], pattern=GPT2, errors="ignore")
+
+
+def test_one_string_is_no_list_of_special_tokens(corpus):
+    corpus.write_text("a")
+    with pytest.raises(InvalidSpecError, match="must be a list of strings"):
+        count_pretokens([corpus], pattern=GPT2, special_tokens="<|endoftext|>")
