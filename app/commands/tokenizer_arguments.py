@@ -203,10 +203,10 @@ def _load_files(
 ) -> TokenizerSpec:
     if len(files) > 1 or not files[0].is_dir():
         require_files(files)
-    if len(files) > 1 or special or files[0].is_dir():
-        return load_spec(files, pattern=pattern, special_tokens=special or None)
-    if pattern is None:
+    if len(files) == 1 and pattern is None and not special:
         return load_path_spec(files[0])  # knows the files of presets
+    if len(files) > 1 or special or pattern is None or files[0].is_dir():
+        return load_spec(files, pattern=pattern, special_tokens=special or None)
     detected = detect_file(files[0])
     if detected.format == "tiktoken":
         preset = recognise_preset_file(files[0])

@@ -84,15 +84,15 @@ def read_source(
         UsageError: a word is both a published tokenizer and a file or folder here.
         CommandError: it is neither, or cannot be read.
     """
-    files = [Path(word) for word in words]
+    files, is_bare = [Path(word) for word in words], False
     if len(files) == 1:
         named, pattern = files_of(words[0])
-        files = named or files
+        files, is_bare = named or files, not named
         if pattern is not None and arguments.pattern is not None:
             raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
         arguments.pattern = pattern or arguments.pattern
     is_file = len(files) > 1 or files[0].exists() or files[0].name != words[0]
-    if is_file and len(files) == 1 and files[0].name == words[0]:
+    if is_file and is_bare:
         try:
             resolve_tokenizer(arguments, words[0])
         except (CommandError, ArtifactError):

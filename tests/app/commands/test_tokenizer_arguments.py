@@ -50,6 +50,10 @@ def test_the_file_of_a_preset_with_its_pattern_has_its_special_tokens(cli: Cli, 
     files = ("--files", "ranks.tiktoken") if given.startswith("--pattern") else ()
     assert cli.run("encode", END, given, *files) == (b"50256\n", "")
     assert cli.run("encode", END, "--tokenizer=ranks.tiktoken") == (b"50256\n", "")
+    (cli.folder / "alone").mkdir()
+    shutil.copyfile(cli.folder / "ranks.tiktoken", cli.folder / "alone" / "r50k_base.tiktoken")
+    for folder in ("--tokenizer=alone", "--tokenizer=./alone"):
+        assert cli.run("encode", END, folder) == (b"50256\n", "")
     out, warned = cli.run("encode", END, "--tokenizer=ranks.tiktoken:cl100k")
     assert len(out.split()) == 7
     assert "names no special tokens" in warned
