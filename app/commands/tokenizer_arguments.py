@@ -205,7 +205,7 @@ def _load_files(
         require_files(files)
     if len(files) == 1 and pattern is None and not special:
         return load_path_spec(files[0])  # knows the files of presets
-    if len(files) > 1 or special or pattern is None or files[0].is_dir():
+    if len(files) > 1 or special or files[0].is_dir():
         return load_spec(files, pattern=pattern, special_tokens=special or None)
     detected = detect_file(files[0])
     if detected.format == "tiktoken":
