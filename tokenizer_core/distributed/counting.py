@@ -43,7 +43,7 @@ from tokenizer_core.parallel import Executor
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.count_pretokens import CountingRules
 from tokenizer_core.training.pretoken_counts import CorpusSource
-from tokenizer_core.training.vocabulary_plan import check_special_tokens
+from tokenizer_core.training.vocabulary_plan import refuse_string
 
 LARGEST_SHARD_BYTES: Final = 256 << 20
 """The most work that a lost worker repeats, up to `MOST_SHARDS` shards. Larger shards would give
@@ -192,7 +192,7 @@ def _make_plan(
     n_partitions: int | None,
     corpus_format: CorpusFormat,
 ) -> _Plan:
-    special_tokens = check_special_tokens(special_tokens)
+    refuse_string(special_tokens)
     sources = tuple(
         each if isinstance(each, SourceFile) else SourceFile.examine(each) for each in inputs
     )

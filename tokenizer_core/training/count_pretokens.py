@@ -39,7 +39,7 @@ from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.training.corpus_chunks import WINDOW_BYTES, Chunk, ChunkPlanner, CorpusFile
 from tokenizer_core.training.counts import CountTable
 from tokenizer_core.training.pretoken_counts import CorpusSource, PretokenCounts
-from tokenizer_core.training.vocabulary_plan import check_special_tokens
+from tokenizer_core.training.vocabulary_plan import refuse_string
 
 DecodeErrors = Literal["strict", "replace"]
 
@@ -158,7 +158,7 @@ def count_pretokens(
         raise ValueError(
             f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
         )
-    special_tokens = check_special_tokens(special_tokens)
+    refuse_string(special_tokens)
     copied = [corpus_format.needs_copy(path, special_tokens) for path in inputs]
     sizes = [corpus_file_size(path) for path in inputs]
     n_copied = sum(size for size, is_copied in zip(sizes, copied, strict=True) if is_copied)

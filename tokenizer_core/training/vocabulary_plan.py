@@ -180,6 +180,14 @@ def plan_vocabulary(
     return VocabularyPlan(pattern, specials, options, rules)
 
 
+def refuse_string(special_tokens: Sequence[str]) -> None:
+    """Raise InvalidSpecError for one string, whose characters would be the special tokens."""
+    if isinstance(special_tokens, str):
+        raise InvalidSpecError(
+            f"special_tokens must be a list of strings: [{special_tokens!r:.60}]"
+        )
+
+
 def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
     """Check that each special token can have its own id, and return them.
 
@@ -187,10 +195,7 @@ def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
         InvalidSpecError: one is empty, a single byte, not encodable as UTF-8, or given twice; or
             the argument is one string instead of a list of strings.
     """
-    if isinstance(special_tokens, str):
-        raise InvalidSpecError(
-            f"special_tokens must be a list of strings: [{special_tokens!r:.60}]"
-        )
+    refuse_string(special_tokens)
     for token in special_tokens:
         if not isinstance(token, str) or not token:
             raise InvalidSpecError(
