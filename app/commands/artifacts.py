@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -422,8 +423,9 @@ def _version_before(store: Artifacts, name: str) -> ArtifactRef:
     if name not in store.names():
         resolve_published(store, name)  # raises what there is
     active = store.active()
-    if active is None and (default := default_tokenizer()) in store.names():
-        active = store.resolve(default)
+    if active is None:
+        with suppress(ArtifactNotFoundError):
+            active = store.resolve(default_tokenizer())
     if active is None:
         raise CommandError(
             f"nothing was promoted before; tokenizer promote {name} serves its newest version"

@@ -55,7 +55,7 @@ class _StoreOnce(argparse.Action):
     ) -> None:
         if option_string is not None:
             if is_given(namespace, self.dest):
-                if not isinstance(values, list):
+                if self.nargs not in ("+", "*"):
                     raise argparse.ArgumentError(self, "is given twice; leave one out")
                 values = [*getattr(namespace, self.dest), *values]
             vars(namespace).setdefault(_GIVEN, set()).add(self.dest)

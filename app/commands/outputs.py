@@ -63,8 +63,9 @@ def _parse_report(text: str, endings: tuple[str, ...]) -> Path:
     path = Path(text)
     if path == STANDARD_OUTPUT or path.suffix.lower() in endings:
         return path
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        return path  # a device or a pipe
+    # A device or a pipe; /dev/stdout may lead to a file.
+    if path.is_relative_to("/dev") or (path.exists() and not (path.is_file() or path.is_dir())):
+        return path
     raise argparse.ArgumentTypeError(
         f"{text!r} does not end in {endings[0]}; write the report to such a file, or, if this is "
         f"another argument, put it before the option"
@@ -82,7 +83,7 @@ def check_outputs(targets: Iterable[Path | str | None], inputs: Iterable[Path | 
     require_other_files(named, inputs)
     files = [os.path.realpath(target) if target != STANDARD_OUTPUT else "-" for target in named]
     for target, file in zip(named, files, strict=True):
-        if files.count(file) > 1:
+        if files.count(file) > 1 and file != os.devnull:
             where = "standard output" if file == "-" else target
             raise UsageError(f"two outputs go to {where}; name another file for one of them")
         if target != STANDARD_OUTPUT:

@@ -12,6 +12,7 @@ from app.commands.command_line import (
     CommandError,
     UsageError,
     add_artifacts_dir,
+    artifacts_dir_of,
     parse_special_token,
     require_files,
     resolve_tokenizer,
@@ -179,6 +180,7 @@ def load_one(
     """
     files, pattern = files_of(what) if what else ([], None)
     if not files:
+        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
         try:
             store, ref = resolve_tokenizer(arguments, what)
             return Tokenizer.from_spec(store.open(ref)), ref, what or str(ref)
@@ -227,6 +229,6 @@ def files_of(what: str) -> tuple[list[Path], str | None]:
     files = [Path(name) for name in named.split(",") if name]
     if not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named)):
         return [], None
-    if Path(what).is_file():
+    if Path(what).exists():
         return [Path(what)], None
     return files, pattern or None

@@ -18,7 +18,12 @@ from app.commands.command_line import (
 )
 from app.commands.tokenizer_arguments import files_of
 from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
-from tokenizer_core.errors import ArtifactError, FormatError, InvalidSpecError
+from tokenizer_core.errors import (
+    ArtifactError,
+    ArtifactNameError,
+    FormatError,
+    InvalidSpecError,
+)
 from tokenizer_core.formats import detect_file, load_spec
 from tokenizer_core.formats.chat_template_files import read_template_file
 from tokenizer_core.formats.model_folder import sole_rank_file
@@ -95,12 +100,14 @@ def read_source(
     if is_file and is_bare:
         try:
             resolve_tokenizer(arguments, words[0])
-        except (CommandError, ArtifactError):
-            pass
+        except (CommandError, ArtifactNameError):
+            kind, other = ("a preset", f"--preset {words[0]}") if words[0] in PRESETS else ("", "")
         else:
+            kind, other = "a published tokenizer", f"{words[0]}@VERSION"
+        if kind:
             raise UsageError(
-                f"{words[0]} is a published tokenizer, and a file or folder here; write "
-                f"./{words[0]} for this one, or {words[0]}@VERSION"
+                f"{words[0]} is {kind}, and a file or folder here; write ./{words[0]} for this "
+                f"one, or {other}"
             )
     if is_file:
         return read_files(files, arguments, name=name or files[0].stem)

@@ -7,6 +7,7 @@ local file is still the same.
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import hashlib
 import os
@@ -530,8 +531,10 @@ def _check_folders_can_be_read(pattern: str) -> None:
 
 
 def _refuse_folder(error: OSError) -> None:
-    """Raise CorpusError unless the path of `error` is no folder, or has no such entry."""
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+    """Raise CorpusError unless the path of `error` is no folder, or has no such entry; a link that
+    leads to itself has none."""
+    is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if not is_absent and error.errno != errno.ELOOP:
         raise CorpusError(
             f"the folder {error.filename!r} cannot be read: {error.strerror}; check who may read "
             f"it, or name the folders beside it"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -330,7 +331,8 @@ class Artifacts(ABC):
             return False
         manifest = self.read_manifest(ref)
         is_same = (manifest.chat_record or {}) == spec.chat.record()
-        return is_same and list(manifest.provenance) == list(provenance or ())
+        given = json.loads(json.dumps(list(provenance or ()), default=repr))
+        return is_same and list(manifest.provenance) == given
 
     def _check_sound(self, ref: ArtifactRef) -> None:
         """Raise ArtifactCorruptError or ArtifactNotFoundError unless the version is whole."""

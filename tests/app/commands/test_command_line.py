@@ -51,6 +51,7 @@ def test_an_option_that_is_given_twice_is_joined_or_refused(trained: Cli) -> Non
         ("train", "corpus.txt", "--separator=a", "--separator=b"),
         ("compare", "worked", "worked", "--corpus=more.txt", "--corpus=corpus.txt"),
         ("encode", "low", "--tokenizer=worked", "--tokenizer=worked"),
+        ("train", "corpus.txt", "--vocab-size=290", "--vocab-size=260"),
     ):
         assert "is given twice; leave one out" in trained.fail(*words, code=2)
 

@@ -119,6 +119,11 @@ def test_a_folder_that_a_pattern_cannot_read_is_an_error(folder, monkeypatch, pa
         find_corpus_files(pattern)
 
 
+def test_a_link_that_leads_to_itself_is_skipped_by_a_pattern(folder):
+    (folder / "deep" / "loop").symlink_to("loop")
+    assert find_corpus_files("deep/*/d.txt") == ["deep/er/d.txt"]
+
+
 def read_all(source: CorpusFileBytes) -> None:
     for _ in source.blocks():
         pass

@@ -158,6 +158,8 @@ def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
     assert second.version > first.version
     assert store.read_manifest(second).provenance == corpora[1]
     assert store.publish(A, name="t", provenance=corpora[1]) == second
+    own = [{"name": "a", "shape": (1, 2), "ids": {1: 2}}]  # JSON changes both
+    assert store.publish(A, name="u", provenance=own) == store.publish(A, name="u", provenance=own)
 
 
 def test_a_damaged_newest_version_does_not_hide_what_is_published(store):
