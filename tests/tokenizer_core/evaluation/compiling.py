@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import torch
-from torch._inductor import config
 
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
+    config = pytest.importorskip("torch._inductor.config")
     # torch's own `patch`: `monkeypatch` restores a setting of torch's by deleting it, and torch
     # remembers that, so that a second test in the process would find the setting gone.
     torch.compiler.reset()
