@@ -95,7 +95,8 @@ def read_source(
         files, is_bare = named or files, not named
         if pattern is not None and arguments.pattern is not None:
             raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
-        arguments.pattern = pattern or arguments.pattern
+        if pattern is not None:
+            arguments = argparse.Namespace(**vars(arguments) | {"pattern": pattern})
     is_file = len(files) > 1 or files[0].exists() or files[0].name != words[0]
     if is_file and is_bare:
         try:
