@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     corpus_roots: FolderList = Field(
         default=(Path("corpora"),),
         description="Folders that training jobs may read, separated by `:`. Paths in requests "
-        "are relative to them. A folder that does not exist is a warning at the start.",
+        "are relative to them. The service warns of a folder that does not exist.",
     )
     admin_keys: KeyList = Field(
         default=(),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _SPACES_AFTER_TOKENS: Final = ("prefix-space", "metaspace-always")
+"""The normalizers that are pre-tokenizers and put a space before the text after every token."""
 
 UNDECIDED: Final = -2
 """What an engine gives for a row of which it cannot say whether it has drift."""
@@ -52,8 +53,8 @@ def continue_text(
 ) -> tuple[str, Literal["text", "part", "inside"]]:
     """The text that encoding sees after `last_id`, and where it begins there, as
     `normalization.normalized_parts` says. A token with the flag `rstrip` takes the white space
-    after it. One that is found in the normalized text is no border of the normalizer, though of a
-    pre-tokenizer that puts spaces."""
+    after it. A token that is found in the normalized text does not begin another part, unless a
+    pre-tokenizer puts a space after every token."""
     if last_id is None:
         return text, "text"
     added = [token for token in spec.added_tokens if token.id == last_id]

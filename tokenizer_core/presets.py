@@ -57,7 +57,7 @@ class Preset:
     special_tokens: Mapping[str, int]
 
     def has_pattern(self, pattern: str | None) -> bool:
-        """Whether `pattern`, a name or an expression, is that of the preset; None is.
+        """Whether the preset has this pattern, a name or an expression; true for None.
 
         Raises:
             UnknownPatternError: it is neither a known name nor a valid expression.

@@ -230,7 +230,7 @@ def run_extend(arguments: argparse.Namespace) -> None:
     files = files_in_order(arguments.inputs)
     before = PretokenCounts.load(arguments.counts)
     pattern, special_tokens = before.pattern, before.special_tokens
-    del before
+    del before  # counting may need its memory
     more = _count(arguments, files, pattern, special_tokens)
     with _only_writer(arguments.counts):
         # Another command may have extended the file while this one counted.

@@ -126,10 +126,7 @@ def require_folder_of(path: Path | str) -> None:
 
 
 def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
-    """Raise UsageError if an output would overwrite an input.
-
-    For example, the report of `train --json news.txt` would overwrite the corpus news.txt.
-    """
+    """Raise UsageError if an output would overwrite an input, as in `encode --file a -o a`."""
     read = {os.path.realpath(path) for path in inputs}
     for target in targets:
         if target not in (None, STANDARD_OUTPUT) and os.path.realpath(target) in read:

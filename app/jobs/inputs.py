@@ -220,8 +220,8 @@ def corpus_format(
     `separator` is the default.
 
     Raises:
-        InvalidInputsError: the files were uploaded with different fields, and none is asked for;
-            or a field is, and all files are text, or a separator, and none is.
+        InvalidInputsError: the files were uploaded with different fields, and the request has none;
+            it has a field, and all files are text; it has a separator, and no file is text.
     """
     are_text = [is_text_format(kind) for kind in _formats(asked, files)]
     if asked.field is not None and are_text and all(are_text):

@@ -248,7 +248,7 @@ class PartialFile:
 
     def discard(self) -> None:
         """Remove the partial file, unless it was published."""
-        if self._file.closed:  # by `publish`: what has its name now is another's
+        if self._file.closed:  # `publish` did; a file of this name is another call's
             return
         with self._closing():
             self._partial.unlink(missing_ok=True)
