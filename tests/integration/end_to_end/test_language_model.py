@@ -76,7 +76,8 @@ def metrics(folder, name):
 @pytest.mark.timeout(600)
 def test_the_readme_leads_to_a_story(run, tmp_path):
     train_tokenizer, encode, train, sample = commands()
-    train_tokenizer[train_tokenizer.index("--vocab-size") + 1] = "300"
+    vocab_size = train_tokenizer.index("--vocab-size") + 1
+    train_tokenizer[vocab_size] = "300"
     run(train_tokenizer)
     run(encode)
     shown = run(train, *SMALL, "training.n_steps=40")
@@ -101,7 +102,8 @@ def test_the_readme_leads_to_a_story(run, tmp_path):
     assert story == run(sample, "--seed", "1") != run(sample, "--seed", "2")
 
     # Another tokenizer's ids are refused.
-    run([*train_tokenizer, "--vocab-size", "290"])
+    train_tokenizer[vocab_size] = "290"
+    run(train_tokenizer)
     run([*encode[:-1], "others"])
     refused = run(train, *SMALL, "tokens=others", code=1)
     assert "another tokenizer" in refused
