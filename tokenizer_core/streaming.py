@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tokenizer_core.engines.base import require_text
 from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.normalization import passes_of
 from tokenizer_core.normalize import (
@@ -167,12 +168,14 @@ class StreamingEncoder:
         """Return the ids that `text` settles, after all earlier text.
 
         Raises:
+            TypeError, UnicodeEncodeError: `text` is no str, or contains a lone surrogate. The
+                stream has not changed.
             SpecialTokenForbiddenError: a forbidden special token is complete.
             PreTokenTooLongError: a single pre-token is longer than the cap.
-            UnicodeEncodeError: the text contains a lone surrogate.
+            ValueError: the stream is finished, or one of these two errors ended it.
         """
-        if self._is_finished:
-            raise ValueError("this stream is finished; make another StreamingEncoder")
+        require_text(text)
+        self._require_open()
         self._bytes_fed += len(text.encode())
         self._waiting.append(text)
         self._waiting_chars += len(text)
@@ -186,14 +189,19 @@ class StreamingEncoder:
         return ids
 
     def finish(self) -> list[int]:
-        """Return the ids of the remaining text, which ends here."""
+        """Return the ids of the remaining text, which ends here.
+
+        Raises:
+            SpecialTokenForbiddenError, PreTokenTooLongError, ValueError: as `feed`.
+        """
+        self._require_open()
         ids: list[int] = []
         self._look(ids)
+        self._is_finished = True
         for plain, token in self._tokens.finish():
             self._feed_plain(plain, ids, is_last=True)
             if token is not None:
                 ids.append(self._added[token])
-        self._is_finished = True
         return ids
 
     def _held_chars(self) -> int:
@@ -202,9 +210,16 @@ class StreamingEncoder:
             raw += len(self._normalized_tokens.held)
         return raw + len(self._unsplit)
 
+    def _require_open(self) -> None:
+        if self._is_finished:
+            raise ValueError(
+                "this stream is finished, or an error ended it; make another StreamingEncoder"
+            )
+
     def _look(self, ids: list[int]) -> None:
         text = "".join(self._waiting)
         self._waiting, self._waiting_chars = [], 0
+        self._is_finished = True  # if this raises: part of the text is lost
         self._check_forbidden(text)
         start = 0
         # Windows bound the memory of a long call. Each window is at least as long as the held text,
@@ -213,6 +228,7 @@ class StreamingEncoder:
             end = start + max(WINDOW_CHARS, self._held_chars())
             self._feed_window(text[start:end], ids)
             start = end
+        self._is_finished = False
 
     def _feed_window(self, text: str, ids: list[int]) -> None:
         for plain, token in self._tokens.feed(text):

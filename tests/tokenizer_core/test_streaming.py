@@ -117,18 +117,40 @@ def test_one_pre_token_without_end_meets_the_cap():
     stream.feed("x" * 900)
     with pytest.raises(PreTokenTooLongError, match="1000"):
         stream.feed("x" * 700)
+    assert_ended(stream)
+
+
+def assert_ended(stream):
+    with pytest.raises(ValueError, match="finished, or an error ended it"):
+        stream.feed("x")
+    with pytest.raises(ValueError, match="finished, or an error ended it"):
+        stream.finish()
 
 
 def test_a_finished_stream_takes_nothing_more():
     stream = StreamingEncoder(TOKENIZERS[0])
     stream.finish()
-    with pytest.raises(ValueError, match="finished"):
-        stream.feed("x")
+    assert_ended(stream)
 
 
-def test_a_lone_surrogate_is_an_error():
-    with pytest.raises(UnicodeEncodeError):
-        StreamingEncoder(TOKENIZERS[0]).feed("a\ud800")
+def test_a_stream_does_not_go_on_without_text_that_it_refused():
+    stream = StreamingEncoder(TOKENIZERS[0], allowed_special="none", disallowed_special="all")
+    stream.feed("before ")
+    with pytest.raises(SpecialTokenForbiddenError):
+        stream.feed(f"a {TOKENIZERS[0].spec.added_tokens[0].content} b")
+    assert_ended(stream)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"), [("a\ud800", UnicodeEncodeError), (b"a", TypeError), (None, TypeError)]
+)
+def test_what_is_no_text_is_an_error_and_changes_nothing(wrong, error):
+    stream = StreamingEncoder(TOKENIZERS[0])
+    ids = stream.feed("to")
+    with pytest.raises(error):
+        stream.feed(wrong)
+    ids += stream.feed("gether") + stream.finish()
+    assert ids == TOKENIZERS[0].encode("together")
 
 
 @pytest.mark.thorough
