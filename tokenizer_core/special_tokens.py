@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 import warnings
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import chain, groupby, starmap
 from operator import add, itemgetter
@@ -38,7 +39,7 @@ from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.unicode_sets import compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
     from tokenizer_core.unicode_sets import Ranges
@@ -675,6 +676,7 @@ def resolve_policy(
 
     Raises:
         ValueError: `allowed` names a token that is not a special token of this tokenizer.
+        TypeError: `allowed` or `disallowed` is an iterator.
     """
     special = {token.content for token in added_tokens if token.special}
     content = {token.content for token in added_tokens if not token.special}
@@ -687,10 +689,17 @@ def resolve_policy(
             )
         forbidden = frozenset(special if isinstance(allowed, str) else special - recognised)
     else:
-        forbidden = frozenset(disallowed)
+        forbidden = frozenset(_collected(disallowed, "disallowed_special"))
         if not all(isinstance(name, str) and name for name in forbidden):
             raise ValueError("disallowed_special must hold strings that are not empty")
     return recognised, forbidden
+
+
+def _collected(names: object, option: str) -> Collection[str]:
+    """`names`, unless they can be read only once: an option applies to every text."""
+    if not isinstance(names, Collection):
+        raise TypeError(f"{option} must be a set or list of strings, not {type(names).__name__}")
+    return names
 
 
 def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> frozenset[str]:
@@ -702,7 +711,7 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
         raise ValueError(
             f"allowed_special must be 'all', 'none' or a collection of strings, not {allowed!r:.60}"
         )
-    names = frozenset(allowed)
+    names = frozenset(_collected(allowed, "allowed_special"))
     unknown = sorted(names - known)
     if unknown:
         listed = ", ".join(map(repr, sorted(special)[:8])) or "none at all"

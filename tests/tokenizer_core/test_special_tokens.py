@@ -243,6 +243,12 @@ def test_a_policy_that_means_nothing_is_refused(allowed, disallowed):
         resolve_policy(ADDED, allowed, disallowed)
 
 
+@pytest.mark.parametrize("options", [(iter(["<s>"]), ()), ("all", iter(["<s>"])), (None, ())])
+def test_a_policy_that_can_be_read_only_once_is_refused(options):
+    with pytest.raises(TypeError, match="must be a set or list"):
+        resolve_policy(ADDED, *options)
+
+
 def test_forbid_names_the_token_and_the_remedy():
     forbid("a <s> b", frozenset())
     with pytest.raises(SpecialTokenForbiddenError, match=r"'<s>'.*allowed_special"):
