@@ -257,9 +257,10 @@ def _dump(request: dict[str, Any]) -> bytes:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
         return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON type")
+    remedy = "; decode it first" if isinstance(value, Iterable) else ""
+    raise TypeError(f"{type(value).__name__} is no JSON type{remedy}")
 
 
 def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
