@@ -929,7 +929,7 @@ class Tokenizer:
         return [name for name in super().__dir__() if name[:1] != "_" or name[:2] == "__"]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(Tokenizer.from_spec, engine=self.engine_name), (self._spec,)
+        return partial(type(self).from_spec, engine=self.engine_name), (self._spec,)
 
     def _set_up(self, spec: TokenizerSpec, engine: str) -> None:
         self._spec = spec

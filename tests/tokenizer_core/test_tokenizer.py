@@ -227,6 +227,17 @@ def test_it_is_picklable_and_copies_are_equal(tokenizer):
         assert copied.encode("the <|end|>") == tokenizer.encode("the <|end|>")
 
 
+class Subclass(Tokenizer):
+    """Of a user; copies are of it, too."""
+
+
+def test_copies_of_a_subclass_are_of_it(tokenizer):
+    one = Subclass.from_spec(tokenizer.spec)
+    for copied in (pickle.loads(pickle.dumps(one)), copy.copy(one)):
+        assert type(copied) is Subclass
+        assert copied == one
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_it_works_in_forked_and_spawned_processes(tokenizer, method):
