@@ -62,9 +62,11 @@ class RankedSamples(ABC, Generic[_SampleT]):
         world_size: int | None,
     ) -> None:
         """`rank` and `world_size` are by default those of torchrun (RANK and WORLD_SIZE)."""
-        self.seed, self._n_samples = seed, n_samples
-        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
-        self.world_size = (
+        self._n_samples = n_samples
+        # Plain ints: NumPy's are no JSON, which `state_dict` promises.
+        self.seed = None if seed is None else index(seed)
+        self.rank = index(int(os.environ.get("RANK", "0")) if rank is None else rank)
+        self.world_size = index(
             int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size
         )
         if not 0 <= self.rank < self.world_size:
@@ -106,7 +108,7 @@ class RankedSamples(ABC, Generic[_SampleT]):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch."""
-        self.epoch, self._n_taken = epoch, 0
+        self.epoch, self._n_taken = index(epoch), 0
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch and position, as JSON values, and what they are positions of."""
@@ -163,7 +165,7 @@ class TokenSamples(RankedSamples["Sample"]):
     ) -> None:
         if context_length < 1:
             raise ValueError(f"context_length must be at least 1, not {context_length}")
-        self.context_length, self._files, self._split = context_length, files, split
+        self.context_length, self._files, self._split = index(context_length), files, split
         self._loss_mask = checked_loss_mask(loss_mask, files)
         n_windows = (files.n_tokens(split) - 1) // context_length
         super().__init__(n_windows, seed=seed, rank=rank, world_size=world_size)

@@ -107,6 +107,18 @@ def test_a_run_continues_in_the_middle_of_an_epoch(dataset):
     assert first + rest == whole[:15]
 
 
+def test_numbers_of_numpy_are_saved_as_json_and_other_types_are_refused(dataset):
+    samples = dataset.samples(np.int64(CONTEXT), seed=np.uint32(5), rank=np.int8(0))
+    samples.set_epoch(np.int64(2))
+    plain = dataset.samples(CONTEXT, seed=5)
+    plain.set_epoch(2)
+    assert json.loads(json.dumps(samples.state_dict())) == plain.state_dict()
+    assert starts(samples) == starts(plain)
+    for seed in ("5", 5.0):
+        with pytest.raises(TypeError, match="integer"):
+            dataset.samples(CONTEXT, seed=seed)
+
+
 def test_a_state_of_other_samples_is_refused(dataset):
     state = dataset.samples(CONTEXT, seed=5).state_dict()
     for other, name in [
