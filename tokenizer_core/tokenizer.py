@@ -36,7 +36,7 @@ from tokenizer_core.drift import (
     rows_of,
 )
 from tokenizer_core.engines import create_engine
-from tokenizer_core.engines.base import join_with_offsets, require_text
+from tokenizer_core.engines.base import join_with_offsets, require_characters, require_text
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.formats.model_folder import named_special_tokens
 from tokenizer_core.hub import download_model_folder
@@ -1084,6 +1084,7 @@ class Tokenizer:
         begins: Literal["text", "part", "inside"] = "text",
     ) -> NDArray[np.uint32]:
         """The ids of the normalized parts of a text and of the special tokens between them."""
+        require_characters(text)
         normalize = self._engine.normalize
         parts = list(normalized_parts(self._spec, matcher, text, normalize, begins=begins))
         plain = [plain for plain, _ in parts]

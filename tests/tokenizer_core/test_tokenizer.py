@@ -207,6 +207,37 @@ def test_decode_of_bytes_that_are_no_text(tokenizer):
         tokenizer.decode([97, 99999])
 
 
+UNTIDY = {
+    "left out by the pattern": TokenizerSpec.from_ranks(
+        {bytes([i]): i for i in range(256)}, {"<e>": 256}, pattern=r"[\p{L}\p{So}]+|\s+"
+    ),
+    "NFC": TokenizerSpec.from_merges(
+        {i: bytes([i]) for i in range(256)}, [], ["<e>"], normalizer="nfc"
+    ),
+    "plain": TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<e>"]),
+}
+
+
+@pytest.mark.parametrize("text", ["a\ud800b", "\u1100\ud800", "x<e>yy<e>\xe9\ud800e\u0301"])
+@pytest.mark.parametrize("name", UNTIDY)
+def test_a_lone_surrogate_is_refused_at_its_place_in_the_whole_text(name, text, engine):
+    one = Tokenizer.from_spec(UNTIDY[name], engine=engine)
+    calls = [
+        one.encode,
+        one.encode_ordinary,
+        one.encode_to_numpy,
+        one.encode_to_json,
+        one.encode_with_offsets,
+        one.count,
+        lambda text: one.count(text, limit=0),
+        lambda text: one.encode_batch(["fine", text]),
+    ]
+    for call in calls:
+        with pytest.raises(UnicodeEncodeError) as error:
+            call(text)
+        assert (error.value.object, error.value.start) == (text, text.index("\ud800"))
+
+
 def test_count_with_a_limit(tokenizer):
     text = "word " * 1000 + "<|end|>"
     full = tokenizer.count(text)

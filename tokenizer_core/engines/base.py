@@ -43,7 +43,7 @@ class BaseEngine(ABC):
 
     def encode(self, text: str, matcher: SpecialTokenMatcher | None = None) -> list[int]:
         """Ids of `text`; each special token that `matcher` finds becomes one id."""
-        require_text(text)
+        require_characters(text)
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain(text)
         ids: list[int] = []
@@ -64,7 +64,7 @@ class BaseEngine(ABC):
         """As `encode`, of the text with `changes`; uint32 of shape (n_tokens,). Always uses one
         thread."""
         del num_threads
-        require_text(text)
+        require_characters(text)
         text = changed(text, changes)
         if matcher is None or not matcher.may_match(text):
             return self._encode_plain_to_numpy(text)
@@ -90,6 +90,7 @@ class BaseEngine(ABC):
         suffix_ids: Sequence[int] = (),
     ) -> tuple[bytes, int]:
         """The ids as a JSON array without white space, and their number."""
+        require_characters(text)
         ids = [*prefix_ids, *self.encode(changed(text, changes), matcher), *suffix_ids]
         starts = range(0, len(ids), _JSON_WINDOW)
         windows = (ids[start : start + _JSON_WINDOW] for start in starts)
@@ -132,7 +133,7 @@ class BaseEngine(ABC):
         self, text: str, limit: int | None = None, matcher: SpecialTokenMatcher | None = None
     ) -> int:
         """The number of ids of `text`; counting may stop once it exceeds `limit`."""
-        require_text(text)
+        require_characters(text)
         if matcher is None or not matcher.may_match(text):
             return self._count_plain(text, limit)
         total = 0
@@ -194,6 +195,16 @@ def require_text(text: object) -> None:
     if not isinstance(text, str):
         remedy = "; decode it first" if isinstance(text, bytes | bytearray | memoryview) else ""
         raise TypeError(f"text must be a str, not {type(text).__name__}{remedy}")
+
+
+def require_characters(text: str) -> None:
+    """Raise TypeError unless `text` is a str, and UnicodeEncodeError for a lone surrogate.
+
+    A part of a text would have it at another position, and what a pattern leaves out is never
+    written as UTF-8.
+    """
+    require_text(text)
+    str.encode(text)
 
 
 def join_documents(
