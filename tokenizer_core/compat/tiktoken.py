@@ -10,6 +10,7 @@ cannot be split exactly as tiktoken does are refused.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from functools import cache, cached_property
 from itertools import accumulate, islice, pairwise, takewhile
@@ -90,6 +91,8 @@ class Encoding:
         ([31373, 995], 'hello world')
     """
 
+    _is_preset = False
+
     def __init__(
         self,
         name: str,
@@ -111,6 +114,7 @@ class Encoding:
     @classmethod
     def _of_preset(cls, name: str) -> Encoding:
         encoding = cls.__new__(cls)
+        encoding._is_preset = True
         spec = load_preset_spec(name)
         # The same expression in tiktoken's dialect: `$` there is `\Z` here.
         encoding._set_up(name, spec, spec.pattern.expression.replace(r"\Z", "$"))
@@ -130,14 +134,16 @@ class Encoding:
         return f"<Encoding {self.name!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.name in PRESETS and self is get_encoding(self.name):
+        if self._is_preset:
             return get_encoding, (self.name,)
         fields = (self.name, self._pat_str, self._mergeable_ranks, self._special_tokens)
-        return _encoding_of, fields
+        return _encoding_of, (type(self), *fields)
 
     @cached_property
     def _mergeable_ranks(self) -> dict[bytes, int]:
-        return dict(self.tokenizer.spec.token_to_id)
+        # Not `token_to_id`: no text gives the empty token that Whisper's file has, but it has an id.
+        vocab = self.tokenizer.spec.vocab.items()
+        return {token: id_ for id_, token in vocab if id_ not in self._special_ids}
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The ids of `text` as plain text."""
@@ -265,7 +271,7 @@ class Encoding:
 
     def decode_single_token_bytes(self, token: int) -> bytes:
         """The bytes of one id, special or not; KeyError for an unknown id."""
-        return self.tokenizer.spec.vocab[token]
+        return self.tokenizer.spec.vocab[operator.index(token)]
 
     def decode_tokens_bytes(self, tokens: Sequence[int]) -> list[bytes]:
         """The bytes of each id; KeyError for an unknown one."""
@@ -317,7 +323,7 @@ class Encoding:
 
     def is_special_token(self, token: int) -> bool:
         """Whether the id is that of a special token."""
-        return token in self._special_ids
+        return operator.index(token) in self._special_ids
 
     @property
     def n_vocab(self) -> int:
@@ -329,7 +335,9 @@ class Encoding:
     ) -> tuple[Literal["all", "none"] | frozenset[str], frozenset[str]]:
         """The special tokens to recognise, and the strings to refuse; unknown names are ignored."""
         chosen = self._special if allowed == "all" else self._special.intersection(allowed)
-        forbidden = self._special - chosen if disallowed == "all" else frozenset(disallowed)
+        forbidden = self._special - chosen if disallowed == "all" else frozenset(disallowed or ())
+        if "" in forbidden:
+            raise ValueError("disallowed_special holds an empty string, which every text has")
         return "all" if allowed == "all" else chosen or "none", forbidden
 
     @cached_property
@@ -406,9 +414,13 @@ class Encoding:
 
 
 def _encoding_of(
-    name: str, pat_str: str, ranks: dict[bytes, int], special_tokens: dict[str, int]
+    class_: type[Encoding],
+    name: str,
+    pat_str: str,
+    ranks: dict[bytes, int],
+    special_tokens: dict[str, int],
 ) -> Encoding:
-    return Encoding(name, pat_str=pat_str, mergeable_ranks=ranks, special_tokens=special_tokens)
+    return class_(name, pat_str=pat_str, mergeable_ranks=ranks, special_tokens=special_tokens)
 
 
 def _text_of(piece: bytes) -> str | None:

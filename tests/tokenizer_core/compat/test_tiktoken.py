@@ -243,6 +243,43 @@ def test_copies_and_pickles(name):
     assert len(pickle.dumps(ours.get_encoding("gpt2"))) < 200
 
 
+BYTE_RANKS = {bytes([byte]): byte for byte in range(256)}
+
+
+@pytest.mark.parametrize("library", [ours, theirs], ids=["ours", "tiktoken"])
+def test_copies_of_what_is_no_preset(library):
+    class_ = type("Subclass", (library.Encoding,), {"__module__": __name__})
+    globals()["Subclass"] = class_  # where pickle finds it
+    fields = {"pat_str": r"\S+|\s+", "special_tokens": {"<e>": 300}}
+    # The name of a preset, whose file need not be there.
+    one = class_("cl100k_base", **fields, mergeable_ranks=BYTE_RANKS | {b"": 256, b"ab": 257})
+    for copied in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):
+        assert type(copied) is class_
+        assert copied.encode("ab<e>", allowed_special="all") == [257, 300]
+        assert copied.decode([65, 256]) == "A"
+        assert copied.encode_single_token("") == 256
+        assert copied.token_byte_values()[:2] == [b"", b"\0"]
+
+
+@pytest.mark.parametrize("wrong", [65.0, "a", None, 300.0])
+def test_what_is_no_integer_is_no_token(wrong):
+    our, their = pair("small")
+    for method in ("decode_single_token_bytes", "is_special_token"):
+        with pytest.raises((TypeError, AssertionError)):
+            getattr(their, method)(wrong)
+        with pytest.raises(TypeError):
+            getattr(our, method)(wrong)
+    with pytest.raises(TypeError):
+        our.decode_tokens_bytes([65, wrong])
+
+
+def test_no_names_and_empty_names_to_refuse():
+    for one in pair("small"):
+        assert one.encode("a<|a|>", disallowed_special=None) == one.encode_ordinary("a<|a|>")
+        with pytest.raises(ValueError, match="disallowed"):
+            one.encode("a", disallowed_special=[""])
+
+
 def test_an_encoding_extended_as_tiktokens_readme_does():
     base = ours.get_encoding("gpt2")
     extended = ours.Encoding(
