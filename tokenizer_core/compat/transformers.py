@@ -121,6 +121,17 @@ class PreTrainedTokenizerFast(_Inherited):
         tokens: list[str] = super().tokenize(text, pair, add_special_tokens, **options)
         return tokens
 
+    def apply_chat_template(self, conversation: Any, *arguments: Any, **options: Any) -> Any:
+        """As in transformers."""
+        given = options.get("tokenizer_kwargs") or {}
+        if not options.get("return_assistant_tokens_mask") or given.get("return_offsets_mapping"):
+            return super().apply_chat_template(conversation, *arguments, **options)
+        # The mask needs the characters of each token.
+        options["tokenizer_kwargs"] = {**given, "return_offsets_mapping": True}
+        made = super().apply_chat_template(conversation, *arguments, **options)
+        made.pop("offset_mapping", None)
+        return made
+
     def _encode_plus(self, text: Any, text_pair: Any = None, **options: Any) -> Any:
         """Encode a text or a list of texts; `super` encodes everything else."""
         is_batched = isinstance(text, list | tuple)
@@ -179,7 +190,7 @@ class PreTrainedTokenizerFast(_Inherited):
         strategy = getattr(options.get("truncation_strategy"), "value", "do_not_truncate")
         if strategy != "do_not_truncate" and options.get("max_length") is not None:
             room = options["max_length"] - len(prefix) - len(suffix)
-            if room < 0 or strategy == "only_second":
+            if room < 0 or strategy == "only_second" or options.get("stride"):
                 return None
         split_special = options.get("split_special_tokens")
         if split_special is None:

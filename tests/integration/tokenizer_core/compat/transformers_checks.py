@@ -126,6 +126,39 @@ def test_what_needs_more_than_ids(name):
     assert (len(ours), ours.get_vocab()) == (len(theirs), theirs.get_vocab())
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_truncation_with_a_stride(name):
+    ours, theirs = both(SPECS[name])
+    for stride, length in ((0, 4), (1, 4), (1, 6), (2, 6)):
+        options = {"truncation": True, "max_length": length, "stride": stride}
+        assert plain(ours(TEXTS, **options)) == plain(theirs(TEXTS, **options)), options
+    assert plain(ours(TEXTS, stride=5)) == plain(theirs(TEXTS, stride=5))
+    if name == "around":  # in the others, `tokenizers` panics
+        for tokenizer in (ours, theirs):
+            with pytest.raises(ValueError, match="stride"):
+                tokenizer(TEXTS, truncation=True, max_length=4, stride=4)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding": True, "return_tensors": "np"}])
+def test_a_chat_with_the_mask_of_its_assistant(options):
+    ours, theirs = both(SPECS["plain"], pad_token=END)
+    template = (
+        "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    chat = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "the house"}]
+    options = options | {
+        "chat_template": template, "return_dict": True, "return_assistant_tokens_mask": True
+    }  # fmt: skip
+    for chats in ([chat], [chat, [*chat, *chat]]):
+        found = plain(ours.apply_chat_template(chats, **options))
+        assert found == plain(theirs.apply_chat_template(chats, **options))
+        assert 1 in found["assistant_masks"][0]
+    options["tokenizer_kwargs"] = {"return_offsets_mapping": True}
+    found = plain(ours.apply_chat_template([chat], **options))
+    assert found == plain(theirs.apply_chat_template([chat], **options))
+
+
 def test_added_tokens_and_ends_are_followed():
     ours, theirs = both(SPECS["plain"], bos_token=END)
     for tokenizer in (ours, theirs):
