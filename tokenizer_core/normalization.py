@@ -26,13 +26,14 @@ from tokenizer_core.special_tokens import (
     SpecialTokenMatcher,
     Trust,
     TrustedTokenMatcher,
+    matcher_for,
     matcher_of,
     matcher_of_tokens,
 )
 from tokenizer_core.stopping import check_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
     from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -84,9 +85,24 @@ def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: b
     return normalize_metaspace(normalizer, plain, is_first=is_first, continues=continues)
 
 
-def normalized_text(spec: TokenizerSpec, text: str) -> str:
-    """A text without added tokens, normalized."""
-    return next(normalized_parts(spec, NO_TOKENS, text))[0]
+def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
+    """The normalized parts of a text in which no special token is recognised, each with the content
+    token after it, as that is spelled in the vocabulary."""
+    content = {token.content: token.id for token in spec.added_tokens if not token.special}
+    return [
+        (plain, None if token is None else spec.vocab[content[token]].decode())
+        for plain, token in normalized_parts(spec, matcher_for(spec, content), text)
+    ]
+
+
+def text_as_encoded(spec: TokenizerSpec, text: str) -> str:
+    """The joined `parts_as_encoded`."""
+    return join_parts(parts_as_encoded(spec, text))
+
+
+def join_parts(parts: Iterable[Part]) -> str:
+    """The text of parts and the tokens between them."""
+    return "".join(plain + (token or "") for plain, token in parts)
 
 
 def text_as_decoded(

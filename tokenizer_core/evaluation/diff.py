@@ -13,15 +13,17 @@ import numpy as np
 from tokenizer_core.evaluation.measures import lengths_in_text
 from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
-from tokenizer_core.normalization import normalized_text
+from tokenizer_core.normalization import join_parts, parts_as_encoded
 from tokenizer_core.pretokenize import split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokenizer_core.evaluation.samples import SamplePiece
+    from tokenizer_core.normalization import Part
+    from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.spec import Merge, TokenizerSpec
     from tokenizer_core.tokenizer import Tokenizer
 
@@ -292,7 +294,6 @@ class _Comparison:
         self._a, self._b = a, b
         specs = (a.spec, b.spec)
         self._lengths = [lengths_in_text(spec) for spec in specs]
-        self._drops = any(s.loses_text or s.has_flags or s.word_suffix for s in specs)
         self._diff = TextDiff()
         self._other_boundaries: Counter[str] = Counter()
         self._other_ids: Counter[str] = Counter()
@@ -316,20 +317,17 @@ class _Comparison:
         diff.n_tokens_a += len(ids_a)
         diff.n_tokens_b += len(ids_b)
         diff.n_texts_other_ids += not np.array_equal(ids_a, ids_b)
-        text_a, text_b = (normalized_text(t.spec, text) for t in (self._a, self._b))
-        if text_a != text_b:
-            diff.n_texts_not_aligned += 1
-            return
-        text = text_a
+        parts_a, parts_b = (parts_as_encoded(t.spec, text) for t in (self._a, self._b))
+        text_a, text_b = join_parts(parts_a), join_parts(parts_b)
         ends_a, ends_b = np.cumsum(self._lengths[0][ids_a]), np.cumsum(self._lengths[1][ids_b])
-        if self._drops and not _cover(len(text.encode()), ends_a, ends_b):
+        pre_tokens = _split_parts(parts_a, self._a.spec.pattern)
+        sizes = list(map(len, pre_tokens if text_a.isascii() else map(str.encode, pre_tokens)))
+        ends = np.cumsum(sizes)
+        if text_a != text_b or not _cover(len(text_a.encode()), ends, ends_a, ends_b):
             diff.n_texts_not_aligned += 1
             return
         boundaries = np.setxor1d(ends_a, ends_b, assume_unique=True)
         diff.n_texts_other_boundaries += bool(len(boundaries))
-        pre_tokens = split(text, self._a.spec.pattern)
-        sizes = list(map(len, pre_tokens if text.isascii() else map(str.encode, pre_tokens)))
-        ends = np.cumsum(sizes)
         diff.n_pre_tokens += len(pre_tokens)
         renumbered = _ends_of_renumbered(ids_a, ids_b, ends_a, ends_b)
         if not len(boundaries) and not len(renumbered):
@@ -360,6 +358,16 @@ class _Comparison:
                 example = _example(pre_token, count, kept[pre_token], vocabularies)
                 self._diff.examples.append(example)
         return self._diff
+
+
+def _split_parts(parts: Iterable[Part], pattern: SplitPattern) -> list[str]:
+    """The pre-tokens; a content token is one."""
+    pre_tokens: list[str] = []
+    for plain, token in parts:
+        pre_tokens += split(plain, pattern)
+        if token is not None:
+            pre_tokens.append(token)
+    return pre_tokens
 
 
 def _example(

@@ -51,7 +51,7 @@ from tokenizer_core.evaluation.judge_data import (
     Spread,
 )
 from tokenizer_core.evaluation.report import describe_machine
-from tokenizer_core.normalization import normalized_text
+from tokenizer_core.normalization import text_as_encoded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -389,7 +389,7 @@ class _StreamWriter:
     def _write(self) -> None:
         tokenizer = self._tokenizer
         ids, offsets = tokenizer.encode_batch_to_numpy(self._texts, allowed_special=())
-        wanted = "".join(normalized_text(tokenizer.spec, text) for text in self._texts)
+        wanted = "".join(text_as_encoded(tokenizer.spec, text) for text in self._texts)
         decoded = tokenizer.engine.decode_bytes(ids).decode("utf-8", "replace")
         if decoded != wanted:
             raise JudgeError(

@@ -35,7 +35,7 @@ from tokenizer_core.evaluation.report_data import (
     shown_token,
 )
 from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
-from tokenizer_core.normalization import normalized_text
+from tokenizer_core.normalization import text_as_encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,10 +125,7 @@ class _Tally:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        spec = tokenizer.spec
-        # Tokens and words are not aligned in a text that is not what its tokens decode to.
-        self._drops = spec.loses_text or spec.has_flags or bool(spec.word_suffix)
-        self._lengths = measures.lengths_in_text(spec)
+        self._lengths = measures.lengths_in_text(tokenizer.spec)
         self.counts = np.zeros(len(self._lengths), dtype=np.int64)
         self.n_bytes = self.n_words = self.n_word_tokens = self.n_single = self.n_left_out = 0
         self._timed: list[tuple[int, float]] = []
@@ -144,7 +141,7 @@ class _Tally:
         for i, (encoded, words) in enumerate(self._spans_as_encoded(texts, spans)):
             if len(words):
                 ends = np.cumsum(self._lengths[ids[bounds[i] : bounds[i + 1]]])
-                if self._drops and (not len(ends) or ends[-1] != len(encoded.encode())):
+                if not len(ends) or ends[-1] != len(encoded.encode()):
                     self.n_left_out += len(words)
                     continue  # encoding lost text, so tokens and words are not aligned
                 n_tokens = tokens_of_words(words, ends)
@@ -161,7 +158,7 @@ class _Tally:
             if spec.normalizer == "none":
                 yield text, words
                 continue
-            normalized = normalized_text(spec, text)
+            normalized = text_as_encoded(spec, text)
             yield normalized, words if normalized == text else word_spans(normalized)
 
     def measurement(self, name: str, sample: CorpusSample) -> Measurement:

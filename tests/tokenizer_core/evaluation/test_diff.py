@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.pretokenize import split
 
 MORE = [*THE, (b"o", b"x")]
+
+DROPPING = SplitPattern("custom", r"\p{L}+|\s", "oniguruma", "drop")
 
 
 def test_a_tokenizer_does_not_differ_from_itself():
@@ -193,6 +196,37 @@ def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both(engine):
     assert found.n_pre_tokens_other_ids == 2
     assert {e.pre_token for e in found.examples} == {"'.'", r"'\n'"}
     assert found.examples[0].tokens_b == [r"'.\n'"]
+
+
+def with_content(content, id_=300, merges=(), engine="auto", **options):
+    vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    added = [AddedToken(content, id_, special=False)]
+    spec = TokenizerSpec.from_merges(vocab, list(merges), added, **options)
+    return Tokenizer.from_spec(spec, engine=engine)
+
+
+AB = [(b"a", b"b")]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "text", "n_pre_tokens", "recut"),
+    [
+        # A content token ends the normalized part before it, and begins another.
+        ({"normalizer": "nfc"}, {"normalizer": "nfc", "merges": AB}, "[T]\u0301 ab cd", 4, ["' ab'"]),
+        ({"normalizer": "nfc"}, {"normalizer": "nfc", "merges": AB}, "[T]\u0301 ab", 3, ["' ab'"]),
+        # The pattern of A drops what it does not match, but not the content token.
+        ({"pattern": DROPPING}, {"content": "<u>", "merges": AB}, "x[T]ab cd", 5, ["'[T]'", "'ab'"]),
+        ({"pattern": DROPPING}, {"content": "<u>"}, "x[T]y", 3, ["'[T]'"]),
+        ({}, {"id_": 301}, "x [T] y", 4, []),
+    ],
+)  # fmt: skip
+def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut, engine):
+    a, b = (with_content(**{"content": "[T]"} | fields, engine=engine) for fields in (a, b))
+    found = diff_on_text(a, b, [piece(text)])
+    assert (found.n_texts_not_aligned, found.n_pre_tokens) == (0, n_pre_tokens)
+    assert found.n_pre_tokens_other_boundaries == len(recut)
+    assert found.n_pre_tokens_other_ids == max(len(recut), 1)
+    assert sorted(e.pre_token for e in found.examples) == (sorted(recut) or ["'[T]'"])
 
 
 def test_texts_that_one_of_them_normalizes_are_counted_apart(engine):

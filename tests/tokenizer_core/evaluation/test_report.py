@@ -8,7 +8,7 @@ import pytest
 import regex
 
 from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
-from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.report_data import SCHEMA, show_token
@@ -92,6 +92,21 @@ def test_words_of_a_normalized_text_are_where_its_tokens_are(tmp_path, engine):
     measured = report.measurements[0]
     assert measured.n_bytes == 9 * len("re\u0301e\u0301l the\n".encode())
     assert measured.fertility == (4 + 1) / 2  # r é é l, and the
+
+
+def test_words_beside_content_tokens_of_a_normalized_text(tmp_path, engine):
+    (tmp_path / "t.txt").write_text("[E\u0301 the[E the\n" * 9, encoding="utf-8")
+    vocab = BYTES | {256: b"th", 257: b"the"}
+    spec = TokenizerSpec.from_merges(
+        vocab, list(THE[:2]), [AddedToken("[E", 300, special=False)], normalizer="nfc"
+    )
+    report = build_report(
+        {"t": Tokenizer.from_spec(spec, engine=engine)}, {"t": TextFile(tmp_path / "t.txt")}
+    )
+    measured = report.measurements[0]
+    assert (measured.n_words, measured.n_words_left_out) == (9 * 4, 0)
+    # The accent after `[E` stays apart, in two tokens; each other word is in one.
+    assert (measured.fertility, measured.single_token_words) == (6 / 4, 3 / 4)
 
 
 def word_suffix_tokenizer(engine):
