@@ -7,6 +7,7 @@ under fork and spawn. The file is long because it is the whole public surface, w
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import cached_property, partial
 from html import escape
@@ -1027,6 +1028,8 @@ class Tokenizer:
         normalized = self._encode_normalized(text, matcher)
         if normalized is not None:
             return len(normalized)
+        if limit is not None:
+            limit = min(max(index(limit), 0), sys.maxsize)  # what the native engine can hold
         return self._engine.count(text, limit, matcher)
 
     def _choose_batch_matcher(

@@ -243,6 +243,12 @@ def test_count_with_a_limit(tokenizer):
     full = tokenizer.count(text)
     assert tokenizer.count(text, limit=full) == full
     assert tokenizer.count(text, limit=10) > 10
+    for limit in (10**20, np.int64(full)):
+        assert tokenizer.count(text, limit=limit) == full
+    assert tokenizer.count("", limit=-1) == 0
+    assert tokenizer.count("a", limit=-1) == 1
+    with pytest.raises(TypeError):
+        tokenizer.count(text, limit=1.5)
 
 
 @pytest.mark.thorough
