@@ -141,7 +141,7 @@ class Encoding:
 
     @cached_property
     def _mergeable_ranks(self) -> dict[bytes, int]:
-        # Not `token_to_id`: no text gives the empty token that Whisper's file has, but it has an id.
+        # Not `token_to_id`: no text gives the empty token of Whisper's file, but it has an id.
         vocab = self.tokenizer.spec.vocab.items()
         return {token: id_ for id_, token in vocab if id_ not in self._special_ids}
 
