@@ -257,7 +257,7 @@ class PartialFile:
     def _closing(self) -> Iterator[None]:
         """Close the file after the block, so that nobody else takes it before; on Windows, where
         an open file keeps its name, before the block."""
-        if os.name == "nt":
+        if not _HAS_FCNTL:
             self._file.close()
         try:
             yield
