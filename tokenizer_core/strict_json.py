@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from tokenizer_core.errors import FormatError
+from tokenizer_core.possessive import compile_possessive
 
 _SHORT_BYTES: Final = 1 << 14
 """What is shorter is first tried in one call: 1 us less for a request of 100 bytes."""
@@ -42,7 +43,9 @@ _MAX_SCALAR_CHARS: Final = 1 << 13
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SCALARS: Final = re.compile(r'[^\[\]{}"]*')
 # Complete units of a string: the end of a window never splits an escape.
-_STRING_UNITS: Final = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_STRING_UNITS: Final = compile_possessive(
+    r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+'
+)
 _HIGH_SURROGATE_AT_END: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 

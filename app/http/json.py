@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.http.problem import Problem
 from tokenizer_core.engines import decode_json_string, read_json_natively
+from tokenizer_core.possessive import compile_possessive
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _SHORT_BYTES: Final = 2 * MAX_DEPTH
 
 _FIRST_STRING: Final = re.compile(rb'\s*+\{\s*+"([a-z_]{1,40})"\s*+:\s*+(?=")')
 # An unterminated string extends to the end of the body, so that the search stays linear.
-_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_STRUCTURE: Final = compile_possessive(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def parse_strict_json(

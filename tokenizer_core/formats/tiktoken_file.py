@@ -20,13 +20,13 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
-import re
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
 from tokenizer_core.engines import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
+from tokenizer_core.possessive import compile_possessive
 from tokenizer_core.spec import MAX_TOKEN_ID
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES: Final = 64 << 20
 """The size cap; o200k has 3.6 MB."""
 
-_PLAIN_LINES: Final = re.compile(
+_PLAIN_LINES: Final = compile_possessive(
     rb"(?:(?! )(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?+ [0-9]{1,7}+\n)++"
 )
 """Complete lines of complete base64. Decoding them need not be strict, which would take twice as

@@ -29,6 +29,7 @@ from tokenizer_core.blobs.local_files import open_to_read, read_at
 from tokenizer_core.documents.corpus_files import FileVersion, changed_error, open_corpus_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError
 from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.possessive import compile_possessive
 from tokenizer_core.pretokenize import find_safe_cut
 
 WINDOW_BYTES: Final = 1 << 16
@@ -39,7 +40,7 @@ ReadBytes = Callable[[int, int], bytes]
 _READ_BYTES: Final = 1 << 20
 _LONGEST_CODE_POINT_BYTES: Final = 4
 # The table of well-formed sequences in the Unicode standard (3-7), in runs.
-_VALID_UTF8: Final = re.compile(
+_VALID_UTF8: Final = compile_possessive(
     rb"(?:[\x00-\x7F]++|[\xC2-\xDF][\x80-\xBF]|\xE0[\xA0-\xBF][\x80-\xBF]"
     rb"|[\xE1-\xEC\xEE\xEF][\x80-\xBF]{2}|\xED[\x80-\x9F][\x80-\xBF]"
     rb"|\xF0[\x90-\xBF][\x80-\xBF]{2}|[\xF1-\xF3][\x80-\xBF]{3}|\xF4[\x80-\x8F][\x80-\xBF]{2})++"
