@@ -35,7 +35,8 @@ def require_known_query(request: HTTPConnection, *known: str, lists: Collection[
     `lists`, and all but the last of one in `known`."""
     names = [name for name, _ in request.query_params.multi_items()]
     if not {*known, *lists}.issuperset(names):
-        detail = f"Unknown query parameter; known: {', '.join([*known, *lists])}."
+        listed = ", ".join([*known, *lists])
+        detail = f"Unknown query parameter; known: {listed or 'none'}."
         raise Problem(422, "invalid_request", detail)
     for name in known:
         if names.count(name) > 1:

@@ -14,7 +14,12 @@ from app.http.problem import Problem
 from app.rendering.chat import render_limits_of
 from app.rendering.conversations import require_shallow, without_nulls
 from app.rendering.dialects import describe_tokenizer, render_detokenize, render_tokenize
-from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
+from app.rendering.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_no_query,
+)
 from app.rendering.problems import problem_responses
 from app.rendering.respond import Work, respond
 from app.services import services_of
@@ -63,6 +68,7 @@ async def tokenize(request: Request) -> Response:
 
 def tokenize_work(request: HTTPConnection) -> Work:
     """What /tokenize does with a body; raises Problem for the headers."""
+    require_no_query(request)
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)
@@ -84,6 +90,7 @@ async def detokenize(request: Request) -> Response:
 
 def detokenize_work(request: HTTPConnection) -> Work:
     """What /detokenize does with a body; raises Problem for the headers."""
+    require_no_query(request)
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.access.auth import require_admin
 from app.jobs.views import summary_of, view_of
 from app.rendering.jobs import EVENTS, LastEventId, cancel_job, find_job, follow_job, off_the_loop
+from app.rendering.preconditions import require_known_query
 from app.rendering.problems import problem_responses
 from app.services import services_of
 from tokenizer_client.schemas.jobs import AnyJobList, EncodeJobView, JobView
@@ -26,6 +27,7 @@ async def list_jobs(
     kind: Annotated[Literal["train", "encode"] | None, Query(description="Only these.")] = None,
 ) -> Any:
     """List the latest jobs of every kind, newest first."""
+    require_known_query(request, "limit", "kind")
     store = services_of(request).jobs
     jobs = await off_the_loop(lambda: store.latest(limit=limit, kind=kind))
     return {"jobs": [summary_of(job) for job in jobs]}

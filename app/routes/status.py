@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 
 from app.access.auth import require_read
 from app.access.limits import MAX_DETAILED_TOKENS
+from app.rendering.preconditions import require_known_query
 from app.rendering.problems import problem_of, problem_responses
 from app.services import services_of
 from app.serving.errors import NoTokenizerError
@@ -86,10 +87,11 @@ async def health(request: Request) -> JSONResponse:
     summary="The active tokenizer and the limits",
     tags=["service"],
     dependencies=[Depends(require_read)],
-    responses=problem_responses(503),
+    responses=problem_responses(422, 503),
 )
 async def info(request: Request, response: Response) -> InfoResponse:
     """Show the active tokenizer, its engine, and the limits that apply to clients."""
+    require_known_query(request)
     services = services_of(request)
     live = services.live.require_active()
     response.headers.update(live.headers)

@@ -16,7 +16,12 @@ from app.http.bodies import json_request, read_json
 from app.http.headers import header_fields
 from app.http.problem import Problem
 from app.http.responses import ChunkedBody
-from app.rendering.preconditions import not_modified, require_match, version_tag
+from app.rendering.preconditions import (
+    not_modified,
+    require_known_query,
+    require_match,
+    version_tag,
+)
 from app.rendering.problems import problem_responses
 from app.services import Services, services_of
 from app.serving.artifact_files import MEDIA_TYPES
@@ -44,10 +49,11 @@ _NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
     "/tokenizers",
     summary="Every published tokenizer",
     dependencies=[Depends(require_read)],
-    responses=problem_responses(503),
+    responses=problem_responses(422, 503),
 )
 async def list_tokenizers(request: Request) -> TokenizersResponse:
     """List all versions, ordered by name, newest first."""
+    require_known_query(request)
     services = services_of(request)
     return await asyncio.to_thread(_list, services, None)
 

@@ -86,6 +86,7 @@ async def list_training_jobs(
     request: Request, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50
 ) -> Any:
     """List the latest training jobs, newest first."""
+    require_known_query(request, "limit")
     store = services_of(request).jobs
     jobs = await off_the_loop(lambda: store.latest(limit=limit, kind="train"))
     return {"jobs": [summary_of(job) for job in jobs]}

@@ -8,7 +8,12 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.access.auth import require_read
 from app.http.bodies import json_request, read_json
-from app.rendering.preconditions import TokenizerQuery, choose_tokenizer, require_known_query
+from app.rendering.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_no_query,
+)
 from app.rendering.problems import problem_responses
 from app.rendering.vocab import list_merges, token_details
 from app.services import services_of
@@ -60,6 +65,7 @@ async def show_merges(request: Request) -> Response:
 
     Undoing the later ones gives the encoding by a smaller vocabulary.
     """
+    require_no_query(request)
     services = services_of(request)
     most = min(_MAX_MERGES_BYTES, services.settings.max_body_bytes)
     wanted = await read_json(request, MergesRequest, max_bytes=most)

@@ -259,7 +259,12 @@ def test_the_response_is_the_same_either_way(served: Served) -> None:
         ("/encode", TEXT, ["If-Match: *"]),
         ("/encode", TEXT, ["Expect: 100-continue"]),
         ("/encode", TEXT, ["Connection: close"]),
-        ("/tokenize?unused=1", {"content": "a b"}, []),
+        ("/tokenize?", {"content": "a b"}, []),
+        (
+            "/decode?skip_special_tokens=true",
+            b"\1\0\2\0",
+            ["Content-Type: application/octet-stream; dtype=u16"],
+        ),
         ("/encode", b' { "text" : "\\u0061\\ud83d\\ude00" } ', []),
         ("/decode", b"\1\0\2\0", ["Content-Type: application/octet-stream; dtype=u16"]),
         ("/decode", {"ids": [72, 105]}, []),

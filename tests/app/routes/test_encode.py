@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from app.rendering import encode as encode_answers
@@ -70,6 +71,9 @@ def test_all_disallowed_refuses_each_special_token(client: TestClient) -> None:
         ("/chunk", {"text": "x", "max_tokens": 1}),
         ("/verify", {"tokens": [97]}),
         ("/chat/encode", {"messages": []}),
+        ("/tokenize", {"prompt": "x"}),
+        ("/detokenize", {"tokens": [97]}),
+        ("/merges", {"tokens": [97]}),
     ],
 )
 def test_options_in_the_query_beside_a_json_body_are_refused(
@@ -80,6 +84,19 @@ def test_options_in_the_query_beside_a_json_body_are_refused(
         refused = client.post(f"{prefix}{path}?tokenizer=other", json=body)
         assert refused.status_code == 422, refused.text
         assert "fields of the JSON body" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/info?tokenizer=x", "/tokenizers?name=x", "/jobs?state=failed", "/train?kind=encode"]
+)
+def test_a_parameter_that_a_list_does_not_know_is_refused(
+    make_client: Callable[..., TestClient], path: str
+) -> None:
+    key = "0123456789abcdef"
+    with make_client(admin_keys=(SecretStr(key),)) as client:
+        refused = client.get(path, headers={"X-API-Key": key})
+    assert refused.status_code == 422, refused.text
+    assert "Unknown query parameter; known: " in refused.json()["detail"]
 
 
 @pytest.mark.row(12)
