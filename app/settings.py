@@ -337,15 +337,13 @@ class Settings(BaseSettings):
     @field_validator("admin_keys", "read_keys", mode="before")
     @classmethod
     def _split_keys(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(key.strip() for key in value.split(",") if key.strip())
-        return value
+        return _entries_of(value) if isinstance(value, str) else value
 
     @field_validator("corpus_url_hosts", mode="before")
     @classmethod
     def _split_hosts(cls, value: object) -> object:
         if isinstance(value, str):
-            value = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+            value = _entries_of(value)
             for entry in value:
                 ListedHost.parse(entry)
         return value
@@ -354,7 +352,7 @@ class Settings(BaseSettings):
     @classmethod
     def _split_allowed_hosts(cls, value: object) -> object:
         if isinstance(value, str):
-            value = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+            value = _entries_of(value)
             AllowedHosts(value)
         return value
 
@@ -451,6 +449,14 @@ def unknown_variables(environment: dict[str, str] | None = None) -> list[str]:
             remedy = f"did you mean {PREFIX}{near[0]}?" if near else "see docs/settings.md"
             lines.append(f"{name} is not a setting; {remedy}")
     return lines
+
+
+def _entries_of(value: str) -> tuple[str, ...]:
+    """The entries between commas; an empty value has none, as if it were not set."""
+    entries = tuple(entry.strip() for entry in value.split(",") if entry.strip())
+    if value.strip() and not entries:
+        raise ValueError("it has only commas; name an entry, or leave it out")
+    return entries
 
 
 def _require_postgres_address(address: str) -> None:

@@ -121,6 +121,9 @@ def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.Monkey
         ("THREADS", "many"),
         ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
         ("ALLOWED_HOSTS", "a.org,b.org:8000"),
+        ("ALLOWED_HOSTS", ","),
+        ("READ_KEYS", ","),  # two empty variables; without keys everybody may read
+        ("ADMIN_KEYS", " , "),
         ("DEFAULT", "Foo"),
         ("DEFAULT", "active"),
         ("DEFAULT", "starter@newest"),
