@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import AnyStr
+from typing import AnyStr, cast
 
 import regex
 
@@ -25,5 +25,4 @@ def compile_possessive(expression: AnyStr, flags: re.RegexFlag = re.NOFLAG) -> r
     """
     if sys.version_info >= (3, 11, 5):
         return re.compile(expression, flags)
-    compiled: re.Pattern[AnyStr] = regex.compile(expression, int(flags))
-    return compiled
+    return cast("re.Pattern[AnyStr]", regex.compile(expression, int(flags)))
