@@ -17,7 +17,13 @@ from app.commands.command_line import (
     is_given,
     parse_place,
 )
-from app.commands.corpus_options import CHAT, END_OF_TEXT, add_corpus_format, corpus_format_of
+from app.commands.corpus_options import (
+    CHAT,
+    END_OF_TEXT,
+    add_corpus_format,
+    corpus_format_of,
+    files_in_order,
+)
 from app.commands.corpus_sample import add_sample
 from app.commands.outputs import print_json
 from app.commands.progress import add_quiet, progress_bar
@@ -48,7 +54,6 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.packing import default_pack_folder
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS
-from tokenizer_core.documents import find_corpus_files
 from tokenizer_core.errors import TokenFilesCorruptError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
@@ -299,6 +304,12 @@ def run_encode(arguments: argparse.Namespace) -> None:
     check_run_options(arguments)
     if arguments.over_length and arguments.max_length is None:
         raise UsageError("--over-length belongs to --max-length")
+    is_here = isinstance(arguments.output, Path) and arguments.checkpoint_dir is None
+    if arguments.temp_dir is not None and is_here:
+        raise UsageError(
+            "--temp-dir belongs to an output at an address or to --checkpoint-dir; other token "
+            "files are made in the folder of the output"
+        )
     is_chat = arguments.format == CHAT
     if not is_chat and (arguments.loss or arguments.chat_template or arguments.skip_bad):
         raise UsageError("--loss, --chat-template and --skip-bad belong to --format chat")
@@ -309,7 +320,7 @@ def run_encode(arguments: argparse.Namespace) -> None:
         )
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
-    files = find_corpus_files(arguments.inputs)
+    files = files_in_order(arguments.inputs)
     corpus_format = corpus_format_of(arguments, files)
     encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
     encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)

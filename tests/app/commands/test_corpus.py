@@ -254,12 +254,22 @@ def test_a_run_makes_the_same_token_files_and_is_gone_on_from(
         (["--ray-address=auto"], "--ray-address needs --executor ray"),
         (["--executor=ray", "--checkpoint-dir=run", "--workers=2"], "--workers counts local"),
         (["--checkpoint-dir=run", "--workers=0"], "--workers must be at least 1"),
+        (["--temp-dir=big"], "--temp-dir belongs to an output at an address"),
     ],
 )
 def test_who_encodes_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:
     told = cli.fail("corpus", "encode", "stories.txt", "--output=tokens", *options, code=2)
     assert said in told
     assert not Path("tokens").exists()
+
+
+def test_files_are_encoded_in_the_order_of_the_arguments(cli: Cli) -> None:
+    for name in ("z1", "b1", "b2", "a1"):
+        Path(f"{name}.txt").write_text(name)
+    cli.run("corpus", "encode", "z1.txt", "b*.txt", "a1.txt", "z1.txt", "--output", "ordered")
+    files = TokenFiles.open("ordered")
+    found = [cli.run("decode", *map(str, files.document(i)[:-1]))[0] for i in range(4)]
+    assert found == [b"z1", b"b1", b"b2", b"a1"]
 
 
 def test_documents_are_shuffled_by_the_seed(cli: Cli) -> None:
