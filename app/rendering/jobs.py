@@ -202,13 +202,15 @@ async def off_the_loop(work: Callable[[], Answer]) -> Answer:
     """Run disk access in a thread and report disk failures.
 
     Raises:
-        Problem: 507 when no space is left, 503 when the disk fails.
+        Problem: 507 when no space is left or the disk is read-only, 503 when it fails.
         JobDatabaseError: the job database cannot be used.
     """
     try:
         return await asyncio.to_thread(work)
     except OSError as error:
-        raise job_storage_problem(full=error.errno in _FULL_DISK) from error
+        raise job_storage_problem(
+            is_full=error.errno in _FULL_DISK, is_read_only=error.errno == errno.EROFS
+        ) from error
 
 
 def _require_job(job: Job | None, kind: Kind | None) -> Job:

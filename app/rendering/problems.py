@@ -86,9 +86,16 @@ def unknown_special_token(name: str) -> Problem:
     return Problem(422, "unknown_special_token", detail, errors=[(f"/{name}", detail)])
 
 
-def job_storage_problem(*, full: bool) -> Problem:
-    """The 507 or 503 for a job request when the disk or the database is full or fails."""
-    if full:
+def job_storage_problem(*, is_full: bool, is_read_only: bool) -> Problem:
+    """The 507 or 503 for a job request when the disk or the database takes no writes or fails."""
+    if is_read_only:
+        return Problem(
+            507,
+            "disk_read_only",
+            "The server's disk is read-only, so nothing was started; serving continues. The "
+            "operator can mount it for writing.",
+        )
+    if is_full:
         return Problem(
             507,
             "disk_full",
@@ -169,7 +176,7 @@ def _problem_of_running_job(error: jobs.JobRunningError) -> Problem:
 def _problem_of_job_database(error: JobDatabaseError) -> Problem:
     if not error.is_away:  # an outage is logged when it begins
         log.error("the job database cannot be used: %s", error)
-    return job_storage_problem(full=error.is_full)
+    return job_storage_problem(is_full=error.is_full, is_read_only=error.is_read_only)
 
 
 def _problem_of_http_error(error: HTTPException) -> Problem:

@@ -26,14 +26,22 @@ Run = Callable[[str, Sequence[object]], Rows]
 class JobDatabaseError(JobsError):
     """The jobs cannot be read or written; the message says why, for the log, and holds no secret.
 
-    `is_full`: the disk of the database is full. `is_away`: the database as a whole is unusable, not
-    only this statement; the outage was logged once, when it began.
+    `is_full`: the disk of the database is full; `is_read_only`: it takes no writes. `is_away`: the
+    database as a whole is unusable, not only this statement; the outage was logged once, when it
+    began.
     """
 
     code = "job_store_unavailable"
 
-    def __init__(self, reason: str, *, is_full: bool = False, is_away: bool = False) -> None:
-        self.is_full, self.is_away = is_full, is_away
+    def __init__(
+        self,
+        reason: str,
+        *,
+        is_full: bool = False,
+        is_read_only: bool = False,
+        is_away: bool = False,
+    ) -> None:
+        self.is_full, self.is_read_only, self.is_away = is_full, is_read_only, is_away
         super().__init__(reason)
 
 

@@ -154,7 +154,10 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             if _is_away(error) or _is_damage(error):
                 raise self._note_unusable(error, used) from error
-            raise JobDatabaseError(str(error), is_full=_is_full_disk(error)) from error
+            is_read_only = _name(error).startswith("SQLITE_READONLY")
+            raise JobDatabaseError(
+                str(error), is_full=_is_full_disk(error), is_read_only=is_read_only
+            ) from error
 
     def _note_unusable(
         self, error: sqlite3.Error, used: tuple[int, ...] | None

@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -465,6 +466,24 @@ def test_a_damaged_job_that_a_claim_fails_is_reported(sqlite_store: JobStore) ->
     assert sqlite_store.claim_next(ME) is None
     assert sqlite_store.claim_next(ME) is None
     assert ended == ["failed"]
+
+
+def test_a_read_only_disk_is_told_from_a_database_that_fails(
+    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(sqlite_store, "before")
+    real_connect = sqlite3.connect
+
+    def connect_to_a_read_only_disk(address: str, **options: Any) -> Any:
+        return real_connect(address.replace("mode=rw", "mode=ro"), **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_to_a_read_only_disk)
+        with pytest.raises(JobDatabaseError, match="readonly") as raised:
+            add(sqlite_store, "after")
+        assert raised.value.is_read_only
+        assert sqlite_store.get("before") is not None
+    add(sqlite_store, "after")
 
 
 @pytest.mark.row(36)

@@ -57,6 +57,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (JobDatabaseError("secret"), 503, "job_store_unavailable", "5", "at the moment"),
     (JobDatabaseUnusableError("/secret", "Do {x}."), 503, "job_database_unusable", None, "Do {x}."),
     (JobDatabaseError("secret", is_full=True), 507, "disk_full", None, "No space is left"),
+    (JobDatabaseError("secret", is_read_only=True), 507, "disk_read_only", None, "is read-only"),
     (
         core.InvalidUtf8Error(7, is_cut=False),
         400,
