@@ -1,8 +1,7 @@
 """Removes versions: one that a client names, or all but the newest of a name.
 
-A version is in use if the registry's pointer names it, a process serves it, or an unfinished job
-will promote it or encodes with it. A version that another process has pinned stays in the memory of
-that process. Calls block: use a thread.
+A version is in use if the registry's pointer names it, a process of this host serves it or holds it
+for requests, or an unfinished job will promote it or encodes with it. Calls block: use a thread.
 """
 
 from __future__ import annotations
@@ -63,6 +62,7 @@ class VersionRetention:
         """`name@version` of every version in use."""
         found = {str(live.ref) for live in self._live.loaded()}
         found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
+        found |= self._live.pinned_on_host()
         for job in self._jobs.unfinished():
             # Also queued jobs, which may wait long before they use a version.
             # A damaged row names none.

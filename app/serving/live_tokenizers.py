@@ -79,6 +79,8 @@ class LiveTokenizers:
         self._is_store_away = False
         self._retry_at = 0.0
         self._pinned = PinnedTokenizers()
+        self._published: list[str] = []
+        self._publishing = threading.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
     # Used by requests
@@ -126,9 +128,14 @@ class LiveTokenizers:
         ref = self._store.resolve_near(name)
         with self._pinned.loading(str(ref)):
             found = self.peek(str(ref))
-            if found is None:
+            if found is not None:
+                return found
+            self._publish_pinned()  # first, so that no other process removes it meanwhile
+            try:
                 found = self._load(ref)
                 self._pinned.keep(found)
+            finally:
+                self._publish_pinned(but=str(ref) if found is None else None)
         return found
 
     def loaded(self) -> list[LiveTokenizer]:
@@ -136,6 +143,10 @@ class LiveTokenizers:
         pinned = self._pinned.all()
         active = self.active
         return pinned if active is None or active in pinned else [active, *pinned]
+
+    def pinned_on_host(self) -> set[str]:
+        """`name@version` of what the processes of this host hold for requests, or load for them."""
+        return self._states.read_pinned()
 
     def served_rows(self) -> Iterator[ServedRow]:
         """Name, version, digest and engine of the tokenizer of each process on this host."""
@@ -331,6 +342,7 @@ class LiveTokenizers:
         self._reason = self._failed = None
         self.active = loaded
         self._pinned.drop(loaded)
+        self._publish_pinned()
         if previous is None:
             log.info("serving %s", loaded.ref)
         elif previous.ref != loaded.ref:
@@ -374,6 +386,17 @@ class LiveTokenizers:
             # With a read-only artifacts folder the process serves, but cannot promote.
             log.warning("the state of this process cannot be written: %s", error)
 
+    def _publish_pinned(self, but: str | None = None) -> None:
+        with self._publishing:
+            versions = [name for name in self._pinned.names() if name != but]
+            if versions == self._published:
+                return
+            try:
+                self._states.write_pinned(versions)
+                self._published = versions
+            except OSError as error:
+                log.warning("the versions in use by this process cannot be written: %s", error)
+
 
 class PinnedTokenizers:
     """The `PINNED_VERSIONS` versions that requests named most recently. Thread-safe."""
@@ -395,6 +418,11 @@ class PinnedTokenizers:
         """All versions that are kept."""
         with self._lock:
             return list(self._kept.values())
+
+    def names(self) -> list[str]:
+        """`name@version` of all that are kept or being loaded, sorted."""
+        with self._lock:
+            return sorted({*self._kept, *self._load_locks})
 
     def keep(self, loaded: LiveTokenizer) -> None:
         """Keep a version, and drop the least recently used one if there are too many."""

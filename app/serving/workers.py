@@ -16,6 +16,7 @@ import re
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -109,6 +110,9 @@ def this_host() -> str:
         return socket.gethostname()
 
 
+_PINNED: Final = ".pinned"
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerState:
     """One process: the version it serves (None: none yet), and the last one it failed to load."""
@@ -124,13 +128,17 @@ class WorkerState:
 
 
 class WorkerStates:
-    """The state files in `folder`, and the file of this process."""
+    """The state files in `folder`, and the files of this process.
+
+    The versions that requests named are in files of their own: they change at other times, on
+    other threads, and release 0.1.0 reads no state with more fields.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._host = re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())[:64] or "localhost"
         self._identity = ProcessIdentity.of_this_process()
-        self._own = folder / f"{self._host}-{self._identity.pid}.json"
+        self._own = self._file_of(self._identity.pid)
 
     def new_state(self, **fields: str | None) -> WorkerState:
         """A state of this process."""
@@ -142,10 +150,28 @@ class WorkerStates:
         with replacing(self._own, staged=self._own.with_suffix(".new")) as staged:
             staged.write_text(json.dumps(asdict(state)), encoding="utf-8")
 
+    def write_pinned(self, versions: list[str]) -> None:
+        """Write which versions this process holds for requests. Raises OSError as `write`."""
+        path = self._own.with_suffix(_PINNED)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path, staged=path.with_suffix(".pinned-new")) as staged:
+            staged.write_text(json.dumps(versions), encoding="utf-8")
+
+    def read_pinned(self) -> set[str]:
+        """The versions that the running processes of this host hold for requests."""
+        found: set[str] = set()
+        for state in self.read_alive():
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                path = self._file_of(state.pid).with_suffix(_PINNED)
+                found.update(json.loads(path.read_text(encoding="utf-8")))
+        return found
+
     def remove(self) -> None:
-        """Remove the file of this process, which no longer serves."""
-        with contextlib.suppress(OSError):
-            self._own.unlink()
+        """Remove the files of this process, which no longer serves."""
+        _remove(self._own)
+
+    def _file_of(self, pid: int) -> Path:
+        return self._folder / f"{self._host}-{pid}.json"
 
     def read_alive(self) -> list[WorkerState]:
         """The states of all running processes of this host; removes the files of dead ones."""
@@ -157,9 +183,14 @@ class WorkerStates:
             if ProcessIdentity(state.pid, state.started).is_alive():
                 alive.append(state)
             else:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                _remove(path)
         return alive
+
+
+def _remove(own: Path) -> None:
+    for path in (own.with_suffix(_PINNED), own):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _read_state(path: Path) -> WorkerState | None:

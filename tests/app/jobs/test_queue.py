@@ -11,7 +11,12 @@ import pytest
 
 from app.jobs.database import JobDatabaseError
 from app.jobs.database.sqlite import SqliteDatabase
-from app.jobs.errors import IdempotencyConflictError, JobRunningError, QueueFullError
+from app.jobs.errors import (
+    IdempotencyConflictError,
+    JobRunningError,
+    QueueFullError,
+    VersionInUseError,
+)
 from app.jobs.queue import (
     LEASE_SECONDS,
     Job,
@@ -564,9 +569,23 @@ def test_a_damaged_job_that_waits_fails_and_the_next_one_runs(sqlite_store: JobS
 def test_a_damaged_job_keeps_no_version(sqlite_store: JobStore, tmp_path: Path) -> None:
     add(sqlite_store, "damaged", kind="encode")
     garble(sqlite_store, "damaged", "request")
-    live = SimpleNamespace(loaded=list, served_rows=list)
+    live = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=set)
     settings = SimpleNamespace(default="absent", keep_versions=0)
     retention = VersionRetention(settings, ArtifactStore(tmp_path), live, sqlite_store)  # type: ignore[arg-type]
+    with pytest.raises(ArtifactNotFoundError):
+        retention.remove("news", "20261121T041500Z-1a2b3c4d")
+
+
+def test_a_version_that_another_process_holds_is_not_removed(
+    sqlite_store: JobStore, tmp_path: Path
+) -> None:
+    held: set[str] = {"news@20261121T041500Z-1a2b3c4d"}
+    live = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=lambda: held)
+    settings = SimpleNamespace(default="absent", keep_versions=0)
+    retention = VersionRetention(settings, ArtifactStore(tmp_path), live, sqlite_store)  # type: ignore[arg-type]
+    with pytest.raises(VersionInUseError):
+        retention.remove("news", "20261121T041500Z-1a2b3c4d")
+    held.clear()
     with pytest.raises(ArtifactNotFoundError):
         retention.remove("news", "20261121T041500Z-1a2b3c4d")
 

@@ -215,6 +215,55 @@ def test_the_files_of_killed_processes_go_at_the_next_start(
     asyncio.run(run())
 
 
+def test_the_versions_that_requests_name_are_known_to_every_process(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    store.promote(starter)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            states = WorkerStates(store.root / "run" / "workers")
+            peer = FakePeer(store)
+            try:
+                peer.write()
+                peer.path.with_suffix(".pinned").write_text('["third@1"]')
+                assert states.read_pinned() == {"third@1"}
+                await asyncio.to_thread(live.get, "other")
+                assert live.pinned_on_host() == {"third@1", str(other)}
+            finally:
+                peer.end()
+            assert live.pinned_on_host() == {str(other)}
+            assert not peer.path.with_suffix(".pinned").exists()
+            await live.promote(other)  # from now on its state says so
+            assert live.pinned_on_host() == set()
+            await asyncio.to_thread(live.get, str(starter))
+            assert states.read_pinned() == {str(starter)}
+        assert list((store.root / "run" / "workers").iterdir()) == []
+
+    asyncio.run(run())
+
+
+def test_a_version_is_known_to_be_in_use_while_it_is_loaded_and_not_if_that_fails(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    store.promote(starter)
+    damage(store, other)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            while_loading = []
+            load = live._load
+            live._load = lambda ref: (  # type: ignore[method-assign]
+                while_loading.append(live.pinned_on_host()) or load(ref)  # type: ignore[func-returns-value]
+            )
+            with pytest.raises(ArtifactCorruptError):
+                await asyncio.to_thread(live.get, str(other))
+            assert while_loading == [{str(other)}]
+            assert live.pinned_on_host() == set()
+
+    asyncio.run(run())
+
+
 def test_another_process_moving_the_pointer_is_followed(
     settings: Settings, store: ArtifactStore, other: ArtifactRef
 ) -> None:
