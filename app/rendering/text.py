@@ -49,7 +49,7 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
         Problem: 422 for a forbidden special token or one the tokenizer does not have.
     """
     is_batch, limit = isinstance(request.text, list), request.limit
-    counts, exceeded, n_bytes = [], [], 0
+    counts, exceeded, n_tokens, n_bytes = [], [], 0, 0
     for pointer, source in sources_of(request.text, request.segments):
         check_wanted()
         try:
@@ -62,14 +62,16 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
         is_exceeded = limit is not None and count > limit
         counts.append(limit if is_exceeded else count)
         exceeded.append(is_exceeded)
-        n_bytes += utf8_length(joined(source))
+        if not is_exceeded:
+            n_tokens += count
+            n_bytes += utf8_length(joined(source))
     fields = {
         "count": counts if is_batch else counts[0],
         "limit_exceeded": exceeded if is_batch else exceeded[0],
         "limit_reached": exceeded if is_batch else exceeded[0],  # deprecated name
     }
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
-    return Rendered(chunks, sum(count or 0 for count in counts), n_bytes)
+    return Rendered(chunks, n_tokens, n_bytes)
 
 
 def render_truncation(request: TruncateRequest, live: LiveTokenizer) -> Rendered:
@@ -93,7 +95,7 @@ def render_truncation(request: TruncateRequest, live: LiveTokenizer) -> Rendered
         b',"count":%d,"truncated":%b' % (len(part.ids), b"true" if is_truncated else b"false"),
         b',"tokenizer":' + live.identity_json + b"}",
     ]
-    return Rendered(chunks, len(part.ids), utf8_length(request.text))
+    return Rendered(chunks, len(part.ids), utf8_length(part.text))
 
 
 def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int) -> Rendered:
@@ -105,7 +107,7 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
             character does not fit.
     """
     rendered: list[bytes] = []
-    n_chunks = n_tokens = n_repeated = covered = 0
+    n_chunks = n_tokens = n_bytes = n_repeated = covered = 0
     try:
         parts = TextChunks(
             live.tokenizer,
@@ -119,6 +121,7 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
             check_wanted()
             n_chunks += 1
             n_tokens += len(part.ids)
+            n_bytes += utf8_length(part.text)
             n_repeated += covered - part.start
             covered = part.end
             _check_chunks(n_chunks)
@@ -135,7 +138,7 @@ def render_chunks(request: ChunkRequest, live: LiveTokenizer, *, max_bytes: int)
     except ValueError as error:
         raise special_token_problem(error, "/text") from None
     chunks = [b'{"chunks":[', *rendered, b'],"tokenizer":' + live.identity_json + b"}"]
-    return Rendered(chunks, n_tokens, utf8_length(request.text))
+    return Rendered(chunks, n_tokens, n_bytes)
 
 
 def render_verification(
@@ -147,23 +150,20 @@ def render_verification(
         Problem: as `render_count`; 413 for ids of more text than `max_decoded_bytes`.
         UnknownTokenIdError: an id is not in the vocabulary.
     """
-    n_bytes = n_tokens = 0
     is_lossy = False
     try:
         if request.tokens is None:
             text = request.text or ""
             difference, is_lossy = check_text(live.tokenizer, text, **policies(request))
-            n_bytes = utf8_length(text)
         else:
             check_decoded_size([(request.tokens, "/tokens")], live, max_decoded_bytes)
             difference = live.tokenizer.first_drift(request.tokens, **policies(request))
-            n_tokens = len(request.tokens)
     except ValueError as error:
         pointer = "/text" if request.tokens is None else "/tokens"
         raise special_token_problem(error, pointer) from None
     fields = {"ok": difference is None, "first_difference": difference, "lossy": is_lossy}
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
-    return Rendered(chunks, n_tokens, n_bytes)
+    return Rendered(chunks, 0, 0)  # no ids left the service
 
 
 def _max_tokens_too_small(error: MaxTokensTooSmallError) -> Problem:

@@ -434,11 +434,27 @@ def test_what_was_done_is_counted(client: TestClient) -> None:
         names = ("tokenizer_encode_bytes_total", "tokenizer_encode_tokens_total")
         return np.array([float(text.split(f"\n{name} ")[1].split()[0]) for name in names])
 
-    before = counted()
-    for path, body in ROUTES.items():
-        client.post(path, json=body)
-    assert counted()[0] - before[0] == len(ROUTES) * len(TEXT.encode())
-    assert counted()[1] > before[1]
+    def added_by(path: str, **body: Any) -> list[float]:
+        before = counted()
+        assert client.post(path, json=body).status_code == 200
+        return list(counted() - before)
+
+    n_bytes, ids = len(TEXT.encode()), client.post("/encode", json={"text": TEXT}).json()["tokens"]
+    # Bytes and ids of the same text: their quotient is the bytes per token.
+    assert added_by("/count", text=TEXT) == [n_bytes, len(ids)]
+    assert added_by("/count", text=[TEXT, TEXT * 9], limit=len(ids)) == [n_bytes, len(ids)]
+    part = client.post("/truncate", json={"text": TEXT * 9, "max_tokens": 3}).json()
+    added = [len(part["text"].encode()), len(part["tokens"])]
+    assert added_by("/truncate", text=TEXT * 9, max_tokens=3) == added
+    overlapping = {"text": TEXT, "max_tokens": 4, "overlap_tokens": 2}
+    chunks = client.post("/chunk", json=overlapping).json()["chunks"]
+    assert len(chunks) > 1
+    assert added_by("/chunk", **overlapping) == [
+        sum(len(chunk["text"].encode()) for chunk in chunks),
+        sum(len(chunk["tokens"]) for chunk in chunks),
+    ]
+    for body in ({"text": TEXT}, {"tokens": ids}):
+        assert added_by("/verify", **body) == [0, 0]
 
 
 def test_the_admin_key_reads_too(make_client: Callable[..., TestClient]) -> None:
