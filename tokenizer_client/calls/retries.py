@@ -72,13 +72,14 @@ class Deadline:
     def check(self, cause: BaseException | None = None) -> None:
         """Raise DeadlineExceededError after the deadline."""
         if self.seconds_left <= 0:
-            raise self.exceeded() from cause
+            raise self.exceeded(cause) from cause
 
-    def exceeded(self) -> DeadlineExceededError:
-        """Make the error."""
+    def exceeded(self, cause: BaseException | None) -> DeadlineExceededError:
+        """Make the error, which names the last failure."""
+        last = "" if cause is None else f". The last attempt failed: {cause}"
         return DeadlineExceededError(
             f"the call did not finish within {self._seconds:g} s; raise deadline_seconds, or send "
-            f"less"
+            f"less{last}"
         )
 
 
@@ -129,7 +130,7 @@ class Attempts:
         if seconds >= self._deadline.seconds_left:
             if isinstance(error, ConnectionLostError) and error.refused_by:
                 raise error
-            raise self._deadline.exceeded() from error
+            raise self._deadline.exceeded(error) from error
         return seconds
 
     def _may_help(self, error: ClientError) -> bool:

@@ -21,7 +21,12 @@ from tokenizer_client.calls.exchange import (
     require_same,
 )
 from tokenizer_client.calls.retries import Deadline, Repeat, Session
-from tokenizer_client.errors import ClientError, ConnectionLostError, UnavailableError
+from tokenizer_client.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    UnavailableError,
+)
 from tokenizer_client.schemas.tokens import (
     InfoResponse,
     PromoteResponse,
@@ -51,12 +56,16 @@ def is_ready(session: Session) -> Flow[bool]:
 def wait_until_ready(session: Session, *, deadline_seconds: float = 60.0) -> Flow[None]:
     """Wait until the service is ready, for example while it starts."""
     deadline = session.deadline(deadline_seconds)
+    error: ClientError | None = None
     while True:
         try:
             yield from _require_ready(session, deadline)
             return
         except (ConnectionLostError, UnavailableError) as failed:
-            error: ClientError = failed
+            error = failed
+        except DeadlineExceededError:
+            if error is None:
+                raise
         deadline.check(error)
         yield Wait(min(0.25, deadline.seconds_left))
 
