@@ -6,6 +6,7 @@ No job runs here: `tests/integration/app/jobs/worker/test_encode.py` tests what 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -282,6 +283,10 @@ def test_what_a_job_needs_is_not_removed(
     first = start()
     first.put("/corpora/second", content=TEXT)
     job_id = encode(first, tokenizer="pinned", further_corpora=["second"]).json()["id"]
+    in_memory = f"{ref.name}@{ref.version}"
+    held = list((store.root / "run" / "workers").glob("*.pinned"))
+    assert [json.loads(path.read_text()) for path in held] == [[in_memory]]
+    held[0].unlink()  # as if the first had ended: what follows is for the sake of the job
     later = start()  # which has that version neither in memory nor in use by another request
     version = f"/tokenizers/{ref.name}/{ref.version}"
     for path in (version, "/corpora/news", "/corpora/second"):
