@@ -333,11 +333,7 @@ class LengthLimit:
         if self._plan.loss_mask:
             mask = unmark_ids(ids.astype(np.uint32, copy=False))[1]
             has_no_loss = is_longer & (np.add.reduceat(mask, offsets[:-1]) == 0)
-            lost = replace(
-                lost,
-                n_refused=lost.n_refused + int(has_no_loss.sum()),
-                n_tokens=lost.n_tokens + int(lengths[has_no_loss].sum()),
-            )
+            lost = replace(lost, n_refused=lost.n_refused + int(has_no_loss.sum()))
             documents = choose_documents(documents, ~has_no_loss)
             is_longer &= ~has_no_loss
         n_longer = int(is_longer.sum())

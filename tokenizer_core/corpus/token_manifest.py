@@ -64,8 +64,7 @@ class ShardRecord:
 class LostTokens:
     """What is missing in a split: documents that the plan's `max_length` cut or dropped, and
     conversations that were left out: they could not be encoded, or the loss counts nowhere in the
-    first `max_length` ids. `n_tokens`: their ids that are in no file, without those of
-    conversations that could not be encoded."""
+    first `max_length` ids. `n_tokens`: ids of cut and dropped documents that are in no file."""
 
     n_cut: int = 0
     n_dropped: int = 0
