@@ -161,6 +161,7 @@ class LiveTokenizers:
 
         Never raises for an error of the disk: a server without a tokenizer runs and reports that.
         """
+        self._states.remove()  # those of a killed process that had the same number
         self._write_state()  # from now on, promotions by other processes wait for this one
         with contextlib.suppress(OSError):
             await asyncio.to_thread(self._states.read_alive)  # removes files of dead processes
