@@ -155,7 +155,8 @@ class _Tally:
         """The text as encoded, which some tokenizers normalize, and the words in it."""
         spec = self.tokenizer.spec
         for text, words in zip(texts, spans, strict=True):
-            if spec.normalizer == "none":
+            # Without the white space that tokens with flags take, words would be one.
+            if spec.normalizer == "none" or spec.has_flags:
                 yield text, words
                 continue
             normalized = text_as_encoded(spec, text)
