@@ -154,7 +154,9 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             if _is_away(error) or _is_damage(error):
                 raise self._note_unusable(error, used) from error
-            is_read_only = _name(error).startswith("SQLITE_READONLY")
+            is_read_only = _name(error).startswith("SQLITE_READONLY") and bool(
+                os.statvfs(self.path.parent).f_flag & os.ST_RDONLY
+            )
             raise JobDatabaseError(
                 str(error), is_full=_is_full_disk(error), is_read_only=is_read_only
             ) from error
