@@ -154,11 +154,10 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             if _is_away(error) or _is_damage(error):
                 raise self._note_unusable(error, used) from error
-            is_read_only = _name(error).startswith("SQLITE_READONLY") and bool(
-                os.statvfs(self.path.parent).f_flag & os.ST_RDONLY
-            )
             raise JobDatabaseError(
-                str(error), is_full=_is_full_disk(error), is_read_only=is_read_only
+                str(error),
+                is_full=_is_full_disk(error),
+                is_read_only=_is_read_only_disk(error, self.path),
             ) from error
 
     def _note_unusable(
@@ -228,6 +227,16 @@ def _is_full_disk(error: sqlite3.Error) -> bool:
     """Whether the disk is full; an I/O error while writing usually means that as well."""
     name = _name(error)
     return name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR_WRITE")
+
+
+def _is_read_only_disk(error: sqlite3.Error, path: Path) -> bool:
+    """Whether the disk takes no writes, and not only the file."""
+    if not _name(error).startswith("SQLITE_READONLY"):
+        return False
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:  # the folder is gone
+        return False
 
 
 def _is_away(error: sqlite3.Error) -> bool:
