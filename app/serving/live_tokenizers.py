@@ -79,7 +79,7 @@ class LiveTokenizers:
         self._is_store_away = False
         self._retry_at = 0.0
         self._pinned = PinnedTokenizers()
-        self._published: list[str] = []
+        self._published: list[str] | None = []  # None: this process no longer serves
         self._publishing = threading.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -126,16 +126,15 @@ class LiveTokenizers:
         if found is not None or name is None:
             return found or self.require_active()
         ref = self._store.resolve_near(name)
-        with self._pinned.loading(str(ref)):
-            found = self.peek(str(ref))
-            if found is not None:
-                return found
-            self._publish_pinned()  # first, so that no other process removes it meanwhile
-            try:
-                found = self._load(ref)
-                self._pinned.keep(found)
-            finally:
-                self._publish_pinned(but=str(ref) if found is None else None)
+        try:
+            with self._pinned.loading(str(ref)):
+                found = self.peek(str(ref))
+                if found is None:
+                    self._publish_pinned()  # before, so that no other process removes it meanwhile
+                    found = self._load(ref)
+                    self._pinned.keep(found)
+        finally:
+            self._publish_pinned()
         return found
 
     def loaded(self) -> list[LiveTokenizer]:
@@ -174,7 +173,9 @@ class LiveTokenizers:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
-        self._states.remove()
+        with self._publishing:
+            self._published = None
+            self._states.remove()
 
     async def _watch(self) -> None:
         while True:
@@ -387,10 +388,10 @@ class LiveTokenizers:
             # With a read-only artifacts folder the process serves, but cannot promote.
             log.warning("the state of this process cannot be written: %s", error)
 
-    def _publish_pinned(self, but: str | None = None) -> None:
+    def _publish_pinned(self) -> None:
         with self._publishing:
-            versions = [name for name in self._pinned.names() if name != but]
-            if versions == self._published:
+            versions = self._pinned.names()
+            if self._published is None or versions == self._published:
                 return
             try:
                 self._states.write_pinned(versions)

@@ -238,7 +238,14 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
             assert live.pinned_on_host() == set()
             await asyncio.to_thread(live.get, str(starter))
             assert states.read_pinned() == {str(starter)}
-        assert list((store.root / "run" / "workers").iterdir()) == []
+        folder = store.root / "run" / "workers"
+        assert list(folder.iterdir()) == []
+        store.publish(store.open(other), name="late")
+        live.get("late")  # as a thread does that was still loading
+        assert list(folder.iterdir()) == []
+        WorkerStates(folder).write_pinned(["left@1"])  # by a killed process of the same number
+        async with started(settings, store) as live:
+            assert live.pinned_on_host() == set()
 
     asyncio.run(run())
 
