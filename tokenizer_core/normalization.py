@@ -88,11 +88,18 @@ def _normalize_part(normalizer: str, plain: str, *, is_first: bool, continues: b
 def parts_as_encoded(spec: TokenizerSpec, text: str) -> list[Part]:
     """The normalized parts of a text in which no special token is recognised, each with the content
     token after it, as that is spelled in the vocabulary."""
-    content = {token.content: token.id for token in spec.added_tokens if not token.special}
+    ids, contents = _content_of(spec.added_token_set)
     return [
-        (plain, None if token is None else spec.vocab[content[token]].decode())
-        for plain, token in normalized_parts(spec, matcher_for(spec, content), text)
+        (plain, None if token is None else spec.vocab[ids[token]].decode())
+        for plain, token in normalized_parts(spec, matcher_for(spec, contents), text)
     ]
+
+
+@lru_cache(maxsize=8)
+def _content_of(added: frozenset[AddedToken]) -> tuple[Mapping[str, int], frozenset[str]]:
+    """The ids of the content tokens, and their strings."""
+    ids = {token.content: token.id for token in added if not token.special}
+    return ids, frozenset(ids)
 
 
 def text_as_encoded(spec: TokenizerSpec, text: str) -> str:
