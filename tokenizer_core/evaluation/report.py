@@ -155,7 +155,7 @@ class _Tally:
         """The text as encoded, which some tokenizers normalize, and the words in it."""
         spec = self.tokenizer.spec
         for text, words in zip(texts, spans, strict=True):
-            # Without the white space that tokens with flags take, words would be one.
+            # Tokens with flags take white space, without which two words would be one.
             if spec.normalizer == "none" or spec.has_flags:
                 yield text, words
                 continue

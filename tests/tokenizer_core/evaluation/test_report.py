@@ -109,6 +109,16 @@ def test_words_beside_content_tokens_of_a_normalized_text(tmp_path, engine):
     assert (measured.fertility, measured.single_token_words) == (6 / 4, 3 / 4)
 
 
+@pytest.mark.parametrize("normalizer", ["none", "nfc"])
+def test_words_beside_tokens_that_take_white_space_are_left_out(normalizer, tmp_path, engine):
+    (tmp_path / "t.txt").write_text("the foo cat\n" * 9, encoding="utf-8")
+    foo = AddedToken("foo", 300, special=False, lstrip=True, rstrip=True)
+    spec = TokenizerSpec.from_merges(BYTES, [], [foo], normalizer=normalizer)
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    measured = build_report({"t": tokenizer}, {"t": TextFile(tmp_path / "t.txt")}).measurements[0]
+    assert (measured.n_words, measured.n_words_left_out, measured.fertility) == (0, 27, None)
+
+
 def word_suffix_tokenizer(engine):
     vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
     spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], pattern="gpt2", word_suffix=b"</w>")
