@@ -3,16 +3,15 @@
     .venv/bin/python benchmarks/compare_http.py --vocab r50k_base en_reuters_news
 
 `--vocab` is GPT-2's vocabulary as a tiktoken file. Both services run one process with uvloop and
-httptools on one processor; another process on another processor sends the requests. Each figure
-comes from a fresh server; the services take turns, and the table shows medians. The texts are
-distinct, but repeat after all were sent: the small ones once or twice, the large ones many times,
-so our service finds most of the large ones in its cache. The exit status is 1 if a service
-returns other ids or an error.
+httptools on one processor; another process on another processor sends the requests. Each round
+starts fresh servers, which take turns of a second, so that a slow minute of the machine hits both;
+the table shows the medians of the rounds. The texts are distinct, but repeat after all were sent:
+the small ones a few times, the large ones many times, so our service finds most of the large ones
+in its cache. The exit status is 1 if a service returns other ids or an error.
 
 *first*: each text of 1 MB once, over one connection, to a service that has seen none; MB of text
-per second of the service's processor time, because other load on the machine distorts a short run.
-*first binary*: the same with binary ids. *socket*: the median in microseconds of a small request
-over one connection, which is kept, at a Unix socket.
+per second of the service's processor time. *first binary*: the same with binary ids. *socket*: the
+median in microseconds of a small request over one connection, which is kept, at a Unix socket.
 
 *small*: texts of 130 bytes over 32 connections, requests per second. *large*: texts of 1 MB over 4
 connections, MB of text per second, JSON responses. *binary*: the same with binary ids; the ten
@@ -39,7 +38,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 from corpora import text_path, vocab_path
 from figures import Table, add_json_option, report
 
@@ -49,12 +47,15 @@ SMALL_BYTES, LARGE_BYTES = 130, 1_000_000
 N_SMALL, N_LARGE = 40_000, 38
 CORPUS_BYTES = 2_000_000_000
 FIRST_SECONDS = 300.0
+FIRST_AT_ONCE = 5
+TURN_SECONDS = 1.0
 LOAD_SHARE = 0.3
+JSON = "application/json"
 BINARY = "application/octet-stream; dtype=u32"
 Address = int | str
 """A port, or the path of a Unix socket."""
 
-PROCESSES: dict[Address, psutil.Process] = {}
+PROCESSES: dict[Address, int] = {}
 
 
 @dataclass
@@ -133,7 +134,7 @@ def serving(command: list[str], address: Address, environment: dict[str, str]) -
         preexec_fn=lambda: os.sched_setaffinity(0, {first}),
     ) as process:  # fmt: skip
         try:
-            PROCESSES[address] = psutil.Process(process.pid)
+            PROCESSES[address] = process.pid
             deadline = time.monotonic() + 60
             while True:
                 with contextlib.suppress(httpx.HTTPError):
@@ -191,40 +192,78 @@ def compare_ids(plan: Plan, our_port: Address, their_port: Address) -> None:
             raise SystemExit("the services answer with different ids")
 
 
-def measure_first(plan: Plan, port: Address, accept: str = "application/json") -> float:
-    """MB per second of processor time of a fresh server that gets each large body once."""
-    before = processor_seconds(port)
-    job = {"is_once": True, "n_connections": 1, "accept": accept}
-    first = put_load(port, plan.large, FIRST_SECONDS, **job)
-    if first["n_requests"] != len(plan.large.read_bytes().splitlines()):
-        raise SystemExit(f"only {first['n_requests']} requests in {FIRST_SECONDS} seconds")
-    return float(first["n_body_bytes"] / (processor_seconds(port) - before) / 1e6)
+def measure_round(plan: Plan) -> dict[str, dict[str, float]]:
+    """The figures of fresh servers: requests per second, MB per second, milliseconds."""
+    found: dict[str, dict[str, float]] = {"ours": {}, "ten lines": {}}
+    with ours(plan) as json_port, ours(plan) as binary_port, ten_lines(plan) as their_port:
+        servers = [(json_port, JSON), (binary_port, BINARY), (their_port, JSON)]
+        found["ours"]["first"], found["ours"]["first binary"], theirs = measure_first(plan, servers)
+    found["ten lines"] |= {"first": theirs, "first binary": theirs}
+    with ours(plan) as our_port, ten_lines(plan) as their_port:
+        ports = {"ours": our_port, "ten lines": their_port}
+        for name, turns in take_turns(plan, ports, plan.small).items():
+            found[name]["small"] = rate_of(turns, "n_requests")
+        for what, accept in ("large", JSON), ("binary", BINARY):
+            large = take_turns(plan, ports, plan.large, n_connections=4, accept=accept)
+            for name, turns in large.items():
+                found[name][what] = rate_of(turns, "n_body_bytes") / 1e6
+        rate = found["ours"]["small"]
+        found["ours"]["p99"] = p99_milliseconds(plan, our_port, rate)
+        with training(plan, our_port):
+            found["ours"]["training"] = p99_milliseconds(plan, our_port, rate)
+    with (
+        ours(plan, f"{plan.folder}/ours.sock") as our_path,
+        ten_lines(plan, f"{plan.folder}/ten.sock") as their_path,
+    ):
+        paths = {"ours": our_path, "ten lines": their_path}
+        for name, turns in take_turns(plan, paths, plan.small, n_connections=1).items():
+            medians = [turn["p50_milliseconds"] for turn in turns]
+            found[name]["socket"] = 1e3 * statistics.median(medians)
+    return found
+
+
+def rate_of(turns: list[dict[str, Any]], what: str) -> float:
+    n_seconds: float = sum(turn["seconds"] for turn in turns)
+    return float(sum(turn[what] for turn in turns) / n_seconds)
+
+
+def take_turns(
+    plan: Plan, addresses: dict[str, Address], bodies: Path, **options: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """The reports of all turns of each server."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in addresses}
+    for turn in range(max(2, round(plan.seconds / TURN_SECONDS))):
+        in_order = list(addresses.items())[:: -1 if turn % 2 else 1]
+        for name, address in in_order:
+            job = {**options, "warm_up_seconds": 1.0 if turn == 0 else 0.1}
+            found[name].append(put_load(address, bodies, TURN_SECONDS, **job))
+    return found
+
+
+def measure_first(plan: Plan, servers: list[tuple[Address, str]]) -> list[float]:
+    """MB per second of processor time of fresh servers that get each large body once, in turns."""
+    bodies = plan.large.read_bytes().splitlines()
+    part = plan.folder / "part"
+    n_bytes = 0
+    before = [processor_seconds(address) for address, _ in servers]
+    for at in range(0, len(bodies), FIRST_AT_ONCE):
+        few = bodies[at : at + FIRST_AT_ONCE]
+        part.write_bytes(b"\n".join(few) + b"\n")
+        n_bytes += sum(map(len, few))
+        for address, accept in servers:
+            job = {"is_once": True, "n_connections": 1, "accept": accept}
+            first = put_load(address, part, FIRST_SECONDS, **job)
+            if first["n_requests"] != len(few):
+                raise SystemExit(f"only {first['n_requests']} requests in {FIRST_SECONDS} seconds")
+    return [
+        n_bytes / (processor_seconds(address) - start) / 1e6
+        for (address, _), start in zip(servers, before, strict=True)
+    ]
 
 
 def processor_seconds(address: Address) -> float:
-    times = PROCESSES[address].cpu_times()
-    return float(times.user + times.system)
-
-
-def measure(plan: Plan, port: Address, *, is_ours: bool) -> dict[str, float]:
-    """Requests per second, MB per second and milliseconds of one fresh server."""
-    found = {"first": measure_first(plan, port)}
-    small = put_load(port, plan.small, plan.seconds)
-    rate = small["n_requests"] / small["seconds"]
-    found["small"] = rate
-    forms = {"large": "application/json"}
-    if is_ours:
-        forms["binary"] = BINARY
-    for name, accept in forms.items():
-        large = put_load(port, plan.large, plan.seconds, n_connections=4, accept=accept)
-        found[name] = large["n_body_bytes"] / large["seconds"] / 1e6
-    if is_ours:
-        found["p99"] = p99_milliseconds(plan, port, rate)
-        with training(plan, port):
-            found["training"] = p99_milliseconds(plan, port, rate)
-    else:
-        found["binary"] = found["large"]
-    return found
+    """The processor time of all threads of a server, in nanoseconds' resolution."""
+    return time.clock_gettime((~PROCESSES[address] << 3) | 2)  # as clock_getcpuclockid(3)
 
 
 def p99_milliseconds(plan: Plan, port: Address, rate: float) -> float:
@@ -266,18 +305,8 @@ def main() -> None:
         plan.write_bodies()
         with ours(plan) as our_port, ten_lines(plan) as their_port:
             compare_ids(plan, our_port, their_port)
-        for round_ in range(options.rounds):
-            turns = [("ours", ours), ("ten lines", ten_lines)]
-            for name, serve in turns[:: 1 if round_ % 2 else -1]:
-                with serve(plan) as port:
-                    values = measure(plan, port, is_ours=serve is ours)
-                values["first binary"] = values["first"]
-                if serve is ours:
-                    with serve(plan) as port:
-                        values["first binary"] = measure_first(plan, port, BINARY)
-                with serve(plan, f"{folder}/{name[:3]}.sock") as path:
-                    alone = put_load(path, plan.small, plan.seconds, n_connections=1)
-                    values["socket"] = 1e3 * alone["p50_milliseconds"]
+        for _ in range(options.rounds):
+            for name, values in measure_round(plan).items():
                 for what, value in values.items():
                     found[name].setdefault(what, []).append(value)
     note = f"Medians of {options.rounds} rounds, one processor"
