@@ -224,7 +224,10 @@ class TokenFilesSplit(BaseModel):
     documents_truncated: int = Field(default=0, description="Documents cut at `max_length`")
     documents_dropped: int = Field(default=0, description="Documents over `max_length` left out")
     tokens_lost: int = Field(default=0, description="Tokens cut or left out by `max_length`")
-    conversations_refused: int = Field(default=0, description="Left out because of `skip_bad`")
+    conversations_refused: int = Field(
+        default=0,
+        description="Conversations left out: refused (`skip_bad`), or without loss in `max_length`",
+    )
 
 
 class TokenFile(BaseModel):
