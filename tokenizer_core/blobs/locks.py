@@ -140,14 +140,15 @@ def locked_folder(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 class FolderLock:
-    """The lock of the folder `path` itself, opened and not yet taken: `try_lock` takes it.
+    """The lock of the folder `path` itself, opened and not yet taken: `try_lock` takes it. An object
+    that nobody refers to any more frees it, as an interrupted cell of a notebook leaves one.
 
     Raises:
         OSError: the folder does not exist, or is a symbolic link unless `follow_link`.
     """
 
     def __init__(self, path: Path, *, follow_link: bool = False) -> None:
-        self._path = path
+        self._path, self._descriptor = path, -1
         if HAS_OPEN_FOLDERS:
             self._descriptor = os.open(path, FOLDER if follow_link else FOLDER | NO_LINK)
         else:
@@ -156,6 +157,9 @@ class FolderLock:
     def fileno(self) -> int:
         """Its descriptor; -1 after `close`."""
         return self._descriptor
+
+    def __del__(self) -> None:
+        self.close()
 
     def is_of_path(self) -> bool:
         """Whether the folder that was opened is still the one at its path."""

@@ -124,8 +124,8 @@ class StagedFolder:
         # The process that held the folder may have removed it since we opened it.
         if not (try_lock(self._lock) and self._lock.is_of_path()):
             raise TokenFilesError(
-                f"another process is writing {self.folder.name!r:.80}; wait for it, or name "
-                f"another folder"
+                f"another process is writing {self.folder.name!r:.80}, or another writer of this "
+                f"one; wait for it, delete that writer, or name another folder"
             )
 
     def _exists(self) -> TokenFilesError:

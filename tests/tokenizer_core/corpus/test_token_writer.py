@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import gc
 import os
 import tracemalloc
 from itertools import chain, pairwise
@@ -318,6 +319,20 @@ def test_one_writer_at_a_time(tmp_path):
             TokenFilesWriter(tmp_path / "t", plan)
         writer.finish()
     assert verify_token_files(tmp_path / "t").n_tokens == 1
+
+
+def test_a_writer_that_is_dropped_frees_the_folder(tmp_path):
+    plan = plan_token_files(NARROW)
+    writer = TokenFilesWriter(tmp_path / "t", plan)
+    writer.append([1])
+    with pytest.raises(TokenFilesError, match="delete that writer"):
+        TokenFilesWriter(tmp_path / "t", plan)
+    del writer
+    gc.collect()
+    with TokenFilesWriter(tmp_path / "t", plan) as again:
+        again.append([1, 2])
+        again.finish()
+    assert verify_token_files(tmp_path / "t").n_tokens == 2
 
 
 def test_a_writer_that_waited_for_the_lock_keeps_finished_files(tmp_path, monkeypatch):
