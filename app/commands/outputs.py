@@ -93,7 +93,7 @@ def check_outputs(targets: Iterable[Path | str | None], inputs: Iterable[Path | 
 def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write `data`, or its parts in order, to the file `path`, or to standard output for `-`.
 
-    The file appears once it is complete. Devices and named pipes are written directly.
+    The file appears once it is complete.
 
     Raises:
         CommandError: the folder of the file does not exist.
@@ -108,11 +108,7 @@ def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
         return
     require_folder_of(path)
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            file.writelines(parts)
-        return
-    write_whole_file(os.path.realpath(path), parts)  # the target of a link, not the link
+    write_whole_file(path, parts)
 
 
 def require_folder_of(path: Path | str) -> None:

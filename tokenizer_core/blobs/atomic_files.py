@@ -166,13 +166,37 @@ def write_whole_file(
 ) -> None:
     """Write `data`, or its parts in order, to `path`.
 
-    A crash leaves the old file or the new one, never a part. The umask applies to `mode`.
+    A crash leaves the old file or the new one, never a part. The umask applies to `mode`. A link
+    stays, and the file that it names is replaced. Devices and named pipes are written directly.
 
     Raises:
         OSError: the folder is missing or not writable, or the disk is full; `path` is untouched.
     """
-    with replacing(Path(path)) as staged:
+    if is_stream(Path(path)):
+        with Path(path).open("wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+        return
+    with replacing(Path(os.path.realpath(path))) as staged:
         write_synced(staged, data, mode=mode)
+
+
+def check_size(data: bytes, max_bytes: int, what: str) -> None:
+    """Raise FormatError for a file that `read_whole_file` with this limit would refuse.
+
+    Example:
+        >>> check_size(b"123", 2, "the vocabulary")
+        Traceback (most recent call last):
+        tokenizer_core.errors.FormatError: the vocabulary would have 3 bytes, more than the 2...
+    """
+    if len(data) > max_bytes:
+        raise FormatError(
+            f"{what} would have {len(data)} bytes, more than the {max_bytes} that can be read again"
+        )
+
+
+def is_stream(path: Path) -> bool:
+    """Whether there is a device or a pipe at `path`, which a file must not replace."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def replace_synced(path: Path, data: bytes) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 import shutil
 import tempfile
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs import Storage
-from tokenizer_core.blobs.atomic_files import replacing
+from tokenizer_core.blobs.atomic_files import is_stream, replacing
 from tokenizer_core.blobs.locks import locked_folder
 from tokenizer_core.errors import FormatError, RunError, StorageError, StorageMissingError
 from tokenizer_core.formats.sealed_json import SealedFormat
@@ -42,15 +43,22 @@ class CommittedFile:
     sha256: str
 
     def fetch(self, storage: Storage, path: Path) -> None:
-        """Copy it to `path`, whole or not at all, and verify its size and hash.
+        """Copy it to `path`, whole or not at all, and verify its size and hash. A link stays, and a
+        device or pipe is written.
 
         Raises:
             RunError: the file is gone or damaged.
             StorageError: the storage cannot be read.
             OSError: `path` cannot be written.
         """
+        if is_stream(path):
+            with tempfile.TemporaryDirectory() as folder:
+                self.fetch(storage, copy := Path(folder, "whole"))
+                with copy.open("rb") as file, path.open("wb") as target:
+                    shutil.copyfileobj(file, target)
+            return
         try:
-            with replacing(path) as staged:
+            with replacing(Path(os.path.realpath(path))) as staged:
                 storage.fetch(self.name, staged)
                 if staged.stat().st_size != self.size_bytes or _sha256_of(staged) != self.sha256:
                     raise self._damaged(storage, "not what was written")

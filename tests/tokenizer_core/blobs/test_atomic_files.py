@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,6 +62,24 @@ def test_others_may_read_what_is_written(tmp_path):
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o644
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    for content in (b"old", b"new"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to("real")
+        write_whole_file(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real").read_bytes() == content
+
+
+def test_a_pipe_is_written_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        write_whole_file(tmp_path / "pipe", [b"one ", b"two"])
+        assert read.result(timeout=10) == b"one two"
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_an_interrupt_as_the_file_is_made_leaves_nothing(tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
 """Runs: every shard done once, resumable, with workers that die, resume late or finish second."""
 
 import json
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,15 @@ def test_a_file_that_is_not_what_was_committed_is_named(run, tmp_path):
     file = manifest.files["doubled"]
     file.fetch(run.storage, tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == b"8"
+    (tmp_path / "link").symlink_to("real")
+    file.fetch(run.storage, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"8"
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        file.fetch(run.storage, tmp_path / "pipe")
+        assert read.result(timeout=10) == b"8"
     run.storage.put(file.name, b"9")
     with pytest.raises(RunError, match="is not what was written"):
         file.fetch(run.storage, tmp_path / "fetched")
