@@ -20,7 +20,7 @@ from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_ta
 from tokenizer_core.documents import make_separator
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError, RunError
-from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
 from tokenizer_core.training.count_pretokens import (
     CountingRules,
@@ -70,6 +70,19 @@ def find_cuts(
     return {"cuts": cuts}
 
 
+def check_sum(
+    pattern: SplitPattern, what: str, n_bytes: int, n_counted: int, n_special: int
+) -> None:
+    """Raise RunError unless the pre-tokens and the special tokens are all bytes of the text; a
+    pattern that drops text may leave bytes out."""
+    n_missing = n_bytes - n_counted - n_special
+    if n_missing < 0 or (n_missing and not pattern.drops):
+        raise RunError(
+            f"the pre-tokens of {what} of {n_bytes} bytes have {n_counted} and its special tokens "
+            f"{n_special}, which is a defect; please report it"
+        )
+
+
 def hash_sources(
     state: None, sources: Sequence[SourceFile], attempt: Attempt
 ) -> dict[str, list[str]]:
@@ -112,11 +125,7 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
     folder = attempt.scratch / "partitions"
     folder.mkdir()
     partition_bytes = _write_partitions(sorted_entries(counted.counts), state.n_partitions, folder)
-    if sum(partition_bytes) + counted.special_bytes != n_bytes:
-        raise RunError(
-            f"the pre-tokens of a shard of {n_bytes} bytes have {sum(partition_bytes)} and its "
-            f"special tokens {counted.special_bytes}, which is a defect; please report it"
-        )
+    check_sum(rules.pattern, "a shard", n_bytes, sum(partition_bytes), counted.special_bytes)
     attempt.put_all(
         {run_name(p): folder / str(p) for p, n_bytes in enumerate(partition_bytes) if n_bytes}
     )

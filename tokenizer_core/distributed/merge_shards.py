@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile
+from tokenizer_core.distributed.count_shards import check_sum
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.patterns import SplitPattern
@@ -90,11 +91,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
     with _merged(corpus.partitions, attempt) as entries:
         summed = _Summed(entries)
         counts = FileCounts.write(summed, attempt.scratch)
-    if summed.n_bytes + corpus.special_bytes != n_bytes:
-        raise RunError(
-            f"the pre-tokens of a corpus of {n_bytes} bytes have {summed.n_bytes} and its special "
-            f"tokens {corpus.special_bytes}, which is a defect; please report it"
-        )
+    check_sum(corpus.pattern, "a corpus", n_bytes, summed.n_bytes, corpus.special_bytes)
     path = attempt.scratch / COUNTS
     PretokenCounts(
         counts=counts,

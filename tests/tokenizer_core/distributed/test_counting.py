@@ -279,6 +279,15 @@ def test_nothing_to_count(tmp_path):
         distributed([], [], tmp_path)
 
 
+@pytest.mark.parametrize("options", [{"unmatched": "drop"}, {"behavior": "removed"}])
+def test_a_pattern_may_drop_text(options, tmp_path):
+    pattern = SplitPattern("custom", "[a-z]+", **options)
+    (tmp_path / "text").write_text("ab1ab1ab<|e|>12cd")
+    files = [tmp_path / "text"]
+    counted = distributed(files, ["<|e|>"], tmp_path, pattern=pattern)
+    assert counted == local(files, ["<|e|>"], tmp_path / "local", pattern)
+
+
 def test_counts_that_do_not_add_up_are_never_written(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(count_shards._SpecialBytes, "__call__", lambda self, chunk: 0)
     with pytest.raises(ShardFailedError, match=r"stage 'count' .* which is a defect"):
