@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import (
     check_no_flags,
@@ -263,10 +263,13 @@ def save_gpt2_files(
             `ignore_merges`, missing bytes, ranks with tokens that merges do not reach, or one token
             with two ids.
             Also for specs on which readers of the format disagree: a special token that the byte
-            alphabet spells differently, a merge that looks like the version line.
+            alphabet spells differently, a merge that looks like the version line. Or a file would
+            be too large to be read.
         OSError: a file cannot be written.
     """
     vocab, merges = render_gpt2_files(spec)
+    for data in (vocab, merges):
+        check_size(data, MAX_FILE_BYTES, "vocab.json or merges.txt")
     write_whole_file(vocab_json, vocab)
     write_whole_file(merges_txt, merges)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.chat_template_files import (
     CHAT_FILE_NAMES,
@@ -378,6 +378,7 @@ def save_model_folder(
         OSError: a file cannot be written.
     """
     rendered = render_tokenizer_json(spec)
+    check_size(rendered, MAX_FILE_BYTES, "the tokenizer.json")
     listed = json.loads(rendered)["added_tokens"]
     named: dict[str, Any] = {**_named_with_flags(spec, listed), **named_special_tokens(spec)}
     config: dict[str, Any] = {

@@ -20,7 +20,7 @@ import pickle
 import pickletools
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.errors import FormatError, UnsafePickleError
 from tokenizer_core.spec import MAX_TOKEN_ID
 
@@ -312,7 +312,8 @@ def save_pickles(
     """Write both pickles, each completely or not at all; equal values give equal files.
 
     Raises:
-        FormatError: the ids have a gap, which two bare pickles cannot declare.
+        FormatError: the ids have a gap, which two bare pickles cannot declare; or a file would be
+            too large to be read.
         OSError: a file cannot be written.
     """
     try:
@@ -322,5 +323,8 @@ def save_pickles(
             "these ids have gaps, which bare pickles cannot declare; publish the tokenizer as an "
             "artifact, or save a tokenizer.json"
         ) from None
-    write_whole_file(vocab_path, render_pickle(vocab))
-    write_whole_file(merges_path, render_pickle(merges))
+    files = render_pickle(vocab), render_pickle(merges)
+    for data in files:
+        check_size(data, MAX_PICKLE_BYTES, "the pickle of the vocabulary or the merges")
+    for path, data in zip((vocab_path, merges_path), files, strict=True):
+        write_whole_file(path, data)

@@ -23,7 +23,7 @@ import heapq
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.engines import left_sizes, read_rank_lines
 from tokenizer_core.errors import FormatError
 from tokenizer_core.possessive import compile_possessive
@@ -266,10 +266,13 @@ def save_tiktoken(spec: TokenizerSpec, path: str | os.PathLike[str]) -> None:
 
     Raises:
         FormatError: the spec has a normalizer, missing bytes, merges that ranks do not reproduce,
-            one token with two ids, or a special token that is also a learned token.
+            one token with two ids, or a special token that is also a learned token; or the file
+            would be too large to be read.
         OSError: the file cannot be written.
     """
-    write_whole_file(path, render_tiktoken(spec))
+    rendered = render_tiktoken(spec)
+    check_size(rendered, MAX_FILE_BYTES, "the .tiktoken file")
+    write_whole_file(path, rendered)
 
 
 def render_tiktoken(spec: TokenizerSpec) -> bytes:

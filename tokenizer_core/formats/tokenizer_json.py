@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from tokenizer_core.blobs.atomic_files import read_whole_file, write_whole_file
+from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.engines import read_packed_model
 from tokenizer_core.errors import (
     FormatError,
@@ -677,10 +677,12 @@ def save_tokenizer_json(spec: TokenizerSpec, path: str | os.PathLike[str]) -> No
 
     Raises:
         FormatError: a custom split pattern of another dialect, two names for an id, or tokens whose
-            spelling means another token to `tokenizers`.
+            spelling means another token to `tokenizers`; or it would be too large to be read.
         OSError: the file cannot be written.
     """
-    write_whole_file(path, render_tokenizer_json(spec))
+    rendered = render_tokenizer_json(spec)
+    check_size(rendered, MAX_FILE_BYTES, "the tokenizer.json")
+    write_whole_file(path, rendered)
 
 
 def render_tokenizer_json(spec: TokenizerSpec) -> bytes:

@@ -279,3 +279,10 @@ def test_loaded_merges_share_the_vocabulary_s_objects(tmp_path):
     save_pickles(VOCAB, MERGES, *paths)
     vocab, merges = load_pickles(*paths)
     assert merges[1][0] is vocab[256]
+
+
+def test_no_file_is_written_that_cannot_be_read(tmp_path):
+    vocab = {n: bytes([n % 256]) * (1 << 20) for n in range(33)}
+    with pytest.raises(FormatError, match="more than the 33554432 that can be read"):
+        save_pickles(vocab, [], tmp_path / "vocab", tmp_path / "merges")
+    assert list(tmp_path.iterdir()) == []
