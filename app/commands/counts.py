@@ -213,7 +213,7 @@ def run_make(arguments: argparse.Namespace) -> None:
     files = files_in_order(arguments.inputs)
     require_folder_of(arguments.output)
     require_other_files([arguments.output], files)
-    pattern = resolve_pattern(arguments.pattern or "gpt2")
+    pattern = resolve_pattern("gpt2" if arguments.pattern is None else arguments.pattern)
     special_tokens = special_tokens_of(arguments)
     if arguments.checkpoint_dir is not None:
         counts = _count_in_run(arguments, files, pattern, special_tokens)

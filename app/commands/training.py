@@ -271,7 +271,7 @@ def _learn(
         )
     special_tokens, pattern = (
         special_tokens_of(arguments),
-        resolve_pattern(arguments.pattern or "gpt2"),
+        resolve_pattern("gpt2" if arguments.pattern is None else arguments.pattern),
     )
     _check_smallest(arguments, special_tokens, pattern)
     return train(
@@ -301,7 +301,7 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
     seeds = list(arguments.seed_token)
     if arguments.seed_file is not None:
         try:
-            text = arguments.seed_file.read_text(encoding="utf-8")
+            text = arguments.seed_file.read_text(encoding="utf-8-sig")  # of Windows, too
         except UnicodeDecodeError as error:
             raise CommandError(
                 f"{arguments.seed_file} is not UTF-8 at byte {error.start}; convert it first"

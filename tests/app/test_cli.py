@@ -84,7 +84,7 @@ def test_the_report_of_all_sizes_as_json_and_as_a_page(cli: Cli) -> None:
 
 
 def test_seed_tokens_from_a_file(cli: Cli) -> None:
-    (cli.folder / "seeds").write_bytes(b"lowest\r\n  \n\nthe\n")
+    (cli.folder / "seeds").write_bytes(b"\xef\xbb\xbflowest\r\n  \n\nthe\n")
     cli.run("train", "corpus.txt", "--vocab-size=280", "--name=a", "--seed-file=seeds")
     for seed in ("lowest", "  ", "the"):
         assert cli.run("count", "--tokenizer=a", seed)[0] == b"1\n"

@@ -270,6 +270,7 @@ def count_texts(
     if isinstance(texts, str | bytes):
         raise TypeError("texts must be an iterable of strings, not one string; give a list")
     separator = make_separator(special_tokens)
+    while_waiting = options.get("while_waiting")
     index = 0
 
     def documents() -> Iterator[tuple[str, bool]]:
@@ -277,6 +278,8 @@ def count_texts(
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"texts[{index}] is a {type(text).__name__}, not a string")
+            if while_waiting is not None:
+                while_waiting()
             yield text, True
 
     with tempfile.TemporaryDirectory(dir=scratch_folder, prefix="texts-") as folder:

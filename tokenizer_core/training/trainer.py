@@ -66,7 +66,8 @@ class TrainingOptions:
       without an automaton and `errors="replace"`; the report names both.
     - `num_workers`: the number of counting processes, or threads of the native engine; by default
       one per processor. One worker counts a corpus of a few megabytes.
-    - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD.
+    - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD. Packed
+      files, those with a separator, JSON lines and Parquet must be UTF-8 in either case.
     - `corpus_format`: how files hold documents, by default as their names say.
     - `chunk_bytes`, `max_memory_bytes`, `scratch_folder`: see `count_pretokens`. Learning needs all
       distinct pre-tokens in memory.

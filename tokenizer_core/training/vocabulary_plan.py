@@ -15,6 +15,7 @@ first), and a single byte.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,12 @@ from typing import Final
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.pretokenize import split
-from tokenizer_core.spec import MAX_TOKEN_ID, TokenizerSpec
+from tokenizer_core.spec import (
+    MAX_ADDED_TOKEN_CHARS,
+    MAX_TOKEN_BYTES,
+    MAX_TOKEN_ID,
+    TokenizerSpec,
+)
 from tokenizer_core.training.learn_merges import LearningRules
 
 Merge = tuple[bytes, bytes]
@@ -35,6 +41,13 @@ LLAMA3_RESERVED_NAME: Final = "<|reserved_special_token_{}|>"
 
 MAX_SEED_CHARS: Final = 1 << 19
 """Limit of the characters of all seed tokens, which the manifest names too."""
+
+_MAX_RESERVED_CHARS: Final = 2 << 20
+"""Limit of the characters of all reserved names in JSON: half of what a manifest may have."""
+
+_MAX_LEARNED_BYTES: Final = 24 << 20
+"""Limit of the bytes of all learned tokens. Files of four formats name each several times, and must
+stay below the sizes that their readers take. 200,000 tokens of real text have 1.5 MB."""
 
 _N_BYTES: Final = 256
 _SHORTEST_PRODUCT_BYTES: Final = 2
@@ -110,8 +123,17 @@ class VocabularyPlan:
         """The spec of a tokenizer with these merges and the planned tokens.
 
         Raises:
-            InvalidSpecError: a reserved token is also a learned token.
+            InvalidSpecError: a reserved token is also a learned token; or the learned tokens are
+                too large for the files of a tokenizer.
         """
+        n_bytes = sum(len(left) + len(right) for left, right in merges)
+        if n_bytes > _MAX_LEARNED_BYTES:
+            raise InvalidSpecError(
+                f"the {len(merges)} learned tokens have {n_bytes} bytes, more than "
+                f"{_MAX_LEARNED_BYTES}: where all pairs of a long pre-token occur once, each merge "
+                f"lengthens the same token. Set min_frequency to 2, or max_token_length; or take "
+                f"more text, or a smaller vocabulary"
+            )
         vocab = {byte: bytes([byte]) for byte in range(_N_BYTES)}
         for token in self.special_tokens:
             vocab[len(vocab)] = token.encode()
@@ -164,7 +186,8 @@ def plan_vocabulary(
             f"pad_to_multiple must be in 1..{MAX_RESERVED}, not {options.pad_to_multiple}"
         )
     if options.n_reserved or options.pad_to_multiple > 1:
-        _check_reserved_name(options.reserved_name, specials)
+        most = options.n_reserved + options.pad_to_multiple
+        _check_reserved_name(options.reserved_name, specials, most)
     n_chars = sum(len(seed) for seed in options.seed_tokens if isinstance(seed, str))
     if n_chars > MAX_SEED_CHARS:
         raise InvalidSpecError(
@@ -176,7 +199,8 @@ def plan_vocabulary(
         special_tokens=specials,
         max_token_length=options.max_token_length,
     )
-    rules = LearningRules(options.min_frequency, options.max_token_length, tuple(merges))
+    allowed = MAX_TOKEN_BYTES if longest is None else min(longest, MAX_TOKEN_BYTES)
+    rules = LearningRules(options.min_frequency, allowed, tuple(merges))
     return VocabularyPlan(pattern, specials, options, rules)
 
 
@@ -192,14 +216,19 @@ def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
     """Check that each special token can have its own id, and return them.
 
     Raises:
-        InvalidSpecError: one is empty, a single byte, not encodable as UTF-8, or given twice; or
-            the argument is one string instead of a list of strings.
+        InvalidSpecError: one is empty, a single byte, too long, not encodable as UTF-8, or given
+            twice; or the argument is one string instead of a list of strings.
     """
     refuse_string(special_tokens)
     for token in special_tokens:
         if not isinstance(token, str) or not token:
             raise InvalidSpecError(
                 f"the special token {token!r:.60} must be a string that is not empty"
+            )
+        if len(token) > MAX_ADDED_TOKEN_CHARS:
+            raise InvalidSpecError(
+                f"the special token {token!r:.60} has {len(token)} characters, more than "
+                f"{MAX_ADDED_TOKEN_CHARS}; give a shorter one"
             )
         try:
             size = len(token.encode())
@@ -218,7 +247,8 @@ def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
     return tuple(special_tokens)
 
 
-def _check_reserved_name(name: str, special_tokens: Sequence[str]) -> None:
+def _check_reserved_name(name: str, special_tokens: Sequence[str], most: int) -> None:
+    """Refuse a name that cannot be that of up to `most` reserved tokens."""
     if name.count("{}") != 1 or len(name) == len("{}"):
         raise InvalidSpecError(
             f"reserved_name {name!r:.60} must hold {{}} once, where the number goes, and more: "
@@ -230,6 +260,12 @@ def _check_reserved_name(name: str, special_tokens: Sequence[str]) -> None:
         raise InvalidSpecError(
             f"reserved_name {name!r:.60} holds a lone surrogate, which is no text"
         ) from None
+    # The number has up to five digits, `{}` two characters, and a manifest adds some ten.
+    n_chars = most * (len(json.dumps(name)) + 10)
+    if len(name) + 3 > MAX_ADDED_TOKEN_CHARS or n_chars > _MAX_RESERVED_CHARS:
+        raise InvalidSpecError(
+            f"reserved_name {name!r:.60} is too long for up to {most} tokens; give a shorter one"
+        )
     before, _, after = name.partition("{}")
     for token in special_tokens:
         number = token.removeprefix(before).removesuffix(after)

@@ -71,7 +71,7 @@ def train_and_publish(job: WorkerJob) -> None:
             for source in result.counts.sources
         ]
     if result.report.stopped_early:
-        n_entries = f"{result.report.vocab_size} of {request['vocab_size']} entries"
+        n_entries = f"{result.report.curve[-1].vocab_size} of {request['vocab_size']} entries"
         say(f"training ended early, with {n_entries}: {result.report.stopped_early}")
     job.wait_for_permission()
     ref = open_artifacts(job.request.get("store"), job.artifacts_dir).publish(

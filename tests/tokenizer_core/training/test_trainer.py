@@ -216,6 +216,15 @@ def test_cancelled_while_learning(monkeypatch):
         train_from_counts(counts, 400_000, should_cancel=lambda: next(answers, True))
 
 
+def test_cancelled_while_texts_are_read(monkeypatch):
+    monkeypatch.setattr(sys.modules[train.__module__], "_POLL_SECONDS", 0.0)
+    read = []
+    texts = (read.append(n) or f"text {n}" for n in range(1000))
+    with pytest.raises(TrainingCancelledError):
+        train_from_iterator(texts, TrainingOptions(300), should_cancel=lambda: len(read) > 9)
+    assert len(read) == 10
+
+
 def train_from_counts_pattern():
     from tokenizer_core.patterns import PATTERNS
 

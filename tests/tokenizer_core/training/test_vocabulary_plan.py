@@ -129,6 +129,25 @@ def test_a_length_beyond_any_number_of_the_engine_is_no_limit(engine):
     assert run.merges == train_from_counts(counts, 300, engine=engine, options=unlimited).merges
 
 
+def test_no_token_is_longer_than_a_tokenizer_may_have(engine):
+    counts = PretokenCounts({"a" * (1 << 21): 1}, PATTERNS["gpt2"])
+    for options in (VocabularyOptions(), VocabularyOptions(max_token_length=1 << 22)):
+        run = train_from_counts(counts, 300, engine=engine, options=options)
+        assert run.report.longest_token_bytes == 1 << 20
+        assert [len(left + right) for left, right in run.merges[:20]] == [2 << n for n in range(20)]
+
+
+def test_tokens_too_large_for_files_are_refused_with_remedies(engine):
+    """All pairs occur once, so ties make each merge lengthen the same token."""
+    generator = random.Random(4)
+    text = "".join(chr(generator.randrange(0x4E00, 0x9000)) for _ in range(6000))
+    counts = PretokenCounts({text: 1}, PATTERNS["gpt2"])
+    with pytest.raises(InvalidSpecError, match="Set min_frequency to 2, or max_token_length"):
+        train_from_counts(counts, 10_000, engine=engine)
+    short = VocabularyOptions(max_token_length=1024)
+    assert len(train_from_counts(counts, 10_000, engine=engine, options=short).vocab) == 10_000
+
+
 def test_the_first_merges_are_at_least_those_that_were_given(engine):
     options = VocabularyOptions(seed_tokens=("zyx",))
     run = train_from_counts(make_counts(), 300, engine=engine, options=options)
@@ -229,6 +248,9 @@ def test_names_of_reserved_tokens():
     for name in ("reserved", "{}", "{}{}x"):
         with pytest.raises(InvalidSpecError, match="where the number goes"):
             learn(300, n_reserved=1, reserved_name=name)
+    for most, name in (1, "x" * 1020 + "{}"), (MAX_RESERVED, "漢" * 30 + "{}"):
+        with pytest.raises(InvalidSpecError, match=f"too long for up to {most + 1} tokens"):
+            learn(300 + most, n_reserved=most, reserved_name=name)
     with pytest.raises(InvalidSpecError, match="lone surrogate"):
         learn(300, n_reserved=1, reserved_name="x\udcff{}")
     taken = make_counts(["<|r7|>"])
@@ -281,6 +303,8 @@ def test_options_are_refused_before_any_work_and_recorded_in_the_report(tmp_path
                 engine=engine,
             ),
         )
+    with pytest.raises(InvalidSpecError, match="has 1025 characters, more than 1024"):
+        train([tmp_path / "none"], TrainingOptions(300, ["x" * 1025], engine=engine))
     options = VocabularyOptions(min_frequency=2, seed_tokens=("ab",))
     path = tmp_path / "text"
     path.write_text("low low lower")
