@@ -27,10 +27,23 @@ from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import changed_error
 from tokenizer_core.documents.remote_files import RemoteFile, StoreReadError, open_remote_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
-from tokenizer_core.patterns import UNICODE_TABLES
+from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
 from tokenizer_core.training.corpus_chunks import Chunk, CorpusFile, ReadBytes
 
 _REQUEST_BYTES: Final = 1 << 23
+
+
+def check_sum(
+    pattern: SplitPattern, what: str, n_bytes: int, n_counted: int, n_special: int
+) -> None:
+    """Raise RunError unless the pre-tokens and the special tokens are all bytes of the text; a
+    pattern that drops text may leave bytes out."""
+    n_missing = n_bytes - n_counted - n_special
+    if n_missing < 0 or (n_missing and not pattern.drops):
+        raise RunError(
+            f"the pre-tokens of {what} of {n_bytes} bytes have {n_counted} and its special tokens "
+            f"{n_special}, which is a defect; please report it"
+        )
 
 
 def check_tables(unicode_tables: str) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt
-from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_tables
+from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_sum, check_tables
 from tokenizer_core.documents import make_separator
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
-from tokenizer_core.errors import CorpusError, RunError
-from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
+from tokenizer_core.errors import CorpusError
+from tokenizer_core.patterns import UNICODE_TABLES
 from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner
 from tokenizer_core.training.count_pretokens import (
     CountingRules,
@@ -68,19 +68,6 @@ def find_cuts(
             if cuts[-1] < offset:
                 cuts.append(planner.find_cut(read, source.size_bytes, offset))
     return {"cuts": cuts}
-
-
-def check_sum(
-    pattern: SplitPattern, what: str, n_bytes: int, n_counted: int, n_special: int
-) -> None:
-    """Raise RunError unless the pre-tokens and the special tokens are all bytes of the text; a
-    pattern that drops text may leave bytes out."""
-    n_missing = n_bytes - n_counted - n_special
-    if n_missing < 0 or (n_missing and not pattern.drops):
-        raise RunError(
-            f"the pre-tokens of {what} of {n_bytes} bytes have {n_counted} and its special tokens "
-            f"{n_special}, which is a defect; please report it"
-        )
 
 
 def hash_sources(

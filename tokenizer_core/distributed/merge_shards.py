@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile
-from tokenizer_core.distributed.count_shards import check_sum
+from tokenizer_core.distributed.corpus_sources import check_sum
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.patterns import SplitPattern
