@@ -241,7 +241,8 @@ def take_turns(
 
 
 def measure_first(plan: Plan, servers: list[tuple[Address, str]]) -> list[float]:
-    """MB per second of processor time of fresh servers that get each large body once, in turns."""
+    """Send each large body once to each of these fresh servers, a few in a turn. Returns MB of
+    bodies per second of the processor time of each."""
     bodies = plan.large.read_bytes().splitlines()
     part = plan.folder / "part"
     n_bytes = 0
@@ -262,8 +263,8 @@ def measure_first(plan: Plan, servers: list[tuple[Address, str]]) -> list[float]
 
 
 def processor_seconds(address: Address) -> float:
-    """The processor time of all threads of a server, in nanoseconds' resolution."""
-    return time.clock_gettime((~PROCESSES[address] << 3) | 2)  # as clock_getcpuclockid(3)
+    """The processor time of all threads of a server."""
+    return time.clock_gettime((~PROCESSES[address] << 3) | 2)  # the clock of clock_getcpuclockid(3)
 
 
 def p99_milliseconds(plan: Plan, port: Address, rate: float) -> float:

@@ -301,7 +301,8 @@ def _options(arguments: argparse.Namespace) -> VocabularyOptions:
     seeds = list(arguments.seed_token)
     if arguments.seed_file is not None:
         try:
-            text = arguments.seed_file.read_text(encoding="utf-8-sig")  # of Windows, too
+            # Editors on Windows begin a file with a byte order mark.
+            text = arguments.seed_file.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise CommandError(
                 f"{arguments.seed_file} is not UTF-8 at byte {error.start}; convert it first"

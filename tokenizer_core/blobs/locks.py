@@ -140,8 +140,8 @@ def locked_folder(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 class FolderLock:
-    """The lock of the folder `path` itself, opened and not yet taken: `try_lock` takes it. It is
-    freed with the object: an interrupted cell of a notebook closes nothing.
+    """The lock of the folder `path` itself, opened and not yet taken: `try_lock` takes it.
+    Deleting the object frees the lock: an interrupted notebook cell does not call `close`.
 
     Raises:
         OSError: the folder does not exist, or is a symbolic link unless `follow_link`.
