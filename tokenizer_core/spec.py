@@ -645,7 +645,7 @@ def _list_added_tokens(tokens: Iterable[str] | Iterable[AddedToken]) -> list[str
         raise InvalidSpecError(f"special tokens are a list of strings: [{tokens!r:.60}]")
     listed: list[str | AddedToken] = list(tokens)
     for given in listed:
-        _check_content(given.content if isinstance(given, AddedToken) else given)
+        check_content(given.content if isinstance(given, AddedToken) else given)
     return listed
 
 
@@ -751,7 +751,8 @@ def _is_same_in_nfc(token: AddedToken) -> bool:
     )
 
 
-def _check_content(content: object) -> None:
+def check_content(content: object) -> None:
+    """Raise InvalidSpecError for what cannot be the text of a special token."""
     if not isinstance(content, str) or not content:
         raise InvalidSpecError(
             f"the special token {content!r:.60} must be a string that is not empty: an empty one "

@@ -257,6 +257,7 @@ def count_texts(
     *,
     special_tokens: Sequence[str] = (),
     scratch_folder: str | os.PathLike[str] | None = None,
+    while_waiting: Callable[[], object] | None = None,
     **options: Any,
 ) -> PretokenCounts:
     """As `count_pretokens`, of texts. They are written to a temporary file, with a separator that
@@ -270,7 +271,6 @@ def count_texts(
     if isinstance(texts, str | bytes):
         raise TypeError("texts must be an iterable of strings, not one string; give a list")
     separator = make_separator(special_tokens)
-    while_waiting = options.get("while_waiting")
     index = 0
 
     def documents() -> Iterator[tuple[str, bool]]:
@@ -297,6 +297,7 @@ def count_texts(
             [path],
             special_tokens=[*special_tokens, separator],
             scratch_folder=scratch_folder,
+            while_waiting=while_waiting,
             corpus_format=CorpusFormat("txt"),
             **options,
         )

@@ -29,6 +29,7 @@ from tokenizer_core.spec import (
     MAX_TOKEN_BYTES,
     MAX_TOKEN_ID,
     TokenizerSpec,
+    check_content,
 )
 from tokenizer_core.training.learn_merges import LearningRules
 
@@ -46,8 +47,8 @@ _MAX_RESERVED_CHARS: Final = 2 << 20
 """Limit of the characters of all reserved names in JSON: half of what a manifest may have."""
 
 _MAX_LEARNED_BYTES: Final = 24 << 20
-"""Limit of the bytes of all learned tokens. Files of four formats name each several times, and must
-stay below the sizes that their readers take. 200,000 tokens of real text have 1.5 MB."""
+"""Limit of the bytes of all learned tokens, so that no file of a tokenizer is larger than its reader
+accepts: a `tokenizer.json` took 183 MB for tokens of 46 MB. Those of o200k have 1.4 MB."""
 
 _N_BYTES: Final = 256
 _SHORTEST_PRODUCT_BYTES: Final = 2
@@ -221,22 +222,8 @@ def check_special_tokens(special_tokens: Sequence[str]) -> tuple[str, ...]:
     """
     refuse_string(special_tokens)
     for token in special_tokens:
-        if not isinstance(token, str) or not token:
-            raise InvalidSpecError(
-                f"the special token {token!r:.60} must be a string that is not empty"
-            )
-        if len(token) > MAX_ADDED_TOKEN_CHARS:
-            raise InvalidSpecError(
-                f"the special token {token!r:.60} has {len(token)} characters, more than "
-                f"{MAX_ADDED_TOKEN_CHARS}; give a shorter one"
-            )
-        try:
-            size = len(token.encode())
-        except UnicodeEncodeError:
-            raise InvalidSpecError(
-                f"the special token {token!r:.60} holds a lone surrogate, which is no text"
-            ) from None
-        if size == 1:
+        check_content(token)
+        if len(token.encode()) == 1:
             raise InvalidSpecError(
                 f"the special token {token!r} is a single byte and has an id already; "
                 f"choose a longer one, such as '<|{token}|>'"
