@@ -47,8 +47,8 @@ _MAX_RESERVED_CHARS: Final = 2 << 20
 """Limit of the characters of all reserved names in JSON: half of what a manifest may have."""
 
 _MAX_LEARNED_BYTES: Final = 24 << 20
-"""Limit of the bytes of all learned tokens, so that no file of a tokenizer is larger than its reader
-accepts: a `tokenizer.json` took 183 MB for tokens of 46 MB. Those of o200k have 1.4 MB."""
+"""Limit of the bytes of all learned tokens. With more, files of a tokenizer would be larger than
+their readers accept: a `tokenizer.json` took 183 MB for 46 MB. The tokens of o200k have 1.4 MB."""
 
 _N_BYTES: Final = 256
 _SHORTEST_PRODUCT_BYTES: Final = 2
