@@ -41,8 +41,8 @@ class BuildWithArtifacts(build_py):
             return
         built = Path(self.build_lib)
         starter = Path("artifacts", "tokenizers", "starter")
-        shutil.rmtree(built / "app" / "artifacts", ignore_errors=True)
-        shutil.copytree(HERE / starter, built / "app" / starter)
+        shutil.rmtree(built / "tokenizer_service" / "artifacts", ignore_errors=True)
+        shutil.copytree(HERE / starter, built / "tokenizer_service" / starter)
         presets = built / "tokenizer_core" / "preset_files"
         shutil.rmtree(presets, ignore_errors=True)
         shutil.copytree(HERE / "artifacts" / "presets", presets)

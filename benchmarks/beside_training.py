@@ -60,7 +60,7 @@ class Training:
 
     def __init__(self, text: Path, folder: Path) -> None:
         self._metrics = folder / "run" / "metrics.jsonl"
-        tokenizer = [sys.executable, "-m", "app.cli"]
+        tokenizer = [sys.executable, "-m", "tokenizer_service.cli"]
         for words in (
             ["train", str(text), "--vocab-size", "10000", "--name", "text", "--quiet"],
             ["corpus", "encode", str(text), "--tokenizer", "text", "--quiet", "--output", "tokens",

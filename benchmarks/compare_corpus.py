@@ -159,7 +159,7 @@ def command_of(contender: str, text: Path, folder: Path, args: argparse.Namespac
     if name == "ours":
         files = ["corpus", "encode", str(text), "--files", str(args.vocab), "--quiet"]
         workers = ["--workers", number, "--output", str(folder)]
-        return [sys.executable, "-m", "app.cli", *files, *workers]
+        return [sys.executable, "-m", "tokenizer_service.cli", *files, *workers]
     folder.mkdir()
     job = {
         "contender": name,

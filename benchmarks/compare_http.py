@@ -100,7 +100,7 @@ def ours(plan: Plan, path: str = "") -> Iterator[Address]:
         "TOKENIZER_ADMIN_KEYS": ADMIN_KEY,
         "TOKENIZER_CORPUS_ROOTS": str(plan.folder),
     }
-    command = [sys.executable, "-m", "app.cli"]
+    command = [sys.executable, "-m", "tokenizer_service.cli"]
     if not artifacts.exists():
         subprocess.run(
             [*command, "import", str(plan.vocab), "--name", "compared", "--pattern", "gpt2",

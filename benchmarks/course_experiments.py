@@ -75,7 +75,7 @@ def run(*command: str) -> str:
 
 
 def tokenizer_command(*arguments: str) -> str:
-    return run(sys.executable, "-m", "app.cli", *arguments)
+    return run(sys.executable, "-m", "tokenizer_service.cli", *arguments)
 
 
 def load(artifacts: Path | str, name: str) -> Tokenizer:

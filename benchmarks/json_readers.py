@@ -57,7 +57,8 @@ def reader(name: str) -> Callable[[bytes], object]:
     """The reader of this name, with its strictest options."""
     if name.startswith("ours"):
         sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-        from app.http.json import parse_strict_json
+        from tokenizer_service.http.json import parse_strict_json
+
         from tokenizer_core.engines import choose_engine
 
         engine = choose_engine("native" if name == "ours" else "python")

@@ -63,7 +63,7 @@ def serve() -> Iterator[str]:
             "TOKENIZER_PORT": str(port),
             "TOKENIZER_ARTIFACTS_DIR": str(artifacts),
         }
-        command = [sys.executable, "-m", "app.cli", "serve", "--exit-with-parent"]
+        command = [sys.executable, "-m", "tokenizer_service.cli", "serve", "--exit-with-parent"]
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(
             command, cwd=REPOSITORY, env=environment, stdout=quiet, stderr=quiet

@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tokenizer_service.settings import describe, unknown_variables
 
-from app.settings import describe, unknown_variables
 from tests.conftest import REPOSITORY
 
 ENTRYPOINT = (REPOSITORY / "deploy" / "entrypoint.sh").read_text(encoding="utf-8")

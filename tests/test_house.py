@@ -20,7 +20,7 @@ TOP_LEVEL = {
     # what every project has
     ".ci", ".dockerignore", ".editorconfig", ".github", ".gitignore", "CHANGELOG.md",
     "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "SECURITY.md",
-    "benchmarks", "constraints.txt", "deploy", "docs", "examples", "setup.py",
+    "benchmarks", "constraints.txt", "deploy", "docs", "examples", "findings", "setup.py",
 }  # fmt: skip
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "common", "manager", "core", "misc"}
 MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 import pytest
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
+from tokenizer_service.settings import Settings
 
-from app.commands.serving import GRACEFUL_SECONDS
-from app.settings import Settings
 from tests.conftest import REPOSITORY
 from tests.deploy.test_monitoring import COMPOSE, DEPLOY
 

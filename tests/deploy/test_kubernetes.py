@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings, describe, unknown_variables
 
-from app.commands.serving import GRACEFUL_SECONDS
-from app.main import create_app
-from app.settings import Settings, describe, unknown_variables
 from tests.conftest import REPOSITORY
 
 FOLDER = REPOSITORY / "deploy" / "kubernetes"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from tokenizer_service.settings import unknown_variables
 
-from app.settings import unknown_variables
 from tests.conftest import REPOSITORY
 from tests.deploy.queries import ALERTS, DASHBOARD, DEPLOY, read_query
 
@@ -32,7 +32,9 @@ def test_settings_and_codes_in_the_manual_are_there() -> None:
     rows = r"^\| (?:.*\b\d{3},? |a job fails with )`([a-z_]+)`"
     codes = re.findall(rows, MANUAL, flags=re.MULTILINE)
     assert len(codes) >= 5
-    source = "".join(path.read_text("utf-8") for path in (REPOSITORY / "app").rglob("*.py"))
+    source = "".join(
+        path.read_text("utf-8") for path in (REPOSITORY / "app" / "tokenizer_service").rglob("*.py")
+    )
     assert [code for code in codes if f'"{code}"' not in source] == []
 
 

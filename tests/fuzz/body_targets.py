@@ -9,24 +9,40 @@ import struct
 from typing import Any
 
 import numpy as np
+from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.http.bodies import read_model, validate
+from tokenizer_service.http.duplex import (
+    DATA_FRAME,
+    END_FRAME,
+    FRAMES,
+    NDJSON,
+    DuplexStream,
+    StreamCodec,
+)
+from tokenizer_service.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.jobs.inputs import corpus_format, plan_encoding
+from tokenizer_service.jobs.train_request import CheckedTrainRequest
+from tokenizer_service.observability.metrics import ServiceMetrics
+from tokenizer_service.rendering.decode import render_decoding
+from tokenizer_service.rendering.dialects import (
+    render_detokenize,
+    render_inference_texts,
+    render_tokenize,
+)
+from tokenizer_service.rendering.encode import render_encoding
+from tokenizer_service.rendering.preconditions import require_known_specials
+from tokenizer_service.rendering.problems import problem_of
+from tokenizer_service.rendering.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
+from tokenizer_service.rendering.text import (
+    render_chunks,
+    render_count,
+    render_truncation,
+    render_verification,
+)
+from tokenizer_service.routes import decode, dialects
 
-from app.access.limits import ByteBudget, WorkQueue
-from app.http.bodies import read_model, validate
-from app.http.duplex import DATA_FRAME, END_FRAME, FRAMES, NDJSON, DuplexStream, StreamCodec
-from app.http.id_formats import NPY, OCTETS, IdsForm, parse_ids_body, render_ids_form
-from app.http.json import parse_strict_json
-from app.http.problem import Problem
-from app.jobs.inputs import corpus_format, plan_encoding
-from app.jobs.train_request import CheckedTrainRequest
-from app.observability.metrics import ServiceMetrics
-from app.rendering.decode import render_decoding
-from app.rendering.dialects import render_detokenize, render_inference_texts, render_tokenize
-from app.rendering.encode import render_encoding
-from app.rendering.preconditions import require_known_specials
-from app.rendering.problems import problem_of
-from app.rendering.stream_codecs import DecodeCodec, EncodeCodec, IdLines, RawIds
-from app.rendering.text import render_chunks, render_count, render_truncation, render_verification
-from app.routes import decode, dialects
 from tests.fuzz.promises import taken
 from tests.fuzz.small_tokenizer import live, slow_tokenizer
 from tokenizer_client.schemas.dialects import IdsRequest

@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 import httptools
 import uvicorn
 from starlette.requests import Request
-from uvicorn.server import ServerState
-
-from app.access.auth import AccessKeys, _holds
-from app.egress import CorpusUrl, ListedHost
-from app.http.bodies import (
+from tokenizer_service.access.auth import AccessKeys, _holds
+from tokenizer_service.egress import CorpusUrl, ListedHost
+from tokenizer_service.http.bodies import (
     accepts,
     content_type_of,
     declared_length,
@@ -25,14 +23,21 @@ from app.http.bodies import (
     require_json,
     require_text,
 )
-from app.http.headers import header_of
-from app.http.id_formats import choose_ids_form, ids_form_of, wants_bytes
-from app.http.problem import Problem, request_id_of
-from app.http.protocol import GuardedHttpProtocol, check_framing, check_size, check_source
-from app.http.responses import requested_span
-from app.ingress import EVERY_HOST, LOOPBACK, AllowedHosts
-from app.observability.tracing import Tracing
-from app.rendering.preconditions import not_modified, require_match
+from tokenizer_service.http.headers import header_of
+from tokenizer_service.http.id_formats import choose_ids_form, ids_form_of, wants_bytes
+from tokenizer_service.http.problem import Problem, request_id_of
+from tokenizer_service.http.protocol import (
+    GuardedHttpProtocol,
+    check_framing,
+    check_size,
+    check_source,
+)
+from tokenizer_service.http.responses import requested_span
+from tokenizer_service.ingress import EVERY_HOST, LOOPBACK, AllowedHosts
+from tokenizer_service.observability.tracing import Tracing
+from tokenizer_service.rendering.preconditions import not_modified, require_match
+from uvicorn.server import ServerState
+
 from tokenizer_core.registry import ArtifactRef
 
 DIGEST = "0123456789abcdef" * 4

@@ -22,7 +22,7 @@ def fuzz(target: str, options: list[str]) -> None:
     """Send inputs to one target until libFuzzer ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["app", "tokenizer_core"]):
+    with atheris.instrument_imports(include=["tokenizer_service", "tokenizer_core"]):
         from tests.fuzz.targets import try_target
     atheris.Setup([sys.argv[0], *options], lambda data: try_target(target, data) and None)
     atheris.Fuzz()

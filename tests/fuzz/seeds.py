@@ -14,8 +14,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from tokenizer_service.http.id_formats import render_ids_form
 
-from app.http.id_formats import render_ids_form
 from tests.fuzz.body_targets import FORMS
 from tests.fuzz.file_targets import (
     BYTE_ENTRIES,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from app.serving.live_tokenizer import LiveTokenizer
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec

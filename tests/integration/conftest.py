@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.app.chats import with_templates
-from tests.app.conftest import other_spec, small_spec, small_tokenizer
 from tests.integration.running_server import RunningServer, run_server
 from tests.integration.s3_server import s3_bucket, s3_server
+from tests.tokenizer_service.chats import with_templates
+from tests.tokenizer_service.conftest import other_spec, small_spec, small_tokenizer
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 

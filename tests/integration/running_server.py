@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.app.conftest import ADMIN_KEY
+from tests.tokenizer_service.conftest import ADMIN_KEY
 
 
 @dataclass
@@ -38,10 +38,10 @@ def run_server(
 ) -> Iterator[RunningServer]:
     log = artifacts_dir.parent / f"server-{uuid.uuid4().hex}.log"
     command = [
-        *(sys.executable, "-m", "uvicorn", "app.main:create_app", "--factory"),
+        *(sys.executable, "-m", "uvicorn", "tokenizer_service.main:create_app", "--factory"),
         *("--host", "127.0.0.1", "--port", "0", "--no-access-log"),
         *("--timeout-graceful-shutdown", "5"),
-        *("--http", "app.http.protocol:GuardedHttpProtocol", *arguments),
+        *("--http", "tokenizer_service.http.protocol:GuardedHttpProtocol", *arguments),
     ]
     settings = {
         "TOKENIZER_ARTIFACTS_DIR": str(artifacts_dir),

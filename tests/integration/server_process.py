@@ -112,7 +112,7 @@ def serve(
     *,
     workers: int = 1,
     arguments: tuple[str, ...] = (),
-    command: Sequence[str] = (sys.executable, "-m", "app.cli", "serve"),
+    command: Sequence[str] = (sys.executable, "-m", "tokenizer_service.cli", "serve"),
     is_elsewhere: bool = False,
     **settings: str,
 ) -> Iterator[Server]:

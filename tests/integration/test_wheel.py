@@ -63,7 +63,7 @@ def run(installed, tmp_path):
     def run_command(*arguments: str, code: int = 0) -> str:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "app.cli", *arguments],
+            [sys.executable, "-P", "-m", "tokenizer_service.cli", *arguments],
             cwd=tmp_path,
             env=environment | {"PYTHONPATH": str(installed)},
             capture_output=True,
@@ -77,7 +77,7 @@ def run(installed, tmp_path):
 
 
 def test_the_wheel_encodes_outside_the_checkout(run, installed, tmp_path):
-    code = "import app, tokenizer_core; print(app.__file__, tokenizer_core.__file__)"
+    code = "import tokenizer_core as c, tokenizer_service as s; print(c.__file__, s.__file__)"
     found = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(installed)},
         capture_output=True, text=True, check=True,
@@ -101,7 +101,7 @@ def test_the_wheel_has_the_files_of_artifacts_byte_for_byte(installed):
         found = (path for path in root.rglob("*") if path.is_file())
         return {path.relative_to(root): path.read_bytes() for path in found}
 
-    packaged = files(installed / "app" / "artifacts")
+    packaged = files(installed / "tokenizer_service" / "artifacts")
     starter = Path("tokenizers", "starter")
     committed = files(REPOSITORY / "artifacts" / starter)
     assert packaged == {starter / path: data for path, data in committed.items()}

@@ -16,14 +16,12 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tokenizer_service.jobs.corpora import CorpusStore
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
+from tokenizer_service.jobs.token_files import TokenFilesFolder
 
-from app.jobs.corpora import CorpusStore
-from app.jobs.database.sqlite import DATABASE_NAME
-from app.jobs.folder import JobFolder
-from app.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
-from app.jobs.token_files import TokenFilesFolder
-from tests.app.jobs.test_corpora import put
-from tests.app.jobs.test_queue import add, claim
 from tests.power_loss.recorder import mark
 from tests.tokenizer_core.corpus.small_corpora import (
     NARROW,
@@ -32,6 +30,8 @@ from tests.tokenizer_core.corpus.small_corpora import (
     write_texts,
 )
 from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
+from tests.tokenizer_service.jobs.test_corpora import put
+from tests.tokenizer_service.jobs.test_queue import add, claim
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.atomic_files import replace_synced, write_whole_file
 from tokenizer_core.blobs.folder import FolderStorage

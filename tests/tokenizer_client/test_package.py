@@ -18,7 +18,15 @@ from tokenizer_core import spec
 from tokenizer_core.registry import versions
 from tokenizer_core.training import vocabulary_plan
 
-SERVER = {"app", "fastapi", "pydantic_settings", "sqlite3", "starlette", "tqdm", "uvicorn"}
+SERVER = {
+    "tokenizer_service",
+    "fastapi",
+    "pydantic_settings",
+    "sqlite3",
+    "starlette",
+    "tqdm",
+    "uvicorn",
+}
 
 
 RESOURCES = ("jobs", "corpora", "tokenizers", "token_files")
@@ -106,7 +114,6 @@ def test_importing_a_package_imports_nothing_of_the_server(tmp_path, package, ot
 
 
 def test_a_project_with_a_folder_app_can_use_the_client(tmp_path):
-    """`app.client` was not importable there: the project's own `app` hides the service's."""
     for name in ("app", "app/schemas", "tests"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("OWNER = 'the project'\n")
@@ -125,8 +132,8 @@ def test_app_client_is_an_alias_that_warns():
         "import warnings\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
-        "    from app.client import *\n"
-        "    from app.client import __all__ as names\n"
+        "    from tokenizer_service.client import *\n"
+        "    from tokenizer_service.client import __all__ as names\n"
         "print(len(names), [(w.category.__name__, w.filename) for w in caught])\n"
         "print(caught[0].message)\n"
         "import tokenizer_client\n"

@@ -1,4 +1,4 @@
-"""Counting the values of a file before any is made. `tests/app/http/test_json.py` tests the reader,
+"""Counting the values of a file before any is made. The tests of the service test the reader,
 which requests use too."""
 
 import json

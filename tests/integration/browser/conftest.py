@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.chats import SPEC, with_templates
-from tests.app.conftest import ADMIN_KEY, other_spec
 from tests.conftest import REPOSITORY
 from tests.integration.running_server import RunningServer, run_server
+from tests.tokenizer_service.chats import SPEC, with_templates
+from tests.tokenizer_service.conftest import ADMIN_KEY, other_spec
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 

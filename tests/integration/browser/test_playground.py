@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.app.conftest import ADMIN_KEY, CORPUS
 from tests.conftest import REPOSITORY
 from tests.integration.browser.conftest import Service, write
 from tests.integration.running_server import run_server
+from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.chats import with_templates
 from tests.conftest import REPOSITORY
 from tests.integration.end_to_end.test_readme import blocks
 from tests.integration.server_process import ADMIN_KEY, Server, publish_bytes, serve
+from tests.tokenizer_service.chats import with_templates
 from tokenizer_core.registry import ArtifactStore
 
 

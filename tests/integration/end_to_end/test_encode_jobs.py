@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tokenizer_service.jobs.queue import Job, JobStore
 
-from app.jobs.queue import Job, JobStore
 from tests.integration.server_process import publish_bytes, serve, wait_until_gone
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 
-from app.commands.serving import GRACEFUL_SECONDS
 from tests.integration.server_process import (
     ADMIN_KEY,
     publish_bytes,
@@ -142,7 +142,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
             [
                 sys.executable,
                 "-m",
-                "app.cli",
+                "tokenizer_service.cli",
                 "serve",
                 f"--port={port}",
                 f"--artifacts-dir={tmp_path}",

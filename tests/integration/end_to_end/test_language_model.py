@@ -47,7 +47,10 @@ def run(tmp_path):
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
 
     def run(words, *more, code=0):
-        program = {"python": [sys.executable], "tokenizer": [sys.executable, "-m", "app.cli"]}
+        program = {
+            "python": [sys.executable],
+            "tokenizer": [sys.executable, "-m", "tokenizer_service.cli"],
+        }
         done = subprocess.run(
             [*program[words[0]], *words[1:], *more],
             cwd=tmp_path,

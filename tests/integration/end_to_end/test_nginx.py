@@ -18,11 +18,10 @@ from typing import Any
 
 import httpx
 import pytest
+from tokenizer_service.jobs.events import MAX_LISTENERS
+from tokenizer_service.jobs.process import JobLock
+from tokenizer_service.settings import Settings
 
-from app.jobs.events import MAX_LISTENERS
-from app.jobs.process import JobLock
-from app.settings import Settings
-from tests.app.raw_http import RawRequest
 from tests.integration.nginx_process import (
     NGINX,
     SHIPPED,
@@ -34,6 +33,7 @@ from tests.integration.nginx_process import (
 )
 from tests.integration.server_process import ADMIN, Server, publish_bytes, serve
 from tests.reliability.socket_client import Answer, connect, exchange, head, read_one, send
+from tests.tokenizer_service.raw_http import RawRequest
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 

@@ -216,7 +216,7 @@ def cluster(
     with contextlib.ExitStack() as running:
         replicas = []
         for name in ("one", "two"):
-            command = [*own_host(name), sys.executable, "-m", "app.cli", "serve"]
+            command = [*own_host(name), sys.executable, "-m", "tokenizer_service.cli", "serve"]
             server = running.enter_context(
                 serve(
                     tmp_path / "artifacts",

@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from tokenizer_service.commands import serving
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
+from tokenizer_service.jobs.queue import JobStore
 
-from app.commands import serving
-from app.commands.serving import GRACEFUL_SECONDS
-from app.jobs.queue import JobStore
 from tests.integration.server_process import (
     Server,
     publish_bytes,
@@ -209,7 +209,8 @@ def test_it_ends_with_its_parent_when_asked_to(artifacts: Path, workers: int) ->
     program = textwrap.dedent(
         """
         import subprocess, sys, time
-        subprocess.Popen([sys.executable, "-m", "app.cli", "serve", "--exit-with-parent"])
+        serve = ["-m", "tokenizer_service.cli", "serve", "--exit-with-parent"]
+        subprocess.Popen([sys.executable, *serve])
         time.sleep(600)
         """
     )

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tokenizer_service.settings import render_page
 
-from app.settings import render_page
 from tests.conftest import REPOSITORY
 
 PAGES = {
@@ -71,7 +71,7 @@ def environment_with_command(tmp_path: Path) -> dict[str, str]:
     """The environment of a user who installed `tokenizer`."""
     command_file = tmp_path / "bin" / "tokenizer"
     command_file.parent.mkdir()
-    command_file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m app.cli "$@"\n')
+    command_file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tokenizer_service.cli "$@"\n')
     command_file.chmod(0o755)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment["PATH"] = f"{command_file.parent}{os.pathsep}{environment['PATH']}"
@@ -86,7 +86,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     port = free_port()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
     environment |= {"TOKENIZER_PORT": str(port), "TOKENIZER_ADMIN_KEYS": ADMIN_KEY}
-    command = [sys.executable, "-m", "app.cli", "serve", "--exit-with-parent"]
+    command = [sys.executable, "-m", "tokenizer_service.cli", "serve", "--exit-with-parent"]
     environment["PYTHONPATH"] = str(REPOSITORY)
     process = subprocess.Popen(command, cwd=tmp_path, env=environment)
     address = f"http://127.0.0.1:{port}"
@@ -110,7 +110,9 @@ def test_the_commands_of_a_service_print_what_the_page_says(server, page, n_comm
     for command, expected in pairs:
         command = command.replace("http://127.0.0.1:8000", address)
         command = command.replace(".venv/bin/python", sys.executable)
-        command = command.replace(".venv/bin/tokenizer", f"{sys.executable} -m app.cli")
+        command = command.replace(
+            ".venv/bin/tokenizer", f"{sys.executable} -m tokenizer_service.cli"
+        )
         done = subprocess.run(
             ["bash", "-euc", command],
             cwd=folder,
@@ -202,4 +204,4 @@ def test_the_python_examples_run(name, monkeypatch):
 
 def test_the_page_of_settings_is_generated_from_them():
     page = (REPOSITORY / "docs/settings.md").read_text(encoding="utf-8")
-    assert page == render_page(), "run `python -m app.settings > docs/settings.md`"
+    assert page == render_page(), "run `python -m tokenizer_service.settings > docs/settings.md`"

@@ -21,8 +21,8 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from tokenizer_service.jobs.queue import Job, JobStore
 
-from app.jobs.queue import Job, JobStore
 from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
 from tests.integration.server_process import ADMIN, Server, publish_bytes, serve
 from tokenizer_core.registry import ArtifactStore
@@ -64,7 +64,7 @@ class Replica:
         """The trainer first, until it has finished and asks for permission to publish: its server
         resumes with that request."""
         processes = self.processes()
-        (trainer,) = [p for p in processes if "app.jobs.worker" in p.cmdline()]
+        (trainer,) = [p for p in processes if "tokenizer_service.jobs.worker" in p.cmdline()]
         trainers = [trainer, *trainer.children(recursive=True)]
         for process in trainers:
             process.resume()
@@ -168,7 +168,7 @@ def pair(tmp_path: Path, postgres: PostgresServer) -> Iterator[Pair]:
                 running.enter_context(
                     serve(
                         artifacts,
-                        command=(*command, sys.executable, "-m", "app.cli", "serve"),
+                        command=(*command, sys.executable, "-m", "tokenizer_service.cli", "serve"),
                         **settings,
                     )
                 )

@@ -22,8 +22,7 @@ END = "<|endoftext|>"
 
 def main() -> None:
     become_windows()
-    for name in ("tokenizer_", "app"):
-        warnings.filterwarnings("error", category=EncodingWarning, module=f"{name}.*")
+    warnings.filterwarnings("error", category=EncodingWarning, module="tokenizer_.*")
     tokenizer = train()
     save_and_load(tokenizer)
     publish(tokenizer)
@@ -170,7 +169,7 @@ async def ask_service() -> None:
 
 
 def run_commands() -> None:
-    from app.cli import main as run
+    from tokenizer_service.cli import main as run
 
     def command(*words: Any) -> tuple[int, str]:
         shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

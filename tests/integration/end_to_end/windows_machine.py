@@ -124,7 +124,7 @@ def _open_as_windows(control: Any) -> None:
 
 
 def _is_of_project(frame: types.FrameType) -> bool:
-    return frame.f_globals.get("__name__", "").startswith(("tokenizer_", "app"))
+    return frame.f_globals.get("__name__", "").startswith("tokenizer_")
 
 
 def _is_lock(path: Any) -> bool:

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from app.cli import main
+from tokenizer_service.cli import main
 
 ACCOUNTS: Final = "SOAK_ACCOUNTS"
 _N_TYPES: Final = 400

@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from tokenizer_service.http.protocol import MAX_HEADER_BYTES, MAX_HEADERS
 
-from app.http.protocol import MAX_HEADER_BYTES, MAX_HEADERS
 from tests.integration.server_process import Server, publish_bytes, serve
 from tests.reliability.socket_client import connect, exchange, head, read_answer, read_one, send
 
@@ -582,7 +582,12 @@ def test_row_21_beyond_the_limit_of_connections_503_and_health_answers(
 
 @pytest.mark.row(21)
 def test_row_21_few_open_files_are_a_low_limit_and_break_nothing(artifacts: Path) -> None:
-    shell = ["/bin/sh", "-c", 'ulimit -n 256 && exec "$0" -m app.cli serve', sys.executable]
+    shell = [
+        "/bin/sh",
+        "-c",
+        'ulimit -n 256 && exec "$0" -m tokenizer_service.cli serve',
+        sys.executable,
+    ]
     with serve(artifacts, command=shell, header_seconds="600") as server:
         limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
         assert limits == (256, 256)

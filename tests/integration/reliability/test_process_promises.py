@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 
-from app.commands.serving import GRACEFUL_SECONDS
 from tests.integration.server_process import (
     ADMIN,
     Server,

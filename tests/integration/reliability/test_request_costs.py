@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
+from tokenizer_service.http.protocol import AFTER_EOF_SECONDS
 
-from app.commands.serving import GRACEFUL_SECONDS
-from app.http.protocol import AFTER_EOF_SECONDS
 from tests.integration.server_process import Server, publish_bytes, serve
 from tests.reliability.socket_client import connect, exchange, head, read_answer, send
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.app.conftest import ADMIN_KEY
 from tests.integration.running_server import RunningServer, run_server
 from tests.tokenizer_client.both_clients import AnyClient
 from tests.tokenizer_client.conftest import MakeClient, clock, make_client, play
+from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
 

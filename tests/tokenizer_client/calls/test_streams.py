@@ -7,8 +7,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.app.conftest import CORPUS
 from tests.tokenizer_client.both_clients import problem
+from tests.tokenizer_service.conftest import CORPUS
 from tokenizer_client import (
     ConnectionLostError,
     ProblemError,

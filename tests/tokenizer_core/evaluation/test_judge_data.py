@@ -176,7 +176,7 @@ def test_without_torch_one_line_names_the_extra(tmp_path, monkeypatch):
 
 def test_torch_is_not_imported_before_a_run():
     modules = ["tokenizer_core.evaluation", "tokenizer_core.evaluation.judge_page",
-               "app.commands.judging", "app.commands.training", "app.commands.artifacts",
+               *(f"tokenizer_service.commands.{n}" for n in ("judging", "training", "artifacts")),
                "tokenizer_core.evaluation.training_page"]  # fmt: skip
     code = "import sys; sys.modules['torch'] = None\n" + "".join(f"import {m}\n" for m in modules)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

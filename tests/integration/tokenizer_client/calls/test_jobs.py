@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.app.conftest import CORPUS
+from tests.tokenizer_service.conftest import CORPUS
 from tokenizer_client import (
     ConflictError,
     InvalidRequestError,

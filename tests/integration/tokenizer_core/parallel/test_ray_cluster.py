@@ -186,7 +186,7 @@ def test_the_command_is_interrupted_and_goes_on(ray_cluster, corpus, tmp_path, h
     for path in corpus:
         path.write_bytes(path.read_bytes() * 150)
     paths = [str(path) for path in corpus]
-    command = [sys.executable, "-m", "app.cli", "counts", "make", *paths]
+    command = [sys.executable, "-m", "tokenizer_service.cli", "counts", "make", *paths]
     command += ["--special-token=<|e|>", "--executor=ray", f"--ray-address={ray_cluster}"]
     command += ["--checkpoint-dir", str(tmp_path / "run"), "--output", str(tmp_path / "out")]
     process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)

@@ -1,1 +1,0 @@
-"""The child process that runs one job: `python -m app.jobs.worker`."""

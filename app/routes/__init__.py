@@ -1,1 +1,0 @@
-"""One module for each group of routes; each defines a `router` that `app.main` includes."""

@@ -1,0 +1,343 @@
+"""Limits on memory for requests, on threads and on time. The schemas define the limits of shape.
+
+The byte budget limits what all requests of a process hold in memory together: bodies, the values
+parsed from them, responses, and the text that streams hold back. A request that exceeds it is
+refused and may be sent again. Work on a thread ends when nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from starlette.requests import ClientDisconnect
+
+from tokenizer_core.engines import make_stop_flag, stoppable
+from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tokenizer_service.access.deadlines import Departure
+
+INLINE_BODY_BYTES: Final = 4096
+"""Bodies up to this size are processed on the event loop: a thread costs more than the work."""
+
+INLINE_ITEMS: Final = 8
+INLINE_DETAILED_BYTES: Final = 512
+"""But batches of more texts, and larger bodies whose response has pieces or offsets, are not: each
+text costs 30 us and each token 3 us, so that 4 kB took 40 ms."""
+
+MAX_DETAILED_TOKENS: Final = 1_000_000
+"""Most tokens of a response with pieces or offsets, which cost a hundred bytes per token."""
+
+BODY_GRACE_SECONDS: Final = 10.0
+MIN_BODY_BYTES_PER_SECOND: Final = 1024
+"""After the grace time a body must arrive at this rate; a slower one is refused."""
+
+STREAM_IDLE_SECONDS: Final = 300.0
+"""A stream is closed if its client sends too little text or reads nothing for this long."""
+
+MIN_STREAM_BYTES: Final = 1024
+"""Bytes that the client must send within that time, so that single bytes do not keep a stream."""
+
+SEND_IDLE_SECONDS: Final = 60.0
+"""A client that reads nothing of its response for this long is treated as disconnected."""
+
+MIN_READ_BYTES_PER_SECOND: Final = 16 * 1024
+"""The least mean rate at which a client must read a large response, which holds memory. Kernels
+report reads in bursts of about a megabyte, so a client near this rate may be too slow."""
+
+MAX_WAITING: Final = 256
+"""Limit on requests that wait for the threads of one queue."""
+
+Result = TypeVar("Result")
+
+
+class ByteBudget:
+    """Counts the bytes that the requests of this process hold; safe to use from threads.
+
+    Example:
+        >>> budget = ByteBudget(100)
+        >>> lease = budget.lease()
+        >>> lease.reserve(60)
+        >>> budget.used
+        60
+        >>> lease.release()
+        >>> budget.used
+        0
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.used = 0
+        self.lock = threading.Lock()
+
+    def lease(self) -> Lease:
+        """The share of one request, which must release it at its end."""
+        return Lease(self)
+
+
+class Lease:
+    """The bytes that one request has reserved."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._held = self._expected = 0
+
+    def expect(self, n_bytes: int) -> None:
+        """Reserve `n_bytes` more, of which the next `reserve` calls take theirs. Raises as
+        `hold`."""
+        self.hold(self._held + n_bytes)
+        self._expected += n_bytes
+
+    def reserve(self, n_bytes: int) -> None:
+        """Reserve `n_bytes` more than is expected. Raises as `hold`."""
+        n_expected = min(self._expected, n_bytes)
+        self.hold(self._held + n_bytes - n_expected)
+        self._expected -= n_expected
+
+    def hold(self, n_bytes: int) -> None:
+        """Reserve `n_bytes` in place of what is reserved.
+
+        Raises:
+            OverloadedError: the budget is used up; the lease stays as it was.
+        """
+        budget = self._budget
+        with budget.lock:
+            used = budget.used - self._held
+            # Always admit a single request, however much it needs: it could never be served else.
+            if n_bytes > self._held and used and used + n_bytes > budget.maximum:
+                raise OverloadedError("use all the memory reserved for requests")
+            budget.used = used + n_bytes
+            self._held = n_bytes
+
+    def release(self) -> None:
+        """Return all bytes to the budget; a second call does nothing."""
+        self.hold(0)
+
+
+class _Work(Generic[Result]):
+    """One call that waits for a thread or runs on one."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        lease: Lease | None,
+        function: Callable[..., Result],
+        arguments: tuple[object, ...],
+    ) -> None:
+        self.lease = lease
+        self.flag = make_stop_flag()
+        """Cancelled when nobody waits for the result."""
+        self.began_at: float | None = None
+        """When a thread took the call, in seconds of `time.monotonic`."""
+        self._queue = queue
+        self._call: tuple[Callable[..., Result], tuple[object, ...]] | None = function, arguments
+        self._is_running = False
+
+    def __call__(self) -> Result:
+        """Run on a thread.
+
+        Raises:
+            ClientDisconnect: the work was abandoned before it began.
+        """
+        call = self._take_call(is_running=True)
+        if call is None:
+            raise ClientDisconnect
+        self.began_at = time.monotonic()
+        token = _CURRENT.set(self)
+        try:
+            with stoppable(self.flag):
+                return call[0](*call[1])
+        finally:
+            _CURRENT.reset(token)
+            with self._queue.lock:
+                self._is_running = False
+                is_unwanted = self.flag.is_cancelled
+            if is_unwanted:
+                self._release()
+
+    def abandon(self) -> None:
+        """Nobody waits for the result: free what the work holds, now or when it has stopped."""
+        self._take_call(is_running=False)
+        with self._queue.lock:
+            self.flag.cancel()
+            is_running = self._is_running
+        if not is_running:
+            self._release()
+
+    def _take_call(
+        self, *, is_running: bool
+    ) -> tuple[Callable[..., Result], tuple[object, ...]] | None:
+        with self._queue.lock:
+            call, self._call = self._call, None
+            self._is_running = self._is_running or (is_running and call is not None)
+        if call is not None:
+            self._queue.change(-1)
+        return call
+
+    def _release(self) -> None:
+        if self.lease is not None:
+            self.lease.release()
+
+
+_CURRENT: Final[contextvars.ContextVar[_Work[Any] | None]] = contextvars.ContextVar(
+    "work", default=None
+)
+
+
+def check_wanted() -> None:
+    """End work on a thread that nobody waits for; long loops call this once per step.
+
+    The engines look at the same flag, see `tokenizer_core.engines.stoppable`.
+
+    Raises:
+        ClientDisconnect: the client has left, or the server ends.
+    """
+    work = _CURRENT.get()
+    if work is not None and work.flag.is_cancelled:
+        raise ClientDisconnect
+
+
+def reserve_memory(n_bytes: int) -> None:
+    """Reserve `n_bytes` for what this work is about to make.
+
+    Raises:
+        OverloadedError: the budget is used up.
+    """
+    work = _CURRENT.get()
+    if work is not None and work.lease is not None:
+        work.lease.reserve(n_bytes)
+
+
+class _Deadline:
+    """Calls `stop` when `work` has run for `seconds`; the time in the queue does not count."""
+
+    def __init__(self, work: _Work[Any], seconds: float, stop: Callable[[], object]) -> None:
+        self.is_over = False
+        self._work, self._seconds, self._stop = work, seconds, stop
+        self._timer: asyncio.TimerHandle | None = None
+        if seconds < math.inf:
+            self._wait(seconds)
+
+    def forget(self) -> None:
+        """Do not call `stop`."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        began_at = self._work.began_at
+        left = self._seconds
+        if began_at is not None:
+            left -= time.monotonic() - began_at
+        if left > 0:
+            self._wait(left)
+        else:
+            self.is_over = True
+            self._stop()
+
+
+class WorkQueue:
+    """Runs work that would block the event loop in threads, and limits how many calls wait."""
+
+    def __init__(
+        self,
+        executor: ThreadPoolExecutor,
+        on_depth: Callable[[int], None] = lambda change: None,
+        max_waiting: int = MAX_WAITING,
+        work_seconds: float = math.inf,
+    ) -> None:
+        self.lock = threading.Lock()
+        self._executor = executor
+        self._on_depth = on_depth
+        self._max_waiting = max_waiting
+        self._work_seconds = work_seconds
+        self._waiting = 0
+
+    async def run(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Call `function(*arguments)` in a thread, and return its result.
+
+        Raises:
+            OverloadedError: too many calls are waiting.
+        """
+        self.check_waiting()
+        return await self._run(_Work(self, None, function, arguments), None)
+
+    async def run_admitted(
+        self, departure: Departure | None, function: Callable[..., Result], *arguments: object
+    ) -> Result:
+        """As `run_for` without the limit, for a request whose response has begun."""
+        return await self._run(_Work(self, None, function, arguments), departure)
+
+    async def run_for(
+        self,
+        departure: Departure | None,
+        lease: Lease,
+        function: Callable[..., Result],
+        *arguments: object,
+    ) -> Result:
+        """As `run`, for as long as the client waits for the result.
+
+        When the client leaves or this call is cancelled, work that waits is dropped, and work that
+        runs ends at its next `check_wanted`. If it fails, `lease` is released when it has ended.
+
+        Raises:
+            ClientDisconnect: the client has left.
+            OverloadedError: too many calls are waiting.
+            WorkTooLongError: the work ran for longer than the limit.
+        """
+        try:
+            self.check_waiting()
+        except OverloadedError:
+            lease.release()
+            raise
+        return await self._run(_Work(self, lease, function, arguments), departure)
+
+    async def _run(self, work: _Work[Result], departure: Departure | None) -> Result:
+        self.change(1)
+        in_context = contextvars.copy_context().run  # for the request id in the logs
+        try:
+            result = asyncio.wrap_future(self._executor.submit(in_context, work))
+        except RuntimeError:  # the service ends
+            work.abandon()
+            raise
+        stop = result.cancel
+        deadline = _Deadline(work, self._work_seconds, stop)
+        try:
+            if departure is not None:
+                departure.call_then(stop)
+            return await result
+        except BaseException:
+            work.abandon()
+            if departure is not None and departure.has_left:
+                raise ClientDisconnect from None
+            if deadline.is_over:
+                raise WorkTooLongError(self._work_seconds) from None
+            raise
+        finally:
+            deadline.forget()
+            if departure is not None:
+                departure.forget(stop)
+            # An error's traceback refers to this frame, and the future to the error: such a cycle
+            # would keep a retired tokenizer alive.
+            del result, stop, deadline
+
+    def check_waiting(self) -> None:
+        """Raise OverloadedError when too many calls wait."""
+        if self._waiting >= self._max_waiting:
+            raise OverloadedError("wait for a thread")
+
+    def change(self, change: int) -> None:
+        """Count calls that begin or end to wait."""
+        with self.lock:
+            self._waiting += change
+        self._on_depth(change)

@@ -1,0 +1,461 @@
+"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`: the artifacts folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactRef, Artifacts
+from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    default_tokenizer,
+    open_store,
+    require_files,
+    resolve_published,
+    resolve_tokenizer,
+)
+from tokenizer_service.commands.outputs import (
+    STANDARD_OUTPUT,
+    add_html,
+    check_outputs,
+    print_json,
+    write_output,
+)
+from tokenizer_service.commands.tokenizer_arguments import TOKENIZER, load_one
+from tokenizer_service.commands.vocabulary_files import (
+    add_reading_options,
+    read_files,
+    read_source,
+    with_chat_option,
+)
+
+_MOST_SPECIAL_TOKENS: Final = 20
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the five subcommands."""
+    _add_list(subcommands)
+    _add_inspect(subcommands)
+    _add_import(subcommands)
+    _add_promote(subcommands)
+    _add_rollback(subcommands)
+
+
+def _add_list(subcommands: Any) -> None:
+    listing = subcommands.add_parser(
+        "list",
+        description="List every published tokenizer; * marks the one being served.",
+        epilog="examples:\n  tokenizer list\n  tokenizer list --json",
+    )
+    listing.add_argument("--json", action="store_true", help="as JSON")
+    add_artifacts_dir(listing)
+    listing.set_defaults(run=run_list)
+
+
+def _add_inspect(subcommands: Any) -> None:
+    inspect = subcommands.add_parser(
+        "inspect",
+        description="Verify a tokenizer and show what it is and where it comes from.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer inspect starter\n"
+            "  tokenizer inspect news@20261121T041500Z-1a2b3c4d --longest 50\n"
+            "  tokenizer inspect starter --json | jq .training\n"
+            "  tokenizer inspect gpt2 my-model/tokenizer.json\n"
+            "  tokenizer inspect news-8000 news-16000 --html news.html --judge judge.json"
+        ),
+    )
+    inspect.add_argument(
+        "tokenizers",
+        nargs="+",
+        metavar="TOKENIZER",
+        help=f"{TOKENIZER}; NAME alone is its newest version, `active` the one that serves",
+    )
+    inspect.add_argument(
+        "--longest",
+        type=int,
+        default=10,
+        metavar="N",
+        help="number of longest tokens to show (default: 10)",
+    )
+    inspect.add_argument(
+        "--json", action="store_true", help="print the manifest of a published one as JSON"
+    )
+    add_html(inspect, "the report of their training as a page")
+    inspect.add_argument(
+        "--judge",
+        type=Path,
+        metavar="FILE",
+        help="show the bits per byte of this run of tokenizer judge --json on the page",
+    )
+    add_artifacts_dir(inspect)
+    inspect.set_defaults(run=run_inspect)
+
+
+def _add_import(subcommands: Any) -> None:
+    importing = subcommands.add_parser(
+        "import",
+        description=(
+            "Read a vocabulary file and publish it as an artifact. The format is seen from the\n"
+            "content: .tiktoken, tokenizer.json, Mistral's tekken.json, GPT-2's vocab.json with\n"
+            "merges.txt, or pickles of a vocabulary and its merges."
+        ),
+        epilog=(
+            "A .tiktoken file says neither how text is split nor which tokens are special. The\n"
+            "published files are recognised by their sha256. That of o200k_base also belongs to\n"
+            "o200k_harmony, which needs --preset. For another file give both; a wrong pattern\n"
+            "would give other ids without any error. An expression is read as its library reads\n"
+            "it: for a .tiktoken file as tiktoken. Without FILE, --preset uses the file of\n"
+            "tokenizer pull.\n\n"
+            "examples:\n"
+            "  tokenizer import tokenizer.json --name llama3\n"
+            "  tokenizer import tekken.json --name mistral\n"
+            "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
+            "  tokenizer import cl100k_base.tiktoken --name cl100k\n"
+            "  tokenizer import --preset o200k_harmony --name harmony\n"
+            "  tokenizer import my.tiktoken --name my --pattern gpt2 --special '<|end|>=50000'\n"
+            "  tokenizer import Qwen3-8B --name qwen3 --chat-template tool_use=tools.jinja\n"
+            "  tokenizer import starter --name starter-chat --chat-template chat.jinja\n"
+            "\nthen serve it:  TOKENIZER_DEFAULT=cl100k tokenizer serve"
+        ),
+    )
+    importing.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="a file, vocabulary and merges, a model folder, or a published NAME[@VERSION]",
+    )
+    importing.add_argument("--name", required=True, help="name to publish it under")
+    add_reading_options(importing)
+    importing.add_argument("--promote", action="store_true", help="promote it")
+    importing.add_argument("--json", action="store_true", help="print what was published as JSON")
+    add_artifacts_dir(importing)
+    importing.set_defaults(run=run_import)
+
+
+def _add_promote(subcommands: Any) -> None:
+    promote = subcommands.add_parser(
+        "promote",
+        description=(
+            "Choose the version that serves requests that name no tokenizer. Running servers on\n"
+            "this artifacts folder follow within a second. tokenizer rollback undoes it."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer promote news\n"
+            "  tokenizer promote news@20261121T041500Z-1a2b3c4d"
+        ),
+    )
+    promote.add_argument(
+        "tokenizer", metavar="NAME[@VERSION]", help="NAME alone is its newest version"
+    )
+    promote.add_argument(
+        "--json", action="store_true", help="print the active and the previous tokenizer as JSON"
+    )
+    add_artifacts_dir(promote)
+    promote.set_defaults(run=run_promote)
+
+
+def _add_rollback(subcommands: Any) -> None:
+    rollback = subcommands.add_parser(
+        "rollback",
+        description=(
+            "Serve again what was served before the last promotion; a second time undoes the\n"
+            "first. With a NAME, which must be the one being served, go to the version of it that\n"
+            "was published before; each time one further back."
+        ),
+        epilog="examples:\n  tokenizer rollback\n  tokenizer rollback news",
+    )
+    rollback.add_argument(
+        "name", nargs="?", metavar="NAME", help="go back to an older version of this tokenizer"
+    )
+    rollback.add_argument(
+        "--json", action="store_true", help="print the active and the previous tokenizer as JSON"
+    )
+    add_artifacts_dir(rollback)
+    rollback.set_defaults(run=run_rollback)
+
+
+def run_list(arguments: argparse.Namespace) -> None:
+    """Print every version, newest last."""
+    store = open_store(arguments)
+    active = _find_served(store)
+    refs = store.list()
+    if arguments.json:
+        rows = [
+            {"name": r.name, "version": r.version, "digest": r.digest, "active": r == active}
+            for r in refs
+        ]
+        print(json.dumps(rows))
+        return
+    if not refs:
+        print("no tokenizer yet; see tokenizer train --help and tokenizer import --help")
+    for ref in refs:
+        print(f"{'*' if ref == active else ' '} {ref}  {ref.digest[:16]}")
+
+
+def _find_served(store: Artifacts) -> ArtifactRef | None:
+    """The version for requests that name none; None if it does not exist yet."""
+    try:
+        return store.active() or store.resolve(default_tokenizer())
+    except ArtifactNotFoundError:
+        return None
+
+
+def run_inspect(arguments: argparse.Namespace) -> None:
+    """Verify tokenizers; print or write what is known of them."""
+    _check_inspect(arguments)
+    inspected = {}
+    for word in arguments.tokenizers:
+        tokenizer, ref, _ = load_one(arguments, word)
+        if ref is not None:
+            store, _ = resolve_tokenizer(arguments, word)
+            manifest = json.loads(store.read_manifest(ref).to_json())
+            inspected[str(ref)] = tokenizer.spec, manifest
+        elif arguments.json:
+            raise CommandError(
+                f"{word} is not published, so it has no manifest: leave out --json, or publish it "
+                f"(tokenizer import)"
+            )
+        else:
+            inspected[word] = tokenizer.spec, {"chat_templates": tokenizer.spec.chat.record()}
+    if arguments.html:
+        _write_training_page(arguments, inspected)
+    for name, (spec, manifest) in inspected.items():
+        if arguments.json:
+            print(json.dumps(manifest, indent=2))
+        elif arguments.html != STANDARD_OUTPUT:
+            _print_inspected(name, spec, manifest, arguments.longest)
+
+
+def _check_inspect(arguments: argparse.Namespace) -> None:
+    if arguments.json and len(arguments.tokenizers) > 1:
+        raise UsageError("--json prints the manifest of one tokenizer; name only one")
+    if arguments.judge:
+        if not arguments.html:
+            raise UsageError("--judge adds to the page; name it with --html")
+        require_files([arguments.judge])
+    if arguments.html:
+        check_outputs([arguments.html], [arguments.judge] if arguments.judge else [])
+        if arguments.html == STANDARD_OUTPUT and arguments.json:
+            raise UsageError("--json and --html - both print; write one of them to a file")
+
+
+def _write_training_page(
+    arguments: argparse.Namespace, inspected: dict[str, tuple[TokenizerSpec, Any]]
+) -> None:
+    # Imported here because most runs write no page.
+    from tokenizer_core.evaluation.judge_data import load_judgement
+    from tokenizer_core.evaluation.training_page import render_training_page
+
+    runs = {name: manifest.get("training") or {} for name, (_, manifest) in inspected.items()}
+    for name, run in runs.items():
+        if not run.get("curve"):
+            raise CommandError(
+                f"{name} has no report of its training: it was imported, or an old release made "
+                f"it. tokenizer report measures any tokenizer"
+            )
+    fingerprints = {name: spec.fingerprint for name, (spec, _) in inspected.items()}
+    judgement = load_judgement(arguments.judge) if arguments.judge else None
+    if judgement and not any(map(judgement.find, fingerprints.values())):
+        judged = ", ".join(each.name for each in judgement.tokenizers)
+        raise CommandError(
+            f"{arguments.judge} is of other tokenizers: {judged}; judge these with tokenizer judge"
+        )
+    page = render_training_page(runs, judgement, fingerprints)
+    write_output(arguments.html, page.encode())
+
+
+def _print_inspected(
+    name: str, spec: TokenizerSpec, manifest: dict[str, Any], n_longest: int
+) -> None:
+    print(f"{name}\n  digest       {spec.fingerprint}")
+    for label, value in _describe(spec, manifest):
+        print(f"  {label:<12} {value}")
+    print(f"  longest tokens, of {len(spec.vocab)}:")
+    specials = set(spec.special_tokens.values())
+    longest = sorted(
+        (item for item in spec.vocab.items() if item[0] not in specials),
+        key=lambda item: (-len(item[1]), item[0]),
+    )
+    for id_, token in longest[: max(0, n_longest)]:
+        print(f"  {id_:>8}  {len(token):>4} bytes  {token.decode(errors='replace')!r}")
+
+
+def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [
+        *([("made", manifest["created_at"])] if "created_at" in manifest else []),
+        ("kind", f"{spec.kind}, {len(spec.vocab)} tokens, largest id {spec.largest_id}"),
+        ("pattern", f"{spec.pattern.name} ({spec.unicode_tables})"),
+        *_describe_dialect(spec),
+        *_describe_missing(spec),
+        *([("normalizer", spec.normalizer)] if spec.normalizer != "none" else []),
+        ("special", _describe_special_tokens(spec)),
+    ]
+    gaps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spec.gaps())
+    if gaps:
+        rows.append(("no token at", gaps))
+    for name, record in (manifest.get("chat_templates") or {}).get("templates", {}).items():
+        shown = f"{name}  {record['size_bytes']} bytes  sha256 {record['sha256'][:16]}"
+        rows.append(("chat", shown))
+    if manifest.get("command"):
+        rows.append(("made by", manifest["command"]))
+    training = manifest.get("training") or {}
+    if training:
+        rows.append(
+            (
+                "trained",
+                f"{training['n_bytes']} bytes in "
+                f"{training['seconds_counting'] + training['seconds_learning']:.1f} s, "
+                f"{training['bytes_per_token']:.3f} bytes per token there",
+            )
+        )
+        if training.get("stopped_early"):
+            rows.append(("ended early", training["stopped_early"]))
+    for source in manifest.get("provenance") or ():
+        rows.append(
+            (
+                "corpus",
+                f"{source.get('name')}  {source.get('size_bytes')} bytes  "
+                f"sha256 {str(source.get('sha256'))[:16]}",
+            )
+        )
+    return rows
+
+
+def _describe_flags(token: AddedToken) -> str:
+    return f" ({', '.join(token.flags)})" if token.flags else ""
+
+
+def _describe_special_tokens(spec: TokenizerSpec) -> str:
+    """The first of them, because DeepSeek has a thousand; `--json` has all."""
+    special = [token for token in spec.added_tokens if token.special]
+    shown = [f"{token.content} = {token.id}{_describe_flags(token)}" for token in special]
+    more = len(shown) - _MOST_SPECIAL_TOKENS
+    if more > 0:
+        shown[_MOST_SPECIAL_TOKENS:] = [f"and {more} more (--json shows all)"]
+    return ", ".join(shown) or "none"
+
+
+def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
+    if spec.pattern.is_of_first_format:
+        return []
+    rule = "dropped; decoding does not give it back" if spec.pattern.drops else "kept"
+    return [("dialect", spec.pattern.dialect), ("unmatched", f"text without a match is {rule}")]
+
+
+def _describe_missing(spec: TokenizerSpec) -> list[tuple[str, str]]:
+    if spec.missing is None:
+        return []
+    values = ", ".join(f"0x{byte:02x}" for byte in spec.missing.values)
+    rule = "left out" if spec.missing.unk_id is None else f"encoded as id {spec.missing.unk_id}"
+    shown = f"the bytes {values}, which are {rule}; decoding does not give them back"
+    return [("no token for", shown)]
+
+
+def run_import(arguments: argparse.Namespace) -> None:
+    """Read a tokenizer from files, verify it and publish it."""
+    if not arguments.files and not arguments.preset:
+        raise UsageError(
+            "name the files to import, or --preset for one that tokenizer pull fetched"
+        )
+    if arguments.files:
+        spec = read_source(arguments.files, arguments, name=arguments.name, has_packaged=True)
+    else:
+        spec = read_files([], arguments, name=arguments.name)
+    spec = with_chat_option(spec, arguments)
+    store = open_store(arguments)
+    ref = store.publish(spec, name=arguments.name, command=command_text())
+    if arguments.promote:
+        store.promote(ref)
+    if arguments.json:
+        print_json({**_identity(ref), "active": arguments.promote})
+        return
+    print(f"published {ref}  ({len(spec.vocab)} tokens, pattern {spec.pattern.name})")
+    if arguments.promote:
+        print("it now serves")
+    else:
+        print(f"serve it:  tokenizer promote {ref.name}")
+
+
+def run_promote(arguments: argparse.Namespace) -> None:
+    """Verify the version, then make it the active one."""
+    store = open_store(arguments)
+    _promote(store, resolve_published(store, arguments.tokenizer), as_json=arguments.json)
+
+
+def run_rollback(arguments: argparse.Namespace) -> None:
+    """Promote the tokenizer that was active before, or the previous version of a name."""
+    store = open_store(arguments)
+    ref = _version_before(store, arguments.name) if arguments.name else _served_before(store)
+    _promote(store, ref, as_json=arguments.json)
+
+
+def _served_before(store: Artifacts) -> ArtifactRef:
+    before = store.previously_active()  # first, because the active version may be damaged
+    if before is not None:
+        return before
+    active = store.active()
+    if active is None:
+        raise CommandError(
+            "nothing was promoted before; tokenizer list shows the published tokenizers"
+        )
+    try:
+        default = store.resolve(default_tokenizer())
+    except ArtifactNotFoundError as error:
+        raise CommandError(f"{active} is the first that was promoted, and {error}") from None
+    if default == active:
+        raise CommandError(f"{active} is all that was ever served; promote another version")
+    return default
+
+
+def _version_before(store: Artifacts, name: str) -> ArtifactRef:
+    if "@" in name:
+        raise UsageError(f"rollback takes a name alone; for one version: tokenizer promote {name}")
+    if name not in store.names():
+        resolve_published(store, name)  # raises what there is
+    active = store.active()
+    if active is None:
+        with suppress(ArtifactNotFoundError):
+            active = store.resolve(default_tokenizer())
+    if active is None:
+        raise CommandError(
+            f"nothing was promoted before; tokenizer promote {name} serves its newest version"
+        )
+    if active.name != name:
+        raise CommandError(
+            f"{active} is being served, and no version of {name}; tokenizer promote {name} does it"
+        )
+    earlier = [ref for ref in store.versions(name) if ref.version < active.version]
+    if not earlier:
+        raise CommandError(f"{active} is the oldest version of {name}; there is none before it")
+    return earlier[-1]
+
+
+def _promote(store: Artifacts, ref: ArtifactRef, *, as_json: bool) -> None:
+    previous = store.promote(ref)
+    if as_json:
+        print_json({"active": _identity(ref), "previous": previous and _identity(previous)})
+        return
+    print(f"{ref} now serves")
+    if previous is not None and previous != ref:
+        print(f"back again:  tokenizer promote {previous}")
+
+
+def _identity(ref: ArtifactRef) -> dict[str, str]:
+    return {"name": ref.name, "version": ref.version, "digest": ref.digest}
+
+
+def command_text() -> str:
+    """The command line as manifests record it: file names without their folders."""
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    # A file name may be invalid UTF-8, which a manifest cannot hold.
+    return " ".join(["tokenizer", *words]).encode(errors="backslashreplace").decode()

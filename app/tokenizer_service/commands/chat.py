@@ -1,0 +1,204 @@
+"""`tokenizer chat`: conversations to ids, as the chat template of a tokenizer writes them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.command_line import CommandError, UsageError, require_files
+from tokenizer_service.commands.outputs import (
+    STANDARD_OUTPUT,
+    add_output,
+    require_other_files,
+    write_output,
+)
+from tokenizer_service.commands.progress import has_colours
+from tokenizer_service.commands.text import STANDARD_INPUT, render_pieces
+from tokenizer_service.commands.tokenizer_arguments import (
+    add_tokenizer_arguments,
+    load_tokenizer,
+    tokenizer_files,
+)
+
+_FORM: Final = (
+    'a conversation is a JSON list of messages such as [{"role": "user", "content": "Hi"}], or an '
+    "object with such messages"
+)
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand."""
+    parser = subcommands.add_parser(
+        "chat",
+        description=(
+            "Print the token ids of a conversation, or of each line of a JSONL file of them, as "
+            "the\nchat template of the tokenizer writes it.\n\n"
+            "A conversation is a JSON list of messages, or an object with `messages` and perhaps "
+            "`tools`."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer chat chat.json --tokenizer Qwen3-8B --generation-prompt\n"
+            "  tokenizer chat chat.json --tokenizer qwen3 --text\n"
+            '  echo \'[{"role": "user", "content": "Hi"}]\' | tokenizer chat - --pieces\n'
+            "  tokenizer chat chats.jsonl --tools tools.json --count\n\n"
+            "Special tokens come from the template only: one in a message is plain text."
+        ),
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="JSON or JSONL; - is stdin")
+    forms = parser.add_mutually_exclusive_group()
+    for form, about in (
+        ("text", "print the text that the template makes"),
+        ("count", "print the number of tokens"),
+        ("pieces", "show the text cut into tokens, as tokenizer encode --pieces does"),
+    ):
+        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=about)
+    parser.set_defaults(form="ids")
+    parser.add_argument("--tools", type=Path, metavar="FILE", help="a JSON list of tools")
+    parser.add_argument(
+        "--template",
+        metavar="NAME|FILE",
+        help="a chat template of the tokenizer by its name, or a file (default: tool_use with "
+        "tools if there is one, else default)",
+    )
+    parser.add_argument(
+        "--generation-prompt",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="end with what asks the model for its next turn",
+    )
+    parser.add_argument(
+        "--kwargs",
+        metavar="JSON",
+        help="an object with further variables of the template: '{\"enable_thinking\": false}'",
+    )
+    add_output(parser, about="write to a file, which appears when complete")
+    add_tokenizer_arguments(parser)
+    parser.set_defaults(run=run_chat)
+
+
+def run_chat(arguments: argparse.Namespace) -> None:
+    """Print the ids, the text, the count or the pieces of each conversation."""
+    inputs = [path for path in (arguments.file, arguments.tools) if path]
+    require_files([path for path in inputs if path != STANDARD_INPUT])
+    require_other_files([arguments.output], [*inputs, *tokenizer_files(arguments)])
+    kwargs = _parse_kwargs(arguments.kwargs)
+    tools = _read_tools(arguments.tools)
+    conversations = _read_conversations(arguments.file)
+    tokenizer = load_tokenizer(arguments)
+    template = _template(arguments.template, tokenizer)
+
+    def render() -> Iterator[bytes]:
+        for messages, own_tools in conversations:
+            encoding = tokenizer.encode_chat(
+                messages,
+                tools=own_tools if tools is None else tools,
+                chat_template=template,
+                add_generation_prompt=arguments.generation_prompt,
+                template_kwargs=kwargs,
+            )
+            yield from _render(encoding, tokenizer, arguments)
+
+    write_output(arguments.output, render())
+
+
+def _render(
+    encoding: ChatEncoding, tokenizer: Tokenizer, arguments: argparse.Namespace
+) -> Iterator[bytes]:
+    if arguments.form == "pieces":
+        is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
+        blocks = [encoding.ids.tolist()]
+        yield from render_pieces(blocks, tokenizer.spec.vocab, is_coloured=is_coloured)
+    elif arguments.form == "text":
+        yield encoding.text.encode()
+        if not encoding.text.endswith("\n") and sys.stdout.isatty():
+            yield b"\n"
+    elif arguments.form == "count":
+        yield b"%d\n" % len(encoding.ids)
+    else:
+        yield (" ".join(map(str, encoding.ids.tolist())) + "\n").encode()
+
+
+def _read_conversations(path: Path) -> list[tuple[list[Any], list[Any] | None]]:
+    """Messages and tools of each conversation in a JSON or JSONL file."""
+    name = "standard input" if path == STANDARD_INPUT else str(path)
+    data = sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name} is not UTF-8 at byte {error.start}; convert it first") from None
+    try:
+        return [_conversation(json.loads(text), name)]
+    except (ValueError, RecursionError):
+        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise CommandError(f"{name} is empty; {_FORM}")
+    found = []
+    for number, line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"{name} is not JSON, line {number}: {error}; {_FORM}") from None
+        found.append(_conversation(value, f"{name}, line {number},"))
+    return found
+
+
+def _conversation(value: object, name: str) -> tuple[list[Any], list[Any] | None]:
+    tools = None
+    if isinstance(value, dict):
+        tools = value.get("tools")
+        value = value.get("messages")
+    if not isinstance(value, list) or not isinstance(tools, list | None):
+        raise CommandError(f"{name} has no list of messages; {_FORM}")
+    return value, tools
+
+
+def _read_tools(path: Path | None) -> list[Any] | None:
+    if path is None:
+        return None
+    try:
+        tools = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{path} is not JSON: {error}; give a list of tools") from None
+    if not isinstance(tools, list):
+        raise CommandError(f"{path} has no list; give a JSON list of tools")
+    return tools
+
+
+def _parse_kwargs(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--kwargs is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError('--kwargs takes a JSON object, such as {"enable_thinking": false}')
+    return value
+
+
+def _template(word: str | None, tokenizer: Tokenizer) -> str | None:
+    """The name of a template, or the source in a file."""
+    if word is None and not tokenizer.chat_templates:
+        raise CommandError(
+            "the tokenizer has no chat template; name a file of one with --template, or publish a "
+            "version with it: tokenizer import NAME --name NAME --chat-template FILE"
+        )
+    if word is None or word in tokenizer.chat_templates:
+        return word
+    if not Path(word).is_file():
+        known = ", ".join(tokenizer.chat_templates) or "none"
+        raise CommandError(
+            f"the tokenizer has no chat template {word!r} and no file has this name; it has: "
+            f"{known}"
+        )
+    try:
+        return Path(word).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{word} is not UTF-8 at byte {error.start}; convert it first") from None

@@ -1,0 +1,312 @@
+"""Code that all subcommands share: one-line errors, the parser class, the artifacts folder.
+
+Every command loads this module, even for `--help`, so it imports nothing slow. For that reason it
+reads three environment variables itself; only the service loads `tokenizer_service.settings`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from tokenizer_core.registry import ArtifactRef, Artifacts
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+ANSWER_IS_NO: Final = 3
+INTERRUPTED: Final = 130
+
+_MOST_NAMED: Final = 20
+_GIVEN: Final = "given_options"
+DEFAULT_ARTIFACTS_DIR: Final = "artifacts"
+DEFAULT_TOKENIZER: Final = "starter"
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked; the message is one sentence with the remedy."""
+
+    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+class UsageError(CommandError):
+    """The command line itself is wrong."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, exit_code=WRONG_USAGE)
+
+
+class _StoreOnce(argparse.Action):
+    """Stores the value of an option. Given again, an option of several values adds to them, and one
+    of a single value is an error: argparse would silently take the last."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if option_string is not None:
+            if is_given(namespace, self.dest):
+                if self.nargs not in ("+", "*"):
+                    raise argparse.ArgumentError(self, "is given twice; leave one out")
+                values = [*getattr(namespace, self.dest), *values]
+            vars(namespace).setdefault(_GIVEN, set()).add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def is_given(arguments: argparse.Namespace, destination: str) -> bool:
+    """Whether the command line has an option of this destination, rather than its default."""
+    return destination in vars(arguments).get(_GIVEN, ())
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line that points to `--help`, and which takes an
+    option of a single value only once."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(**options)
+        for name in (None, "store"):
+            self.register("action", name, _StoreOnce)
+        self.set_defaults(prog=self.prog)  # errors name the innermost command
+        self._renamed: dict[str, str] = {}
+
+    def rename_option(self, old: str, new: str) -> None:
+        """Accept `old` as a hidden alias of the option `new`, with a warning."""
+        self._renamed[old] = new
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit with 2."""
+        self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        """Refuse unknown words here, where the similar options are known. The base class would pass
+        them to the parent command."""
+        if arguments and arguments[0] is not None:
+            arguments = (self._replace_renamed(arguments[0]), *arguments[1:])
+        parsed, unknown = super().parse_known_args(*arguments, **options)
+        for word in unknown:
+            if word.startswith("-"):
+                near = did_you_mean(word.partition("=")[0], self._option_string_actions)
+                self.error(f"there is no option {word}{near}")
+            self.error(f"one argument too many: {word!r}; quotes keep words together")
+        return parsed, unknown
+
+    def _replace_renamed(self, words: Sequence[str]) -> list[str]:
+        replaced = list(words)
+        for index, word in enumerate(replaced):
+            if word == "--":
+                break
+            old, separator, value = word.partition("=")
+            if (new := self._renamed.get(old)) is not None:
+                replaced[index] = f"{new}{separator}{value}"
+                print(f"{self.prog}: {old} is now called {new}; use that", file=sys.stderr)
+        return replaced
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean encode?`, or nothing if no known word is similar.
+
+    Example:
+        >>> did_you_mean("enocde", ["encode", "decode"]), did_you_mean("x", ["encode"])
+        ('; did you mean encode?', '')
+    """
+    import difflib  # only here: commands without a mistake do not load it
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def add_artifacts_dir(parser: Any) -> None:
+    """Add `--artifacts-dir`."""
+    parser.add_argument(
+        "--artifacts-dir",
+        type=parse_folder,
+        metavar="FOLDER",
+        help="folder of the tokenizers (default: TOKENIZER_ARTIFACTS_DIR, else ./artifacts)",
+    )
+
+
+def parse_folder(text: str) -> Path:
+    """The folder of an option; an empty one would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; name a folder")
+    return Path(text)
+
+
+def artifacts_dir_of(arguments: argparse.Namespace) -> Path:
+    """The artifacts folder that the arguments or the environment name."""
+    given: Path | None = arguments.artifacts_dir
+    named = os.environ.get("TOKENIZER_ARTIFACTS_DIR", DEFAULT_ARTIFACTS_DIR)
+    if given is None and not named:
+        raise CommandError("TOKENIZER_ARTIFACTS_DIR is empty; name a folder, or unset the variable")
+    folder = given or Path(named)
+    if folder.exists() and not folder.is_dir():
+        raise CommandError(f"{folder} is no folder of tokenizers, but a file")
+    return folder
+
+
+def default_tokenizer() -> str:
+    """The tokenizer to use before the first promotion."""
+    return os.environ.get("TOKENIZER_DEFAULT") or DEFAULT_TOKENIZER
+
+
+def open_store(arguments: argparse.Namespace) -> Artifacts:
+    """The artifact store that the arguments or the environment name."""
+    from tokenizer_core.registry import open_artifacts
+
+    return open_artifacts(os.environ.get("TOKENIZER_STORE"), artifacts_dir_of(arguments))
+
+
+def resolve_tokenizer(
+    arguments: argparse.Namespace, name: str | None = None
+) -> tuple[Artifacts, ArtifactRef]:
+    """The version of `name`, or the active one, and the store that has it.
+
+    The package contains the starter tokenizer, for use outside a checkout. It is returned only if
+    it is asked for: neither an option nor the environment names a store, the folder `artifacts`
+    lacks it, and `name` is the starter's, or the folder has no tokenizer at all.
+
+    Raises:
+        CommandError: no such tokenizer or version; names those there are.
+    """
+    from tokenizer_core.errors import ArtifactNotFoundError
+
+    store = open_store(arguments)
+    if name is None and (active := store.active()) is not None:
+        return store, active
+    wanted = name or default_tokenizer()
+    try:
+        return store, store.resolve(wanted)
+    except ArtifactNotFoundError as error:
+        packaged = None
+        is_starter = wanted.partition("@")[0] == DEFAULT_TOKENIZER
+        if is_starter and not _is_store_named(arguments) and (name or not store.names()):
+            packaged = open_packaged_store()
+        if packaged is None:
+            if name is None and (names := store.names()):
+                raise CommandError(
+                    f"no tokenizer is active, and {wanted!r} is not published; name one "
+                    f"(--tokenizer {names[0]}), or make it active: tokenizer promote {names[0]}"
+                ) from error
+            also = () if is_starter or _is_store_named(arguments) else (DEFAULT_TOKENIZER,)
+            raise unknown_tokenizer(store, wanted, also) from error
+        return packaged, packaged.resolve(wanted)
+
+
+def resolve_published(store: Artifacts, name: str) -> ArtifactRef:
+    """The version that `NAME[@VERSION]` names; raises CommandError as `resolve_tokenizer`."""
+    from tokenizer_core.errors import ArtifactNameError, ArtifactNotFoundError
+
+    try:
+        return store.resolve(name)
+    except ArtifactNotFoundError as error:
+        raise unknown_tokenizer(store, name) from error
+    except ArtifactNameError:
+        if not Path(name.partition(",")[0]).exists():
+            raise
+        raise CommandError(
+            f"{name} is not published here; publish it: tokenizer import "
+            f"{name.replace(',', ' ')} --name NAME"
+        ) from None
+
+
+def unknown_tokenizer(store: Artifacts, wanted: str, also: Sequence[str] = ()) -> CommandError:
+    """The error for a tokenizer that is not published: what there is, and what is similar to it.
+
+    `also` are names that are found though they are not in the store.
+    """
+    from tokenizer_core.presets import PRESETS
+
+    name, _, version = wanted.partition("@")
+    names = store.names()
+    if wanted == "active":
+        return CommandError("no tokenizer is active; make one so: tokenizer promote NAME")
+    if version and name in names:
+        versions = [ref.version for ref in store.versions(name)]
+        near = did_you_mean(version, versions)
+        there = ", ".join(versions[:_MOST_NAMED])
+        return CommandError(f"{name!r} has no version {version!r:.80}{near}; it has {there}")
+    if wanted in PRESETS:
+        return CommandError(
+            f"{wanted!r} is a preset that is not published here; publish it: tokenizer import "
+            f"--preset {wanted} --name {wanted}"
+        )
+    near = did_you_mean(name, [*names, *PRESETS, *also])
+    there = ", ".join(sorted(names)[:_MOST_NAMED]) or "none (see tokenizer train, tokenizer import)"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return CommandError(
+        f"there is no tokenizer {name!r:.80}{near}; published: {there}{more}; presets: "
+        f"{', '.join(PRESETS)}"
+    )
+
+
+def _is_store_named(arguments: argparse.Namespace) -> bool:
+    variables = ("TOKENIZER_STORE", "TOKENIZER_ARTIFACTS_DIR")
+    return arguments.artifacts_dir is not None or any(name in os.environ for name in variables)
+
+
+def open_packaged_store() -> Artifacts | None:
+    """The artifacts in the installed package, or in the checkout of an editable installation."""
+    from tokenizer_core.registry import ArtifactStore
+
+    package = Path(__file__).resolve().parent.parent
+    checkout = package.parent.parent
+    if (package / "artifacts").is_dir():
+        return ArtifactStore(package / "artifacts")
+    return ArtifactStore(checkout / "artifacts") if (checkout / "setup.py").is_file() else None
+
+
+def parse_place(text: str) -> Path | str:
+    """A path, or an address (`s3://...`) as a str, because a Path would change it.
+
+    Example:
+        >>> parse_place("s3://bucket/news.counts"), parse_place("news.counts").name
+        ('s3://bucket/news.counts', 'news.counts')
+    """
+    if ":/" not in text:
+        return Path(text)
+    from tokenizer_core.blobs.addresses import is_store_address
+    from tokenizer_core.errors import StorageError
+
+    try:
+        return text if is_store_address(text) else Path(text)
+    except StorageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def require_files(paths: Sequence[Path | str]) -> None:
+    """Raise CommandError for the first path that is not a readable file; skip addresses."""
+    for path in paths:
+        if isinstance(path, str):
+            continue
+        if path.is_dir():
+            raise CommandError(f"{path} is a folder; name the files in it")
+        if not path.exists():
+            raise CommandError(f"{path} is not there; check the path")
+        if not os.access(path, os.R_OK):
+            raise CommandError(f"{path} cannot be read by this user; change its permissions")
+
+
+def parse_special_token(text: str) -> tuple[str, int]:
+    """Parse `TOKEN=ID` into `(TOKEN, ID)`; the token may contain `=`.
+
+    Example:
+        >>> parse_special_token("<|endoftext|>=50256")
+        ('<|endoftext|>', 50256)
+    """
+    token, separator, number = text.rpartition("=")
+    if not separator or not token or not (number.isascii() and number.isdigit()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not TOKEN=ID, for instance '<|endoftext|>=50256'"
+        )
+    return token, int(number)

@@ -1,0 +1,570 @@
+"""`tokenizer corpus encode`, `verify`, `inspect`, `pack`: make, check, show, pack token files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.corpus import (
+    LAYOUTS,
+    RARE,
+    ConversationEncoder,
+    CorpusFormat,
+    EncodingProgress,
+    SplitRecord,
+    TokenFiles,
+    TokenFilesPlan,
+    TokenManifest,
+    can_resume,
+    encode_corpus,
+    pack_token_files,
+    plan_token_files,
+    verify_token_files,
+)
+from tokenizer_core.corpus.packing import default_pack_folder
+from tokenizer_core.corpus.token_manifest import render_plan
+from tokenizer_core.corpus.token_plan import OVER_LENGTHS
+from tokenizer_core.errors import TokenFilesCorruptError
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.command_line import (
+    ANSWER_IS_NO,
+    CommandError,
+    UsageError,
+    is_given,
+    parse_place,
+)
+from tokenizer_service.commands.corpus_options import (
+    CHAT,
+    END_OF_TEXT,
+    add_corpus_format,
+    corpus_format_of,
+    files_in_order,
+)
+from tokenizer_service.commands.corpus_sample import add_sample
+from tokenizer_service.commands.outputs import print_json
+from tokenizer_service.commands.progress import add_quiet, progress_bar
+from tokenizer_service.commands.run_options import add_run_options, check_run_options, encode_in_run
+from tokenizer_service.commands.tokenizer_arguments import (
+    add_tokenizer_arguments,
+    allowed_special,
+    find_tokenizer,
+    load_tokenizer,
+)
+from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_upload
+
+_MOST_USED: Final = 5
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand and its own subcommands."""
+    corpus = subcommands.add_parser(
+        "corpus",
+        description=(
+            "Turn corpora into token files that a model trains on, check such files, pack their\n"
+            "documents into sequences, and draw samples of corpora."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus encode stories.txt --output stories-tokens\n"
+            "  tokenizer corpus verify stories-tokens\n"
+            "  tokenizer corpus inspect stories-tokens --document 17\n"
+            "  tokenizer corpus pack stories-tokens --length 4096\n"
+            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 -o sample.txt"
+        ),
+    )
+    below = corpus.add_subparsers(dest="corpus_command", metavar="COMMAND", required=True)
+    _add_encode(below)
+    _add_verify(below)
+    _add_inspect(below)
+    _add_pack(below)
+    add_sample(below)
+
+
+def _add_encode(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "encode",
+        help="encode corpus files into a folder of token files",
+        description=(
+            "Encode every document of the files, in order, into a new folder: shards of ids,\n"
+            "the ends of the documents, and a manifest that binds them to the tokenizer and the\n"
+            "files. The folder appears once it is complete."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus encode stories.txt --output stories-tokens\n"
+            "  tokenizer corpus encode 'data/*.jsonl.gz' --field story --tokenizer gpt2 \\\n"
+            "      --layout npy --validation-share 0.005 --output tokens\n"
+            "  tokenizer corpus encode 's3://bucket/news/*.jsonl.gz' --output tokens\n"
+            "  tokenizer corpus encode stories.txt --output s3://bucket/stories-tokens\n"
+            "  tokenizer corpus encode chats.jsonl --format chat --output chat-tokens\n"
+            "  tokenizer corpus encode 's3://bucket/news/*.jsonl' --executor ray \\\n"
+            "      --ray-address head:6379 --checkpoint-dir s3://runs/news --output tokens\n\n"
+            "In plain text the separator ends a document. Layouts: raw (np.memmap, as nanoGPT),\n"
+            "npy (np.load), megatron (.bin and .idx), llmc (llm.c). --resume continues an\n"
+            "interrupted run, even after kill -9, and writes the same bytes."
+        ),
+    )
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="FILE",
+        help="files, addresses (s3://...), or patterns of them in quotes",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=parse_place,
+        required=True,
+        metavar="FOLDER",
+        help="a new folder, or an address (s3://bucket/prefix)",
+    )
+    add_temp_dir(parser)
+    parser.add_argument(
+        "--layout", choices=sorted(LAYOUTS), default="raw", help="layout of the ids (default: raw)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "uint16", "uint32"),
+        default="auto",
+        help="type of the ids; auto (the default): uint16 if the largest id fits",
+    )
+    parser.add_argument(
+        "--tokens-per-shard", type=int, metavar="N", help="tokens of one file (default: all)"
+    )
+    add_corpus_format(parser, conversations=True)
+    parser.add_argument(
+        "--loss",
+        choices=("auto", "template", "role"),
+        help="where the loss counts in conversations: at the template's generation tags, or at "
+        "the assistant's turns; auto (the default): the first if the template has tags",
+    )
+    parser.add_argument(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
+    )
+    parser.add_argument(
+        "--skip-bad",
+        action="store_true",
+        help="leave out conversations that cannot be encoded, and count them",
+    )
+    parser.add_argument(
+        "--begin-of-document", metavar="TOKEN", help="special token before each document"
+    )
+    parser.add_argument(
+        "--end-of-document",
+        metavar="TOKEN",
+        help=f"special token after each document, '' for none (default: {END_OF_TEXT} if known)",
+    )
+    parser.add_argument(
+        "--allowed-special",
+        default="all",
+        metavar="all|none|TOKEN,TOKEN",
+        help="special tokens to recognise in the text (default: all); others are plain text",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="most tokens of a document, with those around it (default: any number)",
+    )
+    parser.add_argument(
+        "--over-length",
+        choices=OVER_LENGTHS,
+        help="what to do with a longer document (default: truncate); needs --max-length",
+    )
+    parser.add_argument(
+        "--validation-share",
+        type=float,
+        default=0.0,
+        metavar="FRACTION",
+        help="fraction of the documents to hold out as the split `validation`",
+    )
+    parser.add_argument(
+        "--shuffle", action="store_true", help="put all documents into a random order"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the order and of the validation split (default: 0)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes (default: 1; with --checkpoint-dir one per processor)",
+    )
+    add_run_options(parser)
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue an interrupted run of the same command, if there was one",
+    )
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    add_quiet(parser)
+    add_tokenizer_arguments(parser)
+    parser.set_defaults(run=run_encode)
+
+
+def _add_verify(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "verify",
+        help="check token files: hashes, sizes, ids, documents",
+        description=(
+            "Check everything about token files that can be checked without the corpus. The exit\n"
+            "code is 3 if they are damaged."
+        ),
+        epilog="example:\n  tokenizer corpus verify stories-tokens",
+    )
+    _add_folder(parser)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_quiet(parser)
+    parser.set_defaults(run=run_verify)
+
+
+def _add_inspect(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "inspect",
+        help="show the manifest of token files, or one document",
+        description="Show the manifest, or with --document the text of one document.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus inspect stories-tokens\n"
+            "  tokenizer corpus inspect stories-tokens --document 17"
+        ),
+    )
+    _add_folder(parser)
+    parser.add_argument("--document", type=int, metavar="N", help="number of the document, from 0")
+    parser.add_argument("--split", default="train", help="split of the document (default: train)")
+    parser.add_argument("--ids", action="store_true", help="show ids instead of text")
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    add_tokenizer_arguments(parser)
+    parser.set_defaults(run=run_inspect)
+
+
+def _add_pack(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "pack",
+        help="pack the documents of token files into sequences of a fixed length",
+        description=(
+            "Choose the documents of each training sequence (best-fit decreasing), and write the\n"
+            "choice beside the token files; ids are not copied. Each document is in one sequence."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus pack stories-tokens --length 4096\n"
+            "  tokenizer corpus pack stories-tokens --length 4096 --split-documents -o packed"
+        ),
+    )
+    _add_folder(parser)
+    parser.add_argument(
+        "--length", type=int, required=True, metavar="N", help="most tokens of a sequence"
+    )
+    parser.add_argument(
+        "--split-documents",
+        action="store_true",
+        help="cut documents of more than N tokens (default: refuse them)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="a new folder (default: FOLDER.packed-N beside the token files)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    add_quiet(parser)
+    parser.set_defaults(run=run_pack)
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        type=parse_place,
+        metavar="FOLDER",
+        help="folder of token files, or s3://bucket/prefix",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="FOLDER",
+        help="cache for files of an address (default: a folder below ~/.cache)",
+    )
+
+
+def run_encode(arguments: argparse.Namespace) -> None:
+    """Encode, and print what was written."""
+    check_run_options(arguments)
+    if arguments.over_length and arguments.max_length is None:
+        raise UsageError("--over-length belongs to --max-length")
+    is_here = isinstance(arguments.output, Path) and arguments.checkpoint_dir is None
+    if arguments.temp_dir is not None and is_here:
+        raise UsageError(
+            "--temp-dir belongs to an output at an address or to --checkpoint-dir; other token "
+            "files are made in the folder of the output"
+        )
+    is_chat = arguments.format == CHAT
+    if not is_chat and (arguments.loss or arguments.chat_template or arguments.skip_bad):
+        raise UsageError("--loss, --chat-template and --skip-bad belong to --format chat")
+    if is_chat and is_given(arguments, "allowed_special"):
+        raise UsageError(
+            "--allowed-special is of texts; of conversations the chat template alone writes "
+            "special tokens, leave it out"
+        )
+    tokenizer, ref = find_tokenizer(arguments)
+    plan = _plan(arguments, tokenizer, ref)
+    files = files_in_order(arguments.inputs)
+    corpus_format = corpus_format_of(arguments, files)
+    encoder = _conversation_encoder(arguments, tokenizer) if is_chat else None
+    encode = partial(_encode, arguments, tokenizer, files, plan, corpus_format, encoder)
+    if isinstance(arguments.output, Path):
+        manifest = encode(arguments.output)
+    else:
+        paths = [str(Path(file).absolute()) for file in files]
+        share, shuffle = arguments.validation_share, arguments.shuffle
+        manifest = encode_and_upload(
+            encode,
+            arguments.output,
+            (render_plan(plan), paths, corpus_format, share, shuffle, encoder and encoder.settings),
+            files=files,
+            temp_dir=arguments.temp_dir,
+            resume=arguments.resume,
+            quiet=arguments.quiet,
+        )
+    _print_manifest(manifest, arguments.output, as_json=arguments.json)
+    if arguments.validation_share and len(manifest.splits) == 1:
+        print(
+            f"all documents are in the split {manifest.splits[0].name}: with --validation-share "
+            f"{arguments.validation_share:g} no other was drawn",
+            file=sys.stderr,
+        )
+
+
+def _encode(
+    arguments: argparse.Namespace,
+    tokenizer: Tokenizer,
+    files: list[str],
+    plan: TokenFilesPlan,
+    corpus_format: CorpusFormat,
+    encoder: ConversationEncoder | None,
+    folder: Path,
+) -> TokenManifest:
+    with progress_bar(quiet=arguments.quiet, desc="encoding", leave=True, delay=0) as bar:
+
+        def show(progress: EncodingProgress) -> None:
+            bar.set_description(progress.phase, refresh=False)
+            bar.total = progress.bytes_total
+            bar.set_postfix_str(f"{progress.n_tokens:,} tokens", refresh=False)
+            bar.update(progress.bytes_done - bar.n)
+
+        if arguments.checkpoint_dir is None:
+            workers = 1 if arguments.workers is None else arguments.workers
+            encode = partial(encode_corpus, workers=workers)
+        else:
+            encode = partial(encode_in_run, arguments)
+        try:
+            return encode(
+                tokenizer,
+                files,
+                folder,
+                plan,
+                corpus_format=corpus_format,
+                validation_share=arguments.validation_share,
+                shuffle=arguments.shuffle,
+                resume=arguments.resume,
+                progress=show,
+                document_encoder=encoder,
+            )
+        except KeyboardInterrupt as interrupt:
+            if arguments.checkpoint_dir is not None:
+                interrupt.add_note("run the same command to continue after the finished shards")
+            elif can_resume(folder):
+                interrupt.add_note("run the same command with --resume to continue")
+            raise
+
+
+def _conversation_encoder(
+    arguments: argparse.Namespace, tokenizer: Tokenizer
+) -> ConversationEncoder:
+    template = arguments.chat_template
+    if template is not None and template not in tokenizer.chat_templates:
+        try:
+            template = Path(template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            known = ", ".join(tokenizer.chat_templates) or "none"
+            raise CommandError(
+                f"the chat template {arguments.chat_template!r} is neither a file ({error}) nor "
+                f"one of the tokenizer's ({known})"
+            ) from None
+    return ConversationEncoder(
+        tokenizer,
+        loss=arguments.loss or "auto",
+        chat_template=template,
+        skip_bad=arguments.skip_bad,
+    )
+
+
+def _plan(
+    arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None
+) -> TokenFilesPlan:
+    end: str | None = arguments.end_of_document
+    is_chat = arguments.format == CHAT  # a chat template writes the end of a conversation
+    if end is None and not is_chat and END_OF_TEXT in tokenizer.spec.special_tokens:
+        end = END_OF_TEXT
+    return plan_token_files(
+        tokenizer,
+        layout=arguments.layout,
+        dtype=arguments.dtype,
+        tokens_per_shard=arguments.tokens_per_shard,
+        begin_of_document=arguments.begin_of_document or None,
+        end_of_document=end or None,
+        allowed_special=allowed_special(tokenizer, arguments.allowed_special),
+        seed=arguments.seed,
+        ref=ref,
+        max_length=arguments.max_length,
+        over_length=arguments.over_length or "truncate",
+        loss_mask=is_chat,
+    )
+
+
+def run_verify(arguments: argparse.Namespace) -> None:
+    """Verify token files, and print how many files, documents and tokens they have."""
+    try:
+        with progress_bar(quiet=arguments.quiet, desc="checking") as bar:
+
+            def show(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            found = verify_token_files(arguments.folder, cache=arguments.cache, progress=show)
+    except TokenFilesCorruptError as error:
+        raise CommandError(str(error), exit_code=ANSWER_IS_NO) from error
+    if arguments.json:
+        figures = {"files": found.n_files, "documents": found.n_documents, "tokens": found.n_tokens}
+        print_json(figures)
+        return
+    print(
+        f"{arguments.folder}: {found.n_files} files, {found.n_documents:,} documents, "
+        f"{found.n_tokens:,} tokens, all as the manifest says"
+    )
+
+
+def run_pack(arguments: argparse.Namespace) -> None:
+    """Pack the documents, and print how full the sequences are."""
+    files = TokenFiles.open(arguments.folder, cache=arguments.cache)
+    folder = arguments.output or default_pack_folder(files.folder, arguments.length)
+    with progress_bar(quiet=arguments.quiet, desc="packing") as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        packed = pack_token_files(
+            files,
+            arguments.length,
+            folder,
+            split_documents=arguments.split_documents,
+            progress=show,
+        )
+    if arguments.json:
+        print(packed.to_json().decode(), end="")
+        return
+    for split in packed.splits:
+        print(
+            f"{split.name}: {split.n_sequences:,} sequences of at most {packed.length:,} tokens, "
+            f"{packed.fill_rate(split.name):.2%} full; fewer than {split.lower_bound:,} are "
+            f"impossible"
+        )
+    print(f"pack: {folder}")
+
+
+def run_inspect(arguments: argparse.Namespace) -> None:
+    """Show the manifest or a document."""
+    if arguments.document is None:
+        if arguments.ids:
+            raise UsageError("--ids belongs to --document")
+        files = TokenFiles.open(arguments.folder, cache=arguments.cache)
+        _print_manifest(files.manifest, arguments.folder, as_json=arguments.json)
+        for split in () if arguments.json else files.manifest.splits:
+            _print_use(files, split)
+        return
+    if arguments.json:
+        raise UsageError("--json shows the manifest; leave --document out")
+    try:
+        if arguments.ids:
+            files = TokenFiles.open(arguments.folder, cache=arguments.cache)
+            ids = files.document(arguments.document, arguments.split)
+            print(" ".join(map(str, ids.tolist())))
+            return
+        tokenizer = load_tokenizer(arguments)
+        files = TokenFiles.open(arguments.folder, tokenizer, cache=arguments.cache)
+        print(files.decode_document(arguments.document, tokenizer, arguments.split))
+    except LookupError as error:  # no such document or split
+        raise CommandError(str(error.args[0])) from None
+
+
+def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: bool) -> None:
+    if as_json:
+        print(manifest.to_json().decode(), end="")
+        return
+    plan = manifest.plan
+    for split in manifest.splits:
+        print(
+            f"{split.name}: {split.n_documents:,} documents, {split.n_tokens:,} tokens, "
+            f"{split.bytes_per_token:.3f} bytes per token, shards: {len(split.shards)}"
+        )
+        if split.n_loss_tokens is not None:
+            share = split.n_loss_tokens / split.n_tokens
+            print(f"  the loss counts at {split.n_loss_tokens:,} tokens ({share:.1%})")
+        if split.lost is not None and plan.max_length is not None:
+            print(
+                f"  over {plan.max_length:,} tokens: {split.lost.n_cut:,} documents truncated, "
+                f"{split.lost.n_dropped:,} dropped, {split.lost.n_tokens:,} tokens lost"
+            )
+        if split.lost is not None and split.lost.n_refused:
+            print(
+                f"  {split.lost.n_refused:,} conversations left out: they could not be encoded "
+                f"(--skip-bad), or have nothing to learn within --max-length"
+            )
+    if manifest.document_encoder is not None:
+        print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
+    by = plan.tokenizer
+    name = f"{by.name}@{by.version}, " if by.name else ""
+    print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
+    print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")
+
+
+def _describe_encoder(settings: Mapping[str, Any]) -> str:
+    """The settings of `ConversationEncoder` in words; those of another encoder as JSON."""
+    try:
+        templates = ", ".join(
+            f"{template['name'] or 'given as a file'} ({template['sha256'][:16]})"
+            for template in settings["chat_templates"]
+        )
+        return f"chat template {templates}, loss rule {settings['loss']}"
+    except (KeyError, TypeError):
+        return json.dumps(settings)[:400]
+
+
+def _print_use(files: TokenFiles, split: SplitRecord) -> None:
+    use = files.token_counts(split.name)
+    n_ids = files.manifest.plan.tokenizer.vocab_size
+    n_used, n_rare = int((use > 0).sum()), int(((use > 0) & (use < RARE)).sum())
+    most = sorted(range(len(use)), key=lambda id_: -int(use[id_]))[:_MOST_USED]
+    listed = ", ".join(f"{id_} ({use[id_]:,} times)" for id_ in most if use[id_])
+    print(
+        f"{split.name}: of {n_ids:,} tokens {n_ids - n_used:,} are never used, {n_rare:,} fewer "
+        f"than {RARE} times; most used: {listed}"
+    )
+    if files.has_mask:
+        return  # the chat template wrote the special tokens
+    special = split.special_tokens_found
+    found = ", ".join(f"{name!r:.60} ({count:,} times)" for name, count in special.items())
+    print(f"{split.name}: special tokens found in the texts: {found or 'none'}")

@@ -1,0 +1,114 @@
+"""The options that say how corpus files hold documents, the same for every command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tokenizer_core.documents import (
+    FORMATS,
+    CorpusFormat,
+    corpus_file_name,
+    find_corpus_files,
+    format_of_name,
+)
+from tokenizer_service.commands.command_line import UsageError, is_given
+
+END_OF_TEXT: Final = "<|endoftext|>"
+CHAT: Final = "chat"
+_DEFAULT_FIELD: Final = "text"
+
+
+def add_corpus_format(
+    parser: argparse.ArgumentParser,
+    *,
+    separator: str | None = END_OF_TEXT,
+    may_be_empty: bool = True,
+    conversations: bool = False,
+) -> None:
+    """Add `--format`, `--field` and `--separator`, whose default is `separator`; with
+    `conversations` also the format `chat`."""
+    none = ", '' for none" if may_be_empty else ""
+    default = "special tokens" if separator is None else f"{separator}{none}"
+    parser.add_argument(
+        "--format",
+        choices=(*FORMATS, CHAT) if conversations else FORMATS,
+        help="format of the corpus (default: by file name)"
+        + (f"; {CHAT}: conversations in JSON lines or Parquet" if conversations else ""),
+    )
+    parser.add_argument("--field", help="JSON or Parquet field (default: text)")
+    parser.add_argument(
+        "--separator",
+        type=_parse_utf8,
+        default=separator,
+        metavar="TEXT",
+        help=f"text that ends a document in plain text (default: {default})",
+    )
+
+
+def corpus_format_of(
+    arguments: argparse.Namespace, files: Iterable[str | os.PathLike[str]]
+) -> CorpusFormat:
+    """The format of the options, for these files; raise UsageError as `field_of`."""
+    if arguments.format == CHAT:
+        if arguments.field is not None:
+            raise UsageError("--field names a text; conversations are whole records, leave it out")
+        if is_given(arguments, "separator"):
+            raise UsageError("--separator is of plain text; conversations have none, leave it out")
+        return CorpusFormat(field=None)
+    field = field_of(arguments, files)
+    return CorpusFormat(arguments.format, field, arguments.separator or None)
+
+
+def files_in_order(inputs: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files that the arguments name, each once, in the order of the arguments; those of a
+    pattern are sorted.
+
+    Raises:
+        CorpusError: as `find_corpus_files`.
+    """
+    files = set(find_corpus_files(inputs))
+    named = (file for each in inputs for file in find_corpus_files([each]))
+    return [file for file in dict.fromkeys(named) if file in files]
+
+
+def field_of(
+    arguments: argparse.Namespace,
+    files: Iterable[str | os.PathLike[str]],
+    *,
+    writes_text: bool = False,
+) -> str:
+    """The field of the options, for these files. With `writes_text` the separator is also written.
+
+    Raises:
+        UsageError: the field is given, and all files are plain text, or the separator, and none
+            is: ignored, it would hide a wrong format.
+    """
+    formats = {
+        arguments.format or format_of_name(corpus_file_name(file)) or "txt" for file in files
+    }
+    is_text = {name.startswith("txt") for name in formats}
+    if is_given(arguments, "separator") and is_text == {False} and not writes_text:
+        raise UsageError(
+            "--separator is of plain text, and by its name the corpus is none; leave it out, or "
+            "name the --format"
+        )
+    if arguments.field is None:
+        return _DEFAULT_FIELD
+    if is_text == {True}:
+        raise UsageError(
+            "--field is of JSON lines or Parquet, and by its name the corpus is text; leave it "
+            "out, or name the --format"
+        )
+    field: str = arguments.field
+    return field
+
+
+def _parse_utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("it is not UTF-8") from None
+    return text

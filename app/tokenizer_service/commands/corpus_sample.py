@@ -1,0 +1,150 @@
+"""`tokenizer corpus sample`: draw documents at random from corpora into one file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.documents import (
+    DocumentSample,
+    corpus_file_size,
+    find_corpus_files,
+)
+from tokenizer_service.commands.command_line import CommandError, UsageError
+from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
+from tokenizer_service.commands.outputs import (
+    print_json,
+    require_folder_of,
+    require_other_files,
+    write_output,
+)
+from tokenizer_service.commands.progress import add_quiet, progress_bar
+
+_WRITTEN: Final = (".txt", ".jsonl")
+
+
+def add_sample(subcommands: Any) -> None:
+    """Add the subcommand."""
+    parser = subcommands.add_parser(
+        "sample",
+        help="draw documents at random into one file",
+        description=(
+            "Draw each document of the files with the same probability, and write those drawn to\n"
+            "one file. The same seed draws the same documents, in whatever order the files come."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer corpus sample 'data/*.jsonl.gz' --fraction 0.01 --seed 7 -o sample.txt\n"
+            "  tokenizer corpus sample 's3://bucket/*.parquet' --fraction 0.001 -o news.jsonl\n"
+            "  tokenizer train sample.txt --vocab-size 32000 --name from-a-sample"
+        ),
+    )
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="FILE",
+        help="files, addresses (s3://...), or patterns of them in quotes",
+    )
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        required=True,
+        help="fraction of the documents to draw: 0.01 is a hundredth",
+    )
+    parser.rename_option("--share", "--fraction")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="name ending in .txt (a separator after each document) or .jsonl",
+    )
+    add_corpus_format(parser, may_be_empty=False)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_quiet(parser)
+    parser.set_defaults(run=run_sample)
+
+
+def run_sample(arguments: argparse.Namespace) -> None:
+    """Draw documents, write them, and print how many."""
+    output: Path = arguments.output
+    if not 0 < arguments.fraction <= 1:
+        raise UsageError(
+            f"--fraction must be above 0 and at most 1 (0.01 is a hundredth), not "
+            f"{arguments.fraction:g}"
+        )
+    if output.suffix not in _WRITTEN:
+        raise UsageError(
+            f"{output} must end in {' or '.join(_WRITTEN)}, which is how it is written"
+        )
+    if not arguments.separator:
+        raise UsageError("--separator is empty, and all of a file would be one document; name one")
+    require_folder_of(output)
+    files = find_corpus_files(arguments.inputs)
+    require_other_files([output], map(Path, files))
+    field = field_of(arguments, files, writes_text=output.suffix == ".txt")
+    total = sum(corpus_file_size(file) for file in files)
+    with progress_bar(quiet=arguments.quiet, total=total, desc="sampling", leave=True) as bar:
+        sample = DocumentSample(
+            files,
+            arguments.fraction,
+            arguments.seed,
+            format=arguments.format,
+            field=field,
+            separator=arguments.separator,
+            progress=lambda done: bar.update(done - bar.n),
+        )
+        write_output(output, _render(sample, output.suffix, arguments.separator))
+    _print(sample, arguments)
+
+
+def _render(sample: DocumentSample, suffix: str, separator: str) -> Iterator[bytes]:
+    if suffix == ".jsonl":
+        yield from _as_json_lines(sample)
+    else:
+        yield from _as_text(sample, separator)
+    if not sample.n_documents:  # before the output file appears
+        raise CommandError("the files have no document; check the paths")
+    if not sample.n_drawn:
+        raise CommandError(
+            f"none of {sample.n_documents:,} documents was drawn; give a larger --fraction"
+        )
+
+
+def _as_text(pieces: DocumentSample, separator: str) -> Iterator[bytes]:
+    before = ""  # the end of the previous piece, in which a separator may begin
+    for text, is_last in pieces:
+        known = before + text
+        # Also refuse a text whose end makes the separator match early: `xa`, then `aa`.
+        if 0 <= (known + separator if is_last else known).find(separator) < len(known):
+            raise CommandError(
+                f"a document holds {separator!r:.60}, which ends documents in plain text; write "
+                f"to a name that ends in .jsonl, or name another --separator"
+            )
+        before = "" if is_last else known[len(known) - len(separator) + 1 :]
+        yield (text + separator if is_last else text).encode()
+
+
+def _as_json_lines(pieces: DocumentSample) -> Iterator[bytes]:
+    is_first = True
+    for text, is_last in pieces:
+        rendered = json.dumps(text, ensure_ascii=False)[1:-1]
+        yield (('{"text": "' if is_first else "") + rendered + ('"}\n' if is_last else "")).encode()
+        is_first = is_last
+
+
+def _print(sample: DocumentSample, arguments: argparse.Namespace) -> None:
+    size = arguments.output.stat().st_size
+    if arguments.json:
+        drawn = {"documents": sample.n_drawn, "documents_read": sample.n_documents}
+        print_json(drawn | {"bytes": size, "share": arguments.fraction, "seed": arguments.seed})
+        return
+    print(
+        f"{arguments.output}: {sample.n_drawn:,} of {sample.n_documents:,} documents, "
+        f"{size:,} bytes, drawn with seed {arguments.seed}"
+    )

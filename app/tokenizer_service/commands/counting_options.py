@@ -1,0 +1,106 @@
+"""Options of the commands that count a corpus: the split, the workers, the memory."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import Pruning
+from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
+from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
+from tokenizer_service.commands.corpus_options import add_corpus_format
+
+INPUTS_HELP: Final = (
+    "text, JSONL or Parquet, also .gz and .zst; files, addresses (s3://...), or patterns of them "
+    "in quotes"
+)
+_DEFAULT_SPECIAL_TOKENS: Final = ("<|endoftext|>",)
+
+
+def add_counting_options(parser: CommandParser) -> None:
+    """Add the options for the counts of a corpus and for the workers that count."""
+    parser.add_argument(
+        "--special-token",
+        action="append",
+        metavar="TOKEN",
+        help="a special token; repeat for more, in order (default: <|endoftext|>)",
+    )
+    parser.add_argument("--no-special-token", action="store_true", help="use no special token")
+    parser.add_argument(
+        "--pattern",
+        help=f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
+    )
+    add_corpus_format(parser, separator=None)
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
+    )
+    add_memory_options(parser)
+
+
+def add_memory_options(parser: CommandParser) -> None:
+    """Add the memory limit of counting, and the folder for counts that exceed it."""
+    parser.add_argument(
+        "--memory-limit",
+        type=parse_size,
+        metavar="BYTES",
+        help="memory limit of counting, for instance 2G; the rest goes to the disk",
+    )
+    parser.add_argument(
+        "--temp-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="folder for unpacked text and for counts over the memory limit (default: system)",
+    )
+    parser.rename_option("--memory", "--memory-limit")
+    parser.rename_option("--scratch", "--temp-dir")
+
+
+def parse_size(text: str) -> int:
+    """Parse a number of bytes; the suffixes K, M, G and T are powers of 1024.
+
+    Example:
+        >>> parse_size("2G"), parse_size("20000000")
+        (2147483648, 20000000)
+    """
+    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if not (number.isascii() and number.isdigit() and len(number) < 19 and unit in "KMGT"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 500M or 2G")
+    size: int = int(number) * 1024 ** ("KMGT".index(unit) + 1 if unit else 0)
+    if size < SMALLEST_CEILING_BYTES:
+        raise argparse.ArgumentTypeError(f"{text!r} is too small; give at least 16M")
+    return size
+
+
+def check_counting_options(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if these options exclude each other."""
+    if arguments.no_special_token and arguments.special_token:
+        raise UsageError("--no-special-token and --special-token exclude each other")
+    if arguments.workers is not None and arguments.workers < 1:
+        raise UsageError("--workers must be at least 1")
+    if arguments.temp_dir is not None and not arguments.temp_dir.is_dir():
+        raise CommandError(
+            f"the folder {arguments.temp_dir} (--temp-dir) does not exist; make it first"
+        )
+
+
+def describe_pruning(pruning: Pruning, n_bytes: int) -> str:
+    """Describe what pruning left out of the counts of `n_bytes`, and the effect on merges."""
+    return (
+        f"without {pruning.n_distinct:,} distinct pre-tokens that occur fewer than "
+        f"{pruning.min_count} times, {pruning.n_bytes / max(n_bytes, 1):.1%} of the text: a merge "
+        f"may be one that occurs up to {pruning.bound:,} times less often than the best"
+    )
+
+
+def names_special_tokens(arguments: argparse.Namespace) -> bool:
+    """Whether the arguments name special tokens or exclude all of them."""
+    return bool(arguments.special_token) or bool(arguments.no_special_token)
+
+
+def special_tokens_of(arguments: argparse.Namespace) -> list[str]:
+    """The special tokens of the arguments, or the default one."""
+    if arguments.no_special_token:
+        return []
+    return list(arguments.special_token or _DEFAULT_SPECIAL_TOKENS)

@@ -1,0 +1,291 @@
+"""`tokenizer report` and `compare`: measure tokenizers on text, and show how two of them differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.evaluation import (
+    ParallelFile,
+    Report,
+    TextFile,
+    build_report,
+    parallel_files,
+    save_token_bytes,
+)
+from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
+from tokenizer_core.evaluation.report_page import render_page
+from tokenizer_core.evaluation.tables import render_diff, render_report
+from tokenizer_service.commands.command_line import (
+    ANSWER_IS_NO,
+    UsageError,
+    add_artifacts_dir,
+    is_given,
+    require_files,
+)
+from tokenizer_service.commands.corpus_options import add_corpus_format, field_of
+from tokenizer_service.commands.outputs import (
+    STANDARD_OUTPUT,
+    add_reports,
+    check_outputs,
+    print_json,
+    write_output,
+)
+from tokenizer_service.commands.progress import add_quiet, progress_bar
+from tokenizer_service.commands.tokenizer_arguments import (
+    TOKENIZER_HELP,
+    load_named_tokenizers,
+    named_files,
+    split_label,
+)
+
+_SAMPLE_BYTES: Final = 4 << 20
+_OF_CORPORA: Final = ("sample_bytes", "seed", "format", "field", "separator")
+_DIFF_SCHEMA: Final = "tokenizer-diff/1"
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the two subcommands."""
+    _add_report(subcommands)
+    _add_compare(subcommands)
+
+
+def _add_report(subcommands: Any) -> None:
+    report = subcommands.add_parser(
+        "report",
+        description=(
+            "Measure one or several tokenizers on one or several corpora, on a sample spread\n"
+            "evenly over each file. Text is taken as plain text; what the figures are is in\n"
+            "docs/evaluation.md and at the end of the HTML page."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer report starter --corpus news=news.txt\n"
+            "  tokenizer report starter r50k.tiktoken:gpt2 --corpus en=en.txt --corpus zh=zh.txt\n"
+            "  tokenizer report a=tokenizer.json b=vocab.json,merges.txt --corpus news.txt \\\n"
+            "      --json report.json --html report.html\n"
+            "  tokenizer report starter --parallel --corpus en=bible.en --corpus fi=bible.fi\n"
+            "  tokenizer report starter --token-bytes token_bytes.npy"
+        ),
+    )
+    report.add_argument("tokenizers", nargs="+", metavar="TOKENIZER", help=TOKENIZER_HELP)
+    report.add_argument(
+        "--corpus",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="text, JSONL or Parquet, also packed, and its name in the report; repeat for more",
+    )
+    _add_sampling(report)
+    report.add_argument(
+        "--parallel",
+        action="store_true",
+        help="the corpora are translations of each other, line by line: sample the same lines",
+    )
+    add_reports(report, html="the report as a page with plots")
+    report.add_argument(
+        "--token-bytes",
+        type=Path,
+        metavar="FILE",
+        help="write the bytes of each id of the one tokenizer as .npy, for bits per byte",
+    )
+    report.set_defaults(run=run_report)
+
+
+def _add_compare(subcommands: Any) -> None:
+    compare = subcommands.add_parser(
+        "compare",
+        description=(
+            "Compare two tokenizers: their tokens, ids, merges, special tokens and settings, and\n"
+            "with a corpus also what they make of text. The exit code is 0 where they are the\n"
+            "same, and 3 where they differ."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer compare news@20261121T041500Z-1a2b3c4d news\n"
+            "  tokenizer compare starter tokenizer.json --corpus news.txt\n"
+            "  tokenizer compare starter tokenizer.json --json | jq .tokenizers.is_same"
+        ),
+    )
+    compare.add_argument("a", metavar="A", help=TOKENIZER_HELP)
+    compare.add_argument("b", metavar="B", help="the other one")
+    compare.add_argument(
+        "--corpus",
+        type=Path,
+        metavar="FILE",
+        help="text, JSONL or Parquet to compare on",
+    )
+    _add_sampling(compare)
+    compare.add_argument(
+        "--examples",
+        type=int,
+        default=10,
+        metavar="N",
+        help="examples of each difference to show (default: 10)",
+    )
+    compare.add_argument("--json", action="store_true", help="print all differences as JSON")
+    compare.set_defaults(run=run_compare)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sample-bytes",
+        type=int,
+        default=_SAMPLE_BYTES,
+        metavar="N",
+        help=f"bytes to sample from each file, spread evenly; 0: all (default: {_SAMPLE_BYTES})",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the sample (default: 0)"
+    )
+    add_corpus_format(parser)
+    add_quiet(parser)
+    add_artifacts_dir(parser)
+
+
+def run_report(arguments: argparse.Namespace) -> None:
+    """Measure tokenizers on corpora; print or write the report."""
+    paths = _corpora(arguments)
+    _check_report(arguments, paths)
+    tokenizers = load_named_tokenizers(arguments, arguments.tokenizers)
+    if arguments.token_bytes:
+        (tokenizer,) = tokenizers.values()
+        save_token_bytes(tokenizer.spec, arguments.token_bytes)
+        if not paths:
+            print(f"wrote {arguments.token_bytes}: {tokenizer.spec.largest_id + 1} ids, int32")
+            return
+    corpora = _sources(arguments, paths)
+    total = sum(source.read_bytes() for source in corpora.values())
+    with progress_bar(
+        quiet=arguments.quiet, total=total * len(tokenizers), desc="measuring"
+    ) as bar:
+
+        def show(word: str, n_bytes: int) -> None:
+            bar.set_description(word, refresh=False)
+            bar.update(n_bytes)
+
+        report = build_report(
+            tokenizers,
+            corpora,
+            seed=arguments.seed,
+            is_parallel=arguments.parallel,
+            progress=show,
+        )
+    _write(arguments, report)
+
+
+def _write(arguments: argparse.Namespace, report: Report) -> None:
+    if arguments.html:
+        write_output(arguments.html, render_page(report).encode())
+    if arguments.json:
+        rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
+        write_output(arguments.json, rendered.encode())
+    if STANDARD_OUTPUT not in (arguments.json, arguments.html):
+        print(render_report(report), end="")
+
+
+def run_compare(arguments: argparse.Namespace) -> int:
+    """Compare two tokenizers and print the differences; return the exit code."""
+    _refuse_sampling_options(arguments, [arguments.corpus] if arguments.corpus else [])
+    if arguments.corpus:
+        require_files([arguments.corpus])
+    if arguments.examples < 0:
+        raise UsageError("--examples is a number of examples; 0 shows none")
+    words = [arguments.a, arguments.b]
+    if arguments.a == arguments.b:
+        words = [f"A={split_label(arguments.a)[1]}", f"B={split_label(arguments.b)[1]}"]
+    tokenizers = load_named_tokenizers(arguments, words)
+    (name_a, a), (name_b, b) = tokenizers.items()
+    found, on_text = diff_specs(a.spec, b.spec), None
+    if arguments.corpus:
+        field = field_of(arguments, [arguments.corpus])
+        source = _text_file(arguments, arguments.corpus, field)
+        with progress_bar(
+            quiet=arguments.quiet, total=source.read_bytes(), desc="comparing"
+        ) as bar:
+            on_text = diff_on_text(
+                a, b, source.pieces(), n_examples=arguments.examples, progress=bar.update
+            )
+    if arguments.json:
+        answer = {
+            "schema": _DIFF_SCHEMA,
+            "a": name_a,
+            "b": name_b,
+            "tokenizers": found.to_dict(),
+            "text": on_text and on_text.to_dict(),
+        }
+        print_json(answer)
+    else:
+        print(render_diff((name_a, a.spec), (name_b, b.spec), found, on_text, arguments.examples))
+    return 0 if found.is_same else ANSWER_IS_NO
+
+
+def _corpora(arguments: argparse.Namespace) -> dict[str, Path]:
+    paths: dict[str, Path] = {}
+    for word in arguments.corpus:
+        name, what = split_label(word)
+        path = Path(what)
+        if (name or path.stem) in paths:
+            raise UsageError(f"two corpora are called {name or path.stem}; give another NAME=FILE")
+        paths[name or path.stem] = path
+    require_files(list(paths.values()))
+    return paths
+
+
+def _check_report(arguments: argparse.Namespace, paths: dict[str, Path]) -> None:
+    if not paths and (arguments.html or arguments.json or not arguments.token_bytes):
+        raise UsageError("no text to measure; give --corpus NAME=FILE")
+    _refuse_sampling_options(arguments, paths)
+    if arguments.token_bytes and len(arguments.tokenizers) != 1:
+        raise UsageError("--token-bytes describes one tokenizer; name only one")
+    check_outputs(
+        [arguments.html, arguments.token_bytes, arguments.json],
+        [*paths.values(), *named_files(arguments.tokenizers)],
+    )
+
+
+def _refuse_sampling_options(arguments: argparse.Namespace, corpora: Collection[Any]) -> None:
+    """Raise UsageError for options of corpora that are not there."""
+    given = [name for name in _OF_CORPORA if is_given(arguments, name)]
+    if given and not corpora:
+        raise UsageError(f"--{given[0].replace('_', '-')} belongs to --corpus; give that, too")
+
+
+def _sources(
+    arguments: argparse.Namespace, paths: dict[str, Path]
+) -> dict[str, TextFile | ParallelFile]:
+    if not arguments.parallel:
+        field = field_of(arguments, paths.values())
+        return {name: _text_file(arguments, path, field) for name, path in paths.items()}
+    if len(paths) < 2:
+        raise UsageError("--parallel compares languages; give two corpora or more")
+    files = parallel_files(
+        list(paths.values()),
+        _sample_bytes(arguments),
+        arguments.seed,
+        format=arguments.format,
+        field=field_of(arguments, paths.values()),
+        separator=arguments.separator,
+    )
+    return dict(zip(paths, files, strict=True))
+
+
+def _text_file(arguments: argparse.Namespace, path: Path, field: str) -> TextFile:
+    return TextFile(
+        path,
+        sample_bytes=_sample_bytes(arguments),
+        seed=arguments.seed,
+        separator=arguments.separator,
+        format=arguments.format,
+        field=field,
+    )
+
+
+def _sample_bytes(arguments: argparse.Namespace) -> int | None:
+    n_bytes: int = arguments.sample_bytes
+    if n_bytes < 0:
+        raise UsageError("--sample-bytes is a number of bytes; 0 reads all")
+    return n_bytes or None

@@ -1,0 +1,249 @@
+"""`tokenizer jobs list`, `show`, `watch`, `cancel`: the training and encoding jobs of a service.
+
+These commands read the job database in the artifacts folder or at TOKENIZER_JOBS_DATABASE. They
+need neither the address of the service nor a key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_service.commands.command_line import (
+    ANSWER_IS_NO,
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    artifacts_dir_of,
+    did_you_mean,
+)
+from tokenizer_service.commands.outputs import print_json
+from tokenizer_service.commands.progress import add_quiet, progress_bar
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.jobs.kinds import cancel_job
+from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.views import summary_of, view_of
+
+_POLL_SECONDS: Final = 0.5
+_MOST_LISTED: Final = 10_000
+_DONE_WELL: Final = frozenset({"live", "succeeded"})
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand and its own subcommands."""
+    jobs = subcommands.add_parser(
+        "jobs",
+        description=(
+            "The jobs of the service on an artifacts folder: training runs and encodings that\n"
+            "were asked for over HTTP. They are read from the folder, so no key is needed."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer jobs list\n"
+            "  tokenizer jobs watch\n"
+            "  tokenizer jobs show 20261121T041500Z-0123456789ab --json | jq .result\n"
+            "  tokenizer jobs cancel 20261121T041500Z-0123456789ab"
+        ),
+    )
+    below = jobs.add_subparsers(dest="jobs_command", metavar="COMMAND", required=True)
+    _add_list(below)
+    _add_show(below)
+    _add_watch(below)
+    _add_cancel(below)
+
+
+def _add_list(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "list",
+        help="list the latest jobs, newest first",
+        description="List the latest jobs, newest first.",
+        epilog="examples:\n  tokenizer jobs list\n  tokenizer jobs list --limit 5 --json",
+    )
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+    _add_common(parser, run_list)
+
+
+def _add_show(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "show",
+        help="show one job and the end of its log",
+        description="Show one job as GET /jobs/{id} does, with the end of its log.",
+        epilog="example:\n  tokenizer jobs show 20261121T041500Z-0123456789ab",
+    )
+    _add_job(parser)
+    _add_common(parser, run_show)
+
+
+def _add_watch(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "watch",
+        help="wait for a job, with a progress bar",
+        description=(
+            "Wait until a job ends, with a progress bar on a terminal. The exit code is 3 if it\n"
+            "failed or was cancelled. Ctrl-C ends the watching, not the job."
+        ),
+        epilog=(
+            "examples:\n  tokenizer jobs watch\n  tokenizer jobs watch --quiet && tokenizer list"
+        ),
+    )
+    _add_job(parser)
+    add_quiet(parser)
+    _add_common(parser, run_watch)
+
+
+def _add_cancel(subcommands: Any) -> None:
+    parser = subcommands.add_parser(
+        "cancel",
+        help="cancel a queued or running job",
+        description=(
+            "Cancel a job: one that waits at once, one that runs within seconds, by the service\n"
+            "that runs it. One that has ended stays as it is."
+        ),
+        epilog="example:\n  tokenizer jobs cancel 20261121T041500Z-0123456789ab",
+    )
+    parser.add_argument("job", metavar="JOB", help="its id")
+    _add_common(parser, run_cancel)
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB", help="job id (default: the running job, else the newest)"
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser, run: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="print the JSON of GET /jobs")
+    add_artifacts_dir(parser)
+    parser.set_defaults(run=run)
+
+
+def run_list(arguments: argparse.Namespace) -> None:
+    """Print one line per job."""
+    if not 1 <= arguments.limit <= _MOST_LISTED:
+        raise UsageError(f"--limit is from 1 to {_MOST_LISTED}")
+    with _open_jobs(arguments) as store:
+        jobs = store.latest(limit=arguments.limit) if store else []
+    if arguments.json:
+        print_json({"jobs": [summary_of(job).model_dump(mode="json") for job in jobs]})
+        return
+    if not jobs:
+        print("no jobs; a service takes them at POST /train and POST /corpora/{id}/encode")
+    for job in jobs:
+        print(_line(job))
+
+
+def run_show(arguments: argparse.Namespace) -> None:
+    """Print one job."""
+    with _open_jobs(arguments) as store:
+        _print_job(_find(store, arguments.job), arguments)
+
+
+def run_watch(arguments: argparse.Namespace) -> int:
+    """Wait for the end of one job; return the exit code."""
+    with _open_jobs(arguments) as store:
+        job = _find(store, arguments.job)
+        name = summary_of(job).name
+        bar = progress_bar(
+            quiet=arguments.quiet,
+            desc=f"{name}: ",
+            total=100,
+            unit="%",
+            unit_scale=False,
+            delay=0,
+            bar_format="{desc}|{bar}| {n:.0f} % [{elapsed}]",
+        )
+        with bar:
+            while not job.is_final:
+                bar.set_description(f"{name}, {summary_of(job).phase}", refresh=False)
+                bar.update(100 * job.progress - bar.n)
+                bar.refresh()
+                time.sleep(_POLL_SECONDS)
+                job = _find(store, job.id)
+    _print_job(job, arguments)
+    return 0 if job.state in _DONE_WELL else ANSWER_IS_NO
+
+
+def run_cancel(arguments: argparse.Namespace) -> None:
+    """Cancel one job, as the service does."""
+    with _open_jobs(arguments) as store:
+        before = _find(store, arguments.job)
+        job = cancel_job(store, artifacts_dir_of(arguments), before.id) if store else None
+        job = job or before
+    if arguments.json:
+        _print_job(job, arguments)
+    elif before.is_final:
+        print(f"{job.id} had ended already: {job.state}")
+    elif job.is_final:
+        print(f"{job.id} is cancelled")
+    else:
+        print(f"{job.id} is being ended by the service that runs it; tokenizer jobs watch {job.id}")
+
+
+@contextmanager
+def _open_jobs(arguments: argparse.Namespace) -> Iterator[JobStore | None]:
+    """The job database of the service; None if no service ever ran on the folder."""
+    folder = artifacts_dir_of(arguments)
+    address = os.environ.get("TOKENIZER_JOBS_DATABASE")
+    path = folder / DATABASE_NAME
+    try:
+        if address:
+            from tokenizer_service.jobs.database.postgres import PostgresDatabase  # an extra
+
+            yield JobStore(PostgresDatabase(address))  # no folder: adds and runs nothing
+        else:
+            yield JobStore.open(folder) if path.exists() else None
+    except JobDatabaseError as error:
+        if address:
+            raise CommandError(
+                f"the database that TOKENIZER_JOBS_DATABASE names cannot be used ({error}); check "
+                f"the address, and that it runs"
+            ) from None
+        raise CommandError(
+            f"{path} cannot be used ({error}); check its permissions, the disk, and that it is "
+            f"the artifacts folder of a service"
+        ) from error
+
+
+def _find(store: JobStore | None, job_id: str | None) -> Job:
+    if store is not None and job_id is not None:
+        job = store.get(job_id)
+    elif store is not None:
+        running = [job for job in store.unfinished() if job.state == "running"]
+        job = next(iter([*running, *store.latest(limit=1)]), None)
+    else:
+        job = None
+    if job is None:
+        ids = [each.id for each in store.latest(limit=_MOST_LISTED)] if store and job_id else []
+        near = did_you_mean(job_id or "", ids)
+        named = f"there is no job {job_id!r}{near}" if job_id else "there are no jobs"
+        raise CommandError(f"{named}; tokenizer jobs list shows what there is")
+    return job
+
+
+def _line(job: Job) -> str:
+    view = summary_of(job)
+    phase = f"{job.progress:4.0%}  {view.phase}" if job.state == "running" else ""
+    return f"{job.id}  {job.kind:<6}  {job.state:<9}  {view.name}  {phase}".rstrip()
+
+
+def _print_job(job: Job, arguments: argparse.Namespace) -> None:
+    view = view_of(job, Path(artifacts_dir_of(arguments)))
+    fields = view.model_dump(mode="json")
+    if arguments.json:
+        print_json(fields)
+        return
+    print(_line(job))
+    log = fields.pop("log_tail")
+    for name in ("created_at", "started_at", "finished_at", "counters", "result", "error"):
+        value = fields[name]
+        if value:
+            print(f"  {name:<12} {value if isinstance(value, str) else json.dumps(value)}")
+    for line in log:
+        print(f"  | {line}")

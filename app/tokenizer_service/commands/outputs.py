@@ -1,0 +1,134 @@
+"""Outputs of commands: whole files, `-` for standard output, figures as JSON.
+
+After Ctrl-C, a kill or a full disk, the old file is unchanged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_service.commands.command_line import CommandError, UsageError
+
+STANDARD_OUTPUT: Final = Path("-")
+
+
+def add_output(parser: Any, *, about: str, metavar: str = "FILE", required: bool = False) -> None:
+    """Add `-o` and `--output`."""
+    default = None if required else STANDARD_OUTPUT
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=required,
+        default=default,
+        metavar=metavar,
+        help=about,
+    )
+
+
+def add_reports(
+    parser: argparse.ArgumentParser, *, html: str, json_about: str = "write the report as JSON"
+) -> None:
+    """Add `--json [FILE]` and `--html FILE`. A FILE has the ending of what is written, because
+    argparse takes any word after `--json` for it, also a corpus."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=STANDARD_OUTPUT,
+        type=partial(_parse_report, endings=(".json",)),
+        metavar="FILE",
+        help=f"{json_about} to a .json file; without FILE, print only that",
+    )
+    add_html(parser, html)
+
+
+def add_html(parser: argparse.ArgumentParser, about: str) -> None:
+    """Add `--html FILE`."""
+    parser.add_argument(
+        "--html",
+        type=partial(_parse_report, endings=(".html", ".htm")),
+        metavar="FILE",
+        help=f"write {about} to a .html file",
+    )
+
+
+def _parse_report(text: str, endings: tuple[str, ...]) -> Path:
+    path = Path(text)
+    if path == STANDARD_OUTPUT or path.suffix.lower() in endings:
+        return path
+    # A device or a pipe; /dev/stdout may lead to a file.
+    if path.is_relative_to("/dev") or (path.exists() and not (path.is_file() or path.is_dir())):
+        return path
+    raise argparse.ArgumentTypeError(
+        f"{text!r} does not end in {endings[0]}; write the report to such a file, or, if this is "
+        f"another argument, put it before the option"
+    )
+
+
+def check_outputs(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
+    """Check that the outputs can be written, each to a file of its own that is no input.
+
+    Raises:
+        UsageError: an output is named twice, or is an input.
+        CommandError: the folder of an output is missing.
+    """
+    named = [target for target in targets if target is not None]
+    require_other_files(named, inputs)
+    files = [os.path.realpath(target) if target != STANDARD_OUTPUT else "-" for target in named]
+    for target, file in zip(named, files, strict=True):
+        if files.count(file) > 1 and file != os.devnull:
+            where = "standard output" if file == "-" else target
+            raise UsageError(f"two outputs go to {where}; name another file for one of them")
+        if target != STANDARD_OUTPUT:
+            require_folder_of(target)
+
+
+def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write `data`, or its parts in order, to the file `path`, or to standard output for `-`.
+
+    The file appears once it is complete.
+
+    Raises:
+        CommandError: the folder of the file does not exist.
+        OSError: the file cannot be written; the old file is unchanged.
+    """
+    from tokenizer_core.blobs.atomic_files import write_whole_file
+
+    parts = [data] if isinstance(data, bytes) else data
+    if path == STANDARD_OUTPUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(parts)
+        sys.stdout.buffer.flush()
+        return
+    require_folder_of(path)
+    write_whole_file(path, parts)
+
+
+def require_folder_of(path: Path | str) -> None:
+    """Raise CommandError if the folder of an output is missing, or the output is a folder."""
+    if isinstance(path, str):
+        return
+    if not path.absolute().parent.is_dir():
+        raise CommandError(f"the folder of {path} is not there; make it first")
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder; name the file to write in it")
+
+
+def require_other_files(targets: Iterable[Path | str | None], inputs: Iterable[Path | str]) -> None:
+    """Raise UsageError if an output would overwrite an input, as in `encode --file a -o a`."""
+    read = {os.path.realpath(path) for path in inputs}
+    for target in targets:
+        if target not in (None, STANDARD_OUTPUT) and os.path.realpath(target) in read:
+            raise UsageError(f"{target} is also an input; name another output")
+
+
+def print_json(value: object) -> None:
+    """Print one indented JSON document, escaped if the terminal is not UTF-8."""
+    print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() != "utf-8", indent=1))

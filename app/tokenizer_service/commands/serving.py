@@ -1,0 +1,524 @@
+"""`tokenizer serve`: the HTTP service with the settings of the environment.
+
+The parent process chooses the admin key, binds the socket and prints commands to try; then uvicorn
+serves, in this process or in several. A serving process ends with its supervisor. With
+`--exit-with-parent` the service ends with the process that started it. The parent process makes the
+file of a Unix socket and removes it at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import logging
+import math
+import multiprocessing
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
+
+from tokenizer_core.blobs.bucket import open_object_storage
+from tokenizer_core.blobs.locks import locked_folder
+from tokenizer_core.engines import EngineChoice, choose_engine
+from tokenizer_core.errors import StorageError, TokenizerCoreError
+from tokenizer_core.registry import open_artifacts
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.access.auth import check_keys
+from tokenizer_service.commands.command_line import CommandError, parse_folder
+from tokenizer_service.http.connections import raise_open_files
+from tokenizer_service.http.protocol import GuardedHttpProtocol
+from tokenizer_service.ingress import UNIX, socket_path
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.observability.logs import configure_logging
+from tokenizer_service.settings import Settings, SettingsError, describe, missing_corpus_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fastapi import FastAPI
+
+GRACEFUL_SECONDS: Final = 10
+"""Requests in progress get this long to finish after SIGTERM."""
+
+log = logging.getLogger("tokenizer_service.commands.serving")
+
+_KILL_SECONDS: Final = GRACEFUL_SECONDS + 4
+"""Processes that did not end by then are killed; docs/operate.md promises 15 s."""
+
+_RETRY_SECONDS: Final = 5.0
+"""A process that cannot start is tried again as often, while others serve."""
+
+_PARENT_POLL_SECONDS: Final = 0.25
+_SIGNAL_POLL_SECONDS: Final = 0.25
+_ORPHAN_GRACE_SECONDS: Final = 1.0  # with the poll: gone within two seconds
+_HEALTH_CHECK_SECONDS: Final = 30
+_CONNECT_SECONDS: Final = 2.0
+_BACKLOG: Final = 2048  # uvicorn's
+_TRIED_TEXT: Final = "Hello, world!"
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand."""
+    table = "\n".join(_render_setting(*row) for row in describe())
+    parser = subcommands.add_parser(
+        "serve",
+        description="Serve tokenizers over HTTP. Ctrl-C or SIGTERM ends it.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer serve\n"
+            "  tokenizer serve --port 9000 --workers 4\n"
+            "  tokenizer serve --host unix:/run/tokenizer/tokenizer.sock\n"
+            "  TOKENIZER_DEFAULT=cl100k TOKENIZER_CORPUS_ROOTS=/data/text tokenizer serve\n\n"
+            f"settings, from the environment:\n{table}"
+        ),
+    )
+    parser.add_argument(
+        "--host", metavar="ADDRESS", help="overrides TOKENIZER_HOST; unix:/path is a Unix socket"
+    )
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="overrides TOKENIZER_PORT; 0 chooses a free port"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="overrides TOKENIZER_WORKERS")
+    parser.add_argument(
+        "--artifacts-dir",
+        type=parse_folder,
+        metavar="FOLDER",
+        help="overrides TOKENIZER_ARTIFACTS_DIR",
+    )
+    parser.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="stop when the parent process ends, even if it is killed",
+    )
+    parser.set_defaults(run=run_serve)
+
+
+def _render_setting(name: str, default: str, meaning: str) -> str:
+    text = f"{meaning} Default: {default}" if default else meaning
+    indent = " " * 6
+    lines = textwrap.wrap(
+        text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return "\n".join([f"  {name}", *lines])
+
+
+def run_serve(arguments: argparse.Namespace) -> None:
+    """Serve until a signal ends the process."""
+    parent = os.getppid()  # before any slow call, during which the parent may end
+    for name in ("host", "port", "workers", "artifacts_dir"):
+        value = getattr(arguments, name)
+        if value is not None:
+            # The serving processes read their settings from the environment.
+            os.environ[f"TOKENIZER_{name.upper()}"] = str(value)
+    try:
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        raise CommandError(str(error)) from None
+    _check_settings(settings)
+    engine = choose_engine(settings.engine)  # raises if the engine is unavailable
+    made_key = _make_admin_key(settings)
+    if arguments.exit_with_parent:
+        _end_with(parent, grace_seconds=GRACEFUL_SECONDS + 2)
+    # uvicorn raises a signal again after its graceful end; that must not look like a crash.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    raise_open_files()
+    metrics_dir = _make_metrics_dir(settings)
+    try:
+        config = _configure(settings)
+        configure_logging(settings.log_level, settings.log_format)  # the supervisor logs as well
+        for root in missing_corpus_roots(settings):
+            log.warning("TOKENIZER_CORPUS_ROOTS: %s is no folder; no job can read from it", root)
+        with _listening(settings) as listener:
+            _print_what_to_try(Settings.from_environment(), engine, listener, made_key)
+            if settings.workers > 1:
+                supervisor = _Supervisor(config, sockets=[listener])
+                supervisor.run()
+                if supervisor.has_failed:
+                    raise CommandError("the service could not start; the lines above say why")
+                return
+            server = uvicorn.Server(config)
+            server.run(sockets=[listener])
+            if not server.started:
+                raise CommandError("the service could not start; the lines above say why")
+    except KeyboardInterrupt:
+        pass  # Ctrl-C has ended it gracefully by now
+    finally:
+        if metrics_dir is not None:
+            shutil.rmtree(metrics_dir, ignore_errors=True)
+
+
+def _check_settings(settings: Settings) -> None:
+    """Report what would stop every serving process, before the port is bound and any is started.
+
+    A store that is unreachable is no error here: the processes keep trying.
+    """
+    try:
+        check_keys(settings)
+        if settings.store is not None and "://" in settings.store:
+            open_object_storage(settings.store, probe=False)
+    except (SettingsError, StorageError) as error:
+        raise CommandError(str(error)) from None
+    folder = settings.artifacts_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        has_jobs = settings.jobs_database is not None or os.access(folder / DATABASE_NAME, os.F_OK)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or has_jobs:
+            return  # tokenizers are served from a full or read-only disk too
+        raise CommandError(
+            f"the artifacts folder {folder} cannot be used ({error.strerror}); check "
+            f"TOKENIZER_ARTIFACTS_DIR, and that this user may write there"
+        ) from None
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's supervisor, which looks at each process in turn and restarts those that ended.
+
+    uvicorn's waits 30 seconds for the answer of a process that has ended meanwhile, or while a
+    signal waits for it, and without limit for the end of a process that a long regular expression
+    keeps busy. It restarts processes that never served, or ends as if all were well; and it ends
+    those that serve if one cannot be replaced. (SIGHUP, SIGTTIN and SIGTTOU are uvicorn's.)
+    """
+
+    has_failed = False
+    """Whether the processes cannot start."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        self._has_served = False
+        self._replaced_at: dict[int, float] = {}
+
+    def keep_subprocess_alive(self) -> None:
+        for index, process in enumerate(self.processes):
+            if self.should_exit.is_set() or self._answers(process):
+                continue
+            process.kill()
+            process.join()
+            if self.signal_queue:
+                return  # which may have ended the process too
+            if not self._has_served:
+                self.has_failed = True
+                self.should_exit.set()
+                return
+            now = time.monotonic()
+            if now < self._replaced_at.get(index, -math.inf) + _RETRY_SECONDS:
+                continue
+            self._replaced_at[index] = now
+            status = process.process.exitcode
+            log.warning("process %d ended (%s); another takes its place", process.pid, status)
+            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index].start()
+
+    def join_all(self) -> None:
+        deadline = time.monotonic() + _KILL_SECONDS
+        for process in self.processes:
+            process.process.join(max(0.0, deadline - time.monotonic()))
+            if process.process.exitcode is None:
+                log.warning("process %d did not end in time; it is killed", process.pid)
+                process.process.kill()
+                process.process.join()
+
+    def _answers(self, process: Process) -> bool:
+        """Whether it answers in time; True without an answer if a signal arrives meanwhile."""
+        try:
+            process.parent_conn.send(b"ping")
+            deadline = time.monotonic() + _HEALTH_CHECK_SECONDS
+            while time.monotonic() < deadline and not self.signal_queue:
+                ready = wait([process.parent_conn, process.process.sentinel], _SIGNAL_POLL_SECONDS)
+                if process.process.sentinel in ready:
+                    break
+                if ready:
+                    self._has_served |= process.parent_conn.recv()
+                    return True
+            return bool(self.signal_queue)
+        except (OSError, EOFError):
+            return False
+
+
+def create_worker_app() -> FastAPI:
+    """The app of one of several serving processes, which ends when its supervisor ends.
+
+    Without this, the workers would serve forever after a SIGKILL of uvicorn's supervisor.
+    """
+    from tokenizer_service.main import create_app
+
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None and supervisor.pid is not None:
+        _end_with(supervisor.pid, grace_seconds=_ORPHAN_GRACE_SECONDS)
+    return create_app()
+
+
+def _make_admin_key(settings: Settings) -> str | None:
+    """Generate a key for this run if no key is set; all processes get it in the environment."""
+    if settings.admin_keys or settings.require_admin_key:
+        return None
+    key = secrets.token_urlsafe(24)
+    os.environ["TOKENIZER_ADMIN_KEYS"] = key
+    return key
+
+
+def _make_metrics_dir(settings: Settings) -> Path | None:
+    """Make an empty folder in which several processes add up their metrics, unless there is one."""
+    given = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if given is not None:
+        try:
+            Path(given).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(
+                f"PROMETHEUS_MULTIPROC_DIR names {given}, which cannot be made: {error.strerror}; "
+                f"name a folder for the metrics of all processes, or unset the variable"
+            ) from None
+    if given is not None or settings.workers == 1:
+        return None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="tokenizer-metrics-"))
+    except OSError as error:
+        print(f"each process counts its metrics alone: {error}", file=sys.stderr)
+        return None
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    return folder
+
+
+def _configure(settings: Settings) -> uvicorn.Config:
+    several = settings.workers > 1
+    return uvicorn.Config(
+        "tokenizer_service.commands.serving:create_worker_app"
+        if several
+        else "tokenizer_service.main:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        http=GuardedHttpProtocol,
+        ws="none",
+        loop="uvloop",
+        lifespan="on",
+        log_level=settings.log_level,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the service does not use the client's address
+        timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        # After the default of 5 s uvicorn kills a worker that a long regular expression keeps busy.
+        timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
+    )
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """Bind the socket; the file of a Unix socket is removed at the end, unless it was replaced."""
+    path = socket_path(settings.host)
+    if path is None:
+        yield _bind(settings)
+        return
+    listener = _bind_unix(Path(path), int(settings.socket_mode, 8))
+    made = os.lstat(path)
+    try:
+        yield listener
+    finally:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(made, os.lstat(path)):
+                Path(path).unlink()
+
+
+def _bind_unix(path: Path, mode: int) -> socket.socket:
+    """Listen at `path`; a file that an ended service has left there is replaced.
+
+    The socket listens before the lock is freed, so that no other service takes it for a leftover.
+    A client that connects earlier than a serving process is ready waits.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with locked_folder(path.parent):
+            if _is_left_over(path):
+                path.unlink()
+            listener.bind(str(path))
+            path.chmod(mode)  # nobody can connect yet
+            listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error  # no number: the path is longer than the system allows
+        raise CommandError(
+            f"cannot listen on {UNIX}{path} ({reason}); choose another path for TOKENIZER_HOST, in "
+            f"an existing folder where this user may write"
+        ) from error
+    except CommandError:
+        listener.close()
+        raise
+    listener.set_inheritable(True)
+    return listener
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether there is a socket at which nobody listens; False if there is nothing.
+
+    Raises:
+        CommandError: a program listens there, or the file is no socket.
+    """
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(kind):
+        raise CommandError(
+            f"cannot listen on {UNIX}{path}: the file is no socket; remove it, or choose another "
+            f"path for TOKENIZER_HOST"
+        )
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            pass  # a program listens: it is busy, or allows other users only
+    raise CommandError(
+        f"cannot listen on {UNIX}{path}: another program listens there; stop it, or choose another "
+        f"path for TOKENIZER_HOST"
+    )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise CommandError(
+            f"cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another "
+            f"TOKENIZER_PORT or TOKENIZER_HOST, or stop the program that uses it"
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _end_with(parent: int, *, grace_seconds: float) -> None:
+    """End this process when `parent` is no longer its parent: SIGTERM, then exit.
+
+    Polling the parent's pid works on every system. A death signal from the kernel is Linux only
+    and arrives when the parent's *thread* ends.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace_seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _print_what_to_try(
+    settings: Settings, engine: EngineChoice, listener: socket.socket, made_key: str | None
+) -> None:
+    path = socket_path(settings.host)
+    curl = "curl"
+    if path is not None:
+        curl, url = f"curl --unix-socket {shlex.quote(path)}", "http://localhost"
+        lines = [f"tokenizer service on {UNIX}{path}"]
+    else:
+        host, port = listener.getsockname()[:2]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only to show
+        url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+        lines = [
+            f"tokenizer service on {url}",
+            f"page: {url}/ for the browser, {url}/docs for all routes",
+        ]
+    lines.append(f"engine: {engine.name} ({engine.reason})")
+    if made_key is not None:
+        lines.append(f"admin key of this run (TOKENIZER_ADMIN_KEYS sets your own): {made_key}")
+    to_try = _lines_to_try(settings, curl, url, made_key)
+    lines += ["", "try:", *(f"  {line}" for line in to_try), ""]
+    print("\n".join(lines), flush=True)
+
+
+def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None) -> list[str]:
+    """Commands to copy, for the served tokenizer."""
+    needs_key = bool(settings.read_keys)
+    read = curl + (' -H "X-API-Key: $READ_KEY"' if needs_key else "")
+    admin = f'{curl} -H "X-API-Key: $ADMIN_KEY"'
+    lines = []
+    if needs_key:
+        lines.append("READ_KEY=...   # one of TOKENIZER_READ_KEYS")
+    ids = _encode_sample(settings)
+    if ids is not None:
+        lines += [
+            f"{read} --json {_quote({'text': _TRIED_TEXT})} {url}/encode",
+            f"{read} --json {_quote({'tokens': ids})} {url}/decode",
+            f"printf 'any text' | {read} -sN -T - -X POST {url}/encode_stream",
+        ]
+    lines += [
+        f"{read} {url}/tokenizers",
+        f"ADMIN_KEY={made_key or '...   # one of TOKENIZER_ADMIN_KEYS'}",
+    ]
+    corpus = _find_corpus(settings)
+    if corpus is not None:
+        request: dict[str, Any] = {"input_paths": [corpus], "name": "mine", "vocab_size": 1000}
+    else:
+        request = {
+            "documents": ["low lower lowest", "new newer"],
+            "name": "mine",
+            "vocab_size": 270,
+        }
+    lines.append(f"{admin} --json {_quote(request)} {url}/train")
+    lines.append(f"{admin} {url}/train")
+    return lines
+
+
+def _encode_sample(settings: Settings) -> list[int] | None:
+    store = open_artifacts(settings.store, settings.artifacts_dir)
+    try:
+        ref = store.active() or store.resolve(settings.default)
+        return Tokenizer.from_spec(store.open(ref)).encode(_TRIED_TEXT)
+    except TokenizerCoreError as error:
+        print(
+            f"no tokenizer to serve yet: {error}. Train one as below, or publish one: "
+            f"tokenizer import starter --name starter --promote (the one in this package; or a "
+            f"file, or a preset)",
+            file=sys.stderr,
+        )
+        return None
+
+
+def _find_corpus(settings: Settings) -> str | None:
+    """The name of a small text file in a corpus root, or None."""
+    for root in settings.corpus_roots:
+        try:
+            names = sorted(
+                entry.name
+                for entry in os.scandir(root)
+                if entry.is_file(follow_symlinks=False)
+                and entry.name.endswith(".txt")
+                and 1000 < entry.stat(follow_symlinks=False).st_size < 100_000_000
+            )
+        except OSError:
+            continue
+        if names:
+            return names[0]
+    return None
+
+
+def _quote(value: dict[str, Any]) -> str:
+    return "'" + json.dumps(value).replace("'", "'\\''") + "'"

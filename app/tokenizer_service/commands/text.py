@@ -1,0 +1,404 @@
+"""`tokenizer encode`, `decode`, `count`: text to ids and back, in bounded memory."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tokenizer_core.decode_streams import BytesDecoder
+from tokenizer_core.documents import CONTENT_NAMES, format_of_content
+from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.pieces import readable_token
+from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.command_line import CommandError, UsageError, require_files
+from tokenizer_service.commands.outputs import (
+    STANDARD_OUTPUT,
+    add_output,
+    print_json,
+    require_other_files,
+    write_output,
+)
+from tokenizer_service.commands.progress import add_quiet, has_colours, progress_bar
+from tokenizer_service.commands.tokenizer_arguments import (
+    add_tokenizer_arguments,
+    allowed_special,
+    find_tokenizer,
+    load_tokenizer,
+    tokenizer_files,
+)
+
+_READ_BYTES: Final = 1 << 18
+_WIDTHS: Final[dict[str, np.dtype[Any]]] = {"u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+_BACKGROUNDS: Final = (153, 222, 157, 218, 183, 159)
+"""Light colours of the palette of 256."""
+_SIGNS: Final = {"\n": "⏎\n", "\t": "⇥"}
+_NOT_IDS: Final = re.compile(rb"[^0-9\s,\[\]]")
+STANDARD_INPUT: Final = Path("-")
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the three subcommands."""
+    encode = subcommands.add_parser(
+        "encode",
+        description="Print the token ids of a text, of files, or of standard input.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer encode 'Hello, world!'\n"
+            "  tokenizer encode --pieces --tokenizer gpt2 'Hello, world!'\n"
+            "  tokenizer encode --file book.txt --format u16 --output book.bin\n"
+            "  cat book.txt | tokenizer encode --tokenizer starter --json\n"
+            "  tokenizer encode 'Hello' --files vocab.json merges.txt\n\n"
+            "For text that strangers wrote use --allowed-special none: a special token in it is\n"
+            "then plain text. Many documents for a model to train on: tokenizer corpus encode."
+        ),
+    )
+    _add_text_arguments(encode)
+    formats = encode.add_mutually_exclusive_group()
+    formats.add_argument(
+        "--format",
+        choices=("ids", "json", "pieces", *_WIDTHS),
+        default="ids",
+        help="ids: numbers and spaces (default); pieces: see --pieces; u16, u32: raw "
+        "little-endian numbers",
+    )
+    formats.add_argument(
+        "--pieces",
+        action="store_const",
+        const="pieces",
+        dest="format",
+        help="show the text cut into tokens, in colour; in a pipe or with NO_COLOR a line each: "
+        "the id, a tab, the piece as a JSON string, or its bytes as <e2 84>",
+    )
+    formats.add_argument(
+        "--json", action="store_const", const="json", dest="format", help="as --format json"
+    )
+    add_output(encode, about="write the ids to a file, which appears when complete")
+    encode.set_defaults(run=run_encode)
+
+    count = subcommands.add_parser(
+        "count",
+        description="Print the number of token ids of a text, of files, or of standard input.",
+        epilog=(
+            "examples:\n"
+            "  tokenizer count 'Hello, world!'\n"
+            "  tokenizer count --file *.txt\n"
+            "  tokenizer count --file *.txt --json | jq .tokens"
+        ),
+    )
+    _add_text_arguments(count)
+    count.add_argument(
+        "--json", action="store_true", help="print tokens and bytes, in total and per file, as JSON"
+    )
+    count.set_defaults(run=run_count)
+
+    decode = subcommands.add_parser(
+        "decode",
+        description=(
+            "Write the text of token ids: given as arguments, in a file, or on standard input\n"
+            "(numbers with spaces, commas or brackets between them, or raw with --format)."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer decode 15496 11 995 0\n"
+            "  tokenizer encode Hello | tokenizer decode\n"
+            "  tokenizer decode --file book.bin --format u16 --output book.txt"
+        ),
+    )
+    decode.add_argument("ids", nargs="*", metavar="ID", help="without one, --file or stdin")
+    decode.add_argument("--file", type=Path, metavar="FILE", help="read the ids from a file")
+    decode.add_argument(
+        "--format",
+        choices=("ids", *_WIDTHS),
+        default="ids",
+        help="format of the ids, as encode writes it (default: ids)",
+    )
+    decode.add_argument("--skip-special-tokens", action="store_true", help="omit special tokens")
+    add_output(decode, about="write the text to a file, which appears when complete")
+    add_quiet(decode)
+    add_tokenizer_arguments(decode)
+    decode.set_defaults(run=run_decode)
+
+
+def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", nargs="?", help="the text; without it, --file or standard input")
+    parser.add_argument(
+        "--file", nargs="+", type=Path, default=[], metavar="FILE", help="UTF-8 files; - is stdin"
+    )
+    parser.add_argument(
+        "--allowed-special",
+        default="all",
+        metavar="all|none|TOKEN,TOKEN",
+        help="special tokens to recognise (default: all); others are plain text",
+    )
+    add_quiet(parser)
+    add_tokenizer_arguments(parser)
+
+
+def run_encode(arguments: argparse.Namespace) -> None:
+    """Print each id once it is final."""
+    _check_text(arguments)
+    require_other_files([arguments.output], [*arguments.file, *tokenizer_files(arguments)])
+    tokenizer = load_tokenizer(arguments)
+    largest = tokenizer.spec.largest_id
+    if arguments.format == "u16" and largest > np.iinfo(np.uint16).max:
+        raise UsageError(
+            f"the largest id of this tokenizer is {largest}, too large for u16; use u32"
+        )
+    allowed = allowed_special(tokenizer, arguments.allowed_special)
+    blocks = _blocks_of_all(tokenizer, allowed, arguments)
+    if arguments.format == "pieces":
+        is_coloured = arguments.output == STANDARD_OUTPUT and has_colours(sys.stdout)
+        rendered = render_pieces(blocks, tokenizer.spec.vocab, is_coloured=is_coloured)
+    else:
+        rendered = _render_ids(blocks, arguments.format)
+    write_output(arguments.output, rendered)
+
+
+def render_pieces(
+    blocks: Iterable[list[int]], vocab: Mapping[int, bytes], *, is_coloured: bool
+) -> Iterator[bytes]:
+    """The pieces of all ids: in colour one after the other, else a line each."""
+    index = 0
+    for block in blocks:
+        lines = []
+        for id_ in block:
+            text, is_text = readable_token(vocab[id_])
+            if is_coloured:
+                lines.append(_colour(text if is_text else f"<{text}>", index))
+            else:
+                piece = json.dumps(text, ensure_ascii=False) if is_text else f"<{text}>"
+                lines.append(f"{id_}\t{piece}\n")
+            index += 1
+        yield "".join(lines).encode()
+    if is_coloured and index:
+        yield b"\n"
+
+
+def _colour(text: str, index: int) -> str:
+    """A piece on one of the backgrounds, black on each; a control character shows as its escape."""
+    start = f"\x1b[30;48;5;{_BACKGROUNDS[index % len(_BACKGROUNDS)]}m"
+    shown = "".join(
+        char if char.isprintable() else _SIGNS.get(char) or repr(char)[1:-1] for char in text
+    )
+    lines = shown.split("\n")
+    return "\n".join(f"{start}{line}\x1b[0m" if line else "" for line in lines)
+
+
+def _render_ids(blocks: Iterable[list[int]], kind: str) -> Iterator[bytes]:
+    if kind in _WIDTHS:
+        for block in blocks:
+            yield np.array(block, dtype=_WIDTHS[kind]).tobytes()
+        return
+    before, between, after = ("[", ", ", "]\n") if kind == "json" else ("", " ", "\n")
+    yield before.encode()
+    is_first = True
+    for block in blocks:
+        if block:
+            yield ((("" if is_first else between) + between.join(map(str, block))).encode())
+            is_first = False
+    yield after.encode()
+
+
+def run_count(arguments: argparse.Namespace) -> None:
+    """Print one number, or one line per file if there are several."""
+    _check_text(arguments)
+    tokenizer, ref = find_tokenizer(arguments)
+    allowed = allowed_special(tokenizer, arguments.allowed_special)
+    paths = arguments.file or [STANDARD_INPUT]
+    rows: list[dict[str, Any]] = []
+    with _bar_over(arguments) as bar:
+        for path in paths if arguments.text is None else [None]:
+            n_bytes = bar.n
+            n_tokens = sum(map(len, _blocks(tokenizer, allowed, arguments, path, bar)))
+            rows.append({"file": path and str(path), "tokens": n_tokens, "bytes": bar.n - n_bytes})
+            if len(arguments.file) > 1 and not arguments.json:
+                bar.clear()
+                print(f"{n_tokens}\t{path}", flush=True)
+    total = {key: sum(row[key] for row in rows) for key in ("tokens", "bytes")}
+    if arguments.json:
+        named = [row for row in rows if row["file"] not in (None, "-")]
+        print_json({"tokenizer": ref and str(ref), **total, "files": named})
+    elif len(arguments.file) <= 1:
+        print(total["tokens"])
+
+
+def run_decode(arguments: argparse.Namespace) -> None:
+    """Write the bytes of the ids, with nothing added."""
+    if arguments.ids and arguments.file:
+        raise UsageError("give ids as arguments or with --file, not both")
+    inputs = [*filter(None, [arguments.file]), *tokenizer_files(arguments)]
+    require_other_files([arguments.output], inputs)
+    tokenizer = load_tokenizer(arguments)
+    skipped = (
+        set(tokenizer.spec.special_tokens.values()) if arguments.skip_special_tokens else set()
+    )
+    with _bar_over(arguments) as bar:
+        write_output(arguments.output, _decode(tokenizer, _id_blocks(arguments, bar), skipped))
+    if arguments.output == STANDARD_OUTPUT and sys.stdout.isatty():
+        print()
+
+
+def _decode(
+    tokenizer: Tokenizer, blocks: Iterable[list[int]], skipped: set[int]
+) -> Iterator[bytes]:
+    done = 0
+    decoder = BytesDecoder(tokenizer)
+    for block in blocks:
+        try:
+            yield decoder.feed([id_ for id_ in block if id_ not in skipped])
+        except UnknownTokenIdError as error:
+            index = done + block.index(int(str(error.token_id)))
+            raise UnknownTokenIdError(index, error.token_id, tokenizer.spec.largest_id) from None
+        done += len(block)
+
+
+def _check_text(arguments: argparse.Namespace) -> None:
+    if arguments.text is not None and arguments.file:
+        raise UsageError("give the text as an argument or with --file, not both")
+    require_files([path for path in arguments.file if path != STANDARD_INPUT])
+
+
+def _bar_over(arguments: argparse.Namespace) -> Any:
+    """A progress bar over the bytes of the files; short work shows none."""
+    files = arguments.file if isinstance(arguments.file, list) else [arguments.file]
+    sizes = [path.stat().st_size for path in files if path and path != STANDARD_INPUT]
+    # Ids printed on the terminal already show the progress.
+    output = getattr(arguments, "output", None)
+    quiet = arguments.quiet or (output == STANDARD_OUTPUT and sys.stdout.isatty())
+    names = {"encode": "encoding", "decode": "decoding", "count": "counting"}
+    return progress_bar(quiet=quiet, total=sum(sizes) or None, desc=names[arguments.command])
+
+
+def _blocks_of_all(
+    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace
+) -> Iterator[list[int]]:
+    with _bar_over(arguments) as bar:
+        if arguments.text is not None:
+            yield from _blocks(tokenizer, allowed, arguments, None, bar)
+            return
+        for path in arguments.file or [STANDARD_INPUT]:
+            yield from _blocks(tokenizer, allowed, arguments, path, bar)
+
+
+def _blocks(
+    tokenizer: Tokenizer, allowed: Any, arguments: argparse.Namespace, path: Path | None, bar: Any
+) -> Iterator[list[int]]:
+    """Yield the ids of a file, or of the given text, each once it is final."""
+    if path is None:
+        bar.update(len(arguments.text.encode()))
+        yield tokenizer.encode(arguments.text, allowed_special=allowed)
+        return
+    with _open_input(path) as file:
+        pieces = _decode_utf8(file, str(path), bar)
+        if not tokenizer.spec.pattern.has_cuts:
+            # Nothing is settled before the text ends, so encode the whole text in one call.
+            yield tokenizer.encode("".join(pieces), allowed_special=allowed)
+            return
+        stream = StreamingEncoder(tokenizer, allowed_special=allowed)
+        for piece in pieces:
+            yield stream.feed(piece)
+        yield stream.finish()
+
+
+@contextmanager
+def _open_input(path: Path) -> Iterator[BufferedIOBase]:
+    if path == STANDARD_INPUT:
+        if sys.stdin.isatty():
+            print("type the text; Ctrl-D ends it", file=sys.stderr)
+        buffered: Any = sys.stdin.buffer  # typeshed does not declare its `read1`
+        yield buffered
+        return
+    require_files([path])
+    with path.open("rb") as file:
+        yield file
+
+
+def _decode_utf8(file: BufferedIOBase, name: str, bar: Any) -> Iterator[str]:
+    """Decode strictly, without dropping or replacing any byte; keep newlines unchanged."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    offset, first = 0, b""
+    while True:
+        data = file.read1(_READ_BYTES)
+        first = first or data
+        bar.update(len(data))
+        held = len(decoder.getstate()[0])
+        try:
+            yield decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            shown = "standard input" if name == "-" else name
+            packing = format_of_content(first)
+            if packing in ("gz", "zst", "parquet"):
+                raise CommandError(
+                    f"{shown} is {CONTENT_NAMES[packing]}, and this command reads plain text; "
+                    f"unpack it first, or use tokenizer corpus encode"
+                ) from None
+            raise CommandError(
+                f"{shown} is not UTF-8 at byte {offset - held + error.start}; convert it first, "
+                f"for instance with iconv"
+            ) from None
+        if not data:
+            return
+        offset += len(data)
+
+
+def _id_blocks(arguments: argparse.Namespace, bar: Any) -> Iterator[list[int]]:
+    if arguments.ids:
+        yield _parse_ids(" ".join(arguments.ids).encode())
+        return
+    with _open_input(arguments.file or STANDARD_INPUT) as file:
+        if arguments.format in _WIDTHS:
+            yield from _raw_blocks(file, _WIDTHS[arguments.format], bar)
+            return
+        held, is_start = b"", True
+        while data := file.read1(_READ_BYTES):
+            bar.update(len(data))
+            if is_start:
+                data, is_start = data.removeprefix(codecs.BOM_UTF8), False
+            data = held + data
+            cut = len(data)  # the last number may continue in the next piece
+            while cut and data[cut - 1 : cut].isdigit():
+                cut -= 1
+            held = data[cut:]
+            if len(held) > _READ_BYTES:
+                raise CommandError("a number in the input is longer than any token id")
+            yield _parse_ids(data[:cut])
+        yield _parse_ids(held)
+
+
+def _raw_blocks(file: BufferedIOBase, width: np.dtype[Any], bar: Any) -> Iterator[list[int]]:
+    held = b""
+    while data := file.read1(_READ_BYTES):
+        bar.update(len(data))
+        data = held + data
+        cut = len(data) - len(data) % width.itemsize
+        held = data[cut:]
+        yield np.frombuffer(data[:cut], dtype=width).tolist()
+    if held:
+        raise CommandError(
+            f"the input ends inside a number of {width.itemsize} bytes; is it cut off, or of the "
+            f"other --format?"
+        )
+
+
+def _parse_ids(data: bytes) -> list[int]:
+    wrong = _NOT_IDS.search(data)
+    if wrong:
+        raise CommandError(
+            f"{wrong.group().decode(errors='replace')!r} is no part of a list of ids; give numbers "
+            f"with spaces or commas between them"
+        )
+    words = re.split(rb"[\s,\[\]]+", data)
+    if any(len(word) > 20 for word in words):
+        raise CommandError("a number in the input is longer than any token id")
+    return [int(word) for word in words if word]

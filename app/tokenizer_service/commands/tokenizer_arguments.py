@@ -1,0 +1,234 @@
+"""Tokenizers on a command line: one named by options, or several named by words."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.errors import ArtifactNameError, FormatError
+from tokenizer_core.formats import detect_file, load_spec
+from tokenizer_core.presets import (
+    PRESETS,
+    load_path_spec,
+    load_preset_spec,
+    recognise_preset_file,
+)
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    artifacts_dir_of,
+    parse_special_token,
+    require_files,
+    resolve_tokenizer,
+)
+
+TOKENIZER: Final = (
+    "NAME or NAME@VERSION of a published one, a preset (gpt2, cl100k_base, ...), or a path: a "
+    "model folder, tokenizer.json, tekken.json, VOCAB,MERGES or FILE.tiktoken:PATTERN"
+)
+TOKENIZER_HELP: Final = f"{TOKENIZER}; LABEL= before it names it in the output"
+
+_NO_PATTERN: Final = re.compile("give the pattern|does not say how text is split")
+_LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
+_SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab))+$")
+
+
+def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `load_tokenizer` and `find_tokenizer` read."""
+    group = parser.add_argument_group("which tokenizer")
+    group.add_argument(
+        "--tokenizer",
+        metavar="TOKENIZER",
+        help=f"{TOKENIZER} (default: the active one)",
+    )
+    group.add_argument(
+        "--files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="as --tokenizer, for files that need --pattern or --special",
+    )
+    group.add_argument("--pattern", help="split pattern, if the files do not name it")
+    group.add_argument(
+        "--special",
+        action="append",
+        type=parse_special_token,
+        default=[],
+        metavar="TOKEN=ID",
+        help="a special token, if the files do not name it; repeat for more",
+    )
+    add_artifacts_dir(group)
+
+
+def load_tokenizer(arguments: argparse.Namespace) -> Tokenizer:
+    """The tokenizer that the arguments name, or the active one."""
+    return find_tokenizer(arguments)[0]
+
+
+def find_tokenizer(arguments: argparse.Namespace) -> tuple[Tokenizer, ArtifactRef | None]:
+    """As `load_tokenizer`, with the name and version if it is published."""
+    if arguments.files:
+        if arguments.tokenizer:
+            raise UsageError("--tokenizer and --files exclude each other")
+        first, *others = arguments.files
+        if others and first.exists() and not others[-1].exists():
+            raise CommandError(
+                f"{others[-1]} is not there; check the path, and put a text before --files, "
+                "which takes all following words"
+            )
+        require_files(arguments.files)
+        spec = _load_files(arguments.files, arguments.pattern, dict(arguments.special))
+        return _warned(Tokenizer.from_spec(spec)), None
+    if arguments.pattern or arguments.special:
+        raise UsageError("--pattern and --special belong to --files; a published tokenizer has its")
+    tokenizer, ref, _ = load_one(arguments, arguments.tokenizer)
+    return tokenizer if ref else _warned(tokenizer), ref
+
+
+def _warned(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer of a rank file, after a warning if nobody named its special tokens."""
+    if tokenizer.spec.kind == "ranks" and not tokenizer.spec.added_tokens:
+        warnings.warn(
+            "a .tiktoken file names no special tokens, so text such as <|endoftext|> has none; "
+            "name them: --files FILE --pattern PATTERN --special TOKEN=ID",
+            stacklevel=2,
+        )
+    return tokenizer
+
+
+def tokenizer_files(arguments: argparse.Namespace) -> list[Path]:
+    """The files that `--tokenizer` or `--files` name, which no output may replace."""
+    named = named_files([arguments.tokenizer]) if arguments.tokenizer else []
+    return [*named, *(arguments.files or ())]
+
+
+def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
+    """Parse `--allowed-special`; raise UsageError for tokens that the tokenizer lacks."""
+    if text in ("all", "none"):
+        return text
+    wanted = {token for token in text.split(",") if token}
+    unknown = sorted(wanted - {token.content for token in tokenizer.spec.added_tokens})
+    if unknown:
+        known = ", ".join(tokenizer.spec.special_tokens) or "none"
+        raise UsageError(f"{unknown[0]!r} is no special token of this tokenizer; it has: {known}")
+    return wanted
+
+
+def load_named_tokenizers(arguments: argparse.Namespace, words: list[str]) -> dict[str, Tokenizer]:
+    """The tokenizers that the words name, by label, in order.
+
+    Raises:
+        UsageError: two have the same label.
+        CommandError: a file is missing or is not a tokenizer.
+    """
+    found: dict[str, Tokenizer] = {}
+    for word in words:
+        label, what = split_label(word)
+        tokenizer, _, name = load_one(arguments, what)
+        if (label or name) in found:
+            raise UsageError(
+                f"two tokenizers are called {label or name}; tell them apart: LABEL={what}"
+            )
+        found[label or name] = tokenizer
+    return found
+
+
+def named_files(words: list[str]) -> list[Path]:
+    """The files among the tokenizers that `words` name.
+
+    Example:
+        >>> [path.name for path in named_files(["starter", "mine=vocab.json,merges.txt"])]
+        ['vocab.json', 'merges.txt']
+    """
+    found = []
+    for word in words:
+        what = split_label(word)[1]
+        found += files_of(what)[0] or [path for path in (Path(what),) if path.exists()]
+    return found
+
+
+def split_label(word: str) -> tuple[str | None, str]:
+    """Split `LABEL=WHAT` into `(LABEL, WHAT)`.
+
+    Returns `(None, word)` if the word has no label, or is the name of an existing file.
+
+    Example:
+        >>> split_label("mine=tokenizer.json")
+        ('mine', 'tokenizer.json')
+    """
+    match = _LABEL.fullmatch(word)
+    if match is None or Path(word).exists():
+        return None, word
+    return match[1], match[2]
+
+
+def load_one(
+    arguments: argparse.Namespace, what: str | None
+) -> tuple[Tokenizer, ArtifactRef | None, str]:
+    """The tokenizer that a word names, or the active one; its version if it is published, and its
+    name in the output.
+
+    Raises:
+        CommandError: there is none; names those there are.
+    """
+    files, pattern = files_of(what) if what else ([], None)
+    if not files:
+        artifacts_dir_of(arguments)  # a wrong folder is an error also for a preset
+        try:
+            store, ref = resolve_tokenizer(arguments, what)
+            return Tokenizer.from_spec(store.open(ref)), ref, what or str(ref)
+        except (CommandError, ArtifactNameError):
+            if what is not None and what in PRESETS:
+                return Tokenizer.from_preset(what), None, what
+            if what is None or not Path(what).exists():
+                raise
+            files = [Path(what)]
+    try:
+        spec = _load_files(files, pattern)
+    except FormatError as error:
+        hint = f" (the pattern follows a colon: {what}:cl100k)"
+        raise CommandError(
+            f"{what}: {error}{hint if _NO_PATTERN.search(str(error)) else ''}"
+        ) from error
+    return Tokenizer.from_spec(spec), None, _SUFFIXES.sub("", files[0].name) or files[0].name
+
+
+def _load_files(
+    files: list[Path], pattern: str | None, special: dict[str, int] | None = None
+) -> TokenizerSpec:
+    if len(files) > 1 or not files[0].is_dir():
+        require_files(files)
+    if len(files) == 1 and pattern is None and not special:
+        return load_path_spec(files[0])  # knows the files of presets
+    if len(files) > 1 or special or files[0].is_dir():
+        return load_spec(files, pattern=pattern, special_tokens=special or None)
+    detected = detect_file(files[0])
+    if detected.format == "tiktoken":
+        preset = recognise_preset_file(files[0])
+        if preset is not None and preset.has_pattern(pattern):
+            return load_preset_spec(preset.name, files[0])
+    return load_spec(files, pattern=pattern, detected=detected)
+
+
+def files_of(what: str) -> tuple[list[Path], str | None]:
+    """The files and the pattern after a colon; no files for a bare word, which names a published
+    tokenizer, a preset, or a file or folder here, in this order.
+
+    Example:
+        >>> files_of("r50k.tiktoken:gpt2")[1], files_of("gpt2"), len(files_of("v.json,m.txt")[0])
+        ('gpt2', ([], None), 2)
+    """
+    named, colon, pattern = what.partition(":")
+    files = [Path(name) for name in named.split(",") if name]
+    if not (colon or len(files) > 1 or "/" in what or _SUFFIXES.search(named)):
+        return [], None
+    if Path(what).exists():
+        return [Path(what)], None
+    return files, pattern or None

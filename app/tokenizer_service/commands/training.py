@@ -1,0 +1,342 @@
+"""`tokenizer train`: corpus files to a published tokenizer, with progress on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.documents import corpus_file_name
+from tokenizer_core.patterns import SplitPattern, resolve_pattern
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.registry.versions import checked_name
+from tokenizer_core.training import (
+    PretokenCounts,
+    TrainingOptions,
+    TrainingResult,
+    VocabularyOptions,
+    train,
+    train_from_counts,
+)
+from tokenizer_core.training.vocabulary_plan import LLAMA3_RESERVED_NAME, plan_vocabulary
+from tokenizer_service.commands.artifacts import command_text
+from tokenizer_service.commands.command_line import (
+    CommandError,
+    UsageError,
+    add_artifacts_dir,
+    open_store,
+    parse_place,
+    require_files,
+)
+from tokenizer_service.commands.corpus_options import corpus_format_of, files_in_order
+from tokenizer_service.commands.counting_options import (
+    INPUTS_HELP,
+    add_counting_options,
+    check_counting_options,
+    describe_pruning,
+    names_special_tokens,
+    special_tokens_of,
+)
+from tokenizer_service.commands.outputs import (
+    STANDARD_OUTPUT,
+    add_reports,
+    check_outputs,
+    write_output,
+)
+from tokenizer_service.commands.progress import ProgressBars, add_quiet
+
+_REPORT_SCHEMA: Final = "tokenizer-training/1"
+_OF_COUNTING: Final = ("format", "field", "separator", "workers", "memory_limit", "temp_dir")
+"""Options that have no effect with --from-counts."""
+
+
+def add_parsers(subcommands: Any) -> None:
+    """Add the subcommand."""
+    parser = subcommands.add_parser(
+        "train",
+        description=(
+            "Learn a byte-level BPE tokenizer from text, JSONL or Parquet files and publish it as\n"
+            "an artifact. The result is the same for any number of workers. Text is read as it\n"
+            "is; a special token in it ends a document."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer train news.txt --vocab-size 10000 --name news\n"
+            "  tokenizer train corpora/*.txt --vocab-size 32000 --workers 8 --promote\n"
+            "  tokenizer train stories.jsonl.gz more.parquet --field story --vocab-size 32000\n"
+            "  tokenizer train news.txt --vocab-size 10000 --save-counts news.counts\n"
+            "  tokenizer train --from-counts news.counts --vocab-size 50000 --name news50k\n"
+            "  tokenizer train news.txt --vocab-size 8000,16000,32000 --html news.html\n"
+            "  tokenizer train news.txt --min-frequency 2 --reserved 16 --pad-to-multiple 128\n\n"
+            "One run trains several sizes and publishes them as NAME-SIZE. Counting a corpus is\n"
+            "most of the work: save the counts to train again without it."
+        ),
+    )
+    parser.add_argument("inputs", nargs="*", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
+    parser.add_argument(
+        "--vocab-size",
+        type=_parse_sizes,
+        default=[10_000],
+        metavar="N[,N...]",
+        help="all entries: 256 bytes, special, learned and reserved tokens (default: 10000)",
+    )
+    add_counting_options(parser)
+    _add_vocabulary_options(parser)
+    parser.add_argument("--name", default="trained", help="name of the published tokenizer")
+    parser.add_argument(
+        "--save-counts", type=parse_place, metavar="FILE", help="write the counts of the corpus"
+    )
+    parser.add_argument(
+        "--from-counts",
+        type=parse_place,
+        metavar="FILE",
+        help="train from saved counts instead of files",
+    )
+    parser.add_argument(
+        "--promote", action="store_true", help="promote the result; running servers switch to it"
+    )
+    add_reports(parser, html="a report as a page, with the curve of sizes")
+    add_quiet(parser)
+    add_artifacts_dir(parser)
+    parser.set_defaults(run=run_train)
+
+
+def _add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--min-frequency",
+        type=int,
+        default=1,
+        metavar="N",
+        help="ignore pairs that occur less often (default: 1)",
+    )
+    parser.add_argument(
+        "--max-token-length", type=int, metavar="BYTES", help="learn no token longer than this"
+    )
+    parser.add_argument(
+        "--seed-token",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="text that becomes one token before any is learned; repeat for more, in order",
+    )
+    parser.add_argument(
+        "--seed-file", type=Path, metavar="FILE", help="more seed tokens, one per line"
+    )
+    parser.add_argument(
+        "--reserved",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of special tokens for later use, counted in --vocab-size",
+    )
+    parser.add_argument(
+        "--reserved-name",
+        default=LLAMA3_RESERVED_NAME,
+        metavar="TOKEN",
+        help=f"their name, with {{}} for the number (default: {LLAMA3_RESERVED_NAME})",
+    )
+    parser.add_argument(
+        "--pad-to-multiple",
+        type=int,
+        default=1,
+        metavar="N",
+        help="add reserved tokens until the vocabulary is a multiple of N, for instance 128",
+    )
+
+
+def _parse_sizes(text: str) -> list[int]:
+    """Parse `8000,16000` into ascending numbers without duplicates.
+
+    Example:
+        >>> _parse_sizes("16000,8000,8000")
+        [8000, 16000]
+    """
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number or several numbers separated by commas"
+        )
+    return sorted(set(map(int, parts)))
+
+
+def run_train(arguments: argparse.Namespace) -> None:
+    """Train, publish every size, and write the reports."""
+    files = _check(arguments)
+    store = open_store(arguments)
+    sizes = arguments.vocab_size
+    names = {
+        size: arguments.name if len(sizes) == 1 else f"{arguments.name}-{size}" for size in sizes
+    }
+    for name in names.values():
+        checked_name(name)
+    with ProgressBars(quiet=arguments.quiet) as bars:
+        result = _learn(arguments, files, bars)
+    if arguments.save_counts and not arguments.from_counts:
+        result.counts.save(arguments.save_counts)
+    refs: list[ArtifactRef] = []
+    reports: dict[str, dict[str, Any]] = {}
+    is_told = STANDARD_OUTPUT not in (arguments.json, arguments.html)
+    for size, name in names.items():
+        cut = result.at_size(size)
+        refs.append(
+            store.publish(
+                cut.spec,
+                name=name,
+                training=cut.report.to_dict(),
+                provenance=_provenance(result.counts),
+                command=command_text(),
+            )
+        )
+        reports[str(refs[-1])] = cut.report.to_dict()
+        if is_told:
+            _report(cut)
+            print(f"published {refs[-1]}")
+    _write_reports(arguments, reports)
+    if arguments.promote:
+        store.promote(refs[-1])
+    if is_told:
+        _print_what_to_do(refs[-1], is_served=arguments.promote)
+
+
+def _print_what_to_do(ref: ArtifactRef, *, is_served: bool) -> None:
+    if is_served:
+        print("it now serves")
+        return
+    print(f"try it:    tokenizer encode --tokenizer {ref.name} 'some text'")
+    print(f"serve it:  tokenizer promote {ref.name}")
+
+
+def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, Any]]) -> None:
+    if arguments.json:
+        rendered = json.dumps({"schema": _REPORT_SCHEMA, "runs": reports}, indent=1)
+        write_output(arguments.json, f"{rendered}\n".encode())
+    if arguments.html:
+        # Imported here because most runs write no page.
+        from tokenizer_core.evaluation.training_page import render_training_page
+
+        by_name = {ref.partition("@")[0]: report for ref, report in reports.items()}
+        write_output(arguments.html, render_training_page(by_name).encode())
+
+
+def _provenance(counts: PretokenCounts) -> list[dict[str, Any]]:
+    weights = [{"weight": weight} for weight in counts.weights] or [{}] * len(counts.sources)
+    return [
+        {"name": corpus_file_name(s.path), "size_bytes": s.size_bytes, "sha256": s.sha256, **weight}
+        for s, weight in zip(counts.sources, weights, strict=True)
+    ]
+
+
+def _check(arguments: argparse.Namespace) -> list[str]:
+    """Check the options and return the corpus files, each once."""
+    if arguments.from_counts:
+        if arguments.inputs:
+            raise UsageError("--from-counts takes the place of the input files; leave them out")
+        if arguments.save_counts:
+            raise UsageError("--save-counts with --from-counts would only copy the file")
+        given = [name for name in _OF_COUNTING if getattr(arguments, name) is not None]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(
+                f"--from-counts counts nothing; leave out {options}, or give them to counts make"
+            )
+    elif not arguments.inputs:
+        raise UsageError("no input; name one or more files")
+    check_counting_options(arguments)
+    if arguments.reserved_name != LLAMA3_RESERVED_NAME and not (
+        arguments.reserved or arguments.pad_to_multiple > 1
+    ):
+        raise UsageError("--reserved-name names the tokens of --reserved or --pad-to-multiple")
+    if arguments.promote and len(arguments.vocab_size) > 1:
+        raise UsageError("only one size can serve; omit --promote and promote one afterwards")
+    others = [path for path in (arguments.seed_file, arguments.from_counts) if path is not None]
+    require_files(others)
+    files = [] if arguments.from_counts else files_in_order(arguments.inputs)
+    check_outputs([arguments.save_counts, arguments.html, arguments.json], [*files, *others])
+    return files
+
+
+def _learn(
+    arguments: argparse.Namespace, files: Sequence[str], bars: ProgressBars
+) -> TrainingResult:
+    if arguments.from_counts:
+        asked = special_tokens_of(arguments) if names_special_tokens(arguments) else None
+        counts = PretokenCounts.load(
+            arguments.from_counts, pattern=arguments.pattern, special_tokens=asked
+        )
+        _check_smallest(arguments, counts.special_tokens, counts.pattern)
+        return train_from_counts(
+            counts, arguments.vocab_size[-1], options=_options(arguments), progress=bars.show
+        )
+    special_tokens, pattern = (
+        special_tokens_of(arguments),
+        resolve_pattern("gpt2" if arguments.pattern is None else arguments.pattern),
+    )
+    _check_smallest(arguments, special_tokens, pattern)
+    return train(
+        files,
+        TrainingOptions(
+            vocab_size=arguments.vocab_size[-1],
+            special_tokens=special_tokens,
+            pattern=pattern,
+            num_workers=arguments.workers,
+            vocabulary=_options(arguments),
+            max_memory_bytes=arguments.memory_limit,
+            scratch_folder=arguments.temp_dir,
+            corpus_format=corpus_format_of(arguments, files),
+        ),
+        progress=bars.show,
+    )
+
+
+def _check_smallest(
+    arguments: argparse.Namespace, special_tokens: Sequence[str], pattern: SplitPattern
+) -> None:
+    """Raise VocabSizeError before training, not after the largest size is learned."""
+    plan_vocabulary(special_tokens, pattern, _options(arguments)).n_merges(arguments.vocab_size[0])
+
+
+def _options(arguments: argparse.Namespace) -> VocabularyOptions:
+    seeds = list(arguments.seed_token)
+    if arguments.seed_file is not None:
+        try:
+            # Editors on Windows begin a file with a byte order mark.
+            text = arguments.seed_file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                f"{arguments.seed_file} is not UTF-8 at byte {error.start}; convert it first"
+            ) from None
+        seeds += [line for line in text.split("\n") if line]
+    return VocabularyOptions(
+        min_frequency=arguments.min_frequency,
+        max_token_length=arguments.max_token_length,
+        seed_tokens=tuple(seeds),
+        n_reserved=arguments.reserved,
+        reserved_name=arguments.reserved_name,
+        pad_to_multiple=arguments.pad_to_multiple,
+    )
+
+
+def _report(result: TrainingResult) -> None:
+    report = result.report
+    longest = report.longest_token_text
+    text = "this text" if report.pruning is None else "the text that pruning kept"
+    print(
+        f"{report.vocab_size} tokens ({report.n_merges} merges) from {report.n_bytes} bytes, "
+        f"{report.n_documents} documents, {report.n_distinct_pre_tokens} distinct pre-tokens"
+    )
+    print(
+        f"{report.bytes_per_token:.3f} bytes per token on {text}; longest token "
+        f"{report.longest_token_bytes} bytes: {longest!r}"
+    )
+    print(
+        f"{report.engine} engine: "
+        f"{report.seconds_counting:.1f} s counting with {report.num_workers} workers, "
+        f"{report.seconds_learning:.1f} s learning, "
+        f"peak memory {report.peak_memory_bytes / 1e6:.0f} MB with the workers"
+    )
+    if report.pruning:
+        print(describe_pruning(report.pruning, report.n_bytes))
+    if report.stopped_early:
+        print(f"ended early: {report.stopped_early}")

@@ -1,0 +1,259 @@
+"""Reads tokenizer files for `import` and `convert`, with `--preset`, `--pattern` and `--special` if
+needed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
+from tokenizer_core.errors import (
+    ArtifactError,
+    ArtifactNameError,
+    FormatError,
+    InvalidSpecError,
+)
+from tokenizer_core.formats import detect_file, load_spec
+from tokenizer_core.formats.chat_template_files import read_template_file
+from tokenizer_core.formats.model_folder import sole_rank_file
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.presets import PRESETS, load_preset_spec, recognise_preset_file
+from tokenizer_core.spec import TokenizerSpec
+from tokenizer_service.commands.command_line import (
+    DEFAULT_TOKENIZER,
+    CommandError,
+    UsageError,
+    open_packaged_store,
+    parse_special_token,
+    require_files,
+    resolve_tokenizer,
+)
+from tokenizer_service.commands.tokenizer_arguments import files_of
+
+
+def add_reading_options(parser: Any) -> None:
+    """Add `--preset`, `--pattern`, `--special`, `--no-special`, `--file-ids` and
+    `--chat-template`."""
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        metavar="NAME",
+        help="the file is this published vocabulary, which sets pattern and special tokens: "
+        + ", ".join(PRESETS),
+    )
+    parser.add_argument(
+        "--pattern", help=f"how text is split: {', '.join(PATTERNS)}, or a regular expression"
+    )
+    parser.add_argument(
+        "--special",
+        action="append",
+        type=parse_special_token,
+        default=[],
+        metavar="TOKEN=ID",
+        help="a special token and its id; repeat for more",
+    )
+    parser.add_argument(
+        "--no-special",
+        action="store_true",
+        help="the .tiktoken vocabulary has no special tokens",
+    )
+    parser.add_argument(
+        "--file-ids",
+        action="store_true",
+        help="of a model folder, take the ids of tokenizer.json alone; other files give the chat "
+        "templates",
+    )
+    parser.add_argument(
+        "--chat-template",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="add or replace a chat template (Jinja; NAME: default); repeat for more. Those of a "
+        "model folder are kept",
+    )
+
+
+def read_source(
+    words: list[str],
+    arguments: argparse.Namespace,
+    *,
+    name: str | None = None,
+    has_packaged: bool = False,
+) -> TokenizerSpec:
+    """The tokenizer in the files, or the published one of that name if no such file exists; raise
+    as `read_files`, whose `name` is by default that of the file. With `has_packaged`, a store
+    without the starter gives that of the package.
+
+    Raises:
+        UsageError: a word is both a published tokenizer and a file or folder here.
+        CommandError: it is neither, or cannot be read.
+    """
+    files, is_bare = [Path(word) for word in words], False
+    if len(files) == 1:
+        named, pattern = files_of(words[0])
+        files, is_bare = named or files, not named
+        if pattern is not None and arguments.pattern is not None:
+            raise UsageError(f"{words[0]} names a pattern; leave --pattern out")
+        if pattern is not None:
+            arguments = argparse.Namespace(**vars(arguments) | {"pattern": pattern})
+    is_file = len(files) > 1 or files[0].exists() or files[0].name != words[0]
+    if is_file and is_bare:
+        try:
+            resolve_tokenizer(arguments, words[0])
+        except (CommandError, ArtifactNameError):
+            kind, other = ("a preset", f"--preset {words[0]}") if words[0] in PRESETS else ("", "")
+        else:
+            kind, other = "a published tokenizer", f"{words[0]}@VERSION"
+        if kind:
+            raise UsageError(
+                f"{words[0]} is {kind}, and a file or folder here; write ./{words[0]} for this "
+                f"one, or {other}"
+            )
+    if is_file:
+        return read_files(files, arguments, name=name or files[0].stem)
+    if arguments.preset or arguments.pattern or arguments.special or arguments.no_special:
+        raise UsageError(
+            f"there is no file {files[0]}; --preset, --pattern and --special belong to files; a "
+            f"published tokenizer has its"
+        )
+    try:
+        store, ref = resolve_tokenizer(arguments, words[0])
+    except CommandError as error:  # it is not published
+        if words[0] in PRESETS:
+            return load_preset_spec(words[0])
+        packaged = open_packaged_store() if has_packaged and words[0] == DEFAULT_TOKENIZER else None
+        if packaged is None:
+            raise CommandError(f"there is no file {files[0]}, and {error}") from error
+        store, ref = packaged, packaged.resolve(words[0])
+    except ArtifactError as error:
+        raise CommandError(f"there is no file {files[0]}, and {error}") from error
+    return store.open(ref)
+
+
+def read_files(files: list[Path], arguments: argparse.Namespace, *, name: str) -> TokenizerSpec:
+    """The tokenizer in `files`, completed from the options; `name` is used only in error hints.
+
+    Raises:
+        UsageError: an option is missing, or two contradict each other.
+        CommandError: a file is missing or invalid.
+    """
+    require_files([path for path in files if not path.is_dir()])
+    if arguments.preset:
+        return _read_preset(files, arguments)
+    special = dict(arguments.special)
+    if len(special) != len(arguments.special):
+        raise UsageError("a --special token is given twice")
+    if arguments.no_special and special:
+        raise UsageError("--no-special and --special exclude each other")
+    try:
+        if files[0].is_dir() and len(files) == 1:
+            files = [sole_rank_file(files[0]) or files[0]]
+        detected = None if files[0].is_dir() else detect_file(files[0])
+        if detected is not None and detected.format == "tiktoken":
+            if not (special or arguments.no_special or len(files) > 1):
+                preset = recognise_preset_file(files[0])
+                if preset is not None and preset.has_pattern(arguments.pattern):
+                    return load_preset_spec(preset.name, files[0])
+            _require_pattern_and_special(files[0], arguments, special, name)
+        return load_spec(
+            files,
+            pattern=arguments.pattern,
+            special_tokens=special or None,
+            detected=detected,
+            file_ids=arguments.file_ids,
+        )
+    except FormatError as error:
+        raise CommandError(f"{files[0]}: {error}") from error
+
+
+def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
+    """`spec` with the chat templates of `--chat-template` added.
+
+    Raises:
+        UsageError: two have the same name.
+        CommandError: a file is missing, not UTF-8, too large or no template, or there are too many.
+    """
+    if not arguments.chat_template:
+        return spec
+    given: dict[str, str] = {}
+    for word in arguments.chat_template:
+        name, path = _split_template(word)
+        if name in given:
+            raise UsageError(f"--chat-template gives {name} twice")
+        require_files([path])
+        try:
+            given[name] = read_template_file(path)
+        except FormatError as error:
+            raise CommandError(str(error)) from error
+        _check_template(given[name], path)
+    try:
+        chat = ChatTemplates({**spec.chat.sources, **given}, spec.chat.variables)
+    except InvalidSpecError as error:
+        raise CommandError(str(error)) from error
+    return spec.with_chat(chat)
+
+
+def _check_template(source: str, path: Path) -> None:
+    from jinja2 import TemplateSyntaxError
+
+    from tokenizer_core.chat.template import parse
+
+    try:
+        parse(source)
+    except TemplateSyntaxError as error:
+        raise CommandError(f"{path} is no chat template: line {error.lineno}: {error}") from None
+    except RecursionError:
+        raise CommandError(f"{path} is no chat template: it is nested too deep") from None
+
+
+def _split_template(word: str) -> tuple[str, Path]:
+    """The name and the file of `[NAME=]FILE`."""
+    name, equals, path = word.partition("=")
+    if not equals or Path(word).exists():
+        return DEFAULT, Path(word)
+    return name, Path(path)
+
+
+def _read_preset(files: list[Path], arguments: argparse.Namespace) -> TokenizerSpec:
+    if arguments.pattern or arguments.special or arguments.no_special:
+        raise UsageError("--preset sets pattern and special tokens; leave the other options out")
+    if len(files) > 1:
+        raise UsageError("a preset has one file; leave the others out")
+    try:
+        return load_preset_spec(arguments.preset, files[0] if files else None)
+    except FormatError as error:
+        raise CommandError(f"{files[0]}: {error}") from error
+
+
+def _require_pattern_and_special(
+    path: Path, arguments: argparse.Namespace, special: dict[str, int], name: str
+) -> None:
+    missing = []
+    if arguments.pattern is None:
+        missing.append("--pattern")
+    if not special and not arguments.no_special:
+        missing.append("--special TOKEN=ID (or --no-special)")
+    if not missing:
+        return
+    message = (
+        f"a .tiktoken file says neither how text is split nor which tokens are special; "
+        f"give {' and '.join(missing)}"
+    )
+    known = _guess(name, path)
+    if known is not None:
+        preset = PRESETS[known]
+        options = " ".join(f"--special '{t}={id_}'" for t, id_ in preset.special_tokens.items())
+        message += f". For {known} as published: --pattern {preset.pattern} {options}"
+    raise UsageError(message)
+
+
+def _guess(name: str, path: Path) -> str | None:
+    """The preset that the names suggest, or None; used only in a hint."""
+    for text in (path.name.lower(), name.lower()):
+        for known in ("r50k_base", "p50k_base", "cl100k_base", "o200k_base"):
+            if known.removesuffix("_base") in text:
+                return known
+        if "gpt2" in text:
+            return "r50k_base"
+    return None

@@ -1,0 +1,414 @@
+"""Request bodies: read within a limit, checked as JSON, validated against a model.
+
+Routes take the raw request and call these functions. FastAPI's body parameters accept invalid JSON
+(see `json`), repeat the input in their errors and do not limit its size. `json_request` documents
+the bodies for OpenAPI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, MAX_ID, BatchTooLargeError, IdsError
+from tokenizer_service.access.deadlines import Pace, within
+from tokenizer_service.access.errors import OverloadedError
+from tokenizer_service.access.limits import BODY_GRACE_SECONDS, MIN_BODY_BYTES_PER_SECOND
+from tokenizer_service.http.headers import header_fields, header_of
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem, validation_problem
+from tokenizer_service.http.request_examples import examples_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import HTTPConnection, Request
+
+    from tokenizer_core.engines import EngineChoice
+
+Model = TypeVar("Model", bound=BaseModel)
+
+WHOLE_BODY: Final = "tokenizer_service.body"
+"""Scope key: the whole body, if the protocol had received it before the request began."""
+
+COLLECT: Final = "tokenizer_service.collect"
+"""Scope key: a function that takes a `take`. The protocol then calls `take` with each later piece
+of the body, in place of a message that the app must wake up for. A piece for which it returns False
+becomes a message. `None` ends this."""
+
+
+async def read_json(request: Request, model: type[Model], *, max_bytes: int) -> Model:
+    """Parse the body of `request` as a `model` on the event loop: for small bodies.
+
+    Raises:
+        Problem: 400, 408, 413, 415 or 422; see `read_body`, `parse_strict_json`, `validate`.
+    """
+    require_json(request)
+    body = await read_body(request, max_bytes=max_bytes)
+    return read_model(model, body)
+
+
+async def read_body(
+    request: Request,
+    *,
+    max_bytes: int,
+    reserve: Callable[[int], None] = lambda n_bytes: None,
+    grace_seconds: float = BODY_GRACE_SECONDS,
+) -> bytes:
+    """Return the whole body. `reserve` runs before bytes are kept and may raise to refuse them.
+
+    Raises:
+        Problem: 413 over `max_bytes`, with and without Content-Length; 408 when the body arrives
+            slower than the minimum rate.
+        ClientDisconnect: the client disconnected.
+    """
+    declared = declared_length(request)
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes, declared)
+    chunks: list[bytes] = []
+    size = 0
+
+    def take(chunk: bytes) -> bool:
+        nonlocal size
+        if size + len(chunk) > max_bytes:
+            return False
+        try:
+            reserve(len(chunk))
+        except OverloadedError:
+            return False  # as a message, it is refused below
+        chunks.append(chunk)
+        size += len(chunk)
+        return True
+
+    # Without a length the pieces may be tiny, and each is an object.
+    collect = request.scope.get(COLLECT) if declared is not None else None
+    if collect is not None:
+        collect(take)
+    clock = asyncio.get_running_loop().time
+    started, seconds_left = clock(), grace_seconds
+    try:
+        while True:
+            try:
+                message = await within(seconds_left, request.receive())
+            except TimeoutError:
+                seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
+                if collect is None or seconds_left <= 0:
+                    raise _too_slow() from None
+                continue
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > max_bytes:
+                raise _too_large(max_bytes, size)
+            if chunk:
+                reserve(len(chunk))
+                chunks.append(chunk)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            seconds_left = started + grace_seconds + size / MIN_BODY_BYTES_PER_SECOND - clock()
+    finally:
+        if collect is not None:
+            collect(None)
+
+
+async def body_windows(
+    request: Request, window_bytes: int, *, grace_seconds: float, idle_seconds: float
+) -> AsyncIterator[bytes]:
+    """Yield a body of any length in pieces of at least `window_bytes`; the last may be shorter.
+
+    A piece is received after the caller has processed the previous one, so memory stays flat.
+
+    Raises:
+        Problem: 408 when the body arrives slower than the minimum rate. Time saved by earlier
+            pieces extends the allowed pause, up to `idle_seconds`.
+        ClientDisconnect: the client disconnected.
+    """
+    clock = asyncio.get_running_loop().time
+    pace = Pace(
+        grace_seconds=grace_seconds,
+        most_seconds=idle_seconds,
+        bytes_per_second=MIN_BODY_BYTES_PER_SECOND,
+    )
+    held, is_last = bytearray(), False
+    while not is_last:
+        started = clock()
+        try:
+            message = await within(pace.seconds_left, request.receive())
+        except TimeoutError:
+            raise _too_slow() from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        data = message.get("body", b"")
+        pace.note(waited_seconds=clock() - started, n_bytes=len(data))
+        held += data
+        is_last = not message.get("more_body", False)
+        if held and (is_last or len(held) >= window_bytes):
+            window = bytes(held)
+            held.clear()
+            yield window
+
+
+def read_model(model: type[Model], body: bytes, *, engine: EngineChoice | None = None) -> Model:
+    """Parse the JSON in `body` as a `model`, in the native engine if that is given.
+
+    Raises:
+        Problem: 400 or 422; see `parse_strict_json` and `validate`.
+    """
+    value = parse_strict_json(body, engine)
+    try:
+        return model.model_validate(value, strict=True)
+    except (ValidationError, BatchTooLargeError, IdsError) as error:
+        raise _invalid(error, value, model) from None
+
+
+def validate(value: Any, model: type[Model]) -> Model:
+    """Validate `value` as a `model`, strictly.
+
+    Raises:
+        Problem: 422, which names the fields but never their values.
+    """
+    try:
+        return model.model_validate(value, strict=True)
+    except (ValidationError, BatchTooLargeError, IdsError) as error:
+        raise _invalid(error, value, model) from None
+
+
+def _invalid(
+    error: ValidationError | BatchTooLargeError | IdsError, value: Any, model: type[BaseModel]
+) -> Problem:
+    fields = [field.alias or name for name, field in model.model_fields.items()]
+    if not isinstance(value, dict):
+        return Problem(
+            422,
+            "invalid_request",
+            f"The body must be a JSON object with {', '.join(fields)}.",
+            errors=[("", "must be an object")],
+        )
+    if isinstance(error, BatchTooLargeError):
+        return batch_too_large(error)
+    if isinstance(error, IdsError):
+        detail = f"must be integers from 0 to {MAX_ID}"
+        return Problem(
+            422,
+            "invalid_token_id",
+            f"{error.count} entries are not token ids (first: {error.pointers[0]}); they {detail}.",
+            errors=[(pointer, detail) for pointer in error.pointers],
+            n_errors=error.count,
+        )
+    return validation_problem(error, fields)
+
+
+def batch_too_large(error: BatchTooLargeError) -> Problem:
+    """The 413 for a batch with too many items."""
+    return Problem(
+        413,
+        "batch_too_large",
+        f"A batch holds at most {MAX_BATCH_ITEMS} items; send several requests.",
+        limit=MAX_BATCH_ITEMS,
+        actual=error.actual,
+    )
+
+
+def require_json(request: HTTPConnection) -> None:
+    """Raise 415 unless the body is declared as plain JSON in UTF-8."""
+    fields = header_fields(request.scope)
+    require_json_type(fields.get(b"content-type", b""), fields.get(b"content-encoding", b""))
+
+
+@lru_cache(maxsize=64)  # almost all requests share two combinations
+def require_json_type(content_type: bytes, encoding: bytes) -> None:
+    """Raise 415 unless these headers declare plain JSON in UTF-8."""
+    _require_no_encoding(encoding)
+    kind, charset = _parse_content_type(content_type)
+    is_json = kind == "application/json" or (
+        kind.startswith("application/") and kind.endswith("+json")
+    )
+    if not is_json:
+        raise Problem(
+            415,
+            "json_required",
+            "This route takes Content-Type: application/json. With curl, use "
+            "`curl --json '{...}'` instead of `-d`.",
+            headers={"Accept": "application/json"},
+        )
+    require_utf8(charset)
+
+
+def require_no_encoding(request: HTTPConnection) -> None:
+    """Raise 415 for a compressed body."""
+    _require_no_encoding(header_fields(request.scope).get(b"content-encoding", b""))
+
+
+def _require_no_encoding(encoding: bytes) -> None:
+    if encoding.strip().lower() not in (b"", b"identity"):
+        raise Problem(
+            415,
+            "content_encoding_unsupported",
+            "Compressed bodies are not accepted; send the body without Content-Encoding.",
+            headers={"Accept-Encoding": "identity"},
+        )
+
+
+def require_text(request: Request, remedy: str) -> None:
+    """Raise 415 unless the body is declared as plain text in UTF-8 or as bytes, or has no type."""
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    if kind not in ("", "text/plain", "application/octet-stream"):
+        raise Problem(
+            415,
+            "text_required",
+            f"This route takes Content-Type: text/plain; charset=utf-8, application/octet-stream, "
+            f"or none. {remedy}",
+            headers={"Accept": "text/plain"},
+        )
+    require_utf8(charset)
+
+
+def require_file(request: Request) -> None:
+    """Raise 415 for a body with a Content-Encoding, whose file would be another one, and for forms;
+    400 for a part of a file, as `curl -C - -T FILE` sends it.
+
+    `curl -T` declares no type, and programs declare many for the same file.
+    """
+    require_no_encoding(request)
+    if header_of(request, b"content-range"):
+        raise Problem(
+            400,
+            "part_of_a_file",
+            "The body is a part of a file (Content-Range), and an upload is a whole one. Send all "
+            "of it, without Content-Range; with curl, without -C.",
+        )
+    kind, charset = content_type_of(request)
+    if kind.startswith(("multipart/", "application/x-www-form-urlencoded")):
+        raise Problem(
+            415,
+            "text_required",
+            "This route takes the file itself as the body, not a form. With curl, use `curl -T "
+            "FILE`.",
+            headers={"Accept": "text/plain"},
+        )
+    require_utf8(charset)
+
+
+def require_utf8(charset: str) -> None:
+    """Raise 415 for a declared charset other than UTF-8 or ASCII."""
+    if charset not in ("", "utf-8", "utf8", "us-ascii", "ascii"):
+        raise Problem(415, "charset_unsupported", "Text must be UTF-8; omit charset or name it.")
+
+
+def content_type_of(request: HTTPConnection) -> tuple[str, str]:
+    """Media type and charset of the body, lower case, empty where absent."""
+    return _parse_content_type(header_fields(request.scope).get(b"content-type", b""))
+
+
+@lru_cache(maxsize=64)
+def _parse_content_type(declared: bytes) -> tuple[str, str]:
+    kind, *parameters = declared.decode("latin-1").lower().split(";")
+    charset = ""
+    for parameter in parameters:
+        name, _, value = parameter.strip().partition("=")
+        if name.strip() == "charset":
+            charset = value.strip().strip('"')
+    return kind.strip(), charset
+
+
+def require_acceptable(request: HTTPConnection, media_type: str) -> None:
+    """Raise 406 if Accept excludes `media_type`."""
+    if not accepts(request, media_type):
+        raise Problem(
+            406,
+            "not_acceptable",
+            f"This route responds in {media_type}; name it in Accept or omit Accept.",
+        )
+
+
+def accepts(request: HTTPConnection, media_type: str, *, by_name: bool = False) -> bool:
+    """Whether Accept includes `media_type`; with `by_name`, only if it is named in full."""
+    accept = header_of(request, b"accept")
+    listed = [part.strip().lower() for part in accept.split(",") if part.strip()]
+    if not listed:
+        return not by_name
+    group = media_type.split("/")[0] + "/*"
+    for part in listed:
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        is_refused = any(p.replace(" ", "") in ("q=0", "q=0.0", "q=0.00") for p in parameters)
+        if not is_refused and (kind == media_type or (not by_name and kind in (group, "*/*"))):
+            return True
+    return False
+
+
+def json_request(*models: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra=` of a route whose JSON body is one of `models`.
+
+    Nested models stay in `$defs`; `tokenizer_service.routes.docs` moves them to the components.
+    """
+    template = "#/components/schemas/{model}"
+    schemas = [model.model_json_schema(ref_template=template) for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    content: dict[str, Any] = {"schema": schema}
+    if examples := examples_of(*(model.__name__ for model in models)):
+        content["examples"] = examples
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+TEXT_REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "UTF-8 text, chunked or whole, of any length.",
+        "content": {"text/plain": {"schema": {"type": "string"}, "example": "one two three"}},
+    }
+}
+"""`openapi_extra=` of a route whose body is a text."""
+
+FILE_REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "description": "A file of text (UTF-8), JSON lines or Parquet, also packed, of any length.",
+        "content": {
+            "text/plain": {"schema": {"type": "string"}, "example": "one two three"},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+"""`openapi_extra=` of a route whose body is a corpus file."""
+
+
+def binary_content(*media_types: str) -> dict[str, Any]:
+    """The OpenAPI `content` of a body or response that also has these binary forms."""
+    return {
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}} for kind in media_types
+        }
+    }
+
+
+def declared_length(request: Request) -> int | None:
+    """Content-Length; None for a chunked body."""
+    value = header_of(request, b"content-length")
+    # The server has already checked it. A value that is not a number counts as not declared.
+    return int(value) if value.isascii() and value.isdigit() else None
+
+
+def _too_large(limit: int, actual: int) -> Problem:
+    return Problem(
+        413,
+        "body_too_large",
+        f"The body is larger than {limit} bytes. Send less at once, or stream it to /encode_stream "
+        f"or /decode_stream; the operator can raise TOKENIZER_MAX_BODY_BYTES.",
+        limit=limit,
+        actual=actual,
+    )
+
+
+def _too_slow() -> Problem:
+    return Problem(
+        408,
+        "body_too_slow",
+        f"The body arrives slower than {MIN_BODY_BYTES_PER_SECOND} bytes a second.",
+        headers={"Connection": "close"},
+    )

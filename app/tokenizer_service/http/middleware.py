@@ -1,0 +1,143 @@
+"""RequestObserver: the outermost middleware counts requests and turns defects into documents.
+
+It catches errors that no handler maps and logs them with the request id; Starlette's own last
+handler would raise them again into the server. It adds the request id to each response and each log
+line, and serves HEAD as GET without a body. It is plain ASGI, so streams pass through unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import ClientDisconnect
+
+from tokenizer_service.http.problem import (
+    internal_error,
+    problem_response,
+    request_id_of,
+    shutting_down,
+)
+from tokenizer_service.observability.logs import REQUEST_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from tokenizer_service.http.fast_path import RawResponse
+    from tokenizer_service.http.problem import Problem
+    from tokenizer_service.observability.metrics import ServiceMetrics
+
+CLIENT_GONE: Final = 499
+"""The status in the metrics for a client that disconnected before the response began."""
+
+INTERNAL_ERROR: Final = 500
+
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_UNMATCHED: Final = "unmatched"
+
+
+async def _send_no_body(send: Send, message: Message) -> None:
+    await send({"type": "http.response.body", "body": b""})
+    if message.get("more_body"):
+        raise ClientDisconnect  # stop a stream that has no reader
+
+
+class RequestObserver:
+    """Counts and times requests. `problem_of` maps an error to a problem, or a defect to None."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServiceMetrics,
+        problem_of: Callable[[Exception], Problem | None],
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._problem_of = problem_of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_head = scope["method"] == "HEAD"
+        # The server's own scope keeps the method HEAD.
+        inner = {**scope, "method": "GET"} if is_head else scope
+        request_id = request_id_of(inner)
+        # Do not reset it: the server may log about this request after this call.
+        REQUEST_ID.set(request_id)
+        status = 0
+        started = time.perf_counter()
+
+        # A plain function: a coroutine function would add a coroutine per message.
+        def observe(message: Message) -> Awaitable[None]:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                named = (b"x-request-id", request_id.encode())
+                message["headers"] = [*message.get("headers", ()), named]
+            elif is_head:
+                return _send_no_body(send, message)
+            return send(message)
+
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(inner, receive, observe)
+        except ClientDisconnect:
+            # Starlette responds to every exception with a 500 before it passes it on. Nobody reads
+            # that one, and it must not raise the alert for defects.
+            if status == INTERNAL_ERROR:
+                status = CLIENT_GONE
+        except asyncio.CancelledError:
+            if status:
+                raise
+            # The server shuts down and cancels unfinished requests. The task ends normally here,
+            # because the server would log a traceback for a cancelled one.
+            await problem_response(shutting_down(), inner)(inner, receive, observe)
+        except Exception as error:
+            # Keep the problem in no variable: it may be the error itself, whose traceback refers to
+            # this frame. Such a cycle would keep a retired tokenizer alive.
+            response = problem_response(
+                self._problem_of(error) or internal_error(error, inner), inner
+            )
+            if status:
+                raise  # the head was sent: the response can only be cut off
+            await response(inner, receive, observe)
+        finally:
+            self._metrics.in_flight.dec()
+            seconds = time.perf_counter() - started
+            self._record(scope["method"], inner, status or CLIENT_GONE, seconds)
+
+    def serve_now(
+        self, find_response: Callable[[Scope, bytes], RawResponse | None], scope: Scope, body: bytes
+    ) -> RawResponse | None:
+        """Serve one request at once, by `find_response`; None if the app must serve it.
+
+        After an error the app serves the request too, and reports the error.
+        """
+        started = time.perf_counter()
+        request_id = request_id_of(scope)
+        token = REQUEST_ID.set(request_id)
+        try:
+            response = find_response(scope, body)
+        except Exception:
+            return None
+        finally:
+            REQUEST_ID.reset(token)
+        if response is None:
+            return None
+        seconds = time.perf_counter() - started
+        self._metrics.count_request("POST", scope["route"].path, 200, seconds)
+        headers, content = response
+        return b"%bx-request-id: %b\r\n" % (headers, request_id.encode()), content
+
+    def _record(self, method: str, scope: Scope, status: int, seconds: float) -> None:
+        route = scope.get("route")
+        handler = getattr(route, "path", None) or _UNMATCHED
+        known = method if method in _METHODS else "OTHER"
+        self._metrics.count_request(known, handler, status, seconds)
+        if status >= 400:
+            self._metrics.count_rejected(scope.get("state", {}).get("problem_code", ""))

@@ -1,0 +1,220 @@
+"""Errors as RFC 9457 problem documents; the mapping from errors to documents is elsewhere.
+
+A problem describes the error and the remedy. It never repeats the request and contains no file path
+and no traceback. The body is ASCII and at most a few kB, for every request. It also contains the
+`error` object that clients of OpenAI-style servers read. `rendering.problems` maps the errors of
+the domain to problems.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from tokenizer_service.http.headers import header_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pydantic import ValidationError
+    from starlette.types import Scope
+
+log = logging.getLogger("tokenizer_service.http.problem")
+
+# A random prefix per process plus a counter: a random id per request costs a microsecond.
+_REQUEST_IDS_FROM: Final = os.urandom(10).hex()
+_request_numbers: Final = itertools.count()
+MEDIA_TYPE: Final = "application/problem+json"
+MAX_LISTED_ERRORS: Final = 8
+_MAX_DETAIL_CHARS: Final = 600
+_MAX_ITEM_CHARS: Final = 240
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+TITLES: Final = {
+    400: "Bad request",
+    401: "Authentication required",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    412: "Precondition failed",
+    413: "Content too large",
+    415: "Unsupported media type",
+    416: "Range not satisfiable",
+    421: "Misdirected request",
+    422: "Unprocessable content",
+    429: "Too many requests",
+    431: "Headers too large",
+    500: "Internal error",
+    501: "Not implemented",
+    503: "Service unavailable",
+    507: "Insufficient storage",
+}
+
+
+class Problem(Exception):  # noqa: N818 - the RFC's name for the document
+    """An error response. Code at any level below a route may raise it.
+
+    `pointer` in `errors` is a JSON pointer into the request; `limit` and `actual` describe an
+    exceeded limit; `byte_offset` is an offset in the client's text. `code` is stable, the texts are
+    not.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[tuple[str, str]] | None = None,
+        limit: int | None = None,
+        actual: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        n_errors: int | None = None,
+        byte_offset: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail = status, code, detail
+        self.errors = list(errors or [])
+        self.limit, self.actual = limit, actual
+        self.headers = dict(headers or {})
+        self.byte_offset = byte_offset
+        self.n_errors = len(self.errors) if n_errors is None else n_errors
+
+    def document(self, request_id: str) -> dict[str, Any]:
+        """The document as a JSON-serialisable dict of bounded size.
+
+        Example:
+            >>> Problem(404, "not_found", "No such thing.").document("r1")["error"]["code"]
+            'not_found'
+        """
+        detail = _shorten(self.detail, _MAX_DETAIL_CHARS)
+        document: dict[str, Any] = {
+            "type": f"urn:tokenizer-service:problem:{self.code}",
+            "title": TITLES.get(self.status, "Error"),
+            "status": self.status,
+            "detail": detail,
+            "instance": f"urn:tokenizer-service:request:{request_id}",
+            "code": self.code,
+        }
+        if self.errors:
+            document["errors"] = [
+                {"pointer": _shorten(pointer, 120), "detail": _shorten(text, _MAX_ITEM_CHARS)}
+                for pointer, text in self.errors[:MAX_LISTED_ERRORS]
+            ]
+            if self.n_errors > MAX_LISTED_ERRORS:
+                document["errors_total"] = self.n_errors
+        if self.byte_offset is not None:
+            document["byte_offset"] = self.byte_offset
+        if self.limit is not None:
+            document["limit"] = self.limit
+        if self.actual is not None:
+            document["actual"] = self.actual
+        document["error"] = {
+            "message": detail,
+            "type": _openai_type(self.status),
+            "param": document["errors"][0]["pointer"] if self.errors else None,
+            "code": self.code,
+        }
+        return document
+
+
+def problem_response(problem: Problem, scope: Scope) -> Response:
+    """The response for a problem; its body is ASCII. Stores the code in the scope for the metrics.
+
+    If a tokenizer was chosen for the request, the response identifies it.
+    """
+    body = json.dumps(problem.document(request_id_of(scope)), separators=(",", ":"))
+    state = scope["state"]
+    state["problem_code"] = problem.code
+    headers = {
+        **state.get("tokenizer_headers", {}),
+        **problem.headers,
+        "Cache-Control": "no-store",
+    }
+    return Response(body, problem.status, headers, media_type=MEDIA_TYPE)
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id of a request: the client's `X-Request-Id` if it is a plain word, else a new one."""
+    state: dict[str, Any] = scope.setdefault("state", {})
+    request_id: str | None = state.get("request_id")
+    if request_id is None:
+        given = header_fields(scope).get(b"x-request-id")
+        is_plain = given is not None and _REQUEST_ID.fullmatch(given)
+        if given and is_plain:
+            request_id = given.decode()
+        else:
+            request_id = f"{_REQUEST_IDS_FROM}{next(_request_numbers):012x}"
+        state["request_id"] = request_id
+    return request_id
+
+
+def problem_of_validation(
+    items: Iterable[Mapping[str, Any]], *, skip: int = 0, known: Sequence[str] = ()
+) -> Problem:
+    """The 422 for pydantic's errors. Names fields and expectations, never values.
+
+    `skip` drops the first parts of each location (FastAPI's `body`, `query`); `known` lists the
+    valid names, which are shown when a name is unknown.
+    """
+    listed = []
+    for item in items:
+        pointer = "".join(f"/{_escape(str(part))}" for part in item["loc"][skip:])
+        text = str(item["msg"])
+        if item["type"] == "extra_forbidden":
+            text = f"unknown field; known are {', '.join(known)}" if known else "unknown field"
+        listed.append((pointer, text))
+    first = listed[0] if listed else ("", "the request does not match the schema")
+    field = f"{first[0]}: " if first[0] else ""
+    return Problem(422, "invalid_request", f"{field}{first[1]}", errors=listed)
+
+
+def validation_problem(error: ValidationError, known: Sequence[str] = ()) -> Problem:
+    """The same as `problem_of_validation`, from a pydantic error of one model."""
+    items = error.errors(include_input=False, include_url=False, include_context=False)
+    return problem_of_validation(items, known=known)
+
+
+def internal_error(error: BaseException, scope: Scope) -> Problem:
+    """The 500 for a defect; the traceback is logged with the request id."""
+    log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+    return Problem(
+        500, "internal_error", "An internal error; the log of the server has it under this request."
+    )
+
+
+def shutting_down() -> Problem:
+    """The 503 for a request that did not finish within the grace period after SIGTERM."""
+    return Problem(
+        503,
+        "shutting_down",
+        "The server is shutting down; send the request again.",
+        headers={"Retry-After": "1"},
+    )
+
+
+def _openai_type(status: int) -> str:
+    if status == 401:
+        return "authentication_error"
+    if status == 403:
+        return "permission_error"
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def _escape(part: str) -> str:
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,250 @@
+"""One attempt at one job: start its child process, follow it, stop it, report the outcome.
+
+An attempt always returns an outcome, even if the child, the disk or the caller fails. It writes
+progress and never a final state: the runner acts on the outcome (promote, requeue, fail).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.kinds import KINDS
+from tokenizer_service.jobs.process import (
+    ChildProcess,
+    JobProcess,
+    StartProcess,
+    available_memory_bytes,
+    describe_death,
+)
+from tokenizer_service.jobs.queue import Job, JobStore
+
+log = logging.getLogger("tokenizer_service.jobs")
+
+LOOK_SECONDS: Final = 0.25
+"""How often an attempt checks limits and cancellation, and writes progress."""
+
+GRACE_SECONDS: Final = 3.0
+"""Time from SIGTERM to SIGKILL for a child that was cancelled or exceeded a limit."""
+
+STOP_GRACE_SECONDS: Final = 1.0
+"""The same time when the server itself shuts down, which must be quick."""
+
+_RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of an attempt. `died`: the child ended without a result. `stopped`: the server
+    shuts down."""
+
+    kind: Literal["published", "failed", "died", "cancelled", "stopped"]
+    result: Mapping[str, Any] | None = None
+    code: str = ""
+    detail: str = ""
+
+
+class Attempt:
+    """One attempt; `run` once.
+
+    `memory_bytes` is the operator's limit, by default three quarters of the memory there is; a
+    request may set a lower one. `start_process` starts
+    the child.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: JobFolder,
+        jobs: JobStore,
+        stop: asyncio.Event,
+        *,
+        memory_bytes: int | None = None,
+        start_process: StartProcess = JobProcess.start,
+    ) -> None:
+        self._job, self._folder, self._jobs, self._stop = job, folder, jobs, stop
+        self._kind = KINDS[job.kind]
+        self._start_process = start_process
+        self._memory_limit = _lower_memory_limit(job.request["limits"], memory_bytes)
+        self._phase, self._progress = "start", 0.0
+        self._counters: dict[str, int] = {}
+        self._written: tuple[str, float] = ("", -1.0)
+        self._outcome: Outcome | None = None
+        self._started = 0.0
+
+    async def run(self, request: Mapping[str, Any]) -> Outcome:
+        """Start a child for `request`; return when the child and its workers have ended."""
+        try:
+            own = self._folder.again(self._job.takeovers)
+            await asyncio.to_thread(own.write_request, request)
+            log_file = await asyncio.to_thread(self._folder.open_log)
+            try:
+                process = await self._start_process(own.path, own.scratch_path, log_file)
+            finally:
+                log_file.close()
+        except OSError as error:
+            return _failed_to_start(error)
+        try:
+            return await self._follow(process)
+        finally:
+            stopping = self._stop.is_set()
+            await process.end(STOP_GRACE_SECONDS if stopping else GRACE_SECONDS)
+
+    async def _follow(self, process: ChildProcess) -> Outcome:
+        self._started = time.monotonic()
+        await self._note_child(process)
+        reader = asyncio.create_task(self._read_events(process))
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            while not reader.done():
+                await asyncio.wait(
+                    {reader, stop}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if reader.done():
+                    break
+                ended = await self._look(process)
+                if ended is not None:
+                    return ended
+            reader.result()  # raises an error of the reader, which is not a death of the child
+        finally:
+            for task in (reader, stop):
+                task.cancel()
+            await asyncio.gather(reader, stop, return_exceptions=True)
+        if self._outcome is not None:
+            return self._outcome
+        return Outcome("died", None, *describe_death(await process.wait(), self._kind))
+
+    async def _look(self, process: ChildProcess) -> Outcome | None:
+        """The outcome if the server ends the attempt now."""
+        if self._outcome is not None:
+            return self._outcome  # the child has reported and is slow to exit
+        if self._stop.is_set():
+            return Outcome("stopped")
+        try:
+            if await asyncio.to_thread(self._jobs.is_cancel_requested, self._job):
+                return Outcome("cancelled")
+            await self._write_progress()
+        except JobDatabaseError as error:  # full, busy or away: the next look tries again
+            self._log(error)
+        return await self._over_limit(process)
+
+    async def _over_limit(self, process: ChildProcess) -> Outcome | None:
+        limits = self._job.request["limits"]
+        seconds = time.monotonic() - self._started
+        if limits["seconds"] is not None and seconds > limits["seconds"]:
+            return Outcome(
+                "failed",
+                code="time_limit",
+                detail=f"{self._kind.process} took longer than limits.seconds = "
+                f"{limits['seconds']:g}; raise the limit, or {self._kind.less_text}",
+            )
+        limit_bytes, name = self._memory_limit
+        used = await asyncio.to_thread(process.resident_bytes)
+        if used > limit_bytes:
+            return Outcome(
+                "failed",
+                code="memory_limit",
+                detail=f"the {self._kind.process} processes held {used} bytes, more than "
+                f"{name} = {limit_bytes}; raise the limit, or {self._kind.less_memory}",
+            )
+        return None
+
+    async def _write_progress(self) -> None:
+        now = (self._phase, round(self._progress, 4))
+        if now != self._written and self._phase in self._kind.progress_of_phase:
+            await asyncio.to_thread(
+                self._jobs.set_progress, self._job, self._phase, self._progress, self._counters
+            )
+            self._written = now
+
+    async def _read_events(self, process: ChildProcess) -> None:
+        async for event in process.events():
+            kind = event.get("event")
+            if kind == "progress":
+                self._note_progress(event)
+            elif kind == "ready":
+                # A short job gets here before the first look.
+                self._outcome = await self._over_limit(process)
+                if self._outcome is not None:
+                    return
+                if await self._may_publish():
+                    self._phase = "publish"
+                    await process.let_publish()
+                else:  # the next look ends the child
+                    log.info(
+                        "job %s: it may not publish, it was cancelled or is another's by now",
+                        self._job.id,
+                    )
+            elif kind == "published":
+                self._outcome = Outcome("published", dict(event["result"]))
+            elif kind == "error":
+                self._outcome = Outcome(
+                    "failed", code=str(event.get("code")), detail=str(event.get("detail"))
+                )
+
+    async def _note_child(self, process: ChildProcess) -> None:
+        if process.identity is None:
+            return
+        try:
+            await asyncio.to_thread(self._jobs.set_child, self._job, process.identity)
+        except JobDatabaseError as error:  # only needed if this server dies
+            self._log(error)
+
+    async def _may_publish(self) -> bool:
+        while True:
+            try:
+                await self._write_progress()  # a short job ends before the first look
+                return await asyncio.to_thread(self._jobs.allow_publishing, self._job)
+            except JobDatabaseError as error:  # the child waits; cancel and stop still end it
+                self._log(error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _log(self, error: JobDatabaseError) -> None:
+        if not error.is_away:  # an outage was logged when it began
+            log.warning("job %s: the job database cannot be used: %s", self._job.id, error)
+
+    def _note_progress(self, event: Mapping[str, Any]) -> None:
+        phase, done, total = str(event["phase"]), int(event["done"]), int(event["total"] or 0)
+        unknown = (self._progress, self._progress)
+        start, end = self._kind.progress_of_phase.get(phase, unknown)
+        part = min(1.0, done / total) if total else 0.0
+        # A total may be an estimate that grows; progress never decreases.
+        self._progress = max(self._progress, start + (end - start) * part)
+        self._phase = phase
+        self._counters |= {f"{phase}_done": done, f"{phase}_total": total}
+        self._counters |= event.get("counters", {})
+
+
+def _lower_memory_limit(limits: Mapping[str, Any], operators_bytes: int | None) -> tuple[int, str]:
+    """The lower limit, and the name of the setting or field that raises it."""
+    name = "the server's TOKENIZER_TRAIN_MEMORY_BYTES"
+    if operators_bytes is None:
+        # A quarter is for serving, and for growth until the next look.
+        operators_bytes = available_memory_bytes() * 3 // 4
+        name += ", by default 3/4 of its memory"
+    operators = operators_bytes, name
+    asked = limits["memory_bytes"]
+    return operators if asked is None else min(operators, (asked, "limits.memory_bytes"))
+
+
+def _failed_to_start(error: OSError) -> Outcome:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Outcome(
+            "failed",
+            code="disk_full",
+            detail="no space is left where the artifacts are kept; free some and post the "
+            "request again",
+        )
+    return Outcome(
+        "failed",
+        code="start_failed",
+        detail=f"the process of the job could not be started ({error.strerror}); "
+        f"see the log of the server",
+    )

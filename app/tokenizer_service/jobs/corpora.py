@@ -1,0 +1,354 @@
+"""Uploaded corpora: complete files by id, all together within a quota.
+
+    <artifacts>/corpora/<id>.json               which file, its format, its size and sha256
+    <artifacts>/corpora/files/<name>.<format>   the file; never changed once a record names it
+
+Several processes write here at once. An upload writes and syncs its text under a random name; the
+corpus exists once its record is written. The writer of a file holds a lock on it, which the system
+drops when the process dies. So an unlocked file without a record is a leftover of a dead process.
+Every call blocks: use a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizer_core.blobs.atomic_files import (
+    make_folder,
+    remove_synced,
+    replace_synced,
+    sync_folder,
+)
+from tokenizer_core.blobs.locks import try_lock, wait_for_lock
+from tokenizer_core.documents import (
+    CONTENT_BYTES,
+    CONTENT_NAMES,
+    FORMATS,
+    format_of_content,
+    format_of_name,
+)
+from tokenizer_core.documents.utf8_decoder import Utf8Decoder
+from tokenizer_core.errors import InvalidUtf8Error
+from tokenizer_core.registry.versions import NAME
+from tokenizer_service.jobs.errors import (
+    CorporaQuotaError,
+    CorpusExistsError,
+    CorpusFormatError,
+    CorpusNotFoundError,
+)
+from tokenizer_service.jobs.input_files import InputFile, find_input_file
+
+log = logging.getLogger("tokenizer_service.jobs")
+
+_LOOK_BYTES: Final = 64 * 1024 * 1024
+"""An upload checks the quota again after this many bytes."""
+
+_FILE: Final = re.compile(rf"[0-9a-f]{{32}}\.({'|'.join(map(re.escape, FORMATS))})")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCorpus:
+    """The record of a corpus."""
+
+    id: str
+    bytes: int
+    sha256: str
+    uploaded_at: str
+    file: str
+    format: str = "txt"
+    field: str | None = None
+
+
+class CorpusStore:
+    """The corpora in `folder`, which the first upload creates.
+
+    `max_bytes` limits the bytes on the disk, including texts that are being uploaded or replaced.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder, self._files = folder, folder / "files"
+        self.max_bytes = max_bytes
+
+    def all(self) -> list[StoredCorpus]:
+        """All corpora, by id."""
+        with contextlib.suppress(FileNotFoundError):
+            ids = sorted(name.removesuffix(".json") for name in os.listdir(self._folder))  # noqa: PTH208
+            found = (self.find(corpus_id) for corpus_id in ids if NAME.fullmatch(corpus_id))
+            return [corpus for corpus in found if corpus is not None]
+        return []
+
+    def find(self, corpus_id: str) -> StoredCorpus | None:
+        """The corpus, or None."""
+        try:
+            record: dict[str, Any] = json.loads(self._record(corpus_id).read_bytes())
+            corpus = StoredCorpus(**record)
+            if _FILE.fullmatch(corpus.file):
+                return corpus
+            raise ValueError
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            log.warning("the record of the corpus %s is damaged; upload it again", corpus_id)
+            return None
+
+    def get(self, corpus_id: str) -> StoredCorpus:
+        """The corpus.
+
+        Raises:
+            CorpusNotFoundError: no corpus has this id.
+        """
+        corpus = self.find(corpus_id)
+        if corpus is None:
+            raise CorpusNotFoundError
+        return corpus
+
+    def find_file(self, corpus_id: str) -> InputFile | None:
+        """The text of a corpus as the input of a job, or None.
+
+        Raises:
+            InputPathError: its file is gone or is not a regular file.
+        """
+        corpus = self.find(corpus_id)
+        if corpus is None:
+            return None
+        found = find_input_file([self._files], corpus.file)
+        return replace(found, label=corpus.id, format=corpus.format, text_field=corpus.field)
+
+    def begin(
+        self,
+        corpus_id: str,
+        *,
+        n_declared: int = 0,
+        may_replace: bool = True,
+        format: str | None = None,  # noqa: A002
+        field: str | None = None,
+    ) -> CorpusUpload:
+        """Begin an upload of a file of this format, by default the one that its id ends in; the
+        caller must close it.
+
+        Raises:
+            CorpusExistsError: a corpus has this id and may not be replaced.
+            CorporaQuotaError: `n_declared` bytes exceed the quota.
+            OSError: the disk refuses.
+        """
+        if not may_replace and self.find(corpus_id) is not None:
+            raise CorpusExistsError
+        self.require_room(self.used_bytes() + n_declared)
+        make_folder(self._files)
+        return CorpusUpload(
+            self, self._files, corpus_id, may_replace=may_replace, format_name=format, field=field
+        )
+
+    def publish(self, corpus: StoredCorpus, *, may_replace: bool) -> bool:
+        """Make a synced file the corpus of its id; returns whether it replaced another.
+
+        Raises:
+            CorpusExistsError: another upload was faster, and its corpus may not be replaced.
+            OSError: the disk refuses; the previous corpus stays.
+        """
+        with self._locked():
+            previous = self.find(corpus.id)
+            if previous is not None and not may_replace:
+                raise CorpusExistsError
+            replace_synced(self._record(corpus.id), json.dumps(asdict(corpus)).encode())
+        if previous is not None:
+            self._drop(previous)
+        return previous is not None
+
+    def remove(self, corpus_id: str) -> None:
+        """Remove a corpus.
+
+        Raises:
+            CorpusNotFoundError: no corpus has this id.
+            OSError: the disk refuses.
+        """
+        with self._locked():
+            corpus = self.get(corpus_id)
+            remove_synced(self._record(corpus_id))
+        self._drop(corpus)
+
+    def sweep(self) -> None:
+        """Remove the files that no record names and no process is writing."""
+        try:
+            names = os.listdir(self._files)  # noqa: PTH208
+        except FileNotFoundError:
+            return
+        known = {corpus.file for corpus in self.all()}
+        for name in names:
+            if name not in known and _FILE.fullmatch(name):
+                self._sweep_file(name)
+
+    def used_bytes(self) -> int:
+        """Bytes of all texts, including those being uploaded."""
+        used = 0
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._files) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    used += entry.stat(follow_symlinks=False).st_size
+        return used
+
+    def require_room(self, n_bytes: int) -> None:
+        """Raise CorporaQuotaError if a total of `n_bytes` exceeds the quota."""
+        if n_bytes > self.max_bytes:
+            raise CorporaQuotaError(self.max_bytes, n_bytes)
+
+    def _sweep_file(self, name: str) -> None:
+        path = self._files / name
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            if not try_lock(file):
+                return  # a process is writing it
+            # Check again: the writer may have published the file between the check and the lock.
+            if name not in {corpus.file for corpus in self.all()}:
+                path.unlink()
+                log.info("removed a corpus file that was left over, of %d bytes", file.seek(0, 2))
+
+    def _drop(self, corpus: StoredCorpus) -> None:
+        """Remove the text of a removed corpus; a job that has it open can still read it."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._files / corpus.file).unlink()
+
+    def _record(self, corpus_id: str) -> Path:
+        return self._folder / f"{corpus_id}.json"
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock on the records; release it within milliseconds."""
+        make_folder(self._folder)
+        with (self._folder / ".lock").open("a") as lock:
+            wait_for_lock(lock)
+            yield
+
+
+class CorpusUpload:
+    """An upload; the caller must `close` it in every case.
+
+    A lock serialises the calls: after a request is cancelled, its thread may still be writing.
+    """
+
+    def __init__(
+        self,
+        store: CorpusStore,
+        files: Path,
+        corpus_id: str,
+        *,
+        may_replace: bool,
+        format_name: str | None,
+        field: str | None,
+    ) -> None:
+        self._store, self._id, self._may_replace = store, corpus_id, may_replace
+        self._is_told, self._field = format_name is not None, field
+        self._format = format_name or format_of_name(corpus_id) or "txt"
+        self._path, self._file = _open_locked(files, self._format)
+        self._lock = threading.Lock()
+        self._digest, self._n_bytes = hashlib.sha256(), 0
+        # Only text can be checked while it arrives.
+        self._text = Utf8Decoder() if self._format in ("txt", "jsonl") else None
+        self._beginning = b""
+        self._n_others, self._look_at = 0, 0
+
+    def write(self, data: bytes) -> None:
+        """Write the next piece.
+
+        Raises:
+            InvalidUtf8Error, CorporaQuotaError, CorpusFormatError
+            OSError: the disk refuses.
+        """
+        with self._lock:
+            if len(self._beginning) < CONTENT_BYTES:
+                self._beginning += data[: CONTENT_BYTES - len(self._beginning)]
+                if len(self._beginning) == CONTENT_BYTES:
+                    self._check_content()
+            if self._text is not None:
+                try:
+                    self._text.decode(data)
+                except InvalidUtf8Error:
+                    self._check_content()  # it may name the format
+                    raise
+            self._n_bytes += len(data)
+            n_bytes = self._n_bytes
+            if n_bytes >= self._look_at:
+                self._n_others = self._store.used_bytes() - os.fstat(self._file.fileno()).st_size
+                self._look_at = n_bytes + _LOOK_BYTES
+            self._store.require_room(self._n_others + n_bytes)
+            self._digest.update(data)
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+
+    def publish(self) -> tuple[StoredCorpus, bool]:
+        """Sync the text and make it the corpus of its id; returns whether it replaced another.
+
+        Raises:
+            InvalidUtf8Error: the text ends inside a character.
+            CorpusFormatError: the content is not of the format.
+            CorpusExistsError: another upload was faster, and its corpus may not be replaced.
+            OSError: the disk refuses; the previous corpus stays.
+        """
+        with self._lock:
+            if len(self._beginning) < CONTENT_BYTES:
+                self._check_content()
+            if self._text is not None:
+                self._text.decode(b"", final=True)
+            os.fsync(self._file.fileno())
+            sync_folder(self._path.parent)
+            corpus = StoredCorpus(
+                id=self._id,
+                bytes=self._n_bytes,
+                sha256=self._digest.hexdigest(),
+                uploaded_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                file=self._path.name,
+                format=self._format,
+                field=self._field,
+            )
+            return corpus, self._store.publish(corpus, may_replace=self._may_replace)
+
+    def _check_content(self) -> None:
+        """Raise CorpusFormatError if the beginning is that of another format."""
+        found = format_of_content(self._beginning)
+        kind, _, packed = self._format.partition(".")
+        expected = packed or ("parquet" if kind == "parquet" else None)
+        if self._beginning and expected is not None and found != expected:
+            raise CorpusFormatError(
+                f"not {CONTENT_NAMES[expected]}, but the id or the request says so"
+            )
+        is_unasked = found != "jsonl" or (kind == "txt" and not self._is_told)
+        if expected is None and found is not None and is_unasked:
+            raise CorpusFormatError(
+                f"{CONTENT_NAMES[found]}, and neither the id nor the request says so"
+            )
+
+    def close(self) -> None:
+        """Release the file; removes it if it was not published."""
+        with self._lock:
+            try:
+                # Trust only the record: a failing disk may write it and still report an error.
+                corpus = self._store.find(self._id)
+                if corpus is None or corpus.file != self._path.name:
+                    self._path.unlink(missing_ok=True)
+            finally:
+                self._file.close()
+
+
+def _open_locked(folder: Path, format_name: str) -> tuple[Path, io.FileIO]:
+    """A new, locked file. Tries again if `sweep` removed it before the lock was taken."""
+    while True:
+        path = folder / f"{secrets.token_hex(16)}.{format_name}"
+        file = io.FileIO(path, "x")
+        wait_for_lock(file)
+        if path.exists():
+            os.fchmod(file.fileno(), 0o600)
+            return path, file
+        file.close()

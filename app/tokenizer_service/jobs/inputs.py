@@ -1,0 +1,326 @@
+"""Finds and checks the inputs that a request for a job names.
+
+A training request names its corpus in one of four ways; an encoding request names corpora and a
+tokenizer. This module turns them into files (and URLs, which the child process downloads). It does
+every check that is possible before the job starts, so that a job does not fail after ten hours for
+a reason that was known in the first second. It reads the disk: call it from a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from tokenizer_client.schemas.jobs import find_document_separator
+from tokenizer_client.schemas.token_files import END_OF_TEXT
+from tokenizer_core.corpus import ConversationEncoder, plan_token_files
+from tokenizer_core.documents import format_of_name
+from tokenizer_core.errors import ChatError, TokenFilesPlanError
+from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
+from tokenizer_service.jobs.errors import (
+    CorpusReplacedError,
+    InvalidInputsError,
+    UnknownSpecialTokenError,
+)
+from tokenizer_service.jobs.input_files import (
+    InputChangedError,
+    InputFile,
+    InputPathError,
+    find_input_file,
+    reopen_input_file,
+)
+
+if TYPE_CHECKING:
+    from tokenizer_client.schemas.jobs import TrainRequest
+    from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+    from tokenizer_core.corpus import TokenFilesPlan
+    from tokenizer_core.tokenizer import Tokenizer
+    from tokenizer_service.jobs.corpora import CorpusStore
+    from tokenizer_service.jobs.folder import JobFolder
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_service.settings import Settings
+
+Found = TypeVar("Found")
+
+_CODES: Final = {
+    "input_paths": "invalid_corpus_path",
+    "input_urls": "invalid_corpus_url",
+    "corpus_ids": "corpus_not_found",
+}
+_SAMPLE_BYTES: Final = 1 << 16
+_SAMPLED_CORPORA: Final = 8
+_DEFAULT_FIELD: Final = "text"
+_PACKED_IDS_PER_BYTE: Final = 1.0
+"""A guess: an id stands for about four bytes of text, which packs to a third or a quarter."""
+
+_UNKNOWN_CORPUS: Final = "there is no corpus with this id; see GET /corpora"
+
+# Training
+
+
+def find_training_inputs(
+    asked: TrainRequest, settings: Settings, corpora: CorpusStore, folder: JobFolder
+) -> list[InputFile]:
+    """The files of a request, each once; writes inline documents to `folder`. Empty if it names
+    URLs.
+
+    Raises:
+        InvalidInputsError: some names cannot be used; points to each of them.
+        OSError: the disk refuses.
+    """
+    if asked.documents is not None:
+        folder.make()
+        separator = find_document_separator(asked.special_tokens)
+        return folder.write_documents(asked.documents, separator)
+    if asked.input_urls is not None:
+        hosts = [ListedHost.parse(entry) for entry in settings.corpus_url_hosts]
+        _each("input_urls", asked.input_urls, lambda url: CorpusUrl.parse(url, hosts))
+        return []
+    if asked.corpus_ids is not None:
+        field, names, find = "corpus_ids", asked.corpus_ids, _corpus_finder(corpora)
+    else:
+        roots = settings.corpus_roots
+        field, names = "input_paths", asked.input_paths or []
+        find = lambda path: find_input_file(roots, path)  # noqa: E731
+    files = list(dict.fromkeys(_each(field, names, find)))
+    if not any(file.size_bytes for file in files):
+        raise InvalidInputsError(
+            "empty_corpus",
+            "The corpus files are empty; there is nothing to learn from.",
+            [(f"/{field}", "every file is empty")],
+        )
+    return files
+
+
+def _corpus_finder(corpora: CorpusStore) -> Callable[[str], InputFile]:
+    def find(corpus_id: str) -> InputFile:
+        try:
+            file = corpora.find_file(corpus_id)
+        except InputPathError:
+            file = None
+        if file is None:
+            raise InputPathError(_UNKNOWN_CORPUS)
+        return file
+
+    return find
+
+
+def _each(field: str, names: Sequence[str], find: Callable[[str], Found]) -> list[Found]:
+    """The results of `find` for all names; raises one error for all names that it refuses."""
+    found: list[Found] = []
+    wrong: list[tuple[str, str]] = []
+    for index, name in enumerate(names):
+        try:
+            found.append(find(name))
+        except (InputPathError, CorpusUrlError) as error:
+            wrong.append((f"/{field}/{index}", str(error)))
+    if wrong:
+        index_text = wrong[0][0].rpartition("/")[2]
+        raise InvalidInputsError(_CODES[field], f"{field}[{index_text}]: {wrong[0][1]}.", wrong)
+    return found
+
+
+# Encoding
+
+
+def find_encoding_inputs(
+    asked: EncodeCorpusRequest, corpus_id: str, corpora: CorpusStore
+) -> list[InputFile]:
+    """The corpora of a request, in order.
+
+    Raises:
+        CorpusNotFoundError: no corpus has the id `corpus_id`.
+        InvalidInputsError: a further corpus does not exist or is named twice, or all are empty.
+    """
+    corpora.get(corpus_id)
+    ids = [corpus_id, *asked.further_corpora]
+    files = []
+    for index, named in enumerate(ids):
+        pointer = f"/further_corpora/{index - 1}"
+        if named in ids[:index]:
+            raise _wrong_corpus(pointer, "this corpus is named twice; each is encoded once")
+        try:
+            file = corpora.find_file(named)
+        except InputPathError:
+            file = None
+        if file is None:
+            raise _wrong_corpus(pointer, _UNKNOWN_CORPUS)
+        files.append(file)
+    if not any(file.size_bytes for file in files):
+        raise InvalidInputsError(
+            "empty_corpus", "The corpora are empty; there is nothing to encode."
+        )
+    return files
+
+
+def plan_encoding(
+    asked: EncodeCorpusRequest, live: LiveTokenizer
+) -> tuple[TokenFilesPlan, dict[str, Any]]:
+    """The plan, and the arguments from which the child rebuilds it.
+
+    Raises:
+        InvalidInputsError: the ids cannot be written with the requested options, or the tokenizer
+            has no chat template for conversations.
+        UnknownSpecialTokenError: the request names a token that is not special.
+    """
+    tokenizer = live.tokenizer
+    known = tokenizer.spec.special_tokens
+    end, is_chat = asked.end_of_document, asked.format == "chat"
+    # A chat template writes the end of a conversation.
+    if end is None and not is_chat and END_OF_TEXT in known:
+        end = END_OF_TEXT
+    for field, token in (("begin_of_document", asked.begin_of_document), ("end_of_document", end)):
+        if token and token not in known:
+            raise UnknownSpecialTokenError(field)
+    for field in ("allowed_special", "disallowed_special"):
+        names = getattr(asked, field)
+        if not isinstance(names, str) and not names <= set(known):
+            raise UnknownSpecialTokenError(field)
+    arguments = {
+        "layout": asked.layout,
+        "dtype": asked.dtype,
+        "tokens_per_shard": asked.tokens_per_shard,
+        "begin_of_document": asked.begin_of_document or None,
+        "end_of_document": end or None,
+        "allowed_special": _as_json(asked.allowed_special),
+        "disallowed_special": _as_json(asked.disallowed_special),
+        "seed": asked.seed,
+        "loss_mask": is_chat,
+        "max_length": asked.max_length,
+        "over_length": asked.over_length,
+    }
+    template, templates = asked.chat_template, tokenizer.chat_templates
+    if template is not None and template not in templates:
+        listed = f"it has {', '.join(templates)}" if templates else "it has none"
+        reason = (
+            f"the tokenizer has no chat template of this name, {listed}; a request names a "
+            f"template and never holds its source"
+        )
+        raise InvalidInputsError(
+            "chat_template_missing", f"/chat_template: {reason}.", [("/chat_template", reason)]
+        )
+    try:
+        if is_chat:
+            ConversationEncoder(tokenizer, **conversation_options(asked))
+        return plan_token_files(tokenizer, **arguments, ref=live.ref), arguments
+    except (TokenFilesPlanError, ChatError) as error:
+        raise InvalidInputsError(error.code, f"{error}.") from None
+
+
+def conversation_options(asked: EncodeCorpusRequest) -> dict[str, Any]:
+    """The options of the library's `ConversationEncoder`."""
+    return {
+        "loss": asked.loss,
+        "chat_template": asked.chat_template,
+        "skip_bad": asked.skip_bad,
+    }
+
+
+def corpus_format(
+    asked: EncodeCorpusRequest | TrainRequest, files: Sequence[InputFile], separator: str = ""
+) -> dict[str, Any]:
+    """The arguments of the library's `CorpusFormat`, which describes how files hold documents.
+    `separator` is the default.
+
+    Raises:
+        InvalidInputsError: the files were uploaded with different fields, and the request has none;
+            it has a field, and all files are text; it has a separator, and no file is text.
+    """
+    are_text = [is_text_format(kind) for kind in _formats(asked, files)]
+    if asked.field is not None and are_text and all(are_text):
+        raise field_of_text()
+    if asked.separator and are_text and not any(are_text):
+        raise InvalidInputsError(
+            "corpus_separator",
+            "A separator is of plain text, and the corpus is JSON lines or Parquet, in which a "
+            "line or row is a document; omit separator, or set format to text.",
+            [("/separator", "the corpus has no plain text")],
+        )
+    formats = {file.format for file in files}
+    if asked.format == "chat" and any(name and name.startswith("txt") for name in formats):
+        raise InvalidInputsError(
+            "corpus_format",
+            "Conversations are JSON lines or Parquet, and a corpus was uploaded as text; upload it "
+            "with ?format=jsonl.",
+        )
+    # Files of several formats have names that end in theirs; see `name_inputs`.
+    known = next(iter(formats)) if len(formats) == 1 else None
+    if asked.format == "chat":
+        return {"format": known, "field": None, "separator": None}
+    fields = {file.text_field or _DEFAULT_FIELD for file in files if file.format != "txt"}
+    if asked.field is None and len(fields) > 1:
+        raise InvalidInputsError(
+            "corpus_field",
+            "The corpora were uploaded with different fields; name one that all have in field.",
+            [("/field", "the corpora have different ones")],
+        )
+    return {
+        "format": "txt" if asked.format == "text" else asked.format or known,
+        "field": asked.field or next(iter(fields), _DEFAULT_FIELD),
+        "separator": (separator if asked.separator is None else asked.separator) or None,
+    }
+
+
+def _formats(asked: EncodeCorpusRequest | TrainRequest, files: Sequence[InputFile]) -> list[str]:
+    """The format of each file or URL, as the request, the upload or the name says it."""
+    named = [(file.format, file.name) for file in files]
+    for url in getattr(asked, "input_urls", None) or ():
+        named.append((None, url.partition("?")[0]))
+    return [asked.format or known or format_of_name(name) or "txt" for known, name in named]
+
+
+def is_text_format(name: str) -> bool:
+    """Whether a format, as a request or a name says it, is plain text, also packed."""
+    return name.partition(".")[0] in ("txt", "text")
+
+
+def field_of_text() -> InvalidInputsError:
+    """The error for a field of plain text: ignored, it would hide a wrong format."""
+    return InvalidInputsError(
+        "corpus_field",
+        "A field is of JSON lines or Parquet, and the corpus is text; omit field, or set format.",
+        [("/field", "the corpus is text, which has no fields")],
+    )
+
+
+def estimate_bytes(files: Sequence[InputFile], tokenizer: Tokenizer, plan: TokenFilesPlan) -> int:
+    """Estimate the bytes of the token files.
+
+    Assumes that all text has the ids per byte of the first 64 KiB of the eight largest corpora.
+
+    Raises:
+        CorpusReplacedError: a corpus was replaced just now.
+    """
+    largest = sorted(files, key=lambda file: file.size_bytes, reverse=True)[:_SAMPLED_CORPORA]
+    n_sampled = sum(file.size_bytes for file in largest)
+    n_ids = sum(
+        file.size_bytes * _ids_per_byte(file, tokenizer) for file in largest if file.size_bytes
+    )
+    n_bytes = sum(file.size_bytes for file in files)
+    bytes_per_id = plan.disk_dtype.itemsize + plan.loss_mask
+    return round(n_bytes * n_ids / n_sampled * bytes_per_id)
+
+
+def _ids_per_byte(file: InputFile, tokenizer: Tokenizer) -> float:
+    """The ids of the beginning per byte of the stored file; of a packed file, a guess."""
+    if file.format not in (None, "txt", "jsonl"):
+        return _PACKED_IDS_PER_BYTE
+    try:
+        descriptor = reopen_input_file(file)
+    except InputChangedError:
+        raise CorpusReplacedError from None
+    try:
+        sample = os.read(descriptor, _SAMPLE_BYTES)
+    finally:
+        os.close(descriptor)
+    text = sample.decode(errors="ignore")  # the sample may end inside a character
+    return tokenizer.count(text, allowed_special="all") / len(sample)
+
+
+def _as_json(policy: Any) -> Any:
+    return policy if isinstance(policy, str) else sorted(policy)
+
+
+def _wrong_corpus(pointer: str, reason: str) -> InvalidInputsError:
+    return InvalidInputsError("corpus_not_found", f"{pointer}: {reason}.", [(pointer, reason)])

@@ -1,0 +1,81 @@
+"""Removes versions: one that a client names, or all but the newest of a name.
+
+A version is in use if the registry's pointer names it, a process of this host serves it or holds it
+for requests, or an unfinished job will promote it or encodes with it. Calls block: use a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError, TokenizerCoreError
+from tokenizer_service.jobs.errors import VersionInUseError
+
+if TYPE_CHECKING:
+    from tokenizer_core.registry import Artifacts
+    from tokenizer_service.jobs.queue import JobStore
+    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+    from tokenizer_service.settings import Settings
+
+log = logging.getLogger("tokenizer_service.jobs")
+
+
+class VersionRetention:
+    """Removes versions of one registry, never one that is in use."""
+
+    def __init__(
+        self, settings: Settings, store: Artifacts, live: LiveTokenizers, jobs: JobStore
+    ) -> None:
+        self._settings, self._store, self._live, self._jobs = settings, store, live, jobs
+
+    def remove(self, name: str, version: str) -> None:
+        """Remove one version.
+
+        Raises:
+            VersionInUseError: the version is in use.
+            ArtifactNotFoundError, ArtifactNameError, ArtifactStorageError: as the registry.
+        """
+        if f"{name}@{version}" in self._in_use():
+            raise VersionInUseError
+        self._store.remove(name, version)
+
+    def keep_newest(self, name: str) -> None:
+        """Remove the versions of `name` beyond the newest TOKENIZER_KEEP_VERSIONS; 0 keeps all.
+
+        Logs a failure; the next call tries again.
+        """
+        kept = self._settings.keep_versions
+        if not kept:
+            return
+        try:
+            in_use = self._in_use()
+            for ref in self._store.versions(name)[:-kept]:
+                if str(ref) not in in_use:
+                    self._store.remove(ref.name, ref.version)
+                    log.info("%s is removed; TOKENIZER_KEEP_VERSIONS=%d", ref, kept)
+        except (TokenizerCoreError, OSError) as error:
+            log.warning("old versions of %s cannot be removed: %s", name, error)
+
+    def _in_use(self) -> set[str]:
+        """`name@version` of every version in use."""
+        found = {str(live.ref) for live in self._live.loaded()}
+        found |= {f"{name}@{version}" for name, version, _, _ in self._live.served_rows()}
+        found |= self._live.pinned_on_host()
+        for job in self._jobs.unfinished():
+            # Also queued jobs, which may wait long before they use a version.
+            # A damaged row names none.
+            named = job.request.get("tokenizer") if job.kind == "encode" else job.result
+            if isinstance(named, dict):
+                found.add(f"{named['name']}@{named['version']}")
+        for look in (
+            self._store.active,
+            self._store.previously_active,  # for a roll-back
+            lambda: self._store.resolve(self._settings.default),
+        ):
+            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
+                ref = look()
+                if ref is not None:
+                    found.add(str(ref))
+        return found

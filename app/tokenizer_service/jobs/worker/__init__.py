@@ -1,0 +1,1 @@
+"""The child process that runs one job: `python -m tokenizer_service.jobs.worker`."""

@@ -1,0 +1,164 @@
+"""An encoding job in its child process: encode corpora, ask for permission, publish token files.
+
+The tokenizer is the version that was pinned when the job was made. An attempt continues from the
+files of a killed attempt. It also finds token files that an earlier attempt published but did not
+report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tokenizer_core.blobs.atomic_files import replace_synced
+from tokenizer_core.corpus import (
+    ConversationEncoder,
+    CorpusFormat,
+    EncodingProgress,
+    TokenFiles,
+    TokenFilesPlan,
+    TokenManifest,
+    encode_corpus,
+    plan_token_files,
+)
+from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import (
+    TokenFilesCorruptError,
+    TokenFilesPlanError,
+    TokenizerMismatchError,
+)
+from tokenizer_core.registry import open_artifacts
+from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_service.jobs.input_files import InputFile
+from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
+from tokenizer_service.jobs.worker.cluster import cluster_encoder
+from tokenizer_service.jobs.worker.context import WorkerJob, name_inputs, open_inputs, say
+
+PHASES: Final = {"encoding": "encode", "shuffling": "shuffle"}
+"""Phase of the library -> phase of the job."""
+
+
+def encode_and_publish(job: WorkerJob) -> None:
+    """Encode as requested, and publish the token files once the server allows it."""
+    request = job.request
+    tokenizer, plan = _open_pinned(job)
+    folders = TokenFilesFolder.of(job.artifacts_dir)
+    growing = folders.growing(request["job_id"], request["takeovers"])
+    path = folders.path(request["token_files_id"])
+    manifest = _published_before(job, path)
+    if manifest is None:
+        if growing.exists():  # an earlier attempt ended before publishing
+            manifest = TokenFiles.open(growing, tokenizer).manifest
+        else:
+            manifest = _encode(job, tokenizer, plan, growing)
+        replace_synced(folders.note(growing), manifest.to_json())
+        job.wait_for_permission()
+        try:
+            folders.publish(growing, request["token_files_id"])
+        except TokenFilesTakenError:
+            if _published_before(job, path) is None:  # else an earlier attempt published it
+                raise
+    say(f"published the token files {request['token_files_id']}")
+    job.report_published(
+        id=request["token_files_id"],
+        documents=sum(split.n_documents for split in manifest.splits),
+        tokens=sum(split.n_tokens for split in manifest.splits),
+        bytes=sum(record.size_bytes for record in manifest.files().values()),
+    )
+
+
+def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
+    """The pinned tokenizer, and the plan that was checked with it."""
+    pinned = job.request["tokenizer"]
+    store = open_artifacts(job.request.get("store"), job.artifacts_dir)
+    ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
+    engine = choose_engine(job.request["engine"])
+    tokenizer = Tokenizer.from_spec(store.open(ref), engine=engine.name)
+    if tokenizer.spec.fingerprint != pinned["fingerprint"]:
+        raise TokenizerMismatchError(
+            f"{ref} is not the tokenizer it was when the job was made; post the request again"
+        )
+    say(f"{ref} encodes with the {engine.name} engine: {engine.reason}")
+    return tokenizer, plan_token_files(tokenizer, **job.request["plan"], ref=ref)
+
+
+def _published_before(job: WorkerJob, path: Path) -> TokenManifest | None:
+    """The manifest that an earlier attempt of this job published, or None.
+
+    Raises:
+        TokenFilesTakenError: other token files have this id, even if they have the same tokenizer
+            and corpora: the documents may be split or held out differently.
+    """
+    if not path.exists():
+        return None
+    manifest = TokenFiles.open(path).manifest
+    folders = TokenFilesFolder.of(job.artifacts_dir)
+    if manifest.to_json() in folders.notes(job.request["job_id"]):
+        return manifest
+    raise TokenFilesTakenError(
+        "there are other token files of this id; remove them with DELETE /token-files/{id}, or "
+        "name others in token_files_id, and post the request again"
+    )
+
+
+def _encode(
+    job: WorkerJob, tokenizer: Tokenizer, plan: TokenFilesPlan, growing: Path
+) -> TokenManifest:
+    request = job.request
+    files = [InputFile.from_json(value) for value in request["inputs"]]
+    how = request.get("conversations")  # jobs of earlier releases have none
+    with _encoder(job, files) as encoder:
+        encode = partial(
+            encoder,
+            tokenizer,
+            folder=growing,
+            plan=plan,
+            corpus_format=CorpusFormat(**request["corpus_format"]),
+            validation_share=request["validation_share"],
+            shuffle=request["shuffle"],
+            progress=_reporter(job),
+            document_encoder=None if how is None else ConversationEncoder(tokenizer, **how),
+        )
+        try:
+            return encode(resume=True)
+        # The files are damaged, or an earlier release or another executor wrote them.
+        except (TokenFilesCorruptError, TokenFilesPlanError) as error:
+            say(f"the files of an earlier attempt cannot be used, starting again: {error}")
+            return encode(resume=False)
+
+
+@contextlib.contextmanager
+def _encoder(job: WorkerJob, files: list[InputFile]) -> Iterator[Callable[..., TokenManifest]]:
+    """A function that encodes these files: in this process, or on the cluster."""
+    if "ray_address" in job.request:
+        with cluster_encoder(job, files) as encode:
+            yield encode
+        return
+    with open_inputs(files) as descriptors:
+        paths = name_inputs(job, files, descriptors)
+        yield partial(encode_corpus, files=paths, workers=job.request["num_workers"])
+
+
+def _reporter(job: WorkerJob) -> Callable[[EncodingProgress], None]:
+    """Send progress with the rate, and the time left, of this phase of this attempt."""
+    phase, first, started = "", 0, 0.0
+
+    def report(progress: EncodingProgress) -> None:
+        nonlocal phase, first, started
+        if phase != PHASES[progress.phase]:  # earlier bytes do not count for the rate
+            phase = PHASES[progress.phase]
+            first, started = progress.bytes_done, time.monotonic()
+        counters = {"documents": progress.n_documents, "tokens": progress.n_tokens}
+        seconds, done = time.monotonic() - started, progress.bytes_done - first
+        if seconds > 0 and done > 0:
+            rate = done / seconds
+            left = progress.bytes_total - progress.bytes_done
+            counters |= {"bytes_per_second": round(rate), "eta_seconds": round(left / rate)}
+        message = f"{progress.bytes_done} of {progress.bytes_total} bytes"
+        job.events.report(phase, progress.bytes_done, progress.bytes_total, message, counters)
+
+    return report

@@ -1,0 +1,364 @@
+"""create_app: assembles the service.
+
+    uvicorn app.main:create_app --factory
+
+`create_app` reads the settings once; the lifespan of the app builds the services and closes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
+
+from tokenizer_core.chat.renderer import end_render_processes
+from tokenizer_core.engines import EngineChoice, choose_engine
+from tokenizer_core.registry import open_artifacts
+from tokenizer_service.access.auth import AccessKeys, access_keys, weak_keys
+from tokenizer_service.access.limits import ByteBudget, WorkQueue
+from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
+from tokenizer_service.http.fast_path import FastPath, find_fast_routes
+from tokenizer_service.http.middleware import RequestObserver
+from tokenizer_service.ingress import AllowedHosts
+from tokenizer_service.jobs.corpora import CorpusStore
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.events import JobWatch
+from tokenizer_service.jobs.metrics import JobCollector
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.jobs.token_files import TokenFilesStore
+from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.observability.logs import configure_logging
+from tokenizer_service.observability.metrics import DiskCollector, ServiceMetrics
+from tokenizer_service.observability.tracing import Traces, Tracing, open_traces
+from tokenizer_service.rendering.problems import install_problem_handlers, problem_of
+from tokenizer_service.rendering.respond import respond_now
+from tokenizer_service.routes import (
+    chat,
+    corpora,
+    decode,
+    dialects,
+    docs,
+    encode,
+    jobs,
+    metrics,
+    playground,
+    status,
+    stream,
+    text,
+    token_files,
+    tokenizers,
+    training,
+    vocab,
+)
+from tokenizer_service.services import Services
+from tokenizer_service.serving.artifact_files import ArtifactFiles
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.settings import Settings, unknown_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Scope
+
+    from tokenizer_service.http.fast_path import RawResponse
+
+log = logging.getLogger("tokenizer_service.main")
+
+ROUTERS: Final = (
+    encode.router,
+    decode.router,
+    stream.router,
+    dialects.router,
+    chat.router,
+    text.router,
+    vocab.router,
+    tokenizers.router,
+    training.router,
+    corpora.router,
+    token_files.router,
+    jobs.router,
+    status.router,
+    metrics.router,
+    docs.router,
+    playground.router,
+)
+
+FAST_ENDPOINTS: Final = (
+    encode.encode,
+    decode.decode,
+    dialects.tokenize,
+    dialects.detokenize,
+    chat.encode_chat,
+    chat.render_chat_completion,
+    chat.count_message_tokens,
+    chat.count_input_tokens,
+    text.count,
+    text.truncate,
+    text.chunk,
+    text.verify,
+)
+"""Endpoints that take only the request and depend on `require_read`: see `http.fast_path`."""
+
+NOW: Final = {
+    encode.encode: encode.encode_work,
+    decode.decode: decode.decode_work,
+    dialects.tokenize: dialects.tokenize_work,
+    dialects.detokenize: dialects.detokenize_work,
+    text.count: text.count_work,
+    text.truncate: text.truncate_work,
+}
+"""The work of those that serve most small requests at once."""
+
+SWITCH_INTERVAL_SECONDS: Final = 0.001
+"""How long a thread may hold the interpreter while the event loop waits for it. With Python's 5 ms,
+a small request waited several times and took 60 ms while a large one was running."""
+
+_SAMPLE_SECONDS: Final = 0.5
+
+# FastAPI's telemetry would record input of clients, which a problem document never repeats.
+_NO_TELEMETRY: Final = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Create the app for `settings`, by default those of the environment.
+
+    Raises:
+        SettingsError: a setting is wrong, or an admin key is required and not set.
+        EngineUnavailableError: the engine that the settings name is not installed.
+    """
+    if settings is None:
+        settings = Settings.from_environment()
+    configure_logging(settings.log_level, settings.log_format)
+    for line in [*unknown_variables(), *weak_keys(settings)]:
+        log.warning(line)
+    engine = choose_engine(settings.engine)
+    _log_engine(engine)
+    service_metrics = ServiceMetrics()
+    traces = open_traces()
+    app = _Service(
+        service_metrics,
+        traces,
+        title="Tokenizer service",
+        version=version("tokenizer-service"),
+        description="Exact byte-level BPE over HTTP. Every route also stands under `/v1`.",
+        lifespan=functools.partial(_lifespan, settings, engine, service_metrics, traces),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
+    )
+    app.access_keys = access_keys(settings)
+    app.router.routes.extend(_routes())
+    install_problem_handlers(app)
+    docs.install_openapi(app)
+    service_metrics.prepare_handlers(_handlers(app))
+    return app
+
+
+@functools.cache
+def _routes() -> list[BaseRoute]:
+    """All routes, with and without `/v1`. All apps of a process share them, because FastAPI needs
+    0.2 s to prepare them."""
+    both = APIRouter()
+    for router in ROUTERS:
+        both.include_router(router)
+        both.include_router(router, prefix="/v1", include_in_schema=False)
+    return both.routes
+
+
+class _Service(FastAPI):
+    """FastAPI with our own outer middleware: the observer, and the fast path for hot routes."""
+
+    access_keys: AccessKeys
+    services: Services  # set by the lifespan
+
+    def __init__(
+        self, service_metrics: ServiceMetrics, traces: Traces | None, **options: Any
+    ) -> None:
+        self._service_metrics = service_metrics
+        self._traces = traces
+        self._serve_now: Callable[[Scope, bytes], RawResponse | None] = lambda scope, body: None
+        super().__init__(**options)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Add our middleware. Called once, at the first request, after all routes are included."""
+        fast_path = FastPath(
+            super().build_middleware_stack(),
+            find_fast_routes(self, FAST_ENDPOINTS),
+            {endpoint: functools.partial(respond_now, work) for endpoint, work in NOW.items()},
+        )
+        observer = RequestObserver(fast_path, self._service_metrics, problem_of)
+        if self._traces is not None:  # a span needs the messages of an ASGI app
+            return Tracing(observer, self._traces.tracer)
+        self._serve_now = functools.partial(observer.serve_now, fast_path.serve_now)
+        return observer
+
+    def serve_now(self, scope: Scope, body: bytes) -> RawResponse | None:
+        """Serve a request with this whole body at once; None if the app must be called.
+
+        `tokenizer_service.http.protocol` calls this of an app that no other app wraps.
+        """
+        scope["app"] = self
+        return self._serve_now(scope, body)
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(
+    settings: Settings,
+    engine: EngineChoice,
+    service_metrics: ServiceMetrics,
+    traces: Traces | None,
+    app: _Service,
+) -> AsyncIterator[dict[str, ConnectionGuard]]:
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="large-request")
+    # Small work holds the interpreter lock, so that more threads would not make it faster.
+    quick_executor = ThreadPoolExecutor(1, thread_name_prefix="small-request")
+    chat_executor = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="chat")
+    async with contextlib.AsyncExitStack() as closing:
+        closing.callback(end_render_processes)
+        closing.callback(sys.setswitchinterval, switch_interval)
+        if traces is not None:
+            closing.push_async_callback(asyncio.to_thread, traces.close)
+        closing.callback(executor.shutdown, wait=False, cancel_futures=True)
+        closing.callback(quick_executor.shutdown, wait=False, cancel_futures=True)
+        closing.callback(chat_executor.shutdown, wait=False, cancel_futures=True)
+        store = open_artifacts(settings.store, settings.artifacts_dir)
+        live = LiveTokenizers(settings, store, service_metrics)
+        stored = CorpusStore(settings.artifacts_dir / "corpora", settings.corpora_max_bytes)
+        written = TokenFilesStore(settings.artifacts_dir, settings.token_files_max_bytes)
+        job_store = await asyncio.to_thread(_open_jobs, settings)
+        closing.callback(job_store.database.close)
+        await asyncio.to_thread(_sweep, stored, written, job_store)
+        runner = JobRunner(settings, store, live, job_store)
+        service_metrics.show_served(live.served_rows)
+        service_metrics.add_collector(JobCollector(job_store))
+        job_store.on_end = lambda job: service_metrics.count_job(
+            job.kind, job.state, job.run_seconds
+        )
+        service_metrics.add_collector(DiskCollector(settings.artifacts_dir))
+        app.services = Services(
+            settings=settings,
+            engine=engine,
+            store=store,
+            live=live,
+            files=ArtifactFiles(store, live),
+            corpora=stored,
+            token_files=written,
+            jobs=job_store,
+            job_watch=JobWatch(job_store, settings.artifacts_dir),
+            runner=runner,
+            retention=VersionRetention(settings, store, live, job_store),
+            executor=executor,
+            queue=WorkQueue(
+                executor, service_metrics.queue_depth.inc, work_seconds=settings.work_seconds
+            ),
+            quick_queue=WorkQueue(
+                quick_executor,
+                service_metrics.queue_depth.inc,
+                work_seconds=settings.work_seconds,
+            ),
+            chat_queue=WorkQueue(
+                chat_executor,
+                service_metrics.queue_depth.inc,
+                work_seconds=settings.work_seconds,
+            ),
+            budget=ByteBudget(settings.memory_limit),
+            metrics=service_metrics,
+        )
+        closing.push_async_callback(live.stop)
+        await live.start()
+        closing.push_async_callback(runner.stop)
+        await runner.start()
+        sampler = asyncio.create_task(
+            _sample(service_metrics, app.services), name="metrics sampler"
+        )
+        closing.callback(sampler.cancel)
+        yield {STATE_KEY: _guard(settings, service_metrics)}
+
+
+def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
+    """The limits on connections of this process, for a server that runs `http.protocol`."""
+    return ConnectionGuard(
+        max_connections=settings.max_connections,
+        header_seconds=settings.header_seconds,
+        send_seconds=settings.send_seconds,
+        stall_seconds=max(settings.send_seconds, settings.stream_idle_seconds),
+        max_drained_bytes=settings.max_body_bytes,
+        hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
+        count=service_metrics.count_rejected,
+    )
+
+
+def _open_jobs(settings: Settings) -> JobStore:
+    address = settings.jobs_database
+    return JobStore.open(
+        settings.artifacts_dir,
+        None if address is None else address.get_secret_value(),
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+def _sweep(stored: CorpusStore, written: TokenFilesStore, job_store: JobStore) -> None:
+    """Remove unfinished uploads and token files of dead processes."""
+    try:
+        stored.sweep()
+        names = written.left_over()
+        written.sweep(names, [job.id for job in job_store.unfinished()])
+    except (OSError, JobDatabaseError) as error:  # serving works without it
+        if not getattr(error, "is_away", False):  # an outage was logged when it began
+            log.warning("files that were left over cannot be removed: %s", error)
+
+
+def _log_engine(engine: EngineChoice) -> None:
+    """Log the engine that computes the ids; warn if it is the fallback."""
+    if engine.is_fallback:
+        log.warning(
+            "the Python engine runs, many times slower than the native one: %s", engine.reason
+        )
+    else:
+        log.info("the %s engine runs: %s", engine.name, engine.reason)
+
+
+async def _sample(service_metrics: ServiceMetrics, services: Services) -> None:
+    """Measure the lag of the event loop, and update the metrics from caches and tallies."""
+    service_metrics.memory_limit.set(services.budget.maximum)
+    while True:
+        started = time.perf_counter()
+        await asyncio.sleep(_SAMPLE_SECONDS)
+        lag = time.perf_counter() - started - _SAMPLE_SECONDS
+        service_metrics.loop_lag.set(max(0.0, lag))
+        service_metrics.request_memory.set(services.budget.used)
+        service_metrics.count_cache([loaded.tokenizer for loaded in services.live.loaded()])
+        service_metrics.measure_process()
+        service_metrics.hand_over()
+
+
+def _handlers(app: FastAPI) -> list[tuple[str, str]]:
+    """(method, route template) of every route; a route under `/v1` counts as the one without."""
+    pairs: set[tuple[str, str]] = set()
+    for context in iter_route_contexts(app.routes):
+        path = getattr(context.original_route, "path", None)
+        if path:
+            pairs.update((method, path) for method in context.methods or ())
+    return sorted(pairs)

@@ -1,0 +1,171 @@
+"""PUT, GET and DELETE /corpora: files of documents, uploaded as a stream. Admin keys only.
+
+Disk access runs in a thread; memory never holds a whole file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+
+from tokenizer_client.schemas.jobs import Corpus, CorpusList, FieldName, FileFormat
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_core.documents import format_of_name
+from tokenizer_service.access.auth import require_admin
+from tokenizer_service.http.bodies import FILE_REQUEST, body_windows, declared_length, require_file
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.jobs.corpora import CorpusUpload
+from tokenizer_service.jobs.inputs import field_of_text, is_text_format
+from tokenizer_service.rendering.preconditions import refuse_match, require_known_query
+from tokenizer_service.rendering.problems import problem_of_disk, problem_responses
+from tokenizer_service.services import Services, services_of
+
+router = APIRouter(tags=["corpora"], dependencies=[Depends(require_admin)])
+
+Answer = TypeVar("Answer")
+
+_WINDOW_BYTES: Final = 1024 * 1024
+
+
+@router.put(
+    "/corpora/{corpus_id}",
+    summary="Upload a corpus",
+    openapi_extra=FILE_REQUEST,
+    response_model=Corpus,
+    responses={
+        201: {"description": "A new corpus was stored", "model": Corpus},
+        **problem_responses(400, 403, 408, 412, 413, 415, 422, 503, 507),
+    },
+)
+async def upload_corpus(
+    request: Request,
+    response: Response,
+    corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
+    if_none_match: Annotated[
+        str | None, Header(description="`*`: do not replace an existing corpus.")
+    ] = None,
+    format: Annotated[  # noqa: A002 - the usual name
+        FileFormat | None,
+        Query(description="How the body holds documents; by default as the id ends, else text."),
+    ] = None,
+    field: Annotated[
+        FieldName | None,
+        Query(description="Field of JSON lines or column of Parquet with the documents."),
+    ] = None,
+) -> Corpus:
+    """Store the body as the corpus with this id, either completely or not at all.
+
+    The body is text, JSON lines or Parquet, also packed with gzip or Zstandard. A body that is not
+    what the id or `format` says is a 415.
+
+    Responds 200 when the upload replaces an existing corpus. A waiting job that names the old
+    corpus then fails; a running job continues to read the old one.
+    """
+    services = services_of(request)
+    require_known_query(request, "format", "field")
+    refuse_match(request)
+    require_file(request)
+    may_replace = (if_none_match or "").strip() != "*"
+    if field is not None and is_text_format(format or format_of_name(corpus_id) or "txt"):
+        raise field_of_text()
+    n_declared = declared_length(request) or 0
+    upload = await _off_the_loop(
+        lambda: services.corpora.begin(
+            corpus_id,
+            n_declared=n_declared,
+            may_replace=may_replace,
+            format="txt" if format == "text" else format,
+            field=field,
+        )
+    )
+    try:
+        await _receive(request, services, upload)
+        stored, replaced = await _off_the_loop(upload.publish)
+    finally:
+        await _off_the_loop(upload.close)
+    if not replaced:
+        response.status_code = 201
+        response.headers["Location"] = request.url.path
+    return Corpus.model_validate(stored)
+
+
+@router.get(
+    "/corpora",
+    summary="Every uploaded corpus",
+    responses=problem_responses(403, 503),
+)
+async def list_corpora(request: Request) -> CorpusList:
+    """List all corpora in order of id, and the quota they use."""
+    corpora = services_of(request).corpora
+    stored = await _off_the_loop(corpora.all)
+    return CorpusList(
+        corpora=[Corpus.model_validate(corpus) for corpus in stored],
+        bytes=await _off_the_loop(corpora.used_bytes),
+        max_bytes=corpora.max_bytes,
+    )
+
+
+@router.get(
+    "/corpora/{corpus_id}",
+    summary="One uploaded corpus",
+    responses=problem_responses(403, 404, 422, 503),
+)
+async def show_corpus(
+    request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+) -> Corpus:
+    """Show the format, size, sha256 and upload time of a corpus, but not its text."""
+    corpora = services_of(request).corpora
+    return Corpus.model_validate(await _off_the_loop(lambda: corpora.get(corpus_id)))
+
+
+@router.delete(
+    "/corpora/{corpus_id}",
+    summary="Remove a corpus",
+    status_code=204,
+    responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
+)
+async def remove_corpus(
+    request: Request, corpus_id: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+) -> None:
+    """Delete a corpus permanently; 409 while an unfinished job names it."""
+    refuse_match(request)
+    services = services_of(request)
+
+    def remove() -> None:
+        for job in services.jobs.unfinished():
+            if corpus_id in (job.request.get("corpus_ids") or ()):
+                raise Problem(
+                    409,
+                    "corpus_in_use",
+                    f"Job {job.id} reads it; wait for the job, or cancel it with DELETE "
+                    f"/jobs/{job.id}.",
+                )
+        services.corpora.remove(corpus_id)
+
+    await _off_the_loop(remove)
+
+
+async def _receive(request: Request, services: Services, upload: CorpusUpload) -> None:
+    windows = body_windows(
+        request,
+        _WINDOW_BYTES,
+        grace_seconds=services.settings.header_seconds,
+        idle_seconds=services.settings.stream_idle_seconds,
+    )
+    async for window in windows:
+        await _off_the_loop(lambda data=window: upload.write(data))  # type: ignore[misc]
+
+
+async def _off_the_loop(work: Callable[[], Answer]) -> Answer:
+    """Run disk access in a thread.
+
+    Raises:
+        Problem: 507 when no space is left, 503 when the disk fails; an existing corpus stays.
+    """
+    try:
+        return await asyncio.to_thread(work)
+    except OSError as error:
+        raise problem_of_disk(error) from error

@@ -1,0 +1,195 @@
+"""GET /docs and /openapi.json: the OpenAPI document, and a page to read it and try requests.
+
+An installed package provides the scripts of the page, so it works without internet access and
+no third party learns who reads it. The document describes this service's problems instead of
+FastAPI's 422.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.routing import iter_route_contexts
+from pydantic.json_schema import models_json_schema
+
+from tokenizer_client.schemas.tokens import ProblemDocument
+from tokenizer_service.access.auth import require_admin, require_read
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.rendering.problems import problem_responses
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+router = APIRouter(dependencies=[Depends(require_read)], include_in_schema=False)
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="docs/swagger-ui.css">
+</head>
+<body>
+<div id="reference"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+_START: Final = """const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", follow);
+follow();
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#reference",
+  deepLinking: true,
+  docExpansion: "list",
+  defaultModelsExpandDepth: -1,
+  tryItOutEnabled: true,
+});
+"""
+_MEDIA_TYPES: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_HEADERS: Final = {
+    # Swagger UI sets styles on its elements.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_DEFAULT_422: Final = "HTTPValidationError"
+"""FastAPI's model for the 422 of a route with parameters that declares no 422 itself."""
+
+_OF_ANY_ROUTE: Final = (400, 408, 431, 500, 501, 503)
+"""Statuses of every route: malformed HTTP, headers that arrive too slowly or are too large, an
+unknown transfer encoding, a defect, too many connections, or a shutdown."""
+
+
+@router.get("/openapi.json")
+async def openapi_json(request: Request) -> JSONResponse:
+    """The OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs")
+async def docs(request: Request) -> HTMLResponse:
+    """A page to read about the routes and try them."""
+    return HTMLResponse(_PAGE.format(title=request.app.title), headers=_HEADERS)
+
+
+@router.get("/docs/{file}")
+async def docs_file(file: str) -> Response:
+    """A script or style sheet of the page."""
+    if file == "start.js":
+        return Response(_START, media_type="text/javascript", headers=_HEADERS)
+    media_type = _MEDIA_TYPES.get(file)
+    if media_type is None:
+        raise Problem(404, "not_found", "No such file; the page is at /docs.")
+    return FileResponse(_assets() / file, media_type=media_type, headers=_HEADERS)
+
+
+def _assets() -> Path:
+    # Find the package without importing it: importing it creates another application class.
+    package = find_spec("fastapi_offline")
+    if package is None or package.origin is None:
+        raise RuntimeError("fastapi-offline is a dependency of this package; install it again")
+    return Path(package.origin).parent / "static"
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Make `app.openapi()` return this service's document."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = build_openapi(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def build_openapi(app: FastAPI) -> dict[str, Any]:
+    """The document, in which request bodies and problems refer to shared components."""
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    components.pop(_DEFAULT_422, None)
+    components.pop("ValidationError", None)
+    _, problems = models_json_schema(
+        [(ProblemDocument, "serialization")], ref_template="#/components/schemas/{model}"
+    )
+    components.update(problems["$defs"])
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _share_nested_models(operation, components)
+            _describe_what_all_answer(operation["responses"])
+    for context in iter_route_contexts(app.routes):
+        for method in context.methods or ():
+            path = (context.path or "").replace(":path}", "}")
+            operation = document["paths"].get(path, {}).get(method.lower())
+            if operation is not None:
+                route: Any = context.original_route
+                operation["operationId"] = route.name  # the name of the endpoint
+                _describe_keys(operation, {d.call for d in context.dependant.dependencies})
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    return document
+
+
+def _describe_what_all_answer(responses: dict[str, Any]) -> None:
+    """Add the server's problems before a route runs, defects, and the header of all responses."""
+    if _DEFAULT_422 in str(responses.get("422")):
+        del responses["422"]
+        _add_problems(responses, 422)
+    _add_problems(responses, *_OF_ANY_ROUTE)
+    for response in responses.values():
+        _add_header(response, "X-Request-Id", "The id that was sent, or a new one")
+
+
+def _describe_keys(operation: dict[str, Any], guards: set[Any]) -> None:
+    """Which keys a route accepts. Read routes also list no key, since read keys may be unset."""
+    responses = operation["responses"]
+    keys: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
+    if require_admin in guards:
+        operation["security"] = keys
+        _add_problems(responses, 401, 403)
+    elif require_read in guards:
+        operation["security"] = [*keys, {}]
+        _add_problems(responses, 401)
+    else:
+        operation["security"] = []
+        return
+    _add_header(responses["401"], "WWW-Authenticate", "Bearer")
+
+
+def _add_problems(responses: dict[str, Any], *statuses: int) -> None:
+    for status, problem in problem_responses(*statuses).items():
+        response = responses.setdefault(str(status), problem)
+        response.setdefault("content", {}).update(problem["content"])
+
+
+def _add_header(response: dict[str, Any], name: str, description: str) -> None:
+    response.setdefault("headers", {})[name] = {
+        "description": description,
+        "required": True,
+        "schema": {"type": "string"},
+    }
+
+
+def _share_nested_models(operation: dict[str, Any], components: dict[str, Any]) -> None:
+    content = operation.get("requestBody", {}).get("content", {})
+    for media in content.values():
+        schema = media.get("schema", {})
+        components.update(schema.get("$defs", {}))
+        media["schema"] = {key: value for key, value in schema.items() if key != "$defs"}

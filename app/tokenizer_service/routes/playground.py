@@ -1,0 +1,93 @@
+"""GET / and its assets: the page that shows, compares and trains tokenizers. Public.
+
+The server sends the files in `playground/` unchanged, without a build step, and all content has
+this origin. The files and their hashes are read once; a browser revalidates its copy and gets a
+304.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, Request, Response
+
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.rendering.preconditions import not_modified
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+router = APIRouter(include_in_schema=False)
+
+_MEDIA_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+_HEADERS: Final = {
+    # All content has this origin and nothing is inline. The page neither submits forms nor can be
+    # framed, and no string becomes markup or code in it.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Revalidate each time: a page of one version would fail with a script of another.
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of the page, ready to send."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+
+@functools.cache
+def assets() -> Mapping[str, Asset]:
+    """All files of the page, by name.
+
+    Example:
+        >>> assets()["index.html"].media_type
+        'text/html; charset=utf-8'
+    """
+    found = {}
+    for file in (files("tokenizer_service") / "playground").iterdir():
+        media_type = _MEDIA_TYPES.get(file.name.rpartition(".")[2])
+        if media_type is not None:
+            body = file.read_bytes()
+            found[file.name] = Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()}"')
+    return found
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page itself."""
+    return _send(request, assets()["index.html"])
+
+
+@router.get("/playground/{file}")
+async def page_file(request: Request, file: str) -> Response:
+    """A script, style sheet or image of the page."""
+    asset = assets().get(file)
+    if asset is None:
+        raise Problem(404, "not_found", "No such file; the page is at `/`.")
+    return _send(request, asset)
+
+
+def _send(request: Request, asset: Asset) -> Response:
+    unchanged = not_modified(request, asset.etag, _HEADERS)
+    return unchanged or Response(
+        asset.body, headers={**_HEADERS, "ETag": asset.etag}, media_type=asset.media_type
+    )

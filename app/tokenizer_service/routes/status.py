@@ -1,0 +1,123 @@
+"""GET /livez, /readyz, /health (public) and /info: whether the process serves, which tokenizer it
+serves, and its limits."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Final
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from tokenizer_client.schemas.tokens import (
+    MAX_BATCH_ITEMS,
+    MAX_SPECIAL_NAMES,
+    HealthResponse,
+    InfoResponse,
+    LimitsInfo,
+    TokenizerIdentity,
+    UnhealthyResponse,
+)
+from tokenizer_core.streaming import MAX_PENDING_CHARS
+from tokenizer_service.access.auth import require_read
+from tokenizer_service.access.limits import MAX_DETAILED_TOKENS
+from tokenizer_service.rendering.preconditions import require_known_query
+from tokenizer_service.rendering.problems import problem_of, problem_responses
+from tokenizer_service.services import services_of
+from tokenizer_service.serving.errors import NoTokenizerError
+
+SERVICE: Final = "tokenizer-service"
+
+router = APIRouter()
+
+
+@router.get(
+    "/livez",
+    summary="The process answers",
+    tags=["health"],
+    response_model_exclude_none=True,
+)
+async def livez() -> HealthResponse:
+    """Respond 200 while the event loop runs; independent of tokenizers."""
+    return HealthResponse(status="ok")
+
+
+@router.get(
+    "/readyz",
+    summary="A tokenizer is loaded and passed its round-trip check",
+    tags=["health"],
+    response_model_exclude_none=True,
+    responses=problem_responses(503),
+)
+async def readyz(request: Request) -> HealthResponse:
+    """Respond 200 with `ok`, or with `degraded` and the reason when the process serves another
+    version than it should or the job database is unavailable."""
+    services = services_of(request)
+    active = services.live.require_active()
+    reason = services.live.reason or services.jobs.database.trouble
+    return HealthResponse(
+        status="degraded" if reason else "ok",
+        reason=reason,
+        tokenizer=TokenizerIdentity(**active.identity),
+    )
+
+
+@router.get(
+    "/health",
+    summary="In the format of llama.cpp's server",
+    tags=["health"],
+    response_model=None,
+    responses={200: {"model": HealthResponse}, 503: {"model": UnhealthyResponse}},
+)
+async def health(request: Request) -> JSONResponse:
+    """`{"status": "ok"}`, or 503 with llama.cpp's error object."""
+    try:
+        services_of(request).live.require_active()
+    except NoTokenizerError as error:
+        problem = problem_of(error)
+        document = {"code": 503, "message": str(error), "type": "unavailable_error"}
+        headers = None if problem is None else problem.headers
+        return JSONResponse({"error": document}, 503, headers=headers)
+    return JSONResponse({"status": "ok"})
+
+
+@router.get(
+    "/info",
+    summary="The active tokenizer and the limits",
+    tags=["service"],
+    dependencies=[Depends(require_read)],
+    responses=problem_responses(422, 503),
+)
+async def info(request: Request, response: Response) -> InfoResponse:
+    """Show the active tokenizer, its engine, and the limits that apply to clients."""
+    require_known_query(request)
+    services = services_of(request)
+    live = services.live.require_active()
+    response.headers.update(live.headers)
+    spec = live.tokenizer.spec
+    return InfoResponse(
+        service=SERVICE,
+        version=version(SERVICE),
+        python=platform.python_version(),
+        tokenizer=TokenizerIdentity(**live.identity),
+        engine=live.tokenizer.engine_name,
+        engine_reason=services.engine.reason,
+        native_unavailable=services.engine.native_unavailable,
+        vocab_size=live.tokenizer.vocab_size,
+        largest_id=spec.largest_id,
+        kind=spec.kind,
+        pattern=spec.pattern.name,
+        unicode_tables=spec.unicode_tables,
+        normalizer=spec.normalizer,
+        special_tokens=spec.special_tokens,
+        loaded_at=live.loaded_at,
+        limits=LimitsInfo(
+            max_body_bytes=services.settings.max_body_bytes,
+            max_decoded_bytes=services.settings.response_limit,
+            max_batch_items=MAX_BATCH_ITEMS,
+            max_detailed_tokens=MAX_DETAILED_TOKENS,
+            max_special_names=MAX_SPECIAL_NAMES,
+            max_stream_pre_token_chars=MAX_PENDING_CHARS,
+        ),
+    )

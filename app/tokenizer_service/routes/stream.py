@@ -1,0 +1,213 @@
+"""POST /encode_stream and /decode_stream: text to ids and back while the body is arriving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic_core import PydanticCustomError
+
+from tokenizer_client.schemas.tokens import check_special_names
+from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_service.access.auth import require_read
+from tokenizer_service.http.bodies import (
+    TEXT_REQUEST,
+    accepts,
+    content_type_of,
+    require_no_encoding,
+    require_text,
+    require_utf8,
+)
+from tokenizer_service.http.duplex import FRAMES, NDJSON, DuplexStream, StreamCodec
+from tokenizer_service.http.id_formats import OCTETS, ids_form_of
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.rendering.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_known_specials,
+)
+from tokenizer_service.rendering.problems import (
+    problem_of,
+    problem_responses,
+    unknown_special_token,
+)
+from tokenizer_service.rendering.stream_codecs import (
+    DecodeCodec,
+    EncodeCodec,
+    IdLines,
+    IdReader,
+    RawIds,
+)
+from tokenizer_service.services import services_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+router = APIRouter(dependencies=[Depends(require_read)], tags=["encode and decode"])
+
+_JSON_LINES: Final = (NDJSON, "application/ndjson", "application/jsonl")
+_LINES: Final = (NDJSON, "application/json", "application/jsonl")
+"""Media types of Accept under which clients ask for lines."""
+
+_IDS_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "description": "Any number of ids: raw, little-endian, with `; dtype=u32` (default) or "
+        "`u16`; or lines of JSON, each an array of ids or a record of /encode_stream.",
+        "content": {
+            OCTETS: {"schema": {"type": "string", "format": "binary"}},
+            NDJSON: {"schema": {"type": "string"}, "example": "[72,101]\n[108,108,111]\n"},
+        },
+    }
+}
+
+
+def _records(fields: str, payload: str) -> dict[str, object]:
+    """The OpenAPI description of a response in records."""
+    schema = {"schema": {"type": "string"}}
+    return {
+        "description": f"Records as the body arrives: lines of JSON `{{{fields}}}`, the last "
+        f"`{{done, count, bytes, digest}}` or `{{error}}`. Without a last record, the response is "
+        f"incomplete. With `Accept: application/octet-stream`: frames of u32 type (0 {payload}, 1 "
+        f"end, 2 error), u32 length, payload, little-endian.",
+        "content": {NDJSON: schema, FRAMES: schema},
+    }
+
+
+_PROBLEMS: Final = problem_responses(400, 404, 406, 408, 409, 412, 413, 415, 422, 503)
+
+
+@router.post(
+    "/encode_stream",
+    summary="Text to token ids, chunked both ways",
+    openapi_extra=TEXT_REQUEST,
+    response_model=None,
+    responses={200: _records("seq, tokens, byte_end", "ids"), **_PROBLEMS},
+)
+async def encode_stream(
+    request: Request,
+    tokenizer: TokenizerQuery = None,
+    allowed_special: Annotated[
+        list[str] | None,
+        Query(description="`all` (default), `none`, or a name; repeat it for several."),
+    ] = None,
+    disallowed_special: Annotated[
+        list[str] | None, Query(description="`all`, or a name; repeat it for several.")
+    ] = None,
+) -> DuplexStream:
+    """Encode a text of any length. However the body is split, the joined ids are those of
+    `/encode`.
+
+    Each chunk returns the ids that it settles, so a client may wait for them before it sends more.
+    The last ids of the text arrive when the body ends.
+    """
+    require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
+    require_known_query(request, "tokenizer", lists=("allowed_special", "disallowed_special"))
+    form = _choose_form(request)
+    live = await choose_tokenizer(request, tokenizer)
+    allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
+    disallowed = _policy(disallowed_special, ("all",), "disallowed_special")
+    require_known_specials(live, disallowed or ())
+    try:
+        encoder = StreamingEncoder(
+            live.tokenizer,
+            allowed_special="all" if allowed is None else allowed,  # type: ignore[arg-type]
+            disallowed_special=() if disallowed is None else disallowed,  # type: ignore[arg-type]
+        )
+    except ValueError:
+        raise unknown_special_token("allowed_special") from None
+    return _stream(request, live, EncodeCodec(encoder), form)
+
+
+@router.post(
+    "/decode_stream",
+    summary="Token ids to text, chunked both ways",
+    openapi_extra=_IDS_BODY,
+    response_model=None,
+    responses={200: _records("seq, text, ids_end", "text"), **_PROBLEMS},
+)
+async def decode_stream(
+    request: Request,
+    tokenizer: TokenizerQuery = None,
+    skip_special_tokens: bool = False,
+    errors: Annotated[
+        Literal["replace", "strict"],
+        Query(description="Bytes that are not UTF-8 become U+FFFD, or are an error."),
+    ] = "replace",
+) -> DuplexStream:
+    """Decode any number of ids. However the body is split, the joined text is that of `/decode`.
+
+    A character is sent when all its bytes have arrived. A client may send the lines that
+    `/encode_stream` returns as they arrive. If the last record is missing or its count does not
+    match, the response ends with an error.
+    """
+    require_known_query(request, "tokenizer", "skip_special_tokens", "errors")
+    form = _choose_form(request)
+    make_reader = _choose_reader(request)
+    live = await choose_tokenizer(request, tokenizer)
+    codec = DecodeCodec(
+        live, make_reader(live), errors=errors, skip_special_tokens=skip_special_tokens
+    )
+    return _stream(request, live, codec, form)
+
+
+def _stream(request: Request, live: LiveTokenizer, codec: StreamCodec, form: str) -> DuplexStream:
+    services = services_of(request)
+    return DuplexStream(
+        codec,
+        headers=live.headers,
+        digest=live.ref.digest,
+        form=form,
+        queue=services.queue,
+        budget=services.budget,
+        metrics=services.metrics,
+        problem_of=problem_of,
+        idle_seconds=services.settings.stream_idle_seconds,
+    )
+
+
+def _choose_reader(request: Request) -> Callable[[LiveTokenizer], IdReader]:
+    """Return a function that makes the reader for the ids of this body."""
+    require_no_encoding(request)
+    kind, charset = content_type_of(request)
+    if kind in _JSON_LINES:
+        require_utf8(charset)
+        return lambda live: IdLines(live.ref.digest)
+    form = ids_form_of(request.headers.get("content-type", ""))
+    if form is None or form.kind != OCTETS or form.is_batch:
+        raise Problem(
+            415,
+            "ids_required",
+            f"This route takes Content-Type: {OCTETS}; dtype=u32 or dtype=u16, or {NDJSON}, and "
+            f"does not guess. With curl, add -H 'Content-Type: {NDJSON}'.",
+            headers={"Accept": f"{OCTETS}, {NDJSON}"},
+        )
+    return lambda live: RawIds(form)
+
+
+def _choose_form(request: Request) -> str:
+    """Frames if Accept names them; lines if it includes them under any of their media types."""
+    if accepts(request, FRAMES, by_name=True):
+        return FRAMES
+    if any(accepts(request, kind) for kind in _LINES):
+        return NDJSON
+    raise Problem(406, "not_acceptable", f"This route responds with {NDJSON} or {FRAMES}.")
+
+
+def _policy(
+    values: list[str] | None, words: tuple[str, ...], name: str
+) -> str | frozenset[str] | None:
+    if values is None:
+        return None
+    if len(values) == 1 and values[0] in words:
+        return values[0]
+    try:
+        return check_special_names(values)
+    except PydanticCustomError as error:
+        detail = error.message()
+        raise Problem(
+            422, "invalid_request", f"{name} {detail}", errors=[(f"/{name}", detail)]
+        ) from None

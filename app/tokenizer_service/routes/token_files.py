@@ -1,0 +1,243 @@
+"""POST /corpora/{id}/encode, and /token-files: a job encodes corpora to token files. Admin keys
+only.
+
+Invalid requests are refused before a job is created. Disk access runs in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from tokenizer_client.schemas.jobs import EncodeJobView
+from tokenizer_client.schemas.token_files import (
+    END_OF_TEXT,
+    EncodeCorpusRequest,
+    TokenFilesList,
+    TokenFilesView,
+)
+from tokenizer_client.schemas.tokens import PLAIN_NAME_PATTERN
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_service.access.auth import require_admin
+from tokenizer_service.http.bodies import json_request, require_json, validate
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.responses import FileBody, requested_span
+from tokenizer_service.jobs.errors import TokenFilesExistError
+from tokenizer_service.jobs.inputs import (
+    conversation_options,
+    corpus_format,
+    estimate_bytes,
+    find_encoding_inputs,
+    plan_encoding,
+)
+from tokenizer_service.rendering.jobs import (
+    ACCEPTED,
+    IdempotencyKey,
+    WaitSeconds,
+    off_the_loop,
+    require_idempotency_key,
+    take_job,
+    view_after,
+)
+from tokenizer_service.rendering.preconditions import (
+    choose_tokenizer_on_thread,
+    not_modified,
+    refuse_match,
+    require_known_query,
+)
+from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.rendering.respond import read_within_limits
+from tokenizer_service.services import Services, services_of
+from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of
+
+if TYPE_CHECKING:
+    from tokenizer_service.jobs.folder import JobFolder
+    from tokenizer_service.jobs.queue import Job
+
+router = APIRouter(tags=["token files"], dependencies=[Depends(require_admin)])
+
+PlainId = Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+
+_JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
+_TAG_HEADERS: Final = {
+    "ETag": {"required": True, "schema": {"type": "string"}, "description": "Of the sha256"},
+    "Accept-Ranges": {"required": True, "schema": {"type": "string"}},
+}
+
+
+@router.post(
+    "/corpora/{corpus_id}/encode",
+    summary="Encode corpora to token files",
+    status_code=202,
+    response_model=EncodeJobView,
+    responses={
+        **ACCEPTED,
+        **problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
+    },
+    openapi_extra=json_request(EncodeCorpusRequest),
+)
+async def encode_corpus(
+    request: Request,
+    response: Response,
+    corpus_id: PlainId,
+    idempotency_key: IdempotencyKey = None,
+    wait: WaitSeconds = 0,
+) -> Any:
+    """Encode one corpus or several to token files for training a model.
+
+    Responds at once with the job, or waits for its end (`?wait=60`); follow the job at its
+    `Location`. Jobs run one at a time. After
+    its process or server is killed, a job resumes from its checkpoint and writes the same bytes.
+    """
+    services = services_of(request)
+    require_known_query(request, "wait")
+    require_idempotency_key(idempotency_key)
+    require_json(request)
+    lease = services.budget.lease()
+    try:
+        body = await read_within_limits(request, lease)
+        asked = validate(parse_strict_json(body, services.engine), EncodeCorpusRequest)
+        job = await off_the_loop(lambda: _take(request, corpus_id, asked, idempotency_key))
+    finally:
+        lease.release()
+    services.runner.wake()
+    prefix = request.url.path.removesuffix("/").removesuffix(f"/corpora/{corpus_id}/encode")
+    # A relative URL also works for clients whose URLs have a prefix, such as /v1 or a proxy's.
+    response.headers["Location"] = f"{prefix}/jobs/{job.id}"
+    if not job.is_damaged:  # an earlier job with this key may be, and names no tokenizer then
+        named = {key: job.request["tokenizer"][key] for key in ("name", "version", "digest")}
+        response.headers.update(identity_headers(ArtifactRef(**named)))
+    return await view_after(request, response, job, wait)
+
+
+@router.get(
+    "/token-files",
+    summary="All token files",
+    response_model=TokenFilesList,
+    responses=problem_responses(403, 503),
+)
+async def list_token_files(request: Request) -> Any:
+    """List all token files in order of id, and the disk space they use."""
+    store = services_of(request).token_files
+    return TokenFilesList(
+        token_files=await off_the_loop(store.all),
+        bytes=await off_the_loop(store.used_bytes),
+        max_bytes=store.max_bytes,
+    )
+
+
+@router.get(
+    "/token-files/{token_files_id}",
+    summary="One set of token files",
+    responses=problem_responses(403, 404, 409, 422, 503),
+)
+async def show_token_files(request: Request, token_files_id: PlainId) -> TokenFilesView:
+    """Show the manifest: the tokenizer, the corpora, the splits and each file."""
+    store = services_of(request).token_files
+    return await off_the_loop(lambda: store.describe(token_files_id))
+
+
+@router.get(
+    "/token-files/{token_files_id}/{file}",
+    summary="One file of token files",
+    response_model=None,
+    responses={
+        200: {"content": {_JSON: {}, _BYTES: {}}, "headers": _TAG_HEADERS},
+        206: {
+            "description": "The requested range",
+            "content": {_JSON: {}, _BYTES: {}},
+            "headers": _TAG_HEADERS,
+        },
+        304: {"description": "If-None-Match matches"},
+        **problem_responses(403, 404, 409, 416, 422, 503),
+    },
+)
+async def download_token_file(request: Request, token_files_id: PlainId, file: str) -> Response:
+    """Download a stored file or a `Range` of it; the ETag is its sha256.
+
+    An interrupted download resumes with `Range` and `If-Range`, as with `curl -C -`.
+    """
+    services = services_of(request)
+    opened = await off_the_loop(lambda: services.token_files.open_file(token_files_id, file))
+    try:
+        etag = f'"{opened.sha256}"'
+        # Private: a shared cache would serve the file without checking a key.
+        headers = {"Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
+        unchanged = not_modified(request, etag, headers)
+        if unchanged is not None:
+            os.close(opened.descriptor)
+            return unchanged
+        headers |= {
+            "ETag": etag,
+            "Content-Disposition": f'attachment; filename="{file}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return FileBody(
+            opened.descriptor,
+            requested_span(request, opened.n_bytes, etag),
+            opened.n_bytes,
+            headers=headers,
+            media_type=_JSON if file.endswith(".json") else _BYTES,
+            idle_seconds=services.settings.send_seconds,
+        )
+    except BaseException:
+        os.close(opened.descriptor)
+        raise
+
+
+@router.delete(
+    "/token-files/{token_files_id}",
+    summary="Remove token files",
+    status_code=204,
+    responses=problem_responses(403, 404, 412, 422, 503, 507),
+)
+async def remove_token_files(request: Request, token_files_id: PlainId) -> None:
+    """Delete token files permanently. Programs that have a file open or mapped keep reading it."""
+    refuse_match(request)
+    store = services_of(request).token_files
+    await off_the_loop(lambda: store.remove(token_files_id))
+
+
+def _take(
+    request: Request, corpus_id: str, asked: EncodeCorpusRequest, idempotency_key: str | None
+) -> Job:
+    services = services_of(request)
+
+    def prepare(folder: JobFolder) -> dict[str, Any]:
+        token_files_id = asked.token_files_id or folder.path.name.lower()
+        _require_free(services, token_files_id)
+        files = find_encoding_inputs(asked, corpus_id, services.corpora)
+        live = choose_tokenizer_on_thread(request, asked.tokenizer)
+        plan, arguments = plan_encoding(asked, live)
+        n_bytes = estimate_bytes(files, live.tokenizer, plan)
+        # A shuffle writes all ids twice and removes the first copy at its end.
+        services.token_files.require_room(2 * n_bytes if asked.shuffle else n_bytes)
+        return {
+            "token_files_id": token_files_id,
+            "corpus_ids": [corpus_id, *asked.further_corpora],
+            "inputs": [file.to_json() for file in files],
+            "tokenizer": {
+                **identity_of(live.ref),
+                "fingerprint": live.tokenizer.spec.fingerprint,
+            },
+            "plan": arguments,
+            "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
+            "conversations": conversation_options(asked) if asked.format == "chat" else None,
+            "validation_share": asked.validation_share,
+            "shuffle": asked.shuffle,
+            "workers": asked.workers,
+            "limits": asked.limits.model_dump(),
+        }
+
+    return take_job(services, "encode", asked.digest(corpus_id), idempotency_key, prepare)
+
+
+def _require_free(services: Services, token_files_id: str) -> None:
+    """Raise TokenFilesExistError if the id is taken, or an unfinished job is to create it."""
+    services.token_files.require_free(token_files_id)
+    for job in services.jobs.unfinished():
+        if job.request.get("token_files_id") == token_files_id:
+            raise TokenFilesExistError

@@ -1,0 +1,234 @@
+"""GET /tokenizers, with their files, and PUT /tokenizers/active: published tokenizers, the active
+tokenizer, and how to replace it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from tokenizer_client.schemas.tokens import (
+    PLAIN_NAME_PATTERN,
+    PromoteRequest,
+    PromoteResponse,
+    TokenizerIdentity,
+    TokenizersResponse,
+    TokenizerSummary,
+)
+from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_service.access.auth import require_admin, require_read
+from tokenizer_service.http.bodies import json_request, read_json
+from tokenizer_service.http.headers import header_fields
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.http.responses import ChunkedBody
+from tokenizer_service.rendering.preconditions import (
+    not_modified,
+    require_known_query,
+    require_match,
+    version_tag,
+)
+from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.services import Services, services_of
+from tokenizer_service.serving.artifact_files import MEDIA_TYPES
+from tokenizer_service.serving.live_tokenizer import identity_headers, identity_of
+
+router = APIRouter(tags=["tokenizers"])
+
+_MAX_PROMOTE_BYTES = 4096
+_NOT_MODIFIED: Final[dict[int | str, dict[str, Any]]] = {
+    304: {"description": "If-None-Match matches"}
+}
+
+
+@router.get(
+    "/tokenizers",
+    summary="Every published tokenizer",
+    dependencies=[Depends(require_read)],
+    responses=problem_responses(422, 503),
+)
+async def list_tokenizers(request: Request) -> TokenizersResponse:
+    """List all versions, ordered by name, newest first."""
+    require_known_query(request)
+    services = services_of(request)
+    return await asyncio.to_thread(_list, services, None)
+
+
+@router.get(
+    "/tokenizers/active",
+    summary="The active tokenizer",
+    dependencies=[Depends(require_read)],
+    response_model=TokenizerSummary,
+    responses={**_NOT_MODIFIED, **problem_responses(503)},
+)
+async def show_active(request: Request, response: Response) -> TokenizerSummary | Response:
+    """Show the active version with its manifest; `PUT` accepts its ETag in If-Match."""
+    services = services_of(request)
+    live = services.live.require_active()
+    etag = version_tag(live.ref)
+    unchanged = not_modified(request, etag, live.headers)
+    if unchanged is not None:
+        return unchanged
+    response.headers.update({**live.headers, "ETag": etag})
+    return await asyncio.to_thread(_summary, services, live.ref, True)
+
+
+@router.get(
+    "/tokenizers/{name}",
+    summary="The versions of one tokenizer",
+    dependencies=[Depends(require_read)],
+    response_model=TokenizersResponse,
+    responses={**_NOT_MODIFIED, **problem_responses(404, 422, 503)},
+)
+async def show_tokenizer(
+    request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)]
+) -> Response:
+    """List the versions of `name` with their manifests, newest first."""
+    services = services_of(request)
+
+    def render() -> bytes:
+        return _list(services, name).model_dump_json().encode()
+
+    body = await asyncio.to_thread(render)
+    etag = f'"{hashlib.sha256(body).hexdigest()}"'
+    unchanged = not_modified(request, etag, {})
+    return unchanged or Response(body, headers={"ETag": etag}, media_type="application/json")
+
+
+@router.get(
+    # `:path` so that a version of several parts, `../x`, gets a specific error.
+    "/tokenizers/{name}/{version:path}/{file}",
+    summary="One file of a version, for other programs",
+    dependencies=[Depends(require_read)],
+    response_model=None,
+    responses={
+        200: {"content": {kind: {} for kind in sorted(set(MEDIA_TYPES.values()))}},
+        **_NOT_MODIFIED,
+        **problem_responses(404, 409, 422, 503),
+    },
+)
+async def download_file(
+    request: Request,
+    name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)],
+    version: str,
+    file: Annotated[str, Path(json_schema_extra={"enum": list(MEDIA_TYPES)})],
+) -> Response:
+    """Download the tokenizer as `file`; 422 if that format would change its ids.
+
+    `tokenizer.json` is for Hugging Face `tokenizers`. `tokenizer.tiktoken`, and `vocab.json` with
+    `merges.txt`, store neither the split pattern nor which tokens are special: see the manifest.
+    """
+    services = services_of(request)
+    if file not in MEDIA_TYPES:
+        raise Problem(
+            404,
+            "file_not_found",
+            f"A version has no such file; it has {', '.join(MEDIA_TYPES)}.",
+        )
+    ref = await asyncio.to_thread(services.store.resolve, f"{name}@{version}")
+    request.state.tokenizer_headers = identity_headers(ref)
+    # Private: a shared cache would serve the file without checking a key.
+    headers = {**identity_headers(ref), "Cache-Control": "private, no-cache"}
+    etag = await asyncio.to_thread(services.files.tag, ref, file)
+    unchanged = not_modified(request, etag, headers)
+    if unchanged is not None:
+        return unchanged
+    data = await asyncio.to_thread(services.files.read, ref, file)
+    headers |= {
+        "ETag": etag,
+        "Content-Disposition": f'attachment; filename="{file}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    response = ChunkedBody([data], media_type=MEDIA_TYPES[file])
+    response.headers.update(headers)
+    response.charge_to(services.budget.lease())
+    return response
+
+
+@router.delete(
+    "/tokenizers/{name}/{version}",
+    summary="Remove one version",
+    status_code=204,
+    dependencies=[Depends(require_admin)],
+    responses=problem_responses(403, 404, 409, 412, 422, 503, 507),
+)
+async def remove_version(
+    request: Request, name: Annotated[str, Path(pattern=PLAIN_NAME_PATTERN)], version: str
+) -> None:
+    """Delete a version permanently; 409 while it is in use.
+
+    These versions are in use: the active one, the one active before it, the default, and any that
+    a job is about to promote.
+    """
+    services = services_of(request)
+    if b"if-match" in header_fields(request.scope):
+        require_match(request, await asyncio.to_thread(services.store.resolve, f"{name}@{version}"))
+    await asyncio.to_thread(services.retention.remove, name, version)
+
+
+@router.put(
+    "/tokenizers/active",
+    summary="Promote or roll back",
+    dependencies=[Depends(require_admin)],
+    openapi_extra=json_request(PromoteRequest),
+    responses=problem_responses(400, 403, 404, 409, 412, 413, 415, 422, 503, 507),
+)
+async def promote(request: Request, response: Response) -> PromoteResponse:
+    """Make a version the active one, which serves requests that name no tokenizer.
+
+    The response is sent once every server process serves the new version. With `If-Match` on the
+    digest or the ETag of the active version, the request cannot overwrite another client's
+    promotion.
+    """
+    services = services_of(request)
+    wanted = await read_json(request, PromoteRequest, max_bytes=_MAX_PROMOTE_BYTES)
+    ref = await asyncio.to_thread(services.store.resolve, wanted.tokenizer)
+
+    def check(present: ArtifactRef | None) -> None:
+        if present is not None:
+            require_match(request, present)
+
+    previous = await services.live.promote(ref, check=check)
+    response.headers.update({**identity_headers(ref), "ETag": version_tag(ref)})
+    return PromoteResponse(
+        active=_identity(ref), previous=None if previous is None else _identity(previous)
+    )
+
+
+def _list(services: Services, name: str | None) -> TokenizersResponse:
+    active = services.live.active
+    if name is None:
+        refs = services.store.list()
+    else:
+        refs = services.store.versions(name)
+        if not refs:
+            services.store.resolve(name)  # raises an error for a wrong name or wrong files
+    newest_first = sorted(refs, key=lambda ref: ref.version, reverse=True)
+    newest_first.sort(key=lambda ref: ref.name)
+    summaries = []
+    for ref in newest_first:
+        with contextlib.suppress(ArtifactNotFoundError):  # removed after it was listed
+            summaries.append(_summary(services, ref, name is not None))
+    return TokenizersResponse(
+        tokenizers=summaries,
+        active=None if active is None else _identity(active.ref),
+    )
+
+
+def _summary(services: Services, ref: ArtifactRef, with_manifest: bool) -> TokenizerSummary:
+    active = services.live.active
+    manifest: dict[str, Any] = json.loads(services.store.read_manifest(ref).to_json())
+    return TokenizerSummary(
+        **identity_of(ref),
+        active=active is not None and active.ref == ref,
+        created_at=str(manifest.get("created_at", "")),
+        manifest=manifest if with_manifest else None,
+    )
+
+
+def _identity(ref: ArtifactRef) -> TokenizerIdentity:
+    return TokenizerIdentity(**identity_of(ref))

@@ -1,0 +1,76 @@
+"""GET /vocab/{id} and POST /merges: tokens, and the merges that produce them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from tokenizer_client.schemas.text import (
+    MAX_TREE_DEPTH,
+    MergesRequest,
+    MergesResponse,
+    VocabResponse,
+)
+from tokenizer_service.access.auth import require_read
+from tokenizer_service.http.bodies import json_request, read_json
+from tokenizer_service.rendering.preconditions import (
+    TokenizerQuery,
+    choose_tokenizer,
+    require_known_query,
+    require_no_query,
+)
+from tokenizer_service.rendering.problems import problem_responses
+from tokenizer_service.rendering.vocab import list_merges, token_details
+from tokenizer_service.services import services_of
+
+router = APIRouter(dependencies=[Depends(require_read)], tags=["tokenizers"])
+
+_MAX_MERGES_BYTES = 1 << 16
+_ID = r"^(0|[1-9][0-9]{0,9})$"
+
+
+@router.get(
+    "/vocab/{token_id}",
+    summary="One token and its merge tree",
+    responses=problem_responses(404, 409, 412, 422, 503),
+)
+async def show_token(
+    request: Request,
+    response: Response,
+    token_id: Annotated[str, Path(pattern=_ID, description="The id in decimal.")],
+    tokenizer: TokenizerQuery = None,
+    depth: Annotated[
+        int, Query(ge=0, le=MAX_TREE_DEPTH, description="Depth of the merge tree.")
+    ] = 8,
+) -> VocabResponse:
+    """Show its bytes, its rank and its merge tree, down to `depth` levels."""
+    require_known_query(request, "tokenizer", "depth")
+    services = services_of(request)
+    live = await choose_tokenizer(request, tokenizer)
+    answer = await services.quick_queue.run(token_details, live, int(token_id), depth)
+    response.headers.update(live.headers)
+    return answer
+
+
+@router.post(
+    "/merges",
+    summary="The merges of many tokens",
+    openapi_extra=json_request(MergesRequest),
+    response_model=MergesResponse,
+    responses=problem_responses(400, 404, 408, 409, 412, 413, 415, 422, 503),
+)
+async def show_merges(request: Request) -> Response:
+    """List the merges that make these tokens, their parts, and so on, in the order of learning.
+
+    Undoing the later ones gives the encoding by a smaller vocabulary.
+    """
+    require_no_query(request)
+    services = services_of(request)
+    most = min(_MAX_MERGES_BYTES, services.settings.max_body_bytes)
+    wanted = await read_json(request, MergesRequest, max_bytes=most)
+    live = await choose_tokenizer(request, wanted.tokenizer)
+    answer = await services.quick_queue.run(list_merges, wanted, live)
+    return Response(
+        answer.model_dump_json(), media_type="application/json", headers=dict(live.headers)
+    )

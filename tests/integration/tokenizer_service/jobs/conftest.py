@@ -1,0 +1,50 @@
+"""The service of tests/tokenizer_service/jobs, and job databases on PostgreSQL."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from tokenizer_service.jobs.queue import JobStore
+
+from tests.integration.postgres_server import PostgresServer, run_postgres
+from tests.tokenizer_service.jobs.conftest import (
+    OpenJobs,
+    corpus,
+    service,
+    slow_text,
+    start_service,
+)
+
+__all__ = ["corpus", "service", "slow_text", "start_service"]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    with run_postgres() as server:
+        yield server
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def postgres_address(postgres_server: PostgresServer) -> str:
+    """A new database for the test."""
+    return postgres_server.make(f"jobs_{next(_numbers)}")
+
+
+@pytest.fixture
+def postgres_jobs(postgres_address: str) -> Iterator[OpenJobs]:
+    from tokenizer_service.jobs.database.postgres import PostgresDatabase
+
+    databases = []
+
+    def open_jobs(folder: str = "the folder") -> JobStore:
+        databases.append(PostgresDatabase(postgres_address))
+        return JobStore(databases[-1], folder=folder)
+
+    yield open_jobs
+    for database in databases:
+        database.close()

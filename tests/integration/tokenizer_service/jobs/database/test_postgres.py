@@ -1,0 +1,211 @@
+"""Job databases on a real PostgreSQL server: set-up, versions, locks and outages."""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.database import postgres as postgres_database
+from tokenizer_service.jobs.database.postgres import PostgresDatabase
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.serving.workers import ProcessIdentity
+
+from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
+from tests.tokenizer_service.jobs.conftest import OpenJobs
+from tests.tokenizer_service.jobs.database.test_postgres import psycopg
+
+ME = ProcessIdentity.of_this_process()
+
+
+def add(store: JobStore, job_id: str) -> None:
+    store.add(job_id, {}, request_digest="d", idempotency_key=None, queue_limit=100)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with run_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def patient_store(own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> JobStore:
+    monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.05)
+    return JobStore(PostgresDatabase(own_server.address()), folder="f")
+
+
+_OPENER = """
+import sys
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.database.postgres import PostgresDatabase
+print("ready", flush=True)
+sys.stdin.readline()
+print(len(JobStore(PostgresDatabase(sys.argv[1])).latest()))
+"""
+
+
+def test_many_processes_make_the_table_at_once(postgres_address: str) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _OPENER, postgres_address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60) for process in processes] == [("0\n", "")] * 4
+
+
+def test_a_table_of_an_earlier_version_is_brought_up_by_many_at_once(
+    postgres_jobs: OpenJobs, postgres_server: PostgresServer, postgres_address: str
+) -> None:
+    store = postgres_jobs()
+    add(store, "before")
+    database = postgres_address.rpartition("/")[2]
+    alter = "ALTER TABLE jobs DROP COLUMN takeovers, DROP COLUMN deaths"
+    postgres_server.execute(alter, database=database)
+    found: list[list[str]] = []
+
+    def bring_up() -> None:
+        found.append([job.id for job in postgres_jobs().latest()])
+
+    threads = [threading.Thread(target=bring_up) for _ in range(6)]
+    with psycopg.connect(postgres_address) as other, other.transaction():
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended('tokenizer-service jobs table', 0))"
+        other.execute(lock)
+        for thread in threads:
+            thread.start()
+        waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        deadline = time.monotonic() + 60
+        while postgres_server.execute(waiting, database=database) != [(6,)]:
+            assert time.monotonic() < deadline
+            assert found == []  # only the holder of the lock continues
+    for thread in threads:
+        thread.join()
+    assert found == [["before"]] * 6
+    claimed = postgres_jobs().claim_next(ME)
+    assert claimed is not None
+    assert (claimed.deaths, claimed.takeovers) == (0, 0)
+
+
+def test_connections_that_died_are_replaced_without_a_word(
+    postgres_jobs: OpenJobs, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = postgres_jobs()
+    add(store, "a")
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND application_name = 'tokenizer-service'"
+    )
+    for _ in range(3):
+        assert postgres_server.execute(end)
+        assert [job.id for job in store.latest()] == ["a"]
+    assert caplog.messages == []
+    assert store.database.trouble is None
+
+
+def test_a_server_that_is_killed_and_started_again_loses_no_job(
+    patient_store: JobStore, own_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    store = patient_store
+    add(store, "a")
+    job = store.claim_next(ME)
+    assert job is not None
+    own_server.stop()
+    try:
+        for _ in range(3):
+            with pytest.raises(JobDatabaseError) as raised:
+                store.renew_lease(job)
+            assert raised.value.is_away
+        assert store.database.trouble is not None
+        assert store.database.answers_for_seconds == 0
+        fresh = JobStore(PostgresDatabase(own_server.address()), folder="f")  # starts without it
+        with pytest.raises(JobDatabaseError):
+            fresh.latest()
+    finally:
+        own_server.start()
+    time.sleep(0.06)
+    assert store.renew_lease(job)
+    assert store.database.trouble is None
+    assert 0 <= store.database.answers_for_seconds < 60
+    assert [job.id for job in fresh.latest()] == ["a"]
+    said = [line for line in caplog.messages if "cannot be used" in line]
+    assert len(said) == 2  # each store connects once, for any number of calls
+    assert store.finish(job, "live")
+
+
+def test_a_server_that_falls_silent_is_noticed_and_asked_by_one_at_a_time(
+    patient_store: JobStore, own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_database, "CALL_SECONDS", 0.4)
+    postgres_database._connection_class.cache_clear()
+    store = JobStore(PostgresDatabase(own_server.address()), folder="f")
+    patient = store.database
+    assert isinstance(patient, PostgresDatabase)
+    store.latest()
+    try:
+        with own_server.frozen():
+            started = time.monotonic()
+            with pytest.raises(JobDatabaseError, match="no answer"):
+                store.latest()
+            assert time.monotonic() - started < 5
+            patient._retry_at = time.monotonic() + 60
+            started = time.monotonic()
+            for _ in range(100):
+                with pytest.raises(JobDatabaseError, match="a moment ago"):
+                    store.latest()
+            assert time.monotonic() - started < 1
+        patient._retry_at = 0.0
+        assert store.latest() is not None
+    finally:
+        postgres_database._connection_class.cache_clear()
+
+
+def test_a_transaction_that_fails_leaves_nothing_and_a_usable_connection(
+    postgres_jobs: OpenJobs,
+) -> None:
+    store = postgres_jobs()
+    add(store, "a")
+    with pytest.raises(ZeroDivisionError), store.database.transaction() as run:
+        1 / len(run("UPDATE jobs SET state = 'failed'", ()))  # it returns no rows
+    (job,) = store.latest()
+    assert job.state == "queued"
+    with pytest.raises(JobDatabaseError), store.database.read() as run:
+        run("SELECT nothing FROM nowhere", ())
+    assert store.database.trouble is not None
+    database = store.database
+    assert isinstance(database, PostgresDatabase)
+    database._retry_at = 0.0
+    assert store.latest() == [job]
+
+
+def test_no_password_is_in_what_is_said(
+    postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = postgres_server.address().replace(PASSWORD, "wr%6fng-secret")
+    for address in (
+        wrong,
+        wrong.replace(f":{postgres_server.port}", ":1"),
+        "postgresql://u:wrong-secret@h@no-such-host.invalid/d",
+        "postgresql://u:wrong-secret@[half/d",
+        "host=x password='wrong-secret",
+    ):
+        with pytest.raises(JobDatabaseError) as raised:
+            JobStore(PostgresDatabase(address)).latest()
+        assert "secret" not in str(raised.value)
+        assert raised.value.__cause__ is None
+    assert "secret" not in caplog.text

@@ -1,0 +1,94 @@
+"""`tokenizer serve` with a job database that it cannot use."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.jobs.queue import JobStore
+
+from tests.integration.server_process import ADMIN, Server, publish_bytes, serve
+from tokenizer_core.registry import ArtifactStore
+
+N_CONNECTIONS = 8
+"""With several workers each connection may reach another of them."""
+
+
+def get(server: Server, path: str) -> httpx.Response:
+    return httpx.get(f"{server.url}{path}", headers=ADMIN, timeout=30)
+
+
+def check_degraded(server: Server) -> None:
+    for _ in range(N_CONNECTIONS):
+        assert server.encode_on_new_connection("text").status_code == 200
+        response = get(server, "/train")
+        assert (response.status_code, response.json()["code"]) == (503, "job_database_unusable")
+        ready = get(server, "/readyz")
+        assert ready.status_code == 200
+
+
+def wait_for_status(server: Server, status: str) -> None:
+    """Wait until many connections in a row see this status; every process looks for itself."""
+    deadline = time.monotonic() + 60
+    n_seen = 0
+    while n_seen < N_CONNECTIONS:
+        n_seen = n_seen + 1 if get(server, "/readyz").json()["status"] == status else 0
+        assert time.monotonic() < deadline, server.output
+        time.sleep(0.02)
+
+
+def wait_for_lines(server: Server, workers: int) -> None:
+    """Each process logs the outage once."""
+    deadline = time.monotonic() + 60
+    while server.output.count("the job database cannot be used") < workers:
+        assert time.monotonic() < deadline, server.output
+        time.sleep(0.02)
+    assert server.output.count("the job database cannot be used") == workers
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Path:
+    ref = publish_bytes(tmp_path / "artifacts", "starter")
+    ArtifactStore(tmp_path / "artifacts").promote(ref)
+    JobStore.open(tmp_path / "artifacts")
+    return tmp_path / "artifacts"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("damage", ["garbage", "zero pages", "a folder"])
+def test_a_service_with_an_unusable_job_database_starts_and_encodes(
+    artifacts: Path, workers: int, damage: str
+) -> None:
+    path = artifacts / DATABASE_NAME
+    sound = path.read_bytes()
+    if damage == "a folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        kept = 0 if damage == "garbage" else 4096
+        filling = b"#" if damage == "garbage" else b"\0"
+        path.write_bytes(sound[:kept] + filling * (len(sound) - kept))
+    with serve(artifacts, workers=workers) as server:
+        check_degraded(server)
+        wait_for_status(server, "degraded")
+        assert "Traceback" not in server.output
+        wait_for_lines(server, workers)
+        path.rename(path.with_suffix(".aside"))
+        path.write_bytes(sound)
+        wait_for_status(server, "ok")
+        assert get(server, "/train").json()["jobs"] == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_database_damaged_under_a_service(artifacts: Path, workers: int) -> None:
+    path = artifacts / DATABASE_NAME
+    with serve(artifacts, workers=workers) as server:
+        assert get(server, "/train").status_code == 200
+        path.write_bytes(path.read_bytes()[:4096] + bytes(8192))
+        wait_for_status(server, "degraded")
+        check_degraded(server)
+        assert "Traceback" not in server.output
+        wait_for_lines(server, workers)

@@ -1,0 +1,105 @@
+"""A service whose jobs are on PostgreSQL: as on SQLite, and during an outage of the database."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from pydantic import SecretStr
+from tokenizer_service.jobs import runner as job_runner
+from tokenizer_service.jobs.database import postgres as postgres_database
+
+from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
+from tests.tokenizer_service.jobs.conftest import SLOW, Service
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with run_postgres() as server:
+        yield server
+
+
+def wait_for_readiness(service: Service, status: str) -> str:
+    deadline = time.monotonic() + 60
+    while True:
+        answer = service.client.get("/readyz")
+        assert answer.status_code == 200
+        if answer.json()["status"] == status:
+            return str(answer.json().get("reason"))
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.02)
+
+
+def test_a_database_that_goes_away_costs_nothing_but_time(
+    start_service: Callable[..., Service],
+    own_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(job_runner, "_RETRY_SECONDS", 0.1)
+    address = own_server.make("outage")
+    service = start_service(jobs_database=SecretStr(address))
+    assert service.wait(service.start())["state"] == "live"
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    own_server.stop()
+    try:
+        reason = wait_for_readiness(service, "degraded")
+        assert "job database" in reason
+        for method, path, body in (
+            ("GET", "/jobs", None),
+            ("GET", f"/train/{job_id}", None),
+            ("GET", f"/jobs/{job_id}/events", None),
+            ("DELETE", f"/jobs/{job_id}", None),
+            ("POST", "/train", {"documents": ["a a"]}),
+            ("DELETE", "/corpora/none", None),
+            ("DELETE", "/tokenizers/n/20261121T041500Z-1a2b3c4d", None),
+        ):
+            answer = service.client.request(method, path, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (503, "job_store_unavailable"), (
+                path,
+                answer.text,
+            )
+            assert answer.headers["retry-after"]
+            assert "Encoding" in answer.json()["detail"]
+        assert service.client.post("/encode", json={"text": "low"}).status_code == 200
+        metrics = service.client.get("/metrics")
+        assert metrics.status_code == 200
+        assert "tokenizer_info{" in metrics.text
+        assert "tokenizer_jobs{" not in metrics.text
+    finally:
+        own_server.start()
+    wait_for_readiness(service, "ok")
+    job = service.jobs.get(job_id)
+    assert job is not None
+    assert (job.state, job.attempt) == ("running", 1)
+    assert job.child is not None
+    assert job.child.pid == pid  # the job continued
+    service.client.delete(f"/jobs/{job_id}")
+    assert service.wait(job_id)["state"] == "cancelled"
+    assert service.wait(service.start(name="after"))["state"] == "live"
+    said = [line for line in caplog.messages if "database" in line and "cannot" in line]
+    assert len(said) <= 4, said  # not once for each request
+    assert PASSWORD not in caplog.text
+
+
+def test_a_service_starts_and_serves_without_its_database(
+    start_service: Callable[..., Service],
+    own_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.1)
+    caplog.set_level(logging.INFO)
+    address = own_server.make("late")
+    own_server.stop()
+    try:
+        service = start_service(jobs_database=SecretStr(address))
+        assert service.client.post("/encode", json={"text": "low"}).status_code == 200
+        wait_for_readiness(service, "degraded")
+    finally:
+        own_server.start()
+    wait_for_readiness(service, "ok")
+    assert service.wait(service.start())["state"] == "live"

@@ -1,0 +1,11 @@
+"""The tests of tests/tokenizer_service/jobs/test_queue.py, repeated on PostgreSQL."""
+
+import pytest
+
+from tests.tokenizer_service.jobs.conftest import OpenJobs
+from tests.tokenizer_service.jobs.test_queue import *  # noqa: F403 -- all tests of the module
+
+
+@pytest.fixture
+def open_jobs(postgres_jobs: OpenJobs) -> OpenJobs:
+    return postgres_jobs

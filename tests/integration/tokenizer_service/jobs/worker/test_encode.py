@@ -1,0 +1,702 @@
+"""Encoding jobs with real child processes: the files they write, and what remains when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import psutil
+import pytest
+from tokenizer_service.jobs.attempt import Attempt, Outcome
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.runner import MAX_DEATHS
+from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
+from tokenizer_service.jobs.worker import encode as encode_child
+from tokenizer_service.jobs.worker.__main__ import NICENESS
+from tokenizer_service.jobs.worker.context import WorkerJob
+from tokenizer_service.serving.workers import ProcessIdentity
+
+from tests.integration.tokenizer_service.jobs.test_runner import give_to_another_host
+from tests.tokenizer_service.jobs.conftest import Fields, Service
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    TokenDataset,
+    TokenFiles,
+    corpus_encoding,
+    encode_corpus,
+    encoding_run,
+    plan_token_files,
+    verify_token_files,
+)
+from tokenizer_core.corpus.staged_folder import checkpoint_path
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+END = "<|endoftext|>"
+TEXTS = [f"The {n}th document, 東京 {n * 7}.\n" * (n % 5) for n in range(300)]
+NEWS = END.join(TEXTS)
+
+
+def upload(service: Service, corpus_id: str = "news", text: str = NEWS) -> None:
+    assert service.client.put(f"/corpora/{corpus_id}", content=text.encode()).is_success
+
+
+def start(service: Service, corpus_id: str = "news", /, **body: Any) -> str:
+    answer = service.client.post(f"/corpora/{corpus_id}/encode", json=body)
+    assert answer.status_code == 202, answer.text
+    job_id: str = answer.json()["id"]
+    return job_id
+
+
+def show(service: Service, job_id: str) -> Fields:
+    fields: Fields = service.client.get(f"/jobs/{job_id}").raise_for_status().json()
+    return fields
+
+
+def wait(service: Service, job_id: str, *, seconds: float = 300) -> Fields:
+    deadline = time.monotonic() + seconds
+    while True:
+        job = show(service, job_id)
+        if job["state"] not in ("queued", "running"):
+            return job
+        assert time.monotonic() < deadline, job
+        time.sleep(0.02)
+
+
+def wait_for_child(service: Service, job_id: str, *, deaths: int = 0) -> int:
+    """The pid of the job's child, after this many deaths before it."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        job = service.jobs.get(job_id)
+        if job is not None and job.child is not None and job.deaths == deaths:
+            return job.child.pid
+        time.sleep(0.01)
+    raise AssertionError(f"{show(service, job_id)} never began")
+
+
+def folder_of(service: Service) -> TokenFilesFolder:
+    return TokenFilesFolder.of(service.settings.artifacts_dir)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def tokenizer_of(service: Service, name: str = "starter") -> tuple[Tokenizer, ArtifactRef]:
+    ref = service.store.resolve(name)
+    return Tokenizer.from_spec(service.store.open(ref)), ref
+
+
+def expected_files(
+    service: Service,
+    tmp_path: Path,
+    corpus_ids: Sequence[str] = ("news",),
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, bytes]:
+    """The library's output for NEWS in each layout; without options, as for a request with none."""
+    (tmp_path / "plain").mkdir(parents=True)
+    sources = [tmp_path / "plain" / corpus_id for corpus_id in corpus_ids]
+    for source in sources:
+        source.write_text(NEWS)
+    tokenizer, ref = tokenizer_of(service)
+    plan = plan_token_files(tokenizer, end_of_document=END, seed=seed, ref=ref)
+    form = CorpusFormat(format="txt", separator=END)
+    folder = tmp_path / "expected"
+    encode_corpus(tokenizer, sources, folder, plan, corpus_format=form, **options)
+    return contents(folder)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Until the event is set, a finished child waits for permission to publish."""
+    opened = threading.Event()
+    real = JobStore.allow_publishing
+
+    def wait_at_the_gate(store: JobStore, job: Any) -> bool:
+        opened.wait(60)
+        return real(store, job)
+
+    monkeypatch.setattr(JobStore, "allow_publishing", wait_at_the_gate)
+    return opened
+
+
+def wait_at_gate(service: Service, job_id: str) -> None:
+    note = folder_of(service).note(folder_of(service).growing(job_id))
+    deadline = time.monotonic() + 90
+    while not note.exists():  # its last step before the request
+        assert time.monotonic() < deadline, show(service, job_id)
+        time.sleep(0.01)
+
+
+def test_the_files_are_those_of_the_library_and_train_a_model(
+    service: Service, tmp_path: Path
+) -> None:
+    upload(service)
+    job = wait(service, start(service, token_files_id="tokens"))
+    assert (job["state"], job["progress"], job["error"]) == ("succeeded", 1.0, None), job
+    place = folder_of(service).path("tokens")
+    assert contents(place) == expected_files(service, tmp_path)
+    tokenizer, _ = tokenizer_of(service)
+    verify_token_files(place, tokenizer=tokenizer, texts={"train": TEXTS})
+    dataset = TokenDataset.open(place, tokenizer)
+    ids = np.concatenate([tokenizer.encode(text + END) for text in TEXTS])
+    assert (np.memmap(place / "train.bin", np.uint16, mode="r") == ids).all()
+    inputs, targets = dataset.sample_batch(4, 16, np.random.default_rng(0))
+    assert (inputs[:, 1:] == targets[:, :-1]).all()
+    size = len(NEWS.encode())
+    assert job["result"] == {
+        "id": "tokens",
+        "documents": len(TEXTS),
+        "tokens": len(ids),
+        "bytes": 2 * len(ids) + 8 * len(TEXTS) + 8 * 257,
+    }
+    counters = job["counters"]
+    assert (counters["encode_done"], counters["encode_total"]) == (size, size)
+    assert (counters["documents"], counters["tokens"]) == (len(TEXTS), len(ids))
+    assert folder_of(service).left_over() == []
+    assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
+
+
+def test_all_options_reach_the_files(service: Service) -> None:
+    upload(service, "first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
+    upload(service, "second?format=jsonl", '{"story": "three"}\n' * 40)
+    body: Fields = {
+        "further_corpora": ["second"],
+        "format": "jsonl",
+        "field": "story",
+        "layout": "npy",
+        "dtype": "uint32",
+        "tokens_per_shard": 50,
+        "begin_of_document": END,
+        "end_of_document": "",
+        "allowed_special": "none",
+        "validation_share": 0.3,
+        "seed": 3,
+        "workers": 2,
+    }
+    job = wait(service, start(service, "first", token_files_id="a", **body))
+    assert job["state"] == "succeeded", job
+    tokenizer, ref = tokenizer_of(service)
+    files = TokenFiles.open(folder_of(service).path("a"), tokenizer)
+    manifest = files.manifest
+    plan = manifest.plan
+    assert (plan.layout_name, plan.dtype, plan.tokens_per_shard) == ("npy", "uint32", 50)
+    assert (plan.begin_of_document_id, plan.end_of_document_id, plan.seed) == (256, None, 3)
+    assert (plan.tokenizer.name, plan.tokenizer.version) == (ref.name, ref.version)
+    assert plan.recognised_special == ()
+    assert [source.path for source in manifest.sources] == ["first", "second"]
+    documents = {
+        split.name: [
+            files.decode_document(n, tokenizer, split.name) for n in range(split.n_documents)
+        ]
+        for split in manifest.splits
+    }
+    assert len(documents["validation"]) > 4
+    both = sorted(documents["train"] + documents["validation"])
+    assert both == sorted([f"{END}one{END}", f"{END}two", *[f"{END}three"] * 40])
+    # "<|endoftext|>" in the text was plain text: 13 ids of bytes, not one.
+    assert manifest.split("train").n_tokens + manifest.split("validation").n_tokens == (
+        42 + len(f"one{END}two") + 40 * len("three")
+    )
+    described = service.client.get("/token-files/a").json()
+    # The counts of texts exclude the ids around the documents.
+    found = [split["special_tokens_found"] for split in described["splits"].values()]
+    assert found == [{}, {}]
+    assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
+
+
+def test_conversations_become_ids_and_masks(service: Service) -> None:
+    template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
+    store = ArtifactStore(service.settings.artifacts_dir)
+    tokenizer, _ = tokenizer_of(service)
+    templates = {"default": "{{ raise_exception('not this one') }}", "plain": template}
+    ref = store.publish(tokenizer.with_chat_templates(templates).spec, name="chatty")
+    lines = [
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+        '{"conversations": [{"from": "human", "value": "cd"}, {"from": "gpt", "value": "efg"}]}',
+        '{"messages": []}',
+    ]
+    upload(service, "chats?format=jsonl", "\n".join(lines))
+    asked: Fields = {
+        "format": "chat",
+        "tokenizer": "chatty",
+        "chat_template": "plain",
+        "max_length": 6,
+    }
+    job = wait(service, start(service, "chats", token_files_id="bad", **asked))
+    assert job["state"] == "failed"
+    assert "'chats', line 3: the conversation has no messages" in job["error"]["detail"]
+    body = {**asked, "skip_bad": True, "loss": "role"}
+    job = wait(service, start(service, "chats", token_files_id="tokens", **body))
+    assert job["state"] == "succeeded", job
+    files = TokenFiles.open(folder_of(service).path("tokens"))
+    assert files.manifest.plan.tokenizer.version == ref.version
+    end = 256
+    assert [files.document(n).tolist() for n in range(2)] == [
+        [*b"a", end, *b"b", end],
+        [*b"cd", end, *b"efg"],
+    ]
+    assert [files.document_mask(n).tolist() for n in range(2)] == [
+        [0, 0, 1, 1],
+        [0, 0, 0, 1, 1, 1],
+    ]
+    described = service.client.get("/token-files/tokens").json()
+    assert described["document_encoder"]["chat_templates"] == [
+        {"name": "plain", "sha256": hashlib.sha256(template.encode()).hexdigest()}
+    ]
+    assert described["document_encoder"]["loss"] == "role"
+    assert (described["max_length"], described["over_length"]) == (6, "truncate")
+    split = described["splits"]["train"]
+    shown = {
+        "loss_tokens": 5,
+        "documents_truncated": 1,
+        "documents_dropped": 0,
+        "tokens_lost": 1,
+        "conversations_refused": 1,
+    }
+    assert {name: split[name] for name in shown} == shown
+    upload(service, "text")
+    refused = service.client.post("/corpora/text/encode", json=asked)
+    assert refused.status_code == 422
+    assert refused.json()["code"] == "corpus_format"
+
+
+def test_a_shuffle_is_that_of_the_library_and_says_what_it_does(
+    service: Service, tmp_path: Path
+) -> None:
+    upload(service)
+    job = wait(service, start(service, token_files_id="tokens", shuffle=True, seed=4))
+    assert job["state"] == "succeeded", job
+    counters = job["counters"]
+    assert counters["shuffle_done"] == counters["shuffle_total"] > 0
+    assert counters["documents"] == len(TEXTS)
+    expected = expected_files(service, tmp_path, seed=4, shuffle=True)
+    written = contents(folder_of(service).path("tokens"))
+    assert written == expected
+    assert written["train.bin"] != expected_files(service, tmp_path / "other")["train.bin"]
+
+
+def test_a_text_that_cannot_be_encoded_fails_the_job_and_leaves_nothing(service: Service) -> None:
+    upload(service, "broken?format=jsonl", '{"text": "one"}\n{"story": "two"}\n')
+    upload(service, "special", f"one{END}two")
+    job = wait(service, start(service, "broken", format="jsonl"))
+    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
+    assert "broken" in job["error"]["detail"]
+    assert str(service.settings.artifacts_dir) not in json.dumps(job["error"])
+    assert job["log_tail"][-1].endswith(f"invalid_corpus: {job['error']['detail']}")
+    assert str(service.settings.artifacts_dir) not in json.dumps(job["log_tail"])
+    job = wait(
+        service,
+        start(service, "special", separator="", allowed_special="none", disallowed_special="all"),
+    )
+    assert (job["state"], job["error"]["code"]) == ("failed", "special_token_forbidden"), job
+    assert "'special', document 0: the text holds" in job["error"]["detail"]
+    assert str(service.settings.artifacts_dir) not in json.dumps(job["error"])
+    assert folder_of(service).left_over() == []
+    assert folder_of(service).names() == []
+
+
+def test_the_version_is_that_of_the_request_whatever_is_promoted_meanwhile(
+    service: Service, gate: threading.Event
+) -> None:
+    """A waiting and a running job encode with the version that was active at their creation."""
+    upload(service)
+    _, pinned = tokenizer_of(service)
+    first, second = (start(service, token_files_id=name) for name in ("a", "b"))
+    wait_at_gate(service, first)
+    vocab = {1000 + byte: bytes([byte]) for byte in range(256)}
+    other = service.store.publish(TokenizerSpec.from_merges(vocab, [], [END]), name="other")
+    newer = service.store.publish(TokenizerSpec.from_merges(vocab, [], [END]), name="starter")
+    for ref in (newer, other):
+        swap = service.client.put("/tokenizers/active", json={"tokenizer": str(ref)})
+        assert swap.status_code == 200
+    gate.set()
+    assert [wait(service, job)["state"] for job in (first, second)] == ["succeeded"] * 2
+    files = [contents(folder_of(service).path(name)) for name in ("a", "b")]
+    assert files[0] == files[1]
+    identity = TokenFiles.open(folder_of(service).path("b")).manifest.plan.tokenizer
+    assert (identity.name, identity.version) == (pinned.name, pinned.version)
+
+
+def test_a_version_that_is_gone_from_the_disk_fails_the_job_that_waits(
+    service: Service, gate: threading.Event
+) -> None:
+    """The service refuses that (409); a person with access to the disk can do it."""
+    upload(service)
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    ref = service.store.publish(TokenizerSpec.from_merges(vocab, [], []), name="passing")
+    running, waiting = (start(service, tokenizer="passing", token_files_id=n) for n in ("a", "b"))
+    wait_at_gate(service, running)
+    path = f"/tokenizers/{ref.name}/{ref.version}"
+    assert service.client.delete(path).json()["code"] == "tokenizer_in_use"
+    ArtifactStore(service.settings.artifacts_dir).remove(ref.name, ref.version)
+    gate.set()
+    assert wait(service, running)["state"] == "succeeded"
+    job = wait(service, waiting)
+    assert (job["state"], job["error"]["code"]) == ("failed", "tokenizer_not_found"), job
+    assert folder_of(service).names() == ["a"]
+
+
+@pytest.mark.row(33)
+def test_cancelled_queued_running_and_between_it_leaves_nothing(
+    service: Service, gate: threading.Event
+) -> None:
+    upload(service)
+    running, queued = start(service), start(service)
+    wait_at_gate(service, running)
+    pid = wait_for_child(service, running)
+    child = psutil.Process(pid)
+    assert child.nice() == min(19, os.nice(0) + NICENESS)
+    answer = service.client.delete(f"/jobs/{queued}")
+    assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
+    answer = service.client.delete(f"/jobs/{running}")
+    assert (answer.status_code, answer.json()["phase"]) == (202, "cancelling")
+    gate.set()
+    assert wait(service, running)["state"] == "cancelled"
+    assert ProcessIdentity.of(pid) is None
+    assert folder_of(service).left_over() == []
+    assert folder_of(service).names() == []
+
+
+def test_a_job_that_was_put_back_and_is_cancelled_leaves_nothing(
+    service: Service, gate: threading.Event, start_service: Callable[..., Service]
+) -> None:
+    upload(service)
+    job_id = start(service)
+    wait_at_gate(service, job_id)
+    gate.set()
+    assert service.client.portal is not None
+    # The runner ends: the child's work waits for the next owner of the job.
+    service.client.portal.call(service.services.runner.stop)
+    if show(service, job_id)["state"] == "queued":
+        assert job_id in folder_of(service).left_over()
+        assert service.client.delete(f"/jobs/{job_id}").json()["state"] == "cancelled"
+    assert folder_of(service).left_over() == []
+
+
+@pytest.mark.promise(2)
+def test_a_killed_child_is_begun_again_and_goes_on_from_what_is_there(
+    service: Service, gate: threading.Event, tmp_path: Path
+) -> None:
+    upload(service)
+    job_id = start(service, token_files_id="tokens")
+    wait_at_gate(service, job_id)
+    growing = folder_of(service).growing(job_id)
+    written = {path.name: path.stat().st_ino for path in growing.iterdir()}
+    os.kill(wait_for_child(service, job_id), signal.SIGKILL)
+    gate.set()
+    job = wait(service, job_id)
+    assert job["state"] == "succeeded", job
+    row = service.jobs.get(job_id)
+    assert row is not None
+    assert (row.deaths, row.attempt) == (1, 2)
+    place = folder_of(service).path("tokens")
+    assert contents(place) == expected_files(service, tmp_path)
+    assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
+
+
+def test_a_server_that_lost_its_job_leaves_what_is_there_to_the_next(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease ended while it slept, and a server of another host has queued the job again."""
+    assert service.client.portal is not None
+    runner = service.services.runner
+    service.client.portal.call(runner.stop)
+    upload(service)
+    job_id = start(service)
+    late = service.jobs.claim_next(ProcessIdentity.of_this_process())
+    assert late is not None
+    growing = folder_of(service).growing(job_id)
+    growing.mkdir(parents=True)
+    assert service.jobs.requeue(late, died=True)
+
+    async def run(*_: object) -> Outcome:
+        return Outcome("cancelled")  # the message of an attempt that lost its job
+
+    monkeypatch.setattr(Attempt, "run", run)
+    service.client.portal.call(runner._run, late)
+    assert show(service, job_id)["state"] == "queued"
+    assert growing.exists()
+    service.client.delete(f"/jobs/{job_id}")
+    growing.mkdir()  # files that the late child has written since
+    service.client.portal.call(runner._run, late)
+    assert not growing.exists()
+
+
+def test_a_job_that_was_cancelled_before_its_server_died_is_cancelled(service: Service) -> None:
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    upload(service)
+    job_id = start(service)
+    mark = ProcessIdentity(os.getpid(), 1.0)  # the start times differ
+    assert service.jobs.claim_next(mark) is not None
+    growing = folder_of(service).growing(job_id)
+    growing.mkdir(parents=True)
+    assert service.client.delete(f"/jobs/{job_id}").status_code == 202
+    service.services.runner._reap()
+    assert show(service, job_id)["state"] == "cancelled"
+    assert not growing.exists()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_a_dead_attempt_has_put_on_the_disk_is_not_encoded_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_damaged: bool
+) -> None:
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 500)
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
+    corpus_ids = [f"news{n}" for n in range(9)]
+    for corpus_id in corpus_ids:
+        upload(service, corpus_id)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    body: Fields = {"further_corpora": corpus_ids[1:], "token_files_id": "tokens", "workers": 1}
+    row = service.jobs.get(start(service, corpus_ids[0], **body))
+    assert row is not None
+
+    class Events:
+        """The events of an attempt that dies midway; `seen` are the bytes it had done then."""
+
+        def __init__(self, last: float) -> None:
+            self.last, self.seen = last, list[int]()
+
+        def report(self, phase: str, done: int, total: int, *rest: Any) -> None:
+            self.seen.append(done)
+            if done >= self.last * total:
+                raise KeyboardInterrupt
+
+        def send(self, event: str, **fields: Any) -> None:
+            pass
+
+    def attempt(last: float) -> list[int]:
+        folder = JobFolder.of(service.settings.artifacts_dir, row.id)
+        folder.write_request(service.services.runner._request_of(row))
+        events: Any = Events(last)
+        allowed = threading.Event()
+        allowed.set()
+        job = WorkerJob(folder, folder.read_request(), events, allowed)
+        with contextlib.suppress(KeyboardInterrupt):
+            encode_child.encode_and_publish(job)
+        seen: list[int] = events.seen
+        return seen
+
+    first, second = attempt(0.3), attempt(0.6)
+    if is_damaged:  # nothing of it can be used then
+        checkpoint = checkpoint_path(folder_of(service).growing(row.id))
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
+    third = attempt(2)
+    assert len(first) > 2
+    assert first[0] < first[-1] <= second[0] < second[-1]
+    assert third[0] == first[0] if is_damaged else second[-1] <= third[0] < third[-1]
+    assert third[-1] == 9 * len(NEWS.encode())
+    expected = expected_files(service, tmp_path, corpus_ids)
+    assert contents(folder_of(service).path("tokens")) == expected
+
+
+def test_a_job_whose_server_is_gone_waits_again_until_it_was_lost_too_often(
+    service: Service,
+) -> None:
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    job_id, runner = start(service), service.services.runner
+    partial = folder_of(service).growing(job_id).with_name(f".{job_id}.partial")
+    partial.mkdir(parents=True)
+    for deaths in range(MAX_DEATHS):
+        give_to_another_host(service, job_id, lease_seconds=30)
+        runner._reap()
+        assert show(service, job_id)["state"] == "running"
+        give_to_another_host(service, job_id, lease_seconds=-0.1)
+        runner._reap()
+        row = service.jobs.get(job_id)
+        assert row is not None
+        assert (row.state, row.deaths) == ("queued", deaths + 1)
+        assert partial.exists()
+    give_to_another_host(service, job_id, lease_seconds=-0.1)
+    runner._reap()
+    job = show(service, job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "runner_died")
+    assert "fewer workers" in job["error"]["detail"]
+    assert not partial.exists()
+
+
+def test_token_files_are_its_own_only_if_the_job_has_made_them(
+    service: Service, tmp_path: Path
+) -> None:
+    """The tokenizer, the plan and the corpora may be the same; that does not matter."""
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    row = service.jobs.get(start(service, token_files_id="tokens"))
+    assert row is not None
+    tokenizer, ref = tokenizer_of(service)
+    plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
+    place = folder_of(service).path("tokens")
+    (tmp_path / "news").write_text(NEWS)
+    form = CorpusFormat(format="txt")  # all of it is one document
+    encode_corpus(tokenizer, [tmp_path / "news"], place, plan, corpus_format=form)
+
+    folder = JobFolder.of(service.settings.artifacts_dir, row.id)
+    folder.write_request(service.services.runner._request_of(row))
+    told: Any = Mock()
+    job = WorkerJob(folder, folder.read_request(), told, threading.Event())
+    job.allowed.set()
+    with pytest.raises(TokenFilesTakenError, match="DELETE"):
+        encode_child.encode_and_publish(job)
+    folder_of(service).remove("tokens")
+    encode_child.encode_and_publish(job)
+    published = contents(place)
+    encode_child.encode_and_publish(job)  # as if it had died before its report
+    assert contents(place) == published == expected_files(service, tmp_path)
+    assert [call.args[0] for call in told.send.call_args_list] == [
+        *("ready", "published"),
+        "published",
+    ]
+
+
+def test_an_earlier_owner_with_leave_and_whoever_took_over_write_apart_and_publish_once(
+    service: Service, tmp_path: Path
+) -> None:
+    """The paused one resumes and publishes while the other waits for permission."""
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    row = service.jobs.get(start(service, token_files_id="tokens"))
+    assert row is not None
+    base = JobFolder.of(service.settings.artifacts_dir, row.id)
+    jobs = []
+    for takeovers in (0, 1):
+        folder = base.again(takeovers)
+        folder.write_request({**service.services.runner._request_of(row), "takeovers": takeovers})
+        jobs.append(WorkerJob(folder, folder.read_request(), Mock(), threading.Event()))
+    late, successor = jobs
+    apart: list[set[str]] = []
+
+    def wake() -> None:
+        apart.append(set(folder_of(service).left_over()))
+        late.allowed.set()
+        encode_child.encode_and_publish(late)
+
+    waits = Mock(wait=wake)
+    successor = WorkerJob(successor.folder, successor.request, successor.events, waits)
+    encode_child.encode_and_publish(successor)
+    assert apart == [{f"{row.id}.1", f".{row.id}.1.json"}]
+    assert contents(folder_of(service).path("tokens")) == expected_files(service, tmp_path)
+    for job in (late, successor):
+        (published,) = [
+            call
+            for call in job.events.send.call_args_list
+            if call.args[0] == "published"  # type: ignore[attr-defined]
+        ]
+        assert published.kwargs["result"]["id"] == "tokens"
+    folder_of(service).drop(row.id)
+    assert folder_of(service).left_over() == []
+
+
+def test_a_child_that_always_dies_is_a_failed_job_in_the_end(
+    service: Service, gate: threading.Event
+) -> None:
+    upload(service)
+    job_id = start(service)
+    for deaths in range(MAX_DEATHS + 1):
+        os.kill(wait_for_child(service, job_id, deaths=deaths), signal.SIGKILL)
+    job = wait(service, job_id)
+    assert (job["state"], job["error"]["code"]) == ("failed", "encoder_killed"), job
+    assert "fewer workers" in job["error"]["detail"]
+    assert folder_of(service).left_over() == []
+    gate.set()
+
+
+def test_what_was_published_before_it_could_be_said_is_found(
+    service: Service, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the server had died between the child's rename and its report."""
+    upload(service)
+    job_id = start(service, token_files_id="tokens")
+    wait_at_gate(service, job_id)
+    pid = wait_for_child(service, job_id)
+    os.kill(pid, signal.SIGSTOP)
+    folder_of(service).publish(folder_of(service).growing(job_id), "tokens")
+    before = contents(folder_of(service).path("tokens"))
+    os.kill(pid, signal.SIGKILL)
+    gate.set()
+    job = wait(service, job_id)
+    assert (job["state"], job["result"]["id"]) == ("succeeded", "tokens"), job
+    assert contents(folder_of(service).path("tokens")) == before
+
+
+def test_others_of_the_same_id_are_never_replaced(
+    service: Service, gate: threading.Event, tmp_path: Path
+) -> None:
+    """They start while one job waits for permission, and another for its turn."""
+    upload(service)
+    running, queued = (start(service, token_files_id=name) for name in ("a", "b"))
+    wait_at_gate(service, running)
+    tokenizer, _ = tokenizer_of(service)
+    source = tmp_path / "other.txt"
+    source.write_text("other")
+    for name in ("a", "b"):
+        place = folder_of(service).path(name)
+        encode_corpus(tokenizer, [source], place, plan_token_files(tokenizer))
+    gate.set()
+    for job_id in (running, queued):
+        job = wait(service, job_id)
+        assert (job["state"], job["error"]["code"]) == ("failed", "token_files_exist"), job
+        assert "DELETE" in job["error"]["detail"]
+    for name in ("a", "b"):
+        assert TokenFiles.open(folder_of(service).path(name)).n_tokens() == len("other")
+    assert folder_of(service).left_over() == []
+
+
+def test_the_memory_limit_names_the_remedy(service: Service) -> None:
+    upload(service)
+    job = wait(service, start(service, limits={"memory_bytes": 8 << 20}))
+    assert (job["state"], job["error"]["code"]) == ("failed", "memory_limit")
+    assert "encoding processes" in job["error"]["detail"]
+    assert "limits.memory_bytes" in job["error"]["detail"]
+    assert folder_of(service).left_over() == []
+
+
+@pytest.mark.promise(5)
+def test_the_child_ends_at_once_when_its_server_is_gone(service: Service) -> None:
+    upload(service)
+    assert service.client.portal is not None
+    service.client.portal.call(service.services.runner.stop)
+    job = service.jobs.get(start(service))
+    assert job is not None
+    folder = JobFolder.of(service.settings.artifacts_dir, job.id)
+    folder.write_request(service.services.runner._request_of(job))
+    with subprocess.Popen(
+        [sys.executable, "-m", "tokenizer_service.jobs.worker", str(folder.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        events = [json.loads(child.stdout.readline())]
+        while events[-1]["event"] != "ready":
+            events.append(json.loads(child.stdout.readline()))
+        child.stdin.close()
+        try:
+            assert child.wait(30) == -signal.SIGKILL
+        finally:
+            child.kill()
+    assert {event["event"] for event in events} == {"progress", "ready"}
+    assert folder_of(service).names() == []

@@ -1,0 +1,115 @@
+"""Chat templates of a real server: limits, other requests meanwhile, and the end of the server."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.server_process import Server, serve, wait_until_gone
+from tests.tokenizer_service.chats import SPEC, TEMPLATES, chatml_ids, say
+from tokenizer_core.chat_templates import ChatTemplates
+from tokenizer_core.registry import ArtifactStore
+
+HOSTILE = {
+    "loop": "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
+    "grow": "{{ 'a' * 10**10 }}",
+    "long": "{% for i in range(90000) %}{{ 'a' * 1000 }}{% endfor %}",
+    "read": "{{ messages.__class__.__mro__ }}",
+}
+CHAT = {"messages": say("Hi"), "tokenizer": "chat"}
+HOSTILE_SPEC = SPEC.with_chat(ChatTemplates(TEMPLATES | HOSTILE))
+IDS = chatml_ids(("user", "Hi"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("chat") / "artifacts"
+    ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
+    with serve(root, chat_seconds="1", default="chat") as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+def encode(client: httpx.Client, **changes: Any) -> httpx.Response:
+    return client.post("/chat/encode", json={**CHAT, **changes})
+
+
+@pytest.mark.parametrize(
+    ("template", "code", "reason"),
+    [
+        ("loop", "chat_limit_exceeded", "longer than 1 s"),
+        ("grow", "chat_limit_exceeded", "256 MiB"),
+        ("long", "chat_limit_exceeded", "more than 16,777,216 characters"),
+        ("read", "chat_template_failed", "unsafe"),
+    ],
+)
+def test_a_hostile_template_is_refused_and_the_next_is_served(
+    client: httpx.Client, template: str, code: str, reason: str
+) -> None:
+    for path in ("/chat/encode", "/tokenize"):
+        answer = client.post(path, json={**CHAT, "chat_template": template})
+        assert (answer.status_code, answer.json()["code"]) == (422, code)
+        assert reason in answer.json()["detail"]
+    assert encode(client).json()["tokens"] == IDS
+
+
+def test_other_requests_and_the_end_of_the_server_do_not_wait(tmp_path: Path) -> None:
+    """More endless templates than there are threads for them, whose clients stay."""
+    root = tmp_path / "artifacts"
+    ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
+    with serve(root, chat_seconds="3600", default="chat") as server, server.client() as client:
+        assert encode(client).json()["tokens"] == IDS
+        waiting = [
+            _send(server, messages=say(content), chat_template="loop")
+            for content in ("Hi", "a" * 10_000) * 4
+        ]
+        while _in_flight(client) < len(waiting) + 1:  # this request counts too
+            pass
+        texts = ["a"] * 20  # work for the thread of small requests
+        assert client.post("/encode", json={"text": texts}).json()["count"] == [1] * 20
+        assert client.post("/encode", json={"text": "a" * 10_000}).json()["count"] == 10_000
+        assert client.get("/livez").status_code == 200
+        pids = [process.pid for process in server.processes()]
+        assert len(pids) > 1  # the templates run in processes of their own
+        server.terminate(seconds=30)
+        wait_until_gone(pids, seconds=10)
+        for connection in waiting:
+            connection.close()
+
+
+def _in_flight(client: httpx.Client) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith("tokenizer_inflight "))
+
+
+def test_a_client_that_leaves_ends_its_template(tmp_path: Path) -> None:
+    root = tmp_path / "artifacts"
+    ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
+    with serve(root, chat_seconds="3600", default="chat") as server, server.client() as client:
+        for content in ("Hi", "a" * 10_000):
+            with _send(server, messages=say(content), chat_template="loop"):
+                deadline = time.monotonic() + 30
+                while not (pids := [process.pid for process in server.processes()][1:]):
+                    assert time.monotonic() < deadline
+            wait_until_gone(pids, seconds=30)
+        assert encode(client).json()["tokens"] == IDS
+
+
+def _send(server: Server, **changes: Any) -> socket.socket:
+    """A connection on which a request was sent."""
+    request = httpx.Request("POST", f"{server.url}/chat/encode", json={**CHAT, **changes})
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection.sendall(f"POST /chat/encode HTTP/1.1\r\n{head}\r\n".encode() + request.content)
+    return connection

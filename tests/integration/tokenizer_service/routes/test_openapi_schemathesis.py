@@ -1,0 +1,197 @@
+"""Schemathesis with our own OpenAPI document, in process: no 5xx, no undocumented response.
+
+It makes requests that fit the document and requests that do not, sends them to the app with and
+without a key, and checks every response against the document: status, media type, body, headers.
+Every run sends the same requests. Other tests run jobs: here they stay in the queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+import schemathesis
+from hypothesis import settings as hypothesis_settings
+from pydantic import SecretStr
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import (
+    GenerationConfig,
+    HealthCheck,
+    ProjectConfig,
+    ProjectsConfig,
+    SchemathesisConfig,
+)
+from schemathesis.specs.openapi.checks import (
+    allow_header_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.requests import Request
+from starlette.testclient import TestClient
+from tokenizer_service.jobs.queue import Job
+from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.jobs.token_files import TokenFilesFolder
+from tokenizer_service.main import create_app
+from tokenizer_service.rendering import jobs as rendered_jobs
+from tokenizer_service.services import Services
+from tokenizer_service.serving.artifact_files import MEDIA_TYPES
+from tokenizer_service.settings import Settings
+
+from tests.tokenizer_service.conftest import ADMIN_KEY
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+from tokenizer_core.registry import ArtifactStore
+
+CHECKS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    allow_header_conformance,
+]
+
+
+@schemathesis.serializer("application/x-npy", "application/x-ndjson")
+def as_it_is(context: Any, value: Any) -> bytes:
+    """A strategy for bodies of any bytes, which Schemathesis does not provide."""
+    given = getattr(value, "data", value)
+    return given if isinstance(given, bytes) else json.dumps(given).encode()
+
+
+def described(*, max_examples: int) -> Any:
+    """The document and the request generator; it comes from an app that never starts."""
+    app = create_app(Settings(admin_keys=(SecretStr(ADMIN_KEY),)))
+    generation = GenerationConfig(deterministic=True, max_examples=max_examples)
+    default = ProjectConfig(generation=generation)
+    config = SchemathesisConfig(
+        projects=ProjectsConfig(default=default),
+        suppress_health_check=[HealthCheck.too_slow],  # which depends on the machine
+    )
+    return schemathesis.openapi.from_dict(app.openapi(), config=config)
+
+
+QUICK: Final = described(max_examples=15)
+LONG: Final = described(max_examples=400)
+KEYS: Final = pytest.mark.parametrize("key", [None, ADMIN_KEY], ids=["bare", "admin"])
+
+
+@pytest.fixture(scope="module")
+def client(
+    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec
+) -> Iterator[TestClient]:
+    root = tmp_path_factory.mktemp("schemathesis") / "artifacts"
+    ArtifactStore(root).publish(small_spec, name="starter")
+    settings = Settings(
+        artifacts_dir=root,
+        corpus_roots=(root,),
+        admin_keys=(SecretStr(ADMIN_KEY),),
+        threads=2,
+        train_queue=1000,  # the jobs of the document's examples stay in it
+    )
+
+    async def do_nothing(runner: JobRunner) -> None:
+        pass
+
+    async def do_not_wait(request: Request, job: Job, seconds: float) -> Job:
+        return job
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobRunner, "start", do_nothing)
+        # No job ends, so one request with `wait` took more than a minute.
+        patch.setattr(rendered_jobs, "wait_for_job", do_not_wait)
+        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+            yield client
+
+
+def send(client: TestClient, case: Any, key: str | None) -> Any:
+    """Send the request unchanged, and check the response against the document."""
+    headers = {} if key is None else {"X-API-Key": key}
+    made = case.as_transport_kwargs(base_url=str(client.base_url), headers=headers)
+    body = {"content": made["data"]} if "data" in made else {}
+    if "json" in made:
+        body = {"json": made["json"]}
+    response = client.request(
+        made["method"], made["url"], params=made["params"], headers=made["headers"], **body
+    )
+    case.validate_response(response, checks=CHECKS)
+    return response
+
+
+@KEYS
+@hypothesis_settings(deadline=None)
+@QUICK.parametrize()
+def test_every_answer_is_as_described(case: Any, client: TestClient, key: str | None) -> None:
+    send(client, case, key)
+
+
+@pytest.mark.slow
+@KEYS
+@hypothesis_settings(deadline=None)
+@LONG.parametrize()
+def test_every_answer_of_many_is_as_described(
+    case: Any, client: TestClient, key: str | None
+) -> None:
+    send(client, case, key)
+
+
+def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
+    """Names that no generator finds: a version, its files, and a job from request to end."""
+
+    def answer(method: str, path: str, **parts: Any) -> Any:
+        return send(client, QUICK[path][method].Case(**parts), ADMIN_KEY)
+
+    version = client.get("/tokenizers/active").json()["version"]
+    one = {"name": "starter", "version": version}
+    assert answer("GET", "/tokenizers/{name}", path_parameters={"name": "starter"}).is_success
+    for file in MEDIA_TYPES:
+        parts = {**one, "file": file}
+        got = answer("GET", "/tokenizers/{name}/{version}/{file}", path_parameters=parts)
+        assert got.status_code == 200, file
+    assert answer("DELETE", "/tokenizers/{name}/{version}", path_parameters=one).status_code == 409
+    promotion = {"body": {"tokenizer": f"starter@{version}"}, "media_type": "application/json"}
+    assert answer("PUT", "/tokenizers/active", **promotion).status_code == 200
+    body = {"documents": ["low lower"], "vocab_size": 257, "name": "never"}
+    job = answer("POST", "/train", body=body, media_type="application/json")
+    assert job.status_code == 202
+    its = {"path_parameters": {"job_id": job.json()["id"]}}
+    assert answer("GET", "/train/{job_id}", **its).json()["state"] == "queued"
+    assert answer("GET", "/train", query={"limit": 1}).status_code == 200
+    assert answer("DELETE", "/train/{job_id}", **its).json()["state"] == "cancelled"
+    assert answer("GET", "/train/{job_id}/events", **its).status_code == 200
+    key = {"X-API-Key": ADMIN_KEY}
+    assert client.put("/corpora/news", content=b"low lower", headers=key).status_code == 201
+    body = {"token_files_id": "tokens"}
+    corpus = {"path_parameters": {"corpus_id": "news"}}
+    job = answer(
+        "POST", "/corpora/{corpus_id}/encode", body=body, media_type="application/json", **corpus
+    )
+    assert job.status_code == 202
+    its = {"path_parameters": {"job_id": job.json()["id"]}}
+    assert answer("GET", "/jobs/{job_id}", **its).json()["kind"] == "encode"
+    assert len(answer("GET", "/jobs", query={"limit": 2}).json()["jobs"]) == 2
+    assert answer("DELETE", "/jobs/{job_id}", **its).json()["state"] == "cancelled"
+    assert answer("GET", "/jobs/{job_id}/events", **its).status_code == 200
+    services: Services = client.app.services  # type: ignore[attr-defined]
+    place = TokenFilesFolder.of(services.settings.artifacts_dir).path("tokens")
+    plan = plan_token_files(services.live.require_active().tokenizer)
+    with TokenFilesWriter(place, plan) as writer:
+        writer.append([1, 2])
+        writer.finish()
+    those = {"token_files_id": "tokens"}
+    assert answer("GET", "/token-files").json()["token_files"][0]["id"] == "tokens"
+    assert answer("GET", "/token-files/{token_files_id}", path_parameters=those).is_success
+    for headers, status in (({}, 200), ({"Range": "bytes=0-0"}, 206), ({"Range": "bytes=4-"}, 416)):
+        got = answer(
+            "GET",
+            "/token-files/{token_files_id}/{file}",
+            path_parameters={**those, "file": "train.bin"},
+            headers=headers,
+        )
+        assert got.status_code == status, headers
+    gone = answer("DELETE", "/token-files/{token_files_id}", path_parameters=those)
+    assert gone.status_code == 204

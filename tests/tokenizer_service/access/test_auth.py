@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from fastapi.routing import iter_route_contexts
+from pydantic import SecretStr
+from starlette.requests import Request
+from starlette.testclient import TestClient
+from tokenizer_service.access.auth import AccessKeys, access_keys, require_admin, require_read
+from tokenizer_service.access.errors import KeyRequiredError
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings, SettingsError
+
+from tests.tokenizer_service.conftest import ADMIN_KEY
+
+READ_KEY = "a-read-key"
+
+PUBLIC = {
+    ("GET", "/livez"),
+    ("GET", "/readyz"),
+    ("GET", "/health"),
+    ("GET", "/"),
+    ("GET", "/playground/{file}"),
+}
+READ = {
+    ("POST", "/encode"),
+    ("POST", "/decode"),
+    ("POST", "/encode_stream"),
+    ("POST", "/decode_stream"),
+    ("POST", "/count"),
+    ("POST", "/truncate"),
+    ("POST", "/chunk"),
+    ("POST", "/verify"),
+    ("GET", "/vocab/{token_id}"),
+    ("POST", "/merges"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
+    ("GET", "/tokenizer_info"),
+    ("POST", "/chat/encode"),
+    ("POST", "/chat/completions/render"),
+    ("POST", "/messages/count_tokens"),
+    ("POST", "/responses/input_tokens"),
+    ("GET", "/info"),
+    ("GET", "/tokenizers"),
+    ("GET", "/tokenizers/active"),
+    ("GET", "/tokenizers/{name}"),
+    ("GET", "/tokenizers/{name}/{version:path}/{file}"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/docs"),
+    ("GET", "/docs/{file}"),
+}
+ADMIN = {
+    ("PUT", "/tokenizers/active"),
+    ("DELETE", "/tokenizers/{name}/{version}"),
+    ("GET", "/corpora"),
+    ("PUT", "/corpora/{corpus_id}"),
+    ("GET", "/corpora/{corpus_id}"),
+    ("DELETE", "/corpora/{corpus_id}"),
+    ("POST", "/train"),
+    ("GET", "/train"),
+    ("GET", "/train/{job_id}"),
+    ("GET", "/train/{job_id}/events"),
+    ("DELETE", "/train/{job_id}"),
+    ("POST", "/corpora/{corpus_id}/encode"),
+    ("GET", "/token-files"),
+    ("GET", "/token-files/{token_files_id}"),
+    ("GET", "/token-files/{token_files_id}/{file}"),
+    ("DELETE", "/token-files/{token_files_id}"),
+    ("GET", "/jobs"),
+    ("GET", "/jobs/{job_id}"),
+    ("GET", "/jobs/{job_id}/events"),
+    ("DELETE", "/jobs/{job_id}"),
+}
+
+
+def all_routes(settings: Settings) -> dict[tuple[str, str], set[object]]:
+    """(method, path) -> the guards that the route uses."""
+    guards: dict[tuple[str, str], set[object]] = {}
+    for context in iter_route_contexts(create_app(settings).routes):
+        dependant = context.dependant
+        asked = {inner.call for inner in dependant.dependencies}
+        for method in context.methods or ():
+            assert context.path is not None
+            guards[method, context.path] = asked & {require_read, require_admin}
+    return guards
+
+
+@pytest.mark.row(23)
+def test_every_route_is_guarded_as_listed(settings: Settings) -> None:
+    guards = all_routes(settings)
+    bare = {key: asked for key, asked in guards.items() if not key[1].startswith("/v1/")}
+    listed = PUBLIC | READ | ADMIN
+    assert set(bare) == listed, "a route nobody listed, or one that is gone"
+    for key, asked in bare.items():
+        wanted = {require_admin} if key in ADMIN else {require_read} if key in READ else set()
+        assert asked == wanted, key
+        assert guards[key[0], "/v1" + key[1]] == wanted, key
+    assert len(guards) == 2 * len(bare)
+
+
+@pytest.fixture
+def locked(make_client: Callable[..., TestClient]) -> Iterator[Callable[..., httpx.Response]]:
+    keys = (SecretStr(READ_KEY), SecretStr("schlüssel-é"))
+    with make_client(read_keys=keys) as client:
+
+        def ask(method: str, path: str, **headers: str | bytes) -> httpx.Response:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return client.request(method, path, headers=named, json={})  # type: ignore[arg-type]
+
+        yield ask
+
+
+def concrete(path: str) -> str:
+    named = path.replace("{name}", "starter").replace("{job_id}", "x")
+    return named.replace("{token_id}", "97").replace("{file}", "page.css")
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))
+def test_without_or_with_a_wrong_key_nothing_answers(
+    locked: Callable[..., httpx.Response], method: str, path: str
+) -> None:
+    wrong: list[dict[str, str | bytes]] = [
+        {},
+        {"X_API_Key": ""},
+        {"X_API_Key": READ_KEY[:-1]},
+        {"X_API_Key": READ_KEY + "x"},
+        {"X_API_Key": ADMIN_KEY[:-1]},
+        {"Authorization": f"Basic {ADMIN_KEY}"},
+        {"Authorization": ADMIN_KEY},
+        {"X_API_Key": "ключ".encode()},
+        {"X_API_Key": b"\xff\xfe"},
+    ]
+    for prefix in ("", "/v1"):
+        for headers in wrong:
+            response = locked(method, prefix + concrete(path), **headers)
+            assert response.status_code == 401, headers
+            assert response.headers["WWW-Authenticate"].startswith("Bearer")
+            assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize(("method", "path"), sorted(ADMIN))
+def test_a_read_key_is_no_admin_key(
+    locked: Callable[..., httpx.Response], method: str, path: str
+) -> None:
+    assert locked(method, concrete(path), X_API_Key=READ_KEY).status_code == 403
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))
+def test_an_admin_key_opens_everything(
+    locked: Callable[..., httpx.Response], method: str, path: str
+) -> None:
+    for headers in ({"X_API_Key": ADMIN_KEY}, {"Authorization": f"bearer {ADMIN_KEY}"}):
+        assert locked(method, concrete(path), **headers).status_code not in (401, 403)
+
+
+@pytest.mark.row(23)
+def test_keys_are_replaced_without_a_gap(make_client: Callable[..., TestClient]) -> None:
+    old, new, reader = "the-old-admin-key", "the-new-admin-key", "a-read-key"
+
+    def statuses(*admin_keys: str) -> list[int]:
+        keys = tuple(map(SecretStr, admin_keys))
+        with make_client(admin_keys=keys, read_keys=(SecretStr(reader),)) as client:
+            return [
+                client.get("/train", headers={"X-API-Key": key}).status_code
+                for key in (old, new, reader)
+            ]
+
+    assert statuses(old) == [200, 401, 403]
+    assert statuses(old, new) == [200, 200, 403]
+    assert statuses(new) == [401, 200, 403]
+
+
+@pytest.mark.row(23)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
+    keys = AccessKeys.of(["admin"], ["schlüssel-é"])
+    app = SimpleNamespace(access_keys=keys)
+
+    def ask(name: bytes, value: bytes) -> None:
+        scope = {"type": "http", "app": app, "headers": [(name, value)]}
+        asyncio.run(require_read(Request(scope)))
+
+    key = "schlüssel-é".encode(encoding)
+    ask(b"x-api-key", key)
+    ask(b"authorization", b"Bearer " + key)
+    with pytest.raises(KeyRequiredError):
+        ask(b"x-api-key", key[:-1])
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(PUBLIC))
+def test_public_routes_ask_for_no_key(
+    locked: Callable[..., httpx.Response], method: str, path: str
+) -> None:
+    assert locked(method, concrete(path)).status_code == 200
+
+
+def test_read_routes_are_open_without_a_read_key(client: TestClient) -> None:
+    assert client.get("/info").status_code == 200
+    assert client.get("/train").status_code == 401
+
+
+def test_keys_are_not_kept() -> None:
+    keys = AccessKeys.of(["secret-admin"], ["secret-read"])
+    assert "secret" not in repr(keys)
+
+
+def test_an_admin_key_is_made_and_printed_once(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TestClient(create_app(settings.model_copy(update={"admin_keys": ()}))) as client:
+        printed = capsys.readouterr().err
+        lines = [line for line in printed.splitlines() if line.startswith("admin key")]
+        assert len(lines) == 1
+        key = lines[0].split(": ")[1]
+        assert len(key) >= 32
+        assert client.get("/train", headers={"X-API-Key": key}).status_code == 200
+        assert client.get("/train", headers={"X-API-Key": key + "x"}).status_code == 401
+
+
+def test_an_admin_key_can_be_required(settings: Settings) -> None:
+    bare = settings.model_copy(update={"admin_keys": (), "require_admin_key": True})
+    with pytest.raises(SettingsError, match="TOKENIZER_ADMIN_KEYS"):
+        create_app(bare)
+    assert access_keys(settings.model_copy(update={"require_admin_key": True})).admin
+
+
+@pytest.mark.parametrize("field", ["admin_keys", "read_keys"])
+def test_a_short_key_is_refused_where_other_machines_reach_the_service(
+    settings: Settings, caplog: pytest.LogCaptureFixture, field: str
+) -> None:
+    def keys_of(host: str, key: str) -> Settings:
+        return settings.model_copy(
+            update={"admin_keys": (SecretStr("x" * 16),), "host": host, field: (SecretStr(key),)}
+        )
+
+    with pytest.raises(SettingsError, match=rf"TOKENIZER_{field.upper()}.*rand -hex 32") as raised:
+        create_app(keys_of("0.0.0.0", "s3cret!"))
+    assert "s3cret" not in str(raised.value)
+    for host, key in (
+        ("127.0.0.1", "k"),
+        ("unix:/run/a.sock", "k"),
+        ("0.0.0.0", "s3cret!!"),
+        ("::1", "s3cret!!s3cret!"),
+    ):
+        caplog.clear()
+        create_app(keys_of(host, key))
+        [line] = [line for line in caplog.messages if "can be guessed" in line]
+        assert f"TOKENIZER_{field.upper()}" in line
+        assert "openssl rand -hex 32" in line
+        assert "s3cret" not in line
+    caplog.clear()
+    create_app(keys_of("0.0.0.0", "s3cret!!" * 2))
+    assert "can be guessed" not in caplog.text

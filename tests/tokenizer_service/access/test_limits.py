@@ -1,0 +1,271 @@
+"""The memory budget, and work on threads that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from starlette.requests import ClientDisconnect
+from tokenizer_service.access.deadlines import Departure
+from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
+from tokenizer_service.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
+
+SECONDS = 20
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+class Steps:
+    """Work that waits for permission to end and records its steps."""
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.may_go_on = threading.Event()
+        self.ended = threading.Event()
+
+    def run(self) -> str:
+        self.began.set()
+        try:
+            assert self.may_go_on.wait(SECONDS)
+            check_wanted()
+            return "done"
+        finally:
+            self.ended.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110 - threads set it
+            await asyncio.sleep(0.001)
+
+
+def test_a_lease_holds_what_it_was_last_told() -> None:
+    budget = ByteBudget(100)
+    one, other = budget.lease(), budget.lease()
+    one.hold(60)
+    other.hold(40)
+    with pytest.raises(OverloadedError):
+        other.hold(41)
+    assert budget.used == 100
+    one.hold(10)
+    other.reserve(50)
+    assert budget.used == 100
+    other.hold(20)
+    assert budget.used == 30
+    one.release()
+    other.release()
+    assert budget.used == 0
+
+
+def test_what_is_expected_is_reserved_once() -> None:
+    budget = ByteBudget(100)
+    other, lease = budget.lease(), budget.lease()
+    other.hold(1)
+    lease.hold(10)
+    lease.expect(40)
+    assert budget.used == 51
+    lease.reserve(30)
+    lease.reserve(5)
+    assert budget.used == 51
+    with pytest.raises(OverloadedError):
+        lease.reserve(60)
+    lease.reserve(8)  # 5 of them are expected
+    assert budget.used == 54
+    with pytest.raises(OverloadedError):
+        lease.expect(50)
+    lease.release()
+    assert budget.used == 1
+
+
+def test_a_single_request_may_need_more_than_the_budget() -> None:
+    budget = ByteBudget(100)
+    one, other = budget.lease(), budget.lease()
+    one.hold(500)
+    with pytest.raises(OverloadedError):
+        other.hold(1)
+    other.release()
+    one.hold(400)  # to hold less is never refused
+    one.release()
+    assert budget.used == 0
+
+
+def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor) -> None:
+    budget = ByteBudget(100)
+
+    async def run() -> int:
+        lease = budget.lease()
+        result = await WorkQueue(executor).run_for(Departure(), lease, work, 20)
+        assert budget.used == 50
+        lease.release()
+        return result
+
+    def work(n: int) -> int:
+        check_wanted()
+        reserve_memory(50)
+        return n + 1
+
+    assert asyncio.run(run()) == 21
+    assert budget.used == 0
+
+
+def test_work_that_fails_frees_its_lease(executor: ThreadPoolExecutor) -> None:
+    budget = ByteBudget(100)
+    depths: list[int] = []
+
+    async def run() -> None:
+        lease = budget.lease()
+        lease.hold(60)
+        await WorkQueue(executor, depths.append).run_for(None, lease, int, "no number")
+
+    with pytest.raises(ValueError, match="no number"):
+        asyncio.run(run())
+    assert (budget.used, sum(depths)) == (0, 0)
+
+
+def test_a_queue_that_is_full_frees_the_lease(executor: ThreadPoolExecutor) -> None:
+    budget = ByteBudget(100)
+
+    async def run() -> None:
+        lease = budget.lease()
+        lease.hold(60)
+        await WorkQueue(executor, max_waiting=0).run_for(None, lease, int)
+
+    with pytest.raises(OverloadedError):
+        asyncio.run(run())
+    assert budget.used == 0
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["client leaves", "cancelled"])
+def test_work_that_runs_ends_at_its_next_check(executor: ThreadPoolExecutor, leaves: bool) -> None:
+    """Its memory is held until it has ended: it still exists."""
+    budget, departure, steps = ByteBudget(100), Departure(), Steps()
+
+    async def run() -> None:
+        lease = budget.lease()
+        lease.hold(60)
+        call = WorkQueue(executor).run_for(departure, lease, steps.run)
+        request = asyncio.create_task(call)
+        await until(steps.began.is_set)
+        if leaves:
+            departure.note()
+        else:
+            request.cancel()
+        with pytest.raises(ClientDisconnect if leaves else asyncio.CancelledError):
+            await request
+        assert budget.used == 60
+        steps.may_go_on.set()
+        await until(lambda: budget.used == 0)
+        assert steps.ended.is_set()
+
+    asyncio.run(run())
+
+
+def test_work_that_waits_is_dropped_with_all_it_holds(executor: ThreadPoolExecutor) -> None:
+    class Body:
+        pass
+
+    budget, departure, steps = ByteBudget(100), Departure(), Steps()
+    depths: list[int] = []
+    called: list[Body] = []
+
+    async def run() -> None:
+        queue = WorkQueue(executor, depths.append)
+        first = asyncio.create_task(queue.run(steps.run))
+        await until(steps.began.is_set)
+        body = Body()
+        seen = weakref.ref(body)
+        lease = budget.lease()
+        lease.hold(60)
+        second = asyncio.create_task(queue.run_for(departure, lease, called.append, body))
+        del body
+        await until(lambda: sum(depths) == 1)
+        departure.note()
+        with pytest.raises(ClientDisconnect):
+            await second
+        del second
+        assert (budget.used, sum(depths)) == (0, 0)
+        await until(lambda: seen() is None)
+        steps.may_go_on.set()
+        assert await first == "done"
+        assert await queue.run(int, "7") == 7
+        assert called == []
+
+    asyncio.run(run())
+
+
+def test_a_client_that_has_left_before_waits_for_nothing(executor: ThreadPoolExecutor) -> None:
+    budget, departure, steps = ByteBudget(100), Departure(), Steps()
+    departure.note()
+
+    async def run() -> None:
+        queue = WorkQueue(executor)
+        first = asyncio.create_task(queue.run(steps.run))
+        await until(steps.began.is_set)
+        with pytest.raises(ClientDisconnect):
+            await queue.run_for(departure, budget.lease(), int)
+        steps.may_go_on.set()
+        await first
+
+    asyncio.run(run())
+
+
+def test_work_that_ended_just_before_the_client_left_frees_its_lease(
+    executor: ThreadPoolExecutor,
+) -> None:
+    budget, departure = ByteBudget(100), Departure()
+    ended = threading.Event()
+
+    async def run() -> None:
+        lease = budget.lease()
+        lease.hold(60)
+        request = asyncio.create_task(
+            WorkQueue(executor).run_for(departure, lease, lambda: ended.set())
+        )
+        await asyncio.sleep(0)
+        assert ended.wait(SECONDS)
+        executor.submit(int).result(
+            SECONDS
+        )  # the thread is done, and the event loop has not seen it
+        departure.note()
+        with pytest.raises(ClientDisconnect):
+            await request
+        assert budget.used == 0
+
+    asyncio.run(run())
+
+
+def test_work_ends_at_its_deadline_however_long_it_waited(executor: ThreadPoolExecutor) -> None:
+    budget, first, second = ByteBudget(100), Steps(), Steps()
+
+    async def run() -> None:
+        queue = WorkQueue(executor, work_seconds=0.2)
+        patient = WorkQueue(executor)
+        busy = asyncio.create_task(patient.run(first.run))
+        await until(first.began.is_set)
+        lease = budget.lease()
+        lease.hold(60)
+        late = asyncio.create_task(queue.run_for(None, lease, second.run))
+        await asyncio.sleep(0.5)
+        assert not late.done()
+        first.may_go_on.set()
+        assert await busy == "done"
+        with pytest.raises(WorkTooLongError):
+            await late
+        assert budget.used == 60
+        second.may_go_on.set()
+        await until(lambda: budget.used == 0)
+
+    asyncio.run(run())
+
+
+def test_outside_of_work_nothing_is_checked() -> None:
+    check_wanted()
+    reserve_memory(1 << 60)

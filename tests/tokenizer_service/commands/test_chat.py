@@ -1,0 +1,133 @@
+"""`tokenizer chat`: conversations from files, the forms of the output, and wrong input."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.tokenizer_service.chats import (
+    END,
+    SPEC,
+    START,
+    chatml_ids,
+    rendering_here,
+    say,
+    with_templates,
+)
+from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core.registry import ArtifactStore
+
+__all__ = ["rendering_here"]
+
+CHAT = say("Hi", f"no {END}")
+TURNS = (("user", "Hi"), ("assistant", f"no {END}"))
+
+
+@pytest.fixture
+def chat(cli: Cli, rendering_here: None) -> Cli:
+    """The command in a folder whose default tokenizer has chat templates."""
+    ArtifactStore(cli.folder / "artifacts").publish(with_templates(SPEC), name="starter")
+    (cli.folder / "chat.json").write_text(json.dumps(CHAT))
+    return cli
+
+
+def printed(ids: list[int]) -> bytes:
+    return " ".join(map(str, ids)).encode() + b"\n"
+
+
+def plain_ids() -> list[int]:
+    return chatml_ids(*TURNS)
+
+
+def test_ids(chat: Cli) -> None:
+    out, error = chat.run("chat", "chat.json")
+    assert (out, error) == (printed(plain_ids()), "")
+    assert plain_ids().count(257) == 2  # the one in the message is plain text
+    assert chat.run("chat", "-", stdin=json.dumps(CHAT).encode())[0] == out
+    prompted = chat.run("chat", "chat.json", "--generation-prompt")[0]
+    assert prompted == printed(chatml_ids(*TURNS, prompt=True))
+    assert chat.run("chat", "chat.json", "--no-generation-prompt")[0] == out
+
+
+def test_a_template_for_a_tokenizer_without_one(cli: Cli, rendering_here: None) -> None:
+    store = ArtifactStore(cli.folder / "artifacts")
+    bare = store.publish(SPEC, name="starter")
+    (cli.folder / "chat.json").write_text(json.dumps(say("Hi")))
+    (cli.folder / "chat.jinja").write_text("{{ messages[0].content }}<|im_end|>")
+    ids = printed([*b"Hi", 257])
+    refused = cli.fail("chat", "chat.json")
+    assert "--template, or publish a version with it: tokenizer import NAME" in refused
+    assert cli.run("chat", "chat.json", "--template", "chat.jinja")[0] == ids
+    add = ("import", "starter", "--name", "starter", "--chat-template", "chat.jinja")
+    cli.run(*add)
+    assert cli.run("chat", "chat.json")[0] == ids
+    newer = store.resolve("starter")
+    assert newer != bare
+    assert newer.digest == bare.digest
+    (cli.folder / "chat.jinja").write_text("other")
+    cli.run("import", str(bare), "--name", "other", "--chat-template", "rag=chat.jinja")
+    assert list(store.open(store.resolve("other")).chat.sources) == ["rag"]
+    assert "there is no file nothing" in cli.fail("import", "nothing", "--name", "a")
+    assert "there is no file starter" in cli.fail(*add, "--pattern", "gpt2", code=2)
+
+
+def test_forms(chat: Cli) -> None:
+    text = f"{START}user\nHi{END}\n{START}assistant\nno {END}{END}\n"
+    assert chat.run("chat", "chat.json", "--text")[0].decode() == text
+    assert chat.run("chat", "chat.json", "--count")[0] == b"%d\n" % len(plain_ids())
+    lines = chat.run("chat", "chat.json", "--pieces")[0].decode().splitlines()
+    assert lines[:2] == [f'256\t"{START}"', '117\t"u"']
+    assert len(lines) == len(plain_ids())
+    chat.run("chat", "chat.json", "--text", "--output", "out.txt")
+    assert (chat.folder / "out.txt").read_text() == text
+    assert "not allowed with" in chat.fail("chat", "chat.json", "--text", "--count", code=2)
+
+
+def test_many_conversations(chat: Cli) -> None:
+    rows: list[Any] = [say("a"), {"messages": say("b"), "id": 1}]
+    (chat.folder / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    out, _ = chat.run("chat", "chats.jsonl")
+    assert out == printed(chatml_ids(("user", "a"))) + printed(chatml_ids(("user", "b")))
+    (chat.folder / "one.jsonl").write_text(json.dumps(rows[1]) + "\n")
+    assert chat.run("chat", "one.jsonl")[0] == printed(chatml_ids(("user", "b")))
+
+
+def test_tools_and_variables(chat: Cli) -> None:
+    tools = [{"name": "f"}]
+    (chat.folder / "tools.json").write_text(json.dumps(tools))
+    (chat.folder / "with.json").write_text(json.dumps({"messages": CHAT, "tools": tools}))
+    text = chat.run("chat", "chat.json", "--tools", "tools.json", "--text")[0].decode()
+    assert text.startswith(f'{START}system\n{{"name": "f"}}{END}')
+    assert chat.run("chat", "with.json", "--text")[0].decode() == text
+    options = ("--generation-prompt", "--kwargs", '{"enable_thinking": false}', "--text")
+    assert chat.run("chat", "chat.json", *options)[0].endswith(b"<think></think>")
+
+
+def test_templates(chat: Cli) -> None:
+    by_name = chat.run("chat", "chat.json", "--template", "tagged", "--text")[0].decode()
+    assert by_name == f"{START}user\nHi{END}{START}assistant\nno {END}{END}"
+    (chat.folder / "own.jinja").write_text("{{ messages[0].content }}<|im_end|>")
+    assert chat.run("chat", "chat.json", "--template", "own.jinja")[0] == b"72 105 257\n"
+    missing = chat.fail("chat", "chat.json", "--template", "rag")
+    assert "no chat template 'rag'" in missing
+    assert "default, parts" in missing
+
+
+def test_wrong_input(chat: Cli) -> None:
+    assert "no.json" in chat.fail("chat", "no.json")
+    for name, content, reason in (
+        ("a.json", b"", "is empty"),
+        ("b.json", b"[1", "not JSON, line 1"),
+        ("c.json", b'{"a": 1}', "no list of messages"),
+        ("d.json", b'[{"role": "user"}]\n{"a": 1}\n', "d.json, line 2, has no list of messages"),
+        ("e.json", b"\xff", "not UTF-8 at byte 0"),
+        ("f.json", b"[1]", "messages[0] is int"),
+        ("g.json", b'[{"role": "narrator", "content": ""}]', "this template has no role narrator"),
+    ):
+        (chat.folder / name).write_bytes(content)
+        assert reason in chat.fail("chat", name), name
+    assert "not JSON" in chat.fail("chat", "chat.json", "--kwargs", "{", code=2)
+    assert "JSON object" in chat.fail("chat", "chat.json", "--kwargs", "[]", code=2)
+    assert "JSON list" in chat.fail("chat", "chat.json", "--tools", "c.json")

@@ -1,0 +1,193 @@
+"""`tokenizer convert`: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiktoken
+import tiktoken.load
+import tokenizers
+
+import tokenizer_core
+from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core import Tokenizer, conversion
+from tokenizer_core.formats import save_tokenizer_json
+from tokenizer_core.registry import ArtifactStore
+
+LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tiktoken": tiktoken}
+TEXT = "newest<|endoftext|> low widest lower  \n x"
+SPECIAL = "--special=<|endoftext|>=256"
+
+
+def worked(cli: Cli) -> Tokenizer:
+    store = ArtifactStore(cli.folder / "artifacts")
+    return Tokenizer.from_spec(store.open(store.resolve("worked")))
+
+
+def printed_lines(out: bytes) -> list[str]:
+    lines = out.decode().splitlines()
+    return [line.strip() for line in lines[lines.index("load it:") + 1 :]]
+
+
+def ids_of(loaded: Any) -> list[int]:
+    if isinstance(loaded, tokenizers.Tokenizer):
+        return list(loaded.encode(TEXT).ids)
+    if isinstance(loaded, tiktoken.Encoding):
+        return loaded.encode(TEXT, allowed_special="all")
+    return list(loaded.encode(TEXT))
+
+
+@pytest.mark.parametrize("target", ["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"])
+def test_a_published_tokenizer_is_loaded_by_the_lines_it_prints(trained: Cli, target: str) -> None:
+    out, error = trained.run("convert", "worked", "--to", target, "--output", "there")
+    assert error == ""
+    assert b"read: 265 tokens, pattern gpt2, special tokens '<|endoftext|>'\n" in out
+    assert b"read back: same" in out
+    lines = [line for line in printed_lines(out) if line.partition(".")[0] in LIBRARIES]
+    assert lines[0].startswith("tokenizer_core.Tokenizer.")
+    for line in lines:
+        assert ids_of(eval(line, dict(LIBRARIES))) == worked(trained).encode(TEXT), line
+
+
+def test_every_file_is_a_source(trained: Cli) -> None:
+    """Convert from format to format, and back to the first."""
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    trained.run("convert", "t.json", "--to=gpt2", "--output=g")
+    trained.run("convert", "g/vocab.json", "g/merges.txt", SPECIAL, "--to=pickle", "--output=p")
+    trained.run("convert", "p/vocab.pkl", "p/merges.pkl", SPECIAL, "--to=tiktoken", "--output=r")
+    out, _ = trained.run(
+        "convert", "r", "--pattern=gpt2", SPECIAL, "--to=tiktoken", "--output=again"
+    )
+    assert b"read back: same fingerprint" in out
+    assert (trained.folder / "r").read_bytes() == (trained.folder / "again").read_bytes()
+    trained.run("convert", "r", "--pattern=gpt2", SPECIAL, "--to=tokenizer.json", "--output=t2")
+    for file in ("t.json", "t2"):
+        theirs = tokenizers.Tokenizer.from_file(str(trained.folder / file))
+        assert ids_of(theirs) == worked(trained).encode(TEXT)
+
+
+def test_what_is_left_out_is_said(trained: Cli) -> None:
+    out, _ = trained.run("convert", "worked", "--to=tiktoken", "--output=t")
+    assert b"left out: the split pattern (gpt2), the special tokens (1)\n" in out
+    out, _ = trained.run("convert", "worked", "--to=tokenizer.json", "--output=j")
+    assert b"left out: nothing that decides ids\n" in out
+
+
+def test_a_file_without_special_tokens_is_said_to_have_none(trained: Cli) -> None:
+    trained.run("convert", "worked", "--to=gpt2", "--output=g")
+    out, _ = trained.run(
+        "convert", "g/vocab.json", "g/merges.txt", "--to=tokenizer.json", "--output=t"
+    )
+    assert b"no special tokens" in out
+
+
+def test_nothing_is_overwritten_unless_forced(trained: Cli) -> None:
+    place = trained.folder / "t.json"
+    place.write_text("mine")
+    error = trained.fail("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    assert "t.json is there already; give another output, or --force" in error
+    assert place.read_text() == "mine"
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json", "--force")
+    assert tokenizers.Tokenizer.from_file(str(place))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("worked", "--to", "tiktoken"), 2, "--output"),
+        (("worked", "--output", "x"), 2, "--to"),
+        (("worked", "--to", "sentencepiece", "--output", "x"), 2, "invalid choice"),
+        (
+            ("none", "--to", "tiktoken", "--output", "x"),
+            1,
+            "no file none, and there is no tokenizer 'none'",
+        ),
+        (("none.json", "--to", "tiktoken", "--output", "x"), 1, "none.json"),
+        (("./none", "--to", "tiktoken", "--output", "x"), 1, "none is not there"),
+        (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
+        (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
+        (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),
+        (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
+        (("worked", "--to", "tiktoken", "--output", "no/x"), 1, "no folder no; make it first"),
+        (("worked", "--to", "gpt2", "--output", "corpus.txt"), 1, "give a folder"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    trained: Cli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    assert words in trained.fail("convert", *arguments, code=code)
+
+
+def test_a_rank_file_wants_pattern_and_special_tokens(trained: Cli) -> None:
+    trained.run("convert", "worked", "--to=tiktoken", "--output=r50k.tiktoken")
+    error = trained.fail("convert", "r50k.tiktoken", "--to=gpt2", "--output=x", code=2)
+    assert "--pattern gpt2 --special '<|endoftext|>=50256'" in error
+
+
+def test_what_the_format_cannot_hold_is_named(trained: Cli) -> None:
+    trained.run(
+        "train", "corpus.txt", "--vocab-size=265", "--name=llama", "--pattern=llama3",
+    )  # fmt: skip
+    error = trained.fail("convert", "llama", "--to=pickle", "--output=x")
+    assert "pickle cannot hold this tokenizer" in error
+    assert "llama3" in error
+    assert not (trained.folder / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            1,
+            "device); what was there still is",
+        ),
+    ],
+)
+def test_an_interrupt_or_a_full_disk_leaves_what_was_there(
+    trained: Cli,
+    stop: BaseException,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def write(spec: Any, path: Path) -> None:
+        save_tokenizer_json(spec, path)
+        path.write_bytes(path.read_bytes()[:1000])
+        raise stop
+
+    monkeypatch.setattr(conversion, "_WRITERS", {"tokenizer.json": write})
+    (trained.folder / "t.json").write_text("mine")
+    before = sorted(path.name for path in trained.folder.iterdir())
+    error = trained.fail(
+        "convert", "worked", "--to=tokenizer.json", "--output=t.json", "--force", code=code
+    )
+    assert words in error
+    assert (trained.folder / "t.json").read_text() == "mine"
+    assert sorted(path.name for path in trained.folder.iterdir()) == before
+
+
+def test_the_chat_template_of_a_folder_goes_along(trained: Cli) -> None:
+    (trained.folder / "chat.jinja").write_text("{{ messages }}", encoding="utf-8")
+    template = ("--chat-template", "chat.jinja")
+    trained.run("convert", "worked", "--to=transformers", "--output=model", *template)
+    trained.run("convert", "model", "--to=transformers", "--output=again")
+    files = [trained.folder / name / "tokenizer_config.json" for name in ("model", "again")]
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert json.loads(first)["chat_template"] == "{{ messages }}"
+    trained.run("convert", "model", "--to=tokenizer.json", "--output=t.json")
+    out, _ = trained.run("convert", "model", "--to=gpt2", "--output=g")
+    assert b"the chat templates (default)" in out
+    words = "gpt2 has no chat template"
+    arguments = ("convert", "worked", "--to=gpt2", "--output=h", *template)
+    assert words in trained.fail(*arguments, code=2)
+    (trained.folder / "chat.jinja").write_bytes(b"\xff")
+    words = "chat.jinja is not UTF-8 at byte 0"
+    assert words in trained.fail("convert", "worked", "--to=transformers", "--output=m", *template)

@@ -1,0 +1,251 @@
+"""`tokenizer counts`: create, extend, merge and show counts, and train from them."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from tokenizer_service.commands import counts
+
+from tests.native_module import native_module
+from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core.training import count_pretokens
+
+OTHER = "wide wider widest\n<|endoftext|>low"
+
+
+@pytest.fixture
+def both(cli: Cli) -> Cli:
+    """The command, after counting two corpora separately and together."""
+    (cli.folder / "other.txt").write_text(OTHER)
+    cli.run("counts", "make", "corpus.txt", "--output=a.counts")
+    cli.run("counts", "make", "other.txt", "--output=b.counts")
+    cli.run("counts", "make", "corpus.txt", "other.txt", "--output=ab.counts")
+    return cli
+
+
+def digest(cli: Cli, *arguments: str) -> str:
+    cli.run("train", *arguments, "--vocab-size=270", "--name=x")
+    found: str = json.loads(cli.run("list", "--json")[0])[-1]["digest"]
+    return found
+
+
+def test_counts_made_extended_and_merged_are_the_same(both: Cli) -> None:
+    together = (both.folder / "ab.counts").read_bytes()
+    both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+    assert (both.folder / "merged.counts").read_bytes() == together
+    out, error = both.run("counts", "extend", "a.counts", "other.txt")
+    assert (both.folder / "a.counts").read_bytes() == together
+    assert out.decode().splitlines()[0] == (
+        "a.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 documents"
+    )
+    assert error == ""
+
+
+def test_counts_that_are_extended_twice_at_once_have_both(
+    both: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (both.folder / "third.txt").write_text("third thing")
+    both.run("counts", "make", "corpus.txt", "third.txt", "other.txt", "--output=all.counts")
+    count = count_pretokens
+
+    def extend_meanwhile(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(counts, "count_pretokens", count)
+        both.run("counts", "extend", "a.counts", "third.txt")
+        return count(*arguments, **options)
+
+    monkeypatch.setattr(counts, "count_pretokens", extend_meanwhile)
+    both.run("counts", "extend", "a.counts", "other.txt")
+    assert (both.folder / "a.counts").read_bytes() == (both.folder / "all.counts").read_bytes()
+
+
+def test_training_from_counts_is_training_from_the_files(both: Cli) -> None:
+    assert digest(both, "--from-counts=ab.counts") == digest(both, "corpus.txt", "other.txt")
+
+
+def test_a_file_that_is_named_twice_is_counted_once(both: Cli) -> None:
+    (both.folder / "link.txt").symlink_to("corpus.txt")
+    once = (both.folder / "a.counts").read_bytes()
+    twice = ("corpus.txt", "./corpus.txt", "corp*.txt", "link.txt")
+    both.run("counts", "make", *twice, "--output=twice.counts")
+    assert (both.folder / "twice.counts").read_bytes() == once
+    both.run("counts", "make", *twice, "--output=run.counts", "--checkpoint-dir=run")
+    assert (both.folder / "run.counts").read_bytes() == once
+    both.run("counts", "extend", "twice.counts", "other.txt", "other.txt")
+    assert (both.folder / "twice.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
+    assert digest(both, *twice) == digest(both, "corpus.txt")
+    provenance = json.loads(both.run("inspect", "x", "--json")[0])["provenance"]
+    assert [source["name"] for source in provenance] == ["corpus.txt"]
+
+
+def test_files_are_counted_in_the_order_of_the_arguments(both: Cli) -> None:
+    both.run("counts", "make", "other.txt", "corpus.txt", "o*.txt", "--output=o.counts")
+    shown = both.run("counts", "inspect", "o.counts")[0].decode()
+    assert shown.index("other.txt") < shown.index("corpus.txt")
+
+
+def test_weights_are_whole_numbers_in_the_file_and_in_what_is_trained(both: Cli) -> None:
+    out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
+    lines = out.decode().splitlines()
+    assert lines[1].startswith("  pattern  gpt2 (regex ")
+    assert lines[2].startswith("  corpus   3 times corpus.txt, 48 bytes, sha256 ")
+    assert lines[3].startswith("  corpus   2 times other.txt, ")
+    assert both.run("counts", "inspect", "w.counts")[0] == out
+    shown = json.loads(both.run("counts", "inspect", "w.counts", "--json")[0])
+    assert [source["weight"] for source in shown["sources"]] == [3, 2]
+    assert shown["n_bytes"] == 3 * 48 + 2 * len(OTHER)
+    copies = ["1-corpus.txt", "2-corpus.txt", "3-corpus.txt", "1-other.txt", "2-other.txt"]
+    for copy in copies:
+        (both.folder / copy).write_bytes((both.folder / copy[2:]).read_bytes())
+    assert digest(both, "--from-counts=w.counts") == digest(both, *copies)
+    both.run("train", "--from-counts=w.counts", "--vocab-size=260", "--name=w")
+    provenance = json.loads(both.run("inspect", "w", "--json")[0])["provenance"]
+    assert [(source["name"], source["weight"]) for source in provenance] == [
+        ("corpus.txt", 3), ("other.txt", 2),
+    ]  # fmt: skip
+
+
+def test_counting_under_a_ceiling_gives_the_same_file(
+    both: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (
+        "tokenizer_core.training.count_pretokens",
+        "tokenizer_service.commands.counting_options",
+    ):
+        monkeypatch.setattr(sys.modules[module], "SMALLEST_CEILING_BYTES", 1)
+    files = ("corpus.txt", "other.txt", "--memory-limit=1K", "--temp-dir=.")
+    before = sorted(both.folder.iterdir())
+    for engine in ("python", "native"):
+        if engine == "native":
+            native_module()
+        out, _ = both.run("counts", "make", *files, "--output=ab.counts", TOKENIZER_ENGINE=engine)
+        assert b"the ceiling was reached" in out
+        assert sorted(both.folder.iterdir()) == before
+        assert digest(both, *files) == digest(both, "--from-counts=ab.counts")
+        both.run("counts", "merge", "a.counts", "b.counts", "--output=merged.counts")
+        merged = both.folder / "merged.counts"
+        assert merged.read_bytes() == (both.folder / "ab.counts").read_bytes()
+        merged.unlink()
+        before = sorted(both.folder.iterdir())
+
+
+def test_pruned_counts_say_what_was_left_out_and_what_that_means(both: Cli) -> None:
+    """All but ` widest`, which occurs four times; `lo` is in `low`, ` low` and ` lower`."""
+    out, _ = both.run("counts", "prune", "ab.counts", "--min-count=3", "--output=p.counts")
+    said = (
+        "without 7 distinct pre-tokens that occur fewer than 3 times, 50.0% of the text: a merge "
+        "may be one that occurs up to 4 times less often than the best"
+    )
+    assert f"  pruned   {said}" in out.decode().splitlines()
+    assert both.run("counts", "inspect", "p.counts")[0] == out
+    shown = json.loads(both.run("counts", "inspect", "p.counts", "--json")[0])
+    assert shown["pruning"]["bound"] == 4
+    assert shown["n_distinct_pre_tokens"] + shown["pruning"]["n_distinct"] == 8
+    whole = json.loads(both.run("counts", "inspect", "ab.counts", "--json")[0])
+    assert whole["pruning"] is None
+    assert whole["n_pre_tokens"] == shown["n_pre_tokens"] + shown["pruning"]["n_pre_tokens"]
+    arguments = ("--from-counts=p.counts", "--vocab-size=260", "--name=p", "--html=p.html")
+    told = both.run("train", *arguments)[0].decode()
+    assert said in told.splitlines()
+    assert "bytes per token on the text that pruning kept" in told
+    report = json.loads(both.run("inspect", "p", "--json")[0])["training"]
+    assert report["pruning"] == shown["pruning"]
+    page = (both.folder / "p.html").read_text()
+    assert "omitted, below 3 times" in page
+    assert "4 occurrences" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("counts",), 2, "--help"),
+        (("counts", "make", "corpus.txt"), 2, "--output"),
+        (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
+        (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
+        (("counts", "make", "none.txt", "--output=x"), 1, "'none.txt' does not exist"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=2X"), 2, "is no size"),
+        (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=1M"), 2, "at least 16M"),
+        (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
+        (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
+        (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
+        (("counts", "merge", "a.counts=1e9", "--output=x"), 2, "weight of 'a.counts=1e9' is"),
+        (("counts", "merge", "no.counts=1e9", "--output=x"), 1, "no.counts=1e9 is not there"),
+        (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
+        (("counts", "merge", "a.counts", "cl.counts", "--output=x"), 1, "different split pattern"),
+        (
+            ("counts", "merge", "a.counts=999999999999999999", "b.counts", "--output=x"),
+            1,
+            "64 bits",
+        ),
+        (("counts", "extend", "a.counts", "corpus.txt"), 1, "is in two of these"),
+        (("counts", "extend", "corpus.txt", "other.txt"), 1, "not a file of pre-token counts"),
+        (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
+        (("train", "--from-counts=a.counts", "--separator=|"), 2, "leave out --separator, or"),
+        (("train", "--from-counts=a.counts", "--field=text"), 2, "give them to counts make"),
+        (
+            ("train", "--from-counts=a.counts", "--format=txt", "--workers=2"),
+            2,
+            "out --format, --workers",
+        ),
+        (("train", "--from-counts=a.counts", "--memory-limit=1G"), 2, "leave out --memory-limit"),
+        (("train", "--from-counts=a.counts", "--temp-dir=."), 2, "leave out --temp-dir"),
+        (("counts", "prune", "a.counts", "--output=x"), 2, "--min-count"),
+        (("counts", "prune", "a.counts", "--min-count=1", "--output=x"), 2, "at least 2"),
+        (("counts", "prune", "a.counts", "--min-count=99", "--output=x"), 1, "a smaller min_count"),
+        (("counts", "prune", "a.counts", "--min-count=2", "--output=a.counts"), 2, "another"),
+        (("counts", "inspect", "s3://user:secret@bucket/x.counts"), 1, "with nothing beside"),
+        (("counts", "inspect", "gs://bucket/x.counts"), 1, "a storage is a folder or s3://"),
+        (("counts", "inspect", "s3://bucket/.."), 1, "ends in no name"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    both: Cli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    both.run("counts", "make", "other.txt", "--pattern=cl100k", "--output=cl.counts")
+    before = (both.folder / "a.counts").read_bytes()
+    assert words in both.fail(*arguments, code=code)
+    assert (both.folder / "a.counts").read_bytes() == before
+    assert not (both.folder / "x").exists()
+
+
+def test_a_run_makes_the_same_file_and_is_gone_on_from(both: Cli) -> None:
+    make = ("counts", "make", "corpus.txt", "other.txt", "--checkpoint-dir=run")
+    out, error = both.run(*make, "--output=run.counts", "--workers=1")
+    assert (both.folder / "run.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
+    assert out.decode().startswith("run.counts: 13 pre-tokens, 8 distinct, of 82 bytes, 3 ")
+    assert error == ""
+    both.run(*make, "--output=again.counts")
+    assert (both.folder / "again.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
+    said = both.fail("counts", "make", "other.txt", "--checkpoint-dir=run", "--output=x.counts")
+    assert "run holds another run (inputs differ); name another place" in said
+    assert not (both.folder / "x.counts").exists()
+
+
+def test_a_run_counts_documents_of_any_format(both: Cli) -> None:
+    (both.folder / "news").write_text('{"body": "low lower"}\n{"body": "lowest"}\n' * 20)
+    make = ["counts", "make", "news", "--format=jsonl", "--field=body"]
+    both.run(*make, "--output=one.counts")
+    both.run(*make, "--checkpoint-dir=run", "--output=run.counts")
+    assert (both.folder / "run.counts").read_bytes() == (both.folder / "one.counts").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["corpus.txt", "--executor=ray"], "--executor ray needs --checkpoint-dir"),
+        (["corpus.txt", "--ray-address=auto"], "--ray-address needs --executor ray"),
+        (
+            ["corpus.txt", "--executor=ray", "--checkpoint-dir=x", "--workers=2"],
+            "--workers counts local processes",
+        ),
+        (["corpus.txt", "--executor=slurm"], "invalid choice: 'slurm'"),
+    ],
+)
+def test_who_works_and_where_go_together(cli: Cli, options: list[str], said: str) -> None:
+    assert said in cli.fail("counts", "make", *options, "--output=x.counts", code=2)
+
+
+def test_a_run_without_ray_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    options = ["--executor=ray", "--checkpoint-dir=run", "--output=x.counts"]
+    assert "tokenizer-service[ray]" in cli.fail("counts", "make", "corpus.txt", *options)

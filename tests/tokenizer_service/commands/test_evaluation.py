@@ -1,0 +1,190 @@
+"""`tokenizer report` and `tokenizer compare`: what they print, write and refuse."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tokenizer_core.evaluation.test_report_page import Page
+from tests.tokenizer_service.test_cli import Cli, write_tiktoken
+
+TEXT = "low low lower newest newest widest widest widest\n"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    cli = Cli(tmp_path, monkeypatch)
+    (tmp_path / "en.txt").write_text(TEXT * 100)
+    (tmp_path / "ru.txt").write_text("низкий самый новый широкий\n" * 100, encoding="utf-8")
+    cli.run("train", "en.txt", "--vocab-size=270", "--name=mine", "--promote")
+    write_tiktoken(tmp_path / "ranks.tiktoken")
+    return cli
+
+
+def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
+    out, error = cli.run(
+        "report", "mine", "other=ranks.tiktoken:cl100k", "--corpus", "english=en.txt",
+        "--corpus", "ru.txt", "--json", "r.json", "--html", "r.html",
+    )  # fmt: skip
+    assert error == ""  # no progress bar where standard error is not a terminal
+    report = json.loads((cli.folder / "r.json").read_text())
+    assert report["schema"] == "tokenizer-report/1"
+    assert [t["name"] for t in report["tokenizers"]] == ["mine", "other"]
+    assert [t["pattern"] for t in report["tokenizers"]] == ["gpt2", "cl100k"]
+    assert [c["name"] for c in report["corpora"]] == ["english", "ru"]
+    by_pair = {(m["tokenizer"], m["corpus"]): m for m in report["measurements"]}
+    # token counts of the same text, from the count command
+    counted = int(cli.run("count", "--file", "en.txt")[0])
+    assert by_pair["mine", "english"]["n_tokens"] == counted
+    figure = by_pair["mine", "english"]["bytes_per_token"]
+    assert figure == len(TEXT) * 100 / counted
+    assert f"{figure:.3f}".encode() in out
+    page = (cli.folder / "r.html").read_text(encoding="utf-8")
+    assert f"{figure:.3f}" in "".join(Page(page).text)
+    printed, _ = cli.run("report", "mine", "--corpus", "en.txt", "--json", "-")
+    fingerprints = [json.loads(printed)["tokenizers"][0]["fingerprint"]]
+    assert fingerprints == [report["tokenizers"][0]["fingerprint"]]
+
+
+def test_both_engines_report_the_same(cli: Cli) -> None:
+    from tests.native_module import native_module
+
+    native_module()
+
+    def report(engine: str) -> object:
+        out, _ = cli.run(
+            "report", "mine", "--corpus", "en.txt", "--json", "-", TOKENIZER_ENGINE=engine
+        )
+        found = json.loads(out)
+        assert found["tokenizers"][0].pop("engine") == engine
+        found["measurements"][0].pop("bytes_per_second")
+        return found
+
+    assert report("python") == report("native")
+
+
+def test_a_sample_with_its_seed(cli: Cli) -> None:
+    (cli.folder / "long.txt").write_text("".join(f"line {i} of many\n" for i in range(40_000)))
+
+    def sample(*options: str) -> dict[str, int]:
+        words = ["report", "mine", "--corpus", "long.txt", "--json", "-", *options]
+        found: dict[str, int] = json.loads(cli.run(*words)[0])["corpora"][0]
+        return found
+
+    size = (cli.folder / "long.txt").stat().st_size
+    assert sample()["sample_bytes"] == sample("--sample-bytes=0")["sample_bytes"] == size
+    part = sample("--sample-bytes=20000", "--seed=3")
+    assert 19_000 < part["sample_bytes"] < 21_000
+    assert part["seed"] == 3
+
+
+def test_parallel_corpora_and_documents(cli: Cli) -> None:
+    words = ["report", "mine", "--corpus", "en.txt", "--corpus", "ru.txt", "--json", "-"]
+    parity = json.loads(cli.run(*words, "--parallel")[0])["parity"]
+    assert parity["basis"] == "parallel lines"
+    ids = [int(cli.run("count", "--", line.strip())[0]) for line in (
+        TEXT, "низкий самый новый широкий")]  # fmt: skip
+    assert parity["ratios"]["mine"]["ru"] == ids[1] / ids[0]
+    for name, line in (("en2", "low"), ("ru2", "низкий")):
+        (cli.folder / f"{name}.txt").write_text(f"{line}\n##\n" * 9, encoding="utf-8")
+    pair = ["--corpus=en2.txt", "--corpus=ru2.txt", "--json=-", "--parallel"]
+    for options, n_bytes in (([], 9 * len("low##")), (["--separator=##"], 9 * len("low"))):
+        found = json.loads(cli.run("report", "mine", *pair, *options)[0])
+        assert found["measurements"][0]["n_bytes"] == n_bytes
+    (cli.folder / "docs.txt").write_text("low<|endoftext|>low##low")
+    n_tokens = {
+        separator: json.loads(
+            cli.run("report", "mine", "--corpus", "docs.txt", "--json=-", *options)[0]
+        )["measurements"][0]["n_bytes"]
+        for separator, *options in (("default",), ("#", "--separator=##"), ("", "--separator="))
+    }
+    assert n_tokens == {"default": 11, "#": 22, "": 24}
+
+
+def test_the_table_of_bytes_of_each_id(cli: Cli) -> None:
+    out, _ = cli.run("report", "mine", "--token-bytes", "token_bytes.npy")
+    assert b"270 ids" in out
+    table = np.load(cli.folder / "token_bytes.npy", allow_pickle=False)
+    ids = [int(word) for word in cli.run("encode", "low<|endoftext|>lower")[0].split()]
+    assert table[ids].sum() == len("lowlower")
+    assert (len(table), table[256]) == (270, 0)
+    assert math.isclose(table[:256].mean(), 1)
+
+
+def test_a_diff_of_two_versions_and_of_a_file(cli: Cli) -> None:
+    cli.run("train", "en.txt", "--vocab-size=265", "--name=mine")
+    versions = [f"{row['name']}@{row['version']}"
+                for row in json.loads(cli.run("list", "--json")[0])]  # fmt: skip
+    out, _ = cli.run("compare", *versions, "--corpus", "en.txt", code=3)
+    text = out.decode()
+    assert "5 only in A, 0 only in B" in text or "0 only in A, 5 only in B" in text
+    assert "pre-tokens of A" in text
+    found = json.loads(cli.run("compare", *versions, "--json", code=3)[0])
+    assert found["schema"] == "tokenizer-diff/1"
+    assert [found["a"], found["b"]] == versions
+    assert (found["tokenizers"]["is_same"], found["text"]) == (False, None)
+    out, _ = cli.run("compare", "mine", "ranks.tiktoken:gpt2", "--json", "--corpus=en.txt", code=3)
+    on_text = json.loads(out)["text"]
+    counted = int(cli.run("count", "--tokenizer=mine", "--file", "en.txt")[0])
+    assert (on_text["n_tokens_a"], on_text["n_bytes"]) == (counted, len(TEXT) * 100)
+    assert on_text["n_texts_other_ids"] == 1
+    assert b"They are the same" in cli.run("compare", "mine", "mine")[0]
+
+
+def test_files_of_every_form(cli: Cli) -> None:
+    from tokenizer_core import Tokenizer
+    from tokenizer_core.registry import ArtifactStore
+
+    store = ArtifactStore(cli.folder / "artifacts")
+    tokenizer = Tokenizer.from_spec(store.open(store.resolve("mine")))
+    tokenizer.save_tokenizer_json(cli.folder / "my=t.json")
+    tokenizer.save_gpt2_files(cli.folder / "vocab.json", cli.folder / "merges.txt")
+    tokenizer.save_files(cli.folder / "v.pkl", cli.folder / "m.pkl")
+    out, _ = cli.run(
+        "report", "mine", "my=t.json", "gpt=vocab.json,merges.txt", "./v.pkl,./m.pkl:gpt2",
+        "--corpus", "en.txt", "--json=-",
+    )  # fmt: skip
+    report = json.loads(out)
+    assert [t["name"] for t in report["tokenizers"]] == ["mine", "my=t", "gpt", "v"]
+    assert len({m["n_tokens"] for m in report["measurements"]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("report", "mine"), 2, "--corpus"),
+        (("report",), 2, "TOKENIZER"),
+        (("report", "mine", "mine", "--corpus=en.txt"), 2, "LABEL="),
+        (("report", "mine", "--corpus=en.txt", "--corpus=en.txt"), 2, "NAME=FILE"),
+        (("report", "mine", "--corpus=none.txt"), 1, "none.txt is not there"),
+        (("report", "nobody", "--corpus=en.txt"), 1, "nobody"),
+        (("report", "none/t.json", "--corpus=en.txt"), 1, "is not there"),
+        (("report", "none.tiktoken:gpt2", "--corpus=en.txt"), 1, "is not there"),
+        (("report", "mine", "--token-bytes=n.npy", "--html=r.html"), 2, "no text to measure"),
+        (("report", "mine", "--token-bytes=n.npy", "--seed=1"), 2, "--seed belongs to --corpus"),
+        (("report", "mine", "--corpus=en.txt", "--field=x"), 2, "--field is of JSON lines"),
+        (("compare", "mine", "mine", "--separator=x"), 2, "--separator belongs to --corpus"),
+        (("report", "ranks.tiktoken", "--corpus=en.txt"), 1, "ranks.tiktoken:cl100k"),
+        (("report", "ranks.tiktoken:gpt9", "--corpus=en.txt"), 1, "Known names"),
+        (("report", "./en.txt", "--corpus=en.txt"), 1, "en.txt"),
+        (("report", "mine", "--corpus=en.txt", "--html=no/r.html"), 1, "folder"),
+        (("report", "mine", "--corpus=en.txt", "--json=no/r.json"), 1, "folder"),
+        (("report", "mine", "--corpus=en.txt", "--sample-bytes=-1"), 2, "0 reads all"),
+        (("report", "mine", "--corpus=en.txt", "--parallel"), 2, "two corpora"),
+        (("report", "mine", "x=mine", "--token-bytes=t.npy"), 2, "one tokenizer"),
+        (("report", "mine", "--corpus=empty.txt"), 1, "empty"),
+        (("report", "mine", "--corpus=latin.txt"), 1, "latin.txt is not UTF-8 at byte 3"),
+        (("compare", "mine"), 2, "B"),
+        (("compare", "mine", "nobody"), 1, "nobody"),
+        (("compare", "mine", "mine", "--corpus=none.txt"), 1, "not there"),
+        (("compare", "mine", "mine", "--examples=-1"), 2, "0 shows none"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    cli: Cli, words: tuple[str, ...], code: int, says: str
+) -> None:
+    (cli.folder / "empty.txt").touch()
+    (cli.folder / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    assert says in cli.fail(*words, code=code)

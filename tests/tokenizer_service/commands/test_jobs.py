@@ -1,0 +1,93 @@
+"""`tokenizer jobs`: lists the jobs of the job database, waits for them and cancels them."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from tokenizer_service.commands import jobs
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.serving.workers import ProcessIdentity
+
+from tests.tokenizer_service.run_cli import Cli
+
+FIRST, SECOND = "20261121T041500Z-0123456789ab", "20261121T041501Z-0123456789ab"
+ME = ProcessIdentity.of_this_process()
+
+
+@pytest.fixture
+def store(cli: Cli) -> JobStore:
+    store = JobStore.open(cli.folder / "artifacts")
+    for job_id, name in ((FIRST, "news"), (SECOND, "later")):
+        store.add(job_id, {"name": name}, request_digest="d", idempotency_key=None, queue_limit=8)
+    return store
+
+
+def run_first(store: JobStore) -> Job:
+    job = store.claim_next(ME)
+    assert job is not None
+    assert store.set_progress(job, "learn", 0.41, {"merges": 7})
+    return job
+
+
+def test_without_a_service_there_is_no_job(cli: Cli) -> None:
+    assert b"no jobs" in cli.run("jobs", "list")[0]
+    assert json.loads(cli.run("jobs", "list", "--json")[0]) == {"jobs": []}
+    for command in ("show", "watch"):
+        assert "no jobs" in cli.fail("jobs", command)
+    assert "no job" in cli.fail("jobs", "cancel", FIRST)
+    assert not (cli.folder / "artifacts" / DATABASE_NAME).exists()
+
+
+def test_the_list_and_one_of_it(cli: Cli, store: JobStore) -> None:
+    run_first(store)
+    newest, first = cli.run("jobs", "list")[0].decode().splitlines()
+    assert newest.split() == [SECOND, "train", "queued", "later"]
+    assert first.split() == [FIRST, "train", "running", "news", "41%", "learn"]
+    listed = json.loads(cli.run("jobs", "list", "--limit=1", "--json")[0])["jobs"]
+    assert [job["id"] for job in listed] == [SECOND]
+    shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the running job
+    assert (shown["id"], shown["counters"], shown["log_tail"]) == (FIRST, {"merges": 7}, [])
+    assert b'{"merges": 7}' in cli.run("jobs", "show", FIRST)[0]
+    for limit in ("-1", "0", str(10**30)):  # neither "no jobs" nor a traceback of SQLite
+        assert "from 1 to" in cli.fail("jobs", "list", f"--limit={limit}", code=2)
+    assert "jobs list" in cli.fail("jobs", "show", "../x")
+    assert f"did you mean {FIRST}?" in cli.fail("jobs", "watch", FIRST[:-1])
+
+
+@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 3)])
+def test_watching_ends_with_the_job(
+    cli: Cli, store: JobStore, monkeypatch: pytest.MonkeyPatch, state: str, code: int
+) -> None:
+    job = run_first(store)
+    polls = []
+
+    def sleep(seconds: float) -> None:
+        polls.append(seconds)
+        if len(polls) == 2:
+            assert store.finish(job, state, error_code=None, detail="")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=sleep))
+    out, error = cli.run("jobs", "watch", FIRST, code=code)
+    assert out.split()[:4] == [FIRST.encode(), b"train", state.encode(), b"news"]
+    assert (len(polls), error) == (2, "")
+    shown = json.loads(cli.run("jobs", "watch", FIRST, "--json", code=code)[0])
+    assert shown["state"] == state
+
+
+def test_a_job_is_cancelled_as_the_service_does(cli: Cli, store: JobStore) -> None:
+    job = run_first(store)
+    folder = cli.folder / "artifacts" / "jobs" / SECOND / "documents"
+    folder.mkdir(parents=True)
+    assert b"is being ended" in cli.run("jobs", "cancel", FIRST)[0]
+    assert store.is_cancel_requested(job)
+    assert b"is cancelled" in cli.run("jobs", "cancel", SECOND)[0]
+    assert not folder.exists()
+    assert b"had ended already: cancelled" in cli.run("jobs", "cancel", SECOND)[0]
+    assert json.loads(cli.run("jobs", "cancel", SECOND, "--json")[0])["state"] == "cancelled"
+
+
+def test_a_database_that_is_none_is_said(cli: Cli) -> None:
+    (cli.folder / "artifacts").mkdir()
+    (cli.folder / "artifacts" / DATABASE_NAME).write_text("no database" * 100)
+    assert "cannot be used" in cli.fail("jobs", "list")

@@ -1,0 +1,143 @@
+"""Outputs of commands: complete or absent, also after an interrupt or an error."""
+
+import gzip
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizer_service.commands import text
+
+from tests.tokenizer_service.run_cli import Cli
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_ids_and_text_through_files(trained: Cli) -> None:
+    ids, _ = trained.run("encode", "newest lower")
+    (trained.folder / "text").write_bytes(b"newest lower")
+    assert trained.run("encode", "--file=text", "-o", "ids")[0] == b""
+    assert (trained.folder / "ids").read_bytes() == ids
+    trained.run("encode", "--file=text", "--format=u16", "--output=raw")
+    assert np.fromfile(trained.folder / "raw", "<u2").tolist() == list(map(int, ids.split()))
+    trained.run("decode", "--file=raw", "--format=u16", "-o", "again")
+    assert (trained.folder / "again").read_bytes() == b"newest lower"
+    assert trained.run("decode", "--file=ids", "-o", "-")[0] == b"newest lower"
+
+
+def test_a_link_is_written_through_and_a_device_as_it_is(trained: Cli) -> None:
+    (trained.folder / "real").write_bytes(b"before")
+    (trained.folder / "link").symlink_to("real")
+    trained.run("encode", "low", "-o", "link")
+    assert (trained.folder / "link").is_symlink()
+    assert (trained.folder / "real").read_bytes() == trained.run("encode", "low")[0]
+    trained.run("encode", "low", "-o", "/dev/null")
+    assert "No space left" in trained.fail("encode", "low", "-o", "/dev/full")
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_is_ended_half_way_leaves_what_was_there(
+    trained: Cli, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals, code: int
+) -> None:
+    (trained.folder / "ids").write_bytes(b"before")
+    there = names_in(trained.folder)
+
+    class Ended(text.StreamingEncoder):
+        def finish(self) -> list[int]:
+            assert names_in(trained.folder) > there  # written to a temporary file
+            signal.raise_signal(ending)  # to this thread: it is handled before the next line
+            return super().finish()
+
+    monkeypatch.setattr(text, "StreamingEncoder", Ended)
+    # A test run that a shell started in the background ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        error = trained.fail("encode", "--file=corpus.txt", "-o", "ids", code=code)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "interrupted" in error
+    assert names_in(trained.folder) == there
+    assert (trained.folder / "ids").read_bytes() == b"before"
+
+
+def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
+    before = (trained.folder / "corpus.txt").read_bytes()
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    trained.run("counts", "make", "corpus.txt", "--output=c.counts")
+    (trained.folder / "page.html").write_bytes(before)
+    for words in (
+        ("encode", "low", "--files", "t.json", "-o", "t.json"),
+        ("decode", "97", "--files", "t.json", "-o", "t.json"),
+        ("report", "t.json", "--corpus=corpus.txt", "--json=./t.json"),
+        ("counts", "merge", "c.counts=2", "-o", "c.counts"),
+        ("encode", "--file=corpus.txt", "-o", "corpus.txt"),
+        ("train", "page.html", "--html", "./page.html"),
+        ("counts", "make", "corpus.txt", "-o", "corpus.txt"),
+    ):
+        assert "also an input" in trained.fail(*words, code=2)
+    assert (trained.folder / "corpus.txt").read_bytes() == before
+    assert "is not there" in trained.fail("encode", "low", "-o", "none/ids")
+    assert "is a folder" in trained.fail("encode", "low", "-o", ".")
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+@pytest.mark.parametrize("command", ["train", "report"])
+def test_a_report_replaces_no_corpus(trained: Cli, command: str, option: str) -> None:
+    (trained.folder / "more.txt").write_text("newest")
+    words = ("worked", "--corpus=corpus.txt") if command == "report" else ("corpus.txt",)
+    line = trained.fail(command, *words, option, "more.txt", code=2)
+    assert f"'more.txt' does not end in .{option[2:]}" in line
+    assert "put it before the option" in line
+    assert (trained.folder / "more.txt").read_text() == "newest"
+
+
+def test_a_report_goes_to_a_pipe_or_device(trained: Cli) -> None:
+    out, _ = trained.run("report", "worked", "--corpus=corpus.txt", "--json", "/dev/null")
+    assert b"bytes/token" in out
+
+
+@pytest.mark.parametrize(
+    "outputs", [("--json=a.json", "--save-counts=./a.json"), ("--json=-", "--html=-")]
+)
+def test_two_outputs_have_two_files(trained: Cli, outputs: tuple[str, str]) -> None:
+    assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
+
+
+def test_text_that_is_packed_and_ids_with_a_byte_order_mark(trained: Cli) -> None:
+    (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
+    line = trained.fail("count", "--file", "t.gz")
+    assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line
+    assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
+
+
+def test_figures_as_json(trained: Cli) -> None:
+    (trained.folder / "é.txt").write_text("low é", encoding="utf-8")
+    found = json.loads(trained.run("count", "--json", "--file", "é.txt", "corpus.txt")[0])
+    assert found["tokenizer"].startswith("worked@")
+    assert [row["file"] for row in found["files"]] == ["é.txt", "corpus.txt"]
+    assert found["tokens"] == sum(row["tokens"] for row in found["files"])
+    assert found["files"][0]["bytes"] == 6
+    assert json.loads(trained.run("count", "--json", "low é")[0])["bytes"] == 6
+    out, _ = trained.run("train", "corpus.txt", "--vocab-size=260", "--name=j", "--json")
+    (run,) = json.loads(out)["runs"].values()
+    assert run["vocab_size"] == 260
+    assert json.loads(trained.run("report", "worked", "--corpus=corpus.txt", "--json")[0])[
+        "corpora"
+    ]
+    for words in (("counts", "make", "corpus.txt", "-o", "c"), ("counts", "inspect", "c")):
+        assert json.loads(trained.run(*words, "--json")[0])["n_documents"] == 1
+    out, _ = trained.run("convert", "worked", "--to=tiktoken", "-o", "t.tiktoken", "--json")
+    assert json.loads(out)["files"][0]["path"] == "t.tiktoken"
+    out, _ = trained.run("import", "t.tiktoken", "--name=i", "--pattern=gpt2", "--special=<|e|>=999", "--json")  # fmt: skip # noqa: E501
+    assert json.loads(out)["active"] is False
+
+
+def test_a_conversion_into_a_pipe(trained: Cli) -> None:
+    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    out, error = trained.run("convert", "worked", "--to=tokenizer.json", "--output=-")
+    assert out == (trained.folder / "t.json").read_bytes()
+    assert error == "left out: nothing that decides ids\n"
+    assert "one file" in trained.fail("convert", "worked", "--to=gpt2", "-o", "-", code=2)

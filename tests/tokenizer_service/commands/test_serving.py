@@ -1,0 +1,151 @@
+"""`tokenizer serve` before it starts any process: what it refuses, and its Unix socket."""
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import uvicorn
+from tokenizer_service.commands.command_line import CommandError
+from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening
+from tokenizer_service.settings import Settings
+from uvicorn.supervisors import Multiprocess
+
+from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
+
+
+def must_not_run(*arguments: object, **options: object) -> NoReturn:
+    raise AssertionError("the server was started")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty; set"),
+        ({"TOKENIZER_HOST": "0.0.0.0", "TOKENIZER_ADMIN_KEYS": "secret"}, "fewer than 8 charac"),
+        ({"TOKENIZER_ARTIFACTS_DIR": "/proc/none"}, "the artifacts folder /proc/none cannot be"),
+        ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
+        ({"TOKENIZER_ARTIFACTS_DIR": ""}, "TOKENIZER_ARTIFACTS_DIR: is empty; name a folder"),
+        ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
+        ({"TOKENIZER_DEFAULT": "Foo"}, "TOKENIZER_DEFAULT: invalid name 'Foo'"),
+        ({"TOKENIZER_RUN_STORAGE": "/x"}, "TOKENIZER_RUN_STORAGE: it needs TOKENIZER_EXECUTOR"),
+        ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),
+    ],
+)
+def test_settings_that_no_process_could_serve_with_are_one_line(
+    trained: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: str,
+    environment: dict[str, str],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(uvicorn.Server, "run", must_not_run)
+    monkeypatch.setattr(Multiprocess, "run", must_not_run)
+    monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "")  # restored at the end: serve sets it
+    error = trained.fail("serve", "--port", "0", "--workers", workers, **environment)
+    assert reason in error
+    assert error.count("\n") == 1
+    assert not Path("/proc/none").exists()
+
+
+def test_what_to_try_encodes_once_there_is_a_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(artifacts_dir=tmp_path / "artifacts")
+
+    def routes() -> list[str]:
+        lines = _lines_to_try(settings, "curl", "http://there", None)
+        return re.findall(r"http://there(\S+)", "\n".join(lines))
+
+    assert routes() == ["/tokenizers", "/train", "/train"]
+    remedy = "tokenizer import starter --name starter --promote"
+    assert remedy in capsys.readouterr().err
+    store = ArtifactStore(settings.artifacts_dir)
+    spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], [], pattern="gpt2")
+    store.promote(store.publish(spec, name=settings.default))
+    assert routes()[:3] == ["/encode", "/decode", "/encode_stream"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_that_became_read_only_serves_on(
+    trained: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    folder = trained.folder / "artifacts"
+    with pytest.raises(CommandError, match="cannot be used"):
+        _check_settings(Settings(artifacts_dir=folder))
+    (folder / "jobs.sqlite3").touch()
+    _check_settings(Settings(artifacts_dir=folder))
+
+
+@contextlib.contextmanager
+def listening(path: Path, mode: str = "660") -> Iterator[socket.socket]:
+    with _listening(Settings(host=f"unix:{path}", socket_mode=mode)) as listener:
+        try:
+            yield listener
+        finally:
+            listener.close()  # as uvicorn does
+
+
+@pytest.mark.parametrize("mode", ["660", "0606", "600"])
+def test_a_unix_socket_listens_with_its_permissions_and_is_removed(
+    tmp_path: Path, mode: str
+) -> None:
+    path = tmp_path / "a.sock"
+    with listening(path, mode):
+        assert stat.S_IMODE(path.stat().st_mode) == int(mode, 8)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(10)
+            client.connect(str(path))
+    assert not path.exists()
+
+
+def test_a_left_over_socket_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(path))
+    with listening(path), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(path))
+
+
+def test_a_socket_in_use_and_other_files_stay(tmp_path: Path) -> None:
+    path, file = tmp_path / "a.sock", tmp_path / "b.sock"
+    file.write_text("mine")
+    with listening(path):
+        made = path.stat()
+        with pytest.raises(CommandError, match="another program listens there; stop it"):
+            listening(path).__enter__()
+        assert os.path.samestat(made, path.stat())
+    with pytest.raises(CommandError, match="the file is no socket; remove it"):
+        listening(file).__enter__()
+    assert file.read_text() == "mine"
+
+
+def test_a_socket_that_replaced_ours_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with listening(path):
+        path.rename(tmp_path / "old")
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+    assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["none/a.sock", "a" * 200])
+def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CommandError, match="choose another path for TOKENIZER_HOST"):
+        listening(tmp_path / name).__enter__()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import resource
+
+import pytest
+from tokenizer_service.http.connections import (
+    ConnectionGuard,
+    derive_max_connections,
+    raise_open_files,
+)
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.observability.metrics import REJECT_REASONS
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.told: list[Problem] = []
+
+    def turn_away(self, problem: Problem) -> None:
+        self.told.append(problem)
+
+
+def test_the_reserve_keeps_the_newest() -> None:
+    guard = ConnectionGuard(max_connections=3)
+    within = [Connection() for _ in range(3)]
+    beyond = [Connection() for _ in range(100)]
+    for connection in within + beyond:
+        guard.admit(connection)
+    assert all(guard.is_admitted(connection) for connection in within)
+    assert not any(guard.is_admitted(connection) for connection in beyond)
+    assert not any(connection.told for connection in within + beyond[-64:])
+    for connection in beyond[:-64]:
+        (problem,) = connection.told
+        assert (problem.status, problem.headers["Retry-After"]) == (503, "1")
+    assert guard.n_connections == 3 + 64
+
+
+def test_one_of_the_reserve_comes_in_when_there_is_room() -> None:
+    guard = ConnectionGuard(max_connections=1)
+    first, second = Connection(), Connection()
+    guard.admit(first)
+    guard.admit(second)
+    guard.admit(second)  # asked again while it is full
+    assert not guard.is_admitted(second)
+    guard.release(first)
+    guard.admit(second)
+    assert guard.is_admitted(second)
+    guard.release(second)
+    guard.release(second)
+    assert guard.n_connections == 0
+
+
+def test_refusals_are_counted_each_and_logged_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted: list[str] = []
+    guard = ConnectionGuard(count=counted.append)
+    for _ in range(100):
+        guard.note(Problem(400, "bad_http", ""))
+    assert counted == ["bad_http"] * 100
+    assert len(caplog.records) == 1
+    assert counted[0] in REJECT_REASONS
+
+
+@pytest.mark.parametrize("n_files", [2, 80, 256, 1024, 4096, 20_000, 1 << 20])
+def test_the_limit_leaves_files_for_the_service(n_files: int) -> None:
+    limit = derive_max_connections(n_files)
+    assert 1 <= limit <= 10_000
+    assert n_files - limit >= min(2560, n_files // 2)
+
+
+def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before[0]), before[1]))
+        raise_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

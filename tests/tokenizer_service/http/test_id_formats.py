@@ -1,0 +1,317 @@
+"""Ids and texts in binary, in requests and responses, on each engine; malformed bodies."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+from tokenizer_service.http.id_formats import (
+    NPY,
+    OCTETS,
+    IdsForm,
+    choose_ids_form,
+    ids_form_of,
+    parse_ids_body,
+)
+from tokenizer_service.http.problem import Problem
+
+from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+TEXT = "The quick <|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\x00"
+TEXTS = [TEXT, "", "low", TEXT * 500]
+
+
+@pytest.fixture
+def served(make_client: Callable[..., TestClient], engine: str) -> Iterator[TestClient]:
+    with make_client(engine=engine) as client:
+        yield client
+
+
+def encode(client: TestClient, accept: str, text: object = TEXT, **body: object) -> httpx.Response:
+    return client.post("/encode", json={"text": text, **body}, headers={"Accept": accept})
+
+
+def decode(
+    client: TestClient, body: bytes, content_type: str, accept: str = "*/*", **options: str
+) -> httpx.Response:
+    headers = {"Content-Type": content_type, "Accept": accept}
+    return client.post("/decode", content=body, headers=headers, params=options)
+
+
+def npy(array: object) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.asarray(array))
+    return file.getvalue()
+
+
+def npy_with(header: bytes, data: bytes = b"") -> bytes:
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+def parts_of(body: bytes, item_bytes: int) -> list[bytes]:
+    (n,) = struct.unpack_from("<I", body)
+    lengths = struct.unpack_from(f"<{n}Q", body, 4)
+    rest, parts = body[4 + 8 * n :], []
+    for length in lengths:
+        parts.append(rest[: length * item_bytes])
+        rest = rest[length * item_bytes :]
+    assert not rest
+    return parts
+
+
+@pytest.mark.parametrize("repeat", [0, 1, 3000])
+@pytest.mark.parametrize("dtype", ["u32", "u16", None])
+def test_ids_of_one_text_there_and_back(
+    served: TestClient,
+    small_tokenizer: Tokenizer,
+    starter: ArtifactRef,
+    repeat: int,
+    dtype: str | None,
+) -> None:
+    text = TEXT * repeat
+    answer = encode(served, OCTETS + (f"; dtype={dtype}" if dtype else ""), text)
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype={dtype or 'u32'}"
+    assert answer.headers["Tokenizer-Version"] == str(starter)
+    assert answer.headers["Tokenizer-Digest"] == starter.digest
+    ids = np.frombuffer(answer.content, "<u2" if dtype == "u16" else "<u4")
+    assert ids.tolist() == small_tokenizer.encode(text)
+    back = decode(served, answer.content, answer.headers["Content-Type"])
+    assert back.json()["text"] == text
+    assert back.headers["Tokenizer-Digest"] == starter.digest
+
+
+def test_one_text_is_a_batch_of_one_for_who_asks_for_a_batch(
+    served: TestClient, small_tokenizer: Tokenizer
+) -> None:
+    answer = encode(served, f"{OCTETS}; layout=batch", TEXTS[0])
+    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype=u32; layout=batch"
+    [part] = parts_of(answer.content, 4)
+    assert np.frombuffer(part, "<u4").tolist() == small_tokenizer.encode(TEXTS[0])
+    for wrong in (f"{OCTETS}; layout=rows", f"{NPY}; layout=batch"):
+        refused = served.post("/encode", json={"text": "x"}, headers={"Accept": wrong})
+        assert refused.status_code == 406
+
+
+@pytest.mark.parametrize("dtype", ["u32", "u16"])
+@pytest.mark.parametrize("texts", [[], [""], TEXTS])
+def test_ids_of_a_batch_there_and_back(
+    served: TestClient, small_tokenizer: Tokenizer, texts: list[str], dtype: str
+) -> None:
+    answer = encode(served, f"{OCTETS};dtype={dtype}", texts)
+    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype={dtype}; layout=batch"
+    width = {"u32": 4, "u16": 2}[dtype]
+    ids = [np.frombuffer(part, f"<u{width}").tolist() for part in parts_of(answer.content, width)]
+    assert ids == [small_tokenizer.encode(text) for text in texts]
+    assert decode(served, answer.content, answer.headers["Content-Type"]).json()["text"] == texts
+    raw = decode(served, answer.content, answer.headers["Content-Type"], OCTETS)
+    assert raw.headers["Content-Type"] == f"{OCTETS}; layout=batch"
+    assert parts_of(raw.content, 1) == [text.encode() for text in texts]
+
+
+def test_npy_there_and_back(served: TestClient, small_tokenizer: Tokenizer) -> None:
+    for accept, dtype in ((NPY, np.uint32), (f"{NPY}; dtype=u16", np.uint16)):
+        answer = encode(served, accept)
+        assert answer.headers["Content-Type"] == NPY
+        ids = np.load(io.BytesIO(answer.content), allow_pickle=False)
+        assert ids.dtype == dtype
+        assert ids.tolist() == small_tokenizer.encode(TEXT)
+        assert len(answer.content) - ids.nbytes == 64 * 2
+        assert decode(served, answer.content, NPY).json()["text"] == TEXT
+        assert decode(served, npy(ids), NPY).json()["text"] == TEXT
+    refused = encode(served, NPY, [TEXT])
+    assert refused.status_code == 406
+    assert OCTETS in refused.json()["detail"]
+
+
+def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokenizer) -> None:
+    ids = np.array(small_tokenizer.encode(TEXT), dtype="<u4")
+    for cut in (ids, ids[:-1], ids[5:], ids[:0]):
+        raw = decode(served, cut.tobytes(), OCTETS, OCTETS)
+        assert raw.headers["Content-Type"] == OCTETS
+        assert raw.content == small_tokenizer.decode_bytes(cut)
+    json_in = served.post("/decode", json={"tokens": ids.tolist()}, headers={"Accept": OCTETS})
+    assert json_in.content == TEXT.encode()
+    skipped = decode(served, ids.tobytes(), OCTETS, OCTETS, skip_special_tokens="true")
+    assert skipped.content.decode() == TEXT.replace("<|a|>", "")
+
+
+TWICE = {"errors": ["strict", "replace"]}
+
+
+def test_options_beside_a_binary_body(served: TestClient, small_tokenizer: Tokenizer) -> None:
+    half = np.array([255], dtype="<u4").tobytes()  # the byte 0xff
+    assert decode(served, half, OCTETS).json()["text"] == "\ufffd"
+    for accept in ("*/*", OCTETS):
+        strict = decode(served, half, OCTETS, accept, errors="strict")
+        assert (strict.status_code, strict.json()["code"]) == (422, "not_utf8")
+    assert decode(served, half, OCTETS, tokenizer="nope").status_code == 404
+    for options in (
+        {"errors": "x"},
+        {"skip_special_tokens": "1"},
+        {"eror": "x"},
+        {"tokens": "1"},
+        TWICE,
+    ):
+        refused = decode(served, half, OCTETS, **options)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    unknown = decode(served, np.array([1, 1 << 31], dtype="<u4").tobytes(), OCTETS)
+    assert unknown.json()["errors"][0]["pointer"] == "/tokens/1"
+
+
+def test_u16_only_where_the_largest_id_fits(
+    make_client: Callable[..., TestClient], store: ArtifactStore, engine: str
+) -> None:
+    for largest, status in ((65_535, 200), (65_536, 406)):
+        vocab = {largest - 255 + byte: bytes([byte]) for byte in range(256)}
+        store.publish(TokenizerSpec.from_merges(vocab, []), name=f"up-to-{largest}")
+        with make_client(engine=engine, default=f"up-to-{largest}") as client:
+            answer = encode(client, f"{OCTETS}; dtype=u16", "\xff")
+            assert answer.status_code == status, answer.text
+            assert encode(client, OCTETS, "a").status_code == 200
+    assert "dtype=u32" in answer.json()["detail"]
+
+
+def test_policies_and_limits_hold_in_binary(served: TestClient) -> None:
+    for text, pointer in ((TEXT, "/text"), (["low", TEXT], "/text/1")):
+        over = encode(served, OCTETS, text, max_tokens=3)
+        assert (over.status_code, over.json()["limit"]) == (413, 3)
+        assert over.json()["errors"][0]["pointer"] == pointer
+        options = {"allowed_special": "none", "disallowed_special": "all"}
+        forbidden = encode(served, OCTETS, text, **options)
+        assert forbidden.json()["code"] == "special_token_forbidden"
+        unknown = encode(served, OCTETS, text, allowed_special=["nope"])
+        assert unknown.json()["code"] == "unknown_special_token"
+    for returned in (["pieces"], ["ids", "offsets"], []):
+        refused = encode(served, OCTETS, **{"return": returned})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/return")
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("", None),
+        ("*/*", None),
+        ("application/*;q=0.5, text/html", None),
+        ("application/json, application/octet-stream", None),
+        ("application/json;q=0.5, application/octet-stream", IdsForm(OCTETS)),
+        ("application/octet-stream;q=0, application/x-npy", IdsForm(NPY)),
+        ('Application/Octet-Stream ; dtype="U16"', IdsForm(OCTETS, "u16")),
+    ],
+)
+def test_the_form_that_is_wanted_most(accept: str, form: IdsForm | None) -> None:
+    assert choose_ids_form(accept) == form
+
+
+@pytest.mark.parametrize(
+    "accept", ["text/html", "application/json;q=0", f"{OCTETS};dtype=u8", f"{OCTETS};q=0.0"]
+)
+def test_forms_there_are_not(accept: str) -> None:
+    with pytest.raises(Problem) as caught:
+        choose_ids_form(accept)
+    assert caught.value.status == 406
+
+
+def test_declared_forms() -> None:
+    assert ids_form_of("application/json") is None
+    for wrong in (f"{OCTETS};dtype=f4", f"{OCTETS};layout=rows", f"{NPY};layout=batch"):
+        with pytest.raises(Problem) as caught:
+            ids_form_of(wrong)
+        assert caught.value.status == 415
+
+
+HEADER = b"{'descr': '<u4', 'fortran_order': False, 'shape': (1,), }"
+BATCH = IdsForm(OCTETS, is_batch=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "form", "status"),
+    [
+        (b"\0" * 5, IdsForm(OCTETS), 400),
+        (b"\0", IdsForm(OCTETS, "u16"), 400),
+        (b"", BATCH, 400),
+        (b"\1\0\0\0", BATCH, 400),
+        (struct.pack("<IQ", 1, 2) + b"\0" * 4, BATCH, 400),
+        (struct.pack("<IQ", 1, 0) + b"\0" * 4, BATCH, 400),
+        (struct.pack("<IQ", 1, 1) + b"\0" * 5, BATCH, 400),
+        (struct.pack("<I2Q", 2, 2**64 - 1, 2) + b"\0" * 4, BATCH, 400),  # the sum wraps to 1
+        (b"", IdsForm(NPY), 400),
+        (b"PK\x03\x04" + b"\0" * 60, IdsForm(NPY), 400),
+        (b"\x93NUMPY\x01", IdsForm(NPY), 400),
+        (b"\x93NUMPY\x09\x00\x01\x00{", IdsForm(NPY), 400),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", IdsForm(NPY), 400),
+        (npy_with(HEADER), IdsForm(NPY), 400),
+        (npy_with(HEADER, b"\0" * 5), IdsForm(NPY), 400),
+        (npy_with(HEADER.replace(b"1", b"9" * 30), b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER.replace(b"1", b"-1"), b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER.replace(b"1", b"True"), b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER.replace(b"(1,)", b"[1]"), b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER.replace(b"(1,)", b"__import__('os')"), b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER.replace(b"False", b"0"), b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER + b"\xa0", b"\0" * 4), IdsForm(NPY), 400),
+        (npy_with(HEADER, b"\0" * 4).replace(b"\1\0", b"\1\1", 1), IdsForm(NPY), 400),
+        (npy_with(b"(" * 1000), IdsForm(NPY), 400),
+        (npy_with(b"[" * 90 + b"]" * 90), IdsForm(NPY), 400),
+        (npy_with(b"{[]: 1}"), IdsForm(NPY), 400),
+        (npy_with(b"\0\xff"), IdsForm(NPY), 400),
+        (npy_with(HEADER[:-1] + b" " * 2000 + b"}", b"\0" * 4), IdsForm(NPY), 400),
+        (npy([[1, 2]]), IdsForm(NPY), 422),
+        (npy(np.zeros((1, 1), "<u4")), IdsForm(NPY), 422),
+        (npy(np.uint32(1)), IdsForm(NPY), 422),
+        (npy(np.array([1], "<i8")), IdsForm(NPY), 422),
+        (npy(np.array([1], ">u4")), IdsForm(NPY), 422),
+        (npy(np.array([1.0])), IdsForm(NPY), 422),
+        (npy([True]), IdsForm(NPY), 422),
+        (npy_with(HEADER.replace(b"<u4", b"|O"), b"cos\nsystem\n."), IdsForm(NPY), 422),
+        (npy_with(HEADER.replace(b"'<u4'", b"[('a', '<u4')]"), b"\0" * 4), IdsForm(NPY), 422),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_not_what_they_say(
+    client: TestClient, body: bytes, form: IdsForm, status: int
+) -> None:
+    with pytest.raises(Problem) as caught:
+        parse_ids_body(body, form)
+    assert caught.value.status == status
+    answer = decode(client, body, form.media_type)
+    assert (answer.status_code, answer.json()["code"]) == (status, caught.value.code)
+
+
+def test_a_batch_of_too_many_texts(client: TestClient) -> None:
+    body = struct.pack("<I", MAX_BATCH_ITEMS + 1)
+    with pytest.raises(BatchTooLargeError):
+        parse_ids_body(body, BATCH)
+    answer = decode(client, body, BATCH.media_type)
+    assert (answer.status_code, answer.json()["limit"]) == (413, MAX_BATCH_ITEMS)
+
+
+@pytest.mark.promise(19)
+@given(st.binary(max_size=200), st.sampled_from([IdsForm(OCTETS), BATCH, IdsForm(NPY)]))
+def test_any_bytes_are_ids_or_a_problem(data: bytes, form: IdsForm) -> None:
+    for body in (data, npy_with(data), npy_with(HEADER, data), struct.pack("<I", 2) + data):
+        try:
+            found = parse_ids_body(body, form)
+        except (Problem, BatchTooLargeError):
+            continue
+        rows = found if isinstance(found, list) else [found]
+        assert all(row.dtype == np.uint32 for row in rows)
+        assert sum(row.nbytes for row in rows) <= len(body)
+
+
+def test_openapi_names_the_forms(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    answers = paths["/encode"]["post"]["responses"]["200"]["content"]
+    assert set(answers) == {"application/json", OCTETS, NPY}
+    operation = paths["/decode"]["post"]
+    assert set(operation["requestBody"]["content"]) == {"application/json", OCTETS, NPY}
+    assert set(operation["responses"]["200"]["content"]) == {"application/json", OCTETS}
+    names = {parameter["name"] for parameter in operation["parameters"]}
+    assert names == {"tokenizer", "skip_special_tokens", "errors"}

@@ -1,0 +1,108 @@
+"""Headers and log lines that every response has, for any route and any outcome."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import weakref
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tokenizer_service.observability.logs import REQUEST_ID, JsonFormatter
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+from tests.tokenizer_service.conftest import ADMIN_KEY
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+WHICH = ("Tokenizer-Version", "Tokenizer-Digest")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("/encode", {"text": "a b c d", "max_tokens": 1}, {}, 413),
+        ("/encode", {"text": "a", "disallowed_special": ["no such token"]}, {}, 422),
+        (
+            "/encode",
+            {"text": "<|a|>", "allowed_special": "none", "disallowed_special": "all"},
+            {},
+            422,
+        ),
+        ("/encode", {"text": "a"}, {"If-Match": '"another"'}, 412),
+        ("/decode", {"tokens": [1 << 19]}, {}, 422),
+        ("/chunk", {"text": "𐍈", "max_tokens": 1}, {}, 422),
+    ],
+)
+def test_errors_after_a_tokenizer_was_chosen_name_it(
+    client: TestClient,
+    starter: ArtifactRef,
+    path: str,
+    body: dict[str, Any],
+    headers: dict[str, str],
+    status: int,
+) -> None:
+    for name in (None, str(starter)):
+        answer = client.post(path, json={**body, "tokenizer": name}, headers=headers)
+        assert answer.status_code == status, answer.text
+        assert [answer.headers.get(header) for header in WHICH] == [str(starter), starter.digest]
+
+
+def test_errors_before_that_name_none(client: TestClient) -> None:
+    for body in ({"text": 1}, {"text": "a", "tokenizer": "unknown"}):
+        answer = client.post("/encode", json=body)
+        assert answer.status_code in (404, 422)
+        assert not set(WHICH) & {name.title() for name in answer.headers}
+
+
+def test_what_is_logged_for_a_request_names_it_on_threads_too(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(json.loads(JsonFormatter().format(record)))
+
+    def log_and_fail(*arguments: object) -> LiveTokenizer:
+        logging.getLogger("tokenizer_service.test").warning("on a thread")
+        raise RuntimeError("a defect")
+
+    handler = Collect()
+    logging.getLogger("tokenizer_service").addHandler(handler)
+    try:
+        live = client.app.services.live  # type: ignore[attr-defined]
+        monkeypatch.setattr(live, "_load", log_and_fail)
+        monkeypatch.setattr(live, "peek", lambda name: None)
+        answer = client.post(
+            "/encode", json={"text": "a", "tokenizer": "starter"}, headers={"X-Request-Id": "r-7"}
+        )
+    finally:
+        logging.getLogger("tokenizer_service").removeHandler(handler)
+    assert answer.status_code == 500
+    found = [line for line in lines if line["message"] in ("on a thread", "POST /encode failed")]
+    assert [line.get("request_id") for line in found] == ["r-7", "r-7"]
+    assert "a defect" in found[1]["exception"]
+    assert REQUEST_ID.get() == ""
+
+
+def test_errors_keep_no_tokenizer_that_has_retired(
+    client: TestClient, store: ArtifactStore, other_spec: TokenizerSpec
+) -> None:
+    live = client.app.services.live  # type: ignore[attr-defined]
+    other = store.publish(other_spec, name="other")
+    retired = weakref.ref(live.require_active())
+    gc.collect()
+    gc.disable()  # else it would hide that errors and their frames form a reference cycle
+    try:
+        for n_ids in (1, 5000):  # the second request is processed on a thread
+            answer = client.post("/decode", json={"tokens": [99_999] * n_ids})
+            assert answer.json()["code"] == "unknown_token_id"
+        asked = {"tokenizer": str(other)}
+        promoted = client.put("/tokenizers/active", json=asked, headers={"X-API-Key": ADMIN_KEY})
+        assert promoted.status_code == 200
+        assert retired() is None
+    finally:
+        gc.enable()

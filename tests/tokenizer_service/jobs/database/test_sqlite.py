@@ -1,0 +1,245 @@
+"""A SQLite file that cannot be used: the service serves, and the routes of jobs say the remedy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
+
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
+
+Damage = Callable[[Path], None]
+KEY = "an-admin-key-for-the-tests"
+
+
+def write_garbage(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 64)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def zero_pages(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + bytes(len(content) - 4096))
+
+
+def zero_index(path: Path) -> None:
+    """Damage that only some statements meet."""
+    with sqlite3.connect(path) as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'jobs_by_state'"
+        ).fetchone()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    path.write_bytes(content)
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def forbid(path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read every file")
+    path.chmod(0)
+
+
+DAMAGES: tuple[Damage, ...] = (
+    write_garbage,
+    truncate,
+    zero_pages,
+    zero_index,
+    make_folder,
+    forbid,
+)
+
+
+@pytest.fixture(params=DAMAGES, ids=lambda damage: damage.__name__)
+def damage(request: pytest.FixtureRequest) -> Damage:
+    chosen: Damage = request.param
+    return chosen
+
+
+@pytest.fixture
+def path(tmp_path: Path, small_spec: TokenizerSpec) -> Path:
+    """The database of a folder with a tokenizer, with one job."""
+    store = ArtifactStore(tmp_path)
+    store.promote(store.publish(small_spec, name="small"))
+    jobs = JobStore.open(tmp_path)
+    jobs.add("a", {"name": "x"}, request_digest="d", idempotency_key=None, queue_limit=8)
+    jobs.request_cancel("a")
+    return tmp_path / DATABASE_NAME
+
+
+@pytest.fixture
+def start(path: Path) -> Iterator[Callable[[], TestClient]]:
+    clients: list[TestClient] = []
+
+    def start() -> TestClient:
+        settings = Settings(artifacts_dir=path.parent, admin_keys=(KEY,))
+        client = TestClient(create_app(settings), headers={"X-API-Key": KEY})
+        clients.append(client.__enter__())
+        return client
+
+    yield start
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def check_degraded(client: TestClient) -> None:
+    job = "20261121T041500Z-0123456789ab"
+    train = {"documents": ["x x"], "vocab_size": 258, "name": "n"}
+    for method, route, body in (
+        ("POST", "/train", train),
+        ("GET", "/train", None),
+        ("GET", f"/train/{job}", None),
+        ("GET", f"/train/{job}/events", None),
+        ("DELETE", f"/train/{job}", None),
+        ("GET", "/jobs", None),
+        ("GET", f"/jobs/{job}", None),
+        ("GET", f"/jobs/{job}/events", None),
+        ("DELETE", f"/jobs/{job}", None),
+        ("POST", "/corpora/c/encode", {}),
+        ("DELETE", "/corpora/c", None),
+    ):
+        response = client.request(method, route, json=body)
+        problem = response.json()
+        assert (response.status_code, problem["code"]) == (503, "job_database_unusable"), route
+        assert DATABASE_NAME in problem["detail"]
+        assert "move the file away" in problem["detail"]
+        assert "Retry-After" not in response.headers
+    assert client.post("/encode", json={"text": "low"}).status_code == 200
+    assert client.get("/tokenizers").status_code == 200
+    assert client.get("/health").json() == {"status": "ok"}
+    ready = client.get("/readyz")
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "degraded"
+    assert DATABASE_NAME in ready.json()["reason"]
+    assert "\ntokenizer_job_database_away 1.0\n" in client.get("/metrics").text
+
+
+def check_sound(client: TestClient, *jobs: str) -> None:
+    assert [job["id"] for job in client.get("/jobs").json()["jobs"]] == list(jobs)
+    assert client.get("/readyz").json()["status"] == "ok"
+    assert "\ntokenizer_job_database_away 0.0\n" in client.get("/metrics").text
+
+
+def restore(path: Path, content: bytes) -> None:
+    """What an operator does with a copy of the file."""
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.rename(path.with_suffix(".aside"))
+    path.write_bytes(content)
+
+
+def test_the_service_starts_and_serves(
+    path: Path, damage: Damage, start: Callable[[], TestClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    sound = path.read_bytes()
+    damage(path)
+    client = start()
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        check_degraded(client)
+    assert [line for line in caplog.messages if "database" in line] == []  # logged at the start
+    restore(path, sound)
+    check_sound(client, "a")
+
+
+def test_a_running_service_notices(
+    path: Path, damage: Damage, start: Callable[[], TestClient], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = start()
+    check_sound(client, "a")
+    sound = path.read_bytes()
+    with caplog.at_level(logging.WARNING):
+        damage(path)
+        client.get("/jobs")
+        client.post("/train", json={"documents": ["x x"], "vocab_size": 258, "name": "n"})
+        check_degraded(client)
+    (line,) = [line for line in caplog.messages if "job database" in line]
+    assert str(path) in line
+    restore(path, sound)
+    check_sound(client, "a")
+
+
+def test_the_remedy_of_the_message_works(
+    path: Path, damage: Damage, start: Callable[[], TestClient]
+) -> None:
+    damage(path)
+    check_degraded(start())
+    path.rename(path.with_suffix(".aside"))
+    check_sound(start())
+
+
+def test_a_damaged_file_is_not_written(path: Path) -> None:
+    zero_index(path)
+    damaged = path.read_bytes()
+    store = JobStore.open(path.parent)
+    with pytest.raises(JobDatabaseUnusableError):
+        store.get("a")  # needs only pages that are sound
+    with pytest.raises(JobDatabaseUnusableError):
+        store.request_cancel("a")
+    assert path.read_bytes() == damaged
+
+
+def test_a_file_emptied_under_the_service_is_not_taken_for_a_new_one(path: Path) -> None:
+    store = JobStore.open(path.parent)
+    path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(JobDatabaseUnusableError):
+            store.latest()
+    assert path.read_bytes() == b""
+    assert JobStore.open(path.parent).latest() == []  # a start makes the table
+
+
+def test_a_damaged_row_is_a_failed_job_in_every_route(
+    path: Path, start: Callable[[], TestClient]
+) -> None:
+    job = "20261121T041500Z-0123456789ab"
+    store = JobStore.open(path.parent)
+    store.add(job, {"name": "y"}, request_digest="d", idempotency_key=None, queue_limit=8)
+    store.request_cancel(job)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE jobs SET request = '{\"na' WHERE id = ?", (job,))
+    client = start()
+    check_sound(client, job, "a")
+    for method, route in (
+        ("GET", f"/jobs/{job}"),
+        ("GET", f"/train/{job}"),
+        ("DELETE", f"/jobs/{job}"),
+    ):
+        response = client.request(method, route)
+        assert response.status_code == 200, route
+        assert response.json()["state"] == "failed"
+        assert response.json()["error"]["code"] == "job_damaged"
+    assert "job_damaged" in client.get(f"/jobs/{job}/events").text
+    assert [listed["name"] for listed in client.get("/train").json()["jobs"]] == ["", "x"]
+
+
+def test_a_busy_file_is_no_damage(path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    database = SqliteDatabase(path, busy_timeout_seconds=0.01)
+    with pytest.raises(JobDatabaseError, match="locked") as raised, database.read() as run:
+        run("SELECT 1 FROM jobs", ())
+    assert not raised.value.is_away
+    assert database.trouble is None
+    other.close()
+    with database.read() as run:
+        assert run("SELECT id FROM jobs", ()) == [{"id": "a"}]

@@ -1,0 +1,175 @@
+"""A runner whose child processes are objects in the test."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.workers import ProcessIdentity
+from tokenizer_service.settings import Settings
+
+from tests.tokenizer_service.jobs.conftest import publish_starter
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
+
+SECONDS = 30.0
+"""Each wait of these tests fails after this long."""
+
+_pids = itertools.count(1 << 30)  # more than the system allows a process
+
+
+class FakeProcess:
+    """A `ChildProcess` whose behaviour the test sets."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.request = request
+        self.identity = ProcessIdentity(next(_pids), 0.5)
+        self.allowed = asyncio.Event()
+        self.n_resident = 1 << 20
+        self.grace_seconds: float | None = None
+        self._events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    # What the attempt calls
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def let_publish(self) -> None:
+        self.allowed.set()
+
+    def resident_bytes(self) -> int:
+        return self.n_resident
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._code)
+
+    async def end(self, grace_seconds: float) -> None:
+        self.grace_seconds = grace_seconds
+        self.exit(-15)
+
+    # What the test calls
+
+    @property
+    def has_ended(self) -> bool:
+        return self._code.done()
+
+    def report(self, phase: str, done: int, total: int, **counters: int) -> None:
+        fields = {"phase": phase, "done": done, "total": total, "counters": counters}
+        self._events.put_nowait({"event": "progress", **fields})
+
+    def ready(self) -> None:
+        self._events.put_nowait({"event": "ready"})
+
+    def fail(self, code: str, detail: str) -> None:
+        self._events.put_nowait({"event": "error", "code": code, "detail": detail})
+        self.exit(1)
+
+    def publish(self, **result: Any) -> None:
+        self._events.put_nowait({"event": "published", "result": result})
+        self.exit(0)
+
+    def exit(self, code: int) -> None:
+        if not self._code.done():
+            self._code.set_result(code)
+            self._events.put_nowait(None)
+
+
+class FakeRunner:
+    """A runner on its own artifacts folder; `started` has the children it started."""
+
+    def __init__(self, artifacts_dir: Path, **settings: Any) -> None:
+        self.settings = Settings(artifacts_dir=artifacts_dir, **{"engine": "python", **settings})
+        self.jobs = JobStore.open(artifacts_dir)
+        self.store = ArtifactStore(artifacts_dir)
+        self.live = LiveTokenizers(self.settings, self.store)
+        self.started: asyncio.Queue[FakeProcess] = asyncio.Queue()
+        self.runner = JobRunner(
+            self.settings,
+            self.store,
+            self.live,
+            self.jobs,
+            poll_seconds=0.01,
+            start_process=self._start,
+        )
+        self._numbers = itertools.count()
+
+    async def _start(self, job_folder: Path, scratch: Path, log: IO[bytes]) -> FakeProcess:
+        process = FakeProcess(json.loads((job_folder / "request.json").read_bytes()))
+        self.started.put_nowait(process)
+        return process
+
+    def add(self, *, kind: Any = "train", **fields: Any) -> str:
+        """Queue a job; `fields` are the fields of its request that matter to the test."""
+        job_id = f"20261121T041500Z-{next(self._numbers):012x}"
+        limits = {"seconds": None, "memory_bytes": None} | fields.pop("limits", {})
+        names = {"name": "n", "token_files_id": "n", "promote": "auto", "workers": 1}
+        request = {**names, **fields, "limits": limits}
+        options: Any = {"request_digest": job_id, "idempotency_key": None, "queue_limit": 99}
+        self.jobs.add(job_id, request, kind=kind, **options)
+        self.runner.wake()
+        return job_id
+
+    async def next_child(self) -> FakeProcess:
+        return await asyncio.wait_for(self.started.get(), SECONDS)
+
+    def job(self, job_id: str) -> Job:
+        job = self.jobs.get(job_id)
+        assert job is not None
+        return job
+
+    async def until(self, job_id: str, wanted: Callable[[Job], bool]) -> Job:
+        async with asyncio.timeout(SECONDS):
+            while not wanted(job := self.job(job_id)):  # noqa: ASYNC110 - SQLite sends no events
+                await asyncio.sleep(0.005)
+        return job
+
+    async def wait(self, job_id: str) -> Job:
+        return await self.until(job_id, lambda job: job.is_final)
+
+    def publish(self, name: str = "n") -> ArtifactRef:
+        spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], [f"<|{name}|>"])
+        return self.store.publish(spec, name=name)
+
+    async def succeed(self, child: FakeProcess) -> ArtifactRef:
+        """The calls of a child that meets no obstacle."""
+        child.ready()
+        await asyncio.wait_for(child.allowed.wait(), SECONDS)
+        ref = self.publish(child.request["name"])
+        child.publish(name=ref.name, version=ref.version, digest=ref.digest)
+        return ref
+
+
+@asynccontextmanager
+async def running(fake: FakeRunner) -> AsyncIterator[FakeRunner]:
+    """The running runner and the tokenizers it promotes on; the block's end stops both."""
+    await fake.live.start()
+    await fake.runner.start()
+    try:
+        yield fake
+    finally:
+        await fake.runner.stop()
+        await fake.live.stop()
+
+
+def run(
+    artifacts_dir: Path, test: Callable[[FakeRunner], Awaitable[None]], **settings: Any
+) -> None:
+    """Run `test` with a runner on `artifacts_dir`, where a tokenizer `starter` is published."""
+    publish_starter(artifacts_dir)
+
+    async def main() -> None:
+        fake = FakeRunner(artifacts_dir, **settings)
+        async with asyncio.timeout(2 * SECONDS), running(fake):
+            await test(fake)
+
+    asyncio.run(main())

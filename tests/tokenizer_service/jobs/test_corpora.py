@@ -1,0 +1,96 @@
+"""CorpusStore: which files `sweep` removes, and concurrent uploads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizer_service.jobs.corpora import CorpusStore
+from tokenizer_service.jobs.errors import CorporaQuotaError, CorpusExistsError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CorpusStore:
+    return CorpusStore(tmp_path / "corpora", 1_000_000)
+
+
+def put(store: CorpusStore, corpus_id: str, text: bytes) -> None:
+    upload = store.begin(corpus_id)
+    upload.write(text)
+    upload.publish()
+    upload.close()
+
+
+def test_only_what_nobody_writes_or_names_is_swept(store: CorpusStore, tmp_path: Path) -> None:
+    store.sweep()  # the folder does not exist yet
+    put(store, "kept", b"kept")
+    under_way = store.begin("later")
+    under_way.write(b"half")
+    files = tmp_path / "corpora" / "files"
+    (files / f"{'0' * 32}.txt").write_bytes(b"of a process that was killed")
+    (files / "notes").write_bytes(b"somebody's own")
+    # Another process starts.
+    CorpusStore(tmp_path / "corpora", 1_000_000).sweep()
+    left = sorted(path.read_bytes() for path in files.iterdir())
+    assert left == [b"half", b"kept", b"somebody's own"]
+    under_way.write(b" and half")
+    under_way.publish()
+    under_way.close()
+    assert [(corpus.id, corpus.bytes) for corpus in store.all()] == [("kept", 4), ("later", 13)]
+
+
+def test_of_two_that_may_not_replace_one_wins(store: CorpusStore, tmp_path: Path) -> None:
+    first = store.begin("news", may_replace=False)
+    second = store.begin("news", may_replace=False)
+    first.write(b"first")
+    second.write(b"second")
+    second.publish()
+    with pytest.raises(CorpusExistsError):
+        first.publish()
+    first.close()
+    second.close()
+    assert store.get("news").bytes == 6
+    assert len(list((tmp_path / "corpora" / "files").iterdir())) == 1
+
+
+def test_uploads_under_way_count_for_the_quota(store: CorpusStore) -> None:
+    first = store.begin("a")
+    first.write(b"a" * 600_000)
+    with pytest.raises(CorporaQuotaError) as raised:
+        store.begin("b", n_declared=400_001)
+    assert (raised.value.limit, raised.value.actual) == (1_000_000, 1_000_001)
+    second = store.begin("b", n_declared=400_000)
+    with pytest.raises(CorporaQuotaError):
+        second.write(b"b" * 400_001)
+    second.close()
+    first.close()
+    assert store.used_bytes() == 0
+
+
+@pytest.mark.parametrize("record", [b"", b"{}", b"[]", b"\xff", b'{"id":"x"}'])
+def test_a_damaged_record_is_as_none_and_can_be_replaced(
+    store: CorpusStore, tmp_path: Path, record: bytes
+) -> None:
+    put(store, "news", b"text")
+    path = tmp_path / "corpora" / "news.json"
+    path.write_bytes(record)
+    assert store.find("news") is None
+    assert store.all() == []
+    put(store, "news", b"again")
+    assert store.get("news").bytes == 5
+
+
+def test_a_record_leads_nowhere_else(store: CorpusStore, tmp_path: Path) -> None:
+    put(store, "news", b"text")
+    (tmp_path / "secret.txt").write_text("secret")
+    path = tmp_path / "corpora" / "news.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**record, "file": "../../secret.txt"}))
+    assert store.find_file("news") is None
+
+
+def test_nobody_else_on_the_machine_reads_it(store: CorpusStore, tmp_path: Path) -> None:
+    put(store, "news", b"private")
+    (file,) = (tmp_path / "corpora" / "files").iterdir()
+    assert file.stat().st_mode & 0o077 == 0

@@ -1,0 +1,301 @@
+"""One damaged row of the SQLite table harms no other job, in any column and with any value.
+
+SQLite stores any type in any column. The table of these tests has no NOT NULL, as damage may also
+be a NULL. Each damaged row is between two sound jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tokenizer_service.jobs.database import migrations
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.jobs.errors import IdempotencyConflictError
+from tokenizer_service.jobs.folder import JobFolder, is_job_id
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.views import summary_of, view_of
+from tokenizer_service.serving.workers import ProcessIdentity
+
+from tests.tokenizer_service.jobs.conftest import Fields, Service
+from tests.tokenizer_service.jobs.fake_process import FakeRunner
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+
+ME: Final = ProcessIdentity.of_this_process()
+DAMAGED_ID: Final = "20261121T041500Z-00000000000d"
+
+
+def columns() -> dict[str, tuple[str, bool]]:
+    """For each column its type, and whether it may be NULL."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for statement in migrations([], sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
+            connection.execute(statement)
+        found = connection.execute("PRAGMA table_info(jobs)").fetchall()
+    return {name: (kind, not required) for _, name, kind, required, _, key in found if not key}
+
+
+COLUMNS: Final = columns()
+NUMBERS: Final = {name for name, (kind, _) in COLUMNS.items() if kind != "TEXT"}
+INTEGERS: Final = {name for name, (kind, _) in COLUMNS.items() if kind == "INTEGER"}
+REQUIRED: Final = {name for name, (_, nullable) in COLUMNS.items() if not nullable}
+UNIQUE: Final = {"id", "idempotency_key"}
+FREE: Final = {"id", "idempotency_key", "request_digest", "phase", "owner_host", "folder"}
+"""Any text is possible in these."""
+
+WRONG: Final = [
+    (name, value)
+    for value, names in (
+        ("X'6a6f62'", set(COLUMNS)),
+        ("X''", set(COLUMNS)),
+        ("CAST(X'61ff' AS TEXT)", set(COLUMNS)),
+        ("'x'", set(COLUMNS) - FREE),
+        ("''", set(COLUMNS) - FREE),
+        ("NULL", REQUIRED),
+        ("9e999", NUMBERS),
+        ("-1e300", NUMBERS),
+        ("1.5", INTEGERS),
+        ("9223372036854775807", INTEGERS),
+        ("-1", INTEGERS),
+    )
+    for name in COLUMNS
+    if name in names
+] + [
+    ("counters", """'{"\\ud800": 1}'"""),
+    ("result", """'{"name": "\\ud800", "version": "v", "digest": "d"}'"""),
+    ("result", """'{"name": "n", "version": "v", "digest": "d", "vocab_size": "x"}'"""),
+    ("owner", """'{"pid": Infinity, "started": 1}'"""),
+    ("request", """'{"corpus_ids": 5}'"""),
+]
+"""A column, and an SQL expression of a value that it cannot have."""
+
+
+def connect(folder: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(folder / DATABASE_NAME, isolation_level=None, timeout=20))
+
+
+def make_nullable(folder: Path) -> None:
+    """Create the table without NOT NULL."""
+    JobStore.open(folder)
+    with connect(folder) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(
+            "UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '') WHERE name = 'jobs'"
+        )
+
+
+def add(store: JobStore, job_id: str, key: str | None = None) -> None:
+    store.add(job_id, {"name": "x"}, request_digest="d", idempotency_key=key, queue_limit=99)
+
+
+def make_running(connection: sqlite3.Connection, sequence: int) -> None:
+    """As a server of another host that has just renewed the lease."""
+    connection.execute(
+        "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, owner_host = 'other',"
+        " lease_ends_at = unixepoch() + 1000, started_at = 1 WHERE sequence = ?",
+        (ME.to_json(), sequence),
+    )
+
+
+def damage_copies(
+    connection: sqlite3.Connection, job_id: str, wrong: list[tuple[str, str, str]]
+) -> None:
+    """Insert for each column, value and state a copy of the job in this state with this value."""
+    names = ", ".join(name for name in COLUMNS if name not in ("id", "idempotency_key"))
+    connection.execute("BEGIN IMMEDIATE")
+    for number, (column, value, state) in enumerate(wrong):
+        row = connection.execute(
+            f"INSERT INTO jobs (id, idempotency_key, {names})"
+            f" SELECT ?, ?, {names} FROM jobs WHERE id = ?",
+            (id_of(number), f"key-{number}", job_id),
+        ).lastrowid
+        assert row is not None
+        connection.execute("UPDATE jobs SET state = 'queued' WHERE sequence = ?", (row,))
+        if state == "running":
+            make_running(connection, row)
+        connection.execute(f"UPDATE jobs SET {column} = {value} WHERE sequence = {row}")
+    connection.execute("COMMIT")
+
+
+def id_of(number: int) -> str:
+    return f"20261121T041500Z-{number:012x}"
+
+
+def with_states(wrong: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Each value in a queued and in a running job; once if it must be unique."""
+    return [
+        (column, value, state)
+        for column, value in wrong
+        for state in ("queued", "running")
+        if state == "queued" or value == "NULL" or column not in UNIQUE
+    ]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path, column: str) -> None:
+    wrong = with_states([(name, value) for name, value in WRONG if name == column])
+    assert wrong
+    make_nullable(tmp_path)
+    store = JobStore.open(tmp_path)
+    add(store, "first")
+    with connect(tmp_path) as connection:
+        damage_copies(connection, "first", wrong)
+    add(store, "last")
+
+    expected = [False, *[True] * len(wrong), False]
+    last, *damaged, first = store.latest()
+    assert [job.is_damaged for job in (last, *damaged, first)] == expected, wrong
+    assert (first.id, last.id) == ("first", "last")
+    for number, job in enumerate(reversed(damaged)):
+        assert job.id == (f"row-{job.sequence}" if column == "id" else id_of(number))
+        assert b"job_damaged" in summary_of(job).model_dump_json().encode()
+        assert b"job_damaged" in view_of(job, tmp_path).model_dump_json().encode()
+        if column == "idempotency_key":
+            assert store.find_by_key(f"key-{number}", "d") is None
+        else:
+            with pytest.raises(IdempotencyConflictError, match=job.id):
+                store.find_by_key(f"key-{number}", "other")
+
+    for job in store.running():
+        assert job.is_damaged
+        store.fail_damaged(job)
+    for sound in (first, last):
+        claimed = store.claim_next(ME)
+        assert claimed is not None
+        assert claimed.id == sound.id
+        assert store.finish(claimed, "succeeded")
+    assert store.claim_next(ME) is None
+    assert [job.is_damaged for job in store.latest()] == expected
+
+
+def test_a_running_job_without_a_lease_is_damaged(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path)
+    add(store, DAMAGED_ID)
+    with connect(tmp_path) as connection:
+        make_running(connection, 1)
+        assert [job.is_damaged for job in store.running()] == [False]
+        connection.execute("UPDATE jobs SET lease_ends_at = NULL")
+    assert [job.is_damaged for job in store.running()] == [True]  # else nobody takes it over
+
+
+def test_a_damaged_attempt_is_not_overwritten_by_a_claim(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path)
+    add(store, DAMAGED_ID)
+    with connect(tmp_path) as connection:
+        connection.execute("UPDATE jobs SET attempt = 'x'")
+        assert store.claim_next(ME) is None
+        found = connection.execute("SELECT state, attempt FROM jobs").fetchall()
+    assert found == [("failed", "x")]  # attempt + 1 would be 1: the fence of an earlier owner
+
+
+def check_routes(service: Service) -> list[Fields]:
+    """Call every route that reads jobs; returns the jobs that `GET /jobs` lists."""
+    client = service.client
+    listed: list[Fields] = client.get("/jobs?limit=200").json()["jobs"]
+    routes = ["/train?limit=200", "/jobs?kind=encode", "/jobs?kind=train", "/metrics", "/readyz"]
+    for route in routes:
+        assert client.get(route).status_code == 200, route
+    for job in listed:
+        expected = 200 if is_job_id(job["id"]) else 404
+        shown = client.get(f"/jobs/{job['id']}")
+        assert shown.status_code == expected, job
+        if expected == 200:
+            assert shown.json()["error"] == job["error"]
+    assert client.delete("/corpora/absent").status_code == 404
+    assert client.delete("/tokenizers/absent/20261121T041500Z-1a2b3c4d").status_code == 404
+    return listed
+
+
+def test_the_service_shows_the_rows_and_runs_the_others(
+    start_service: Callable[..., Service], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "artifacts"
+    make_nullable(folder)
+    service = start_service(engine="auto", train_queue=200)
+    first = service.start()
+    assert service.wait(first)["state"] == "live"
+
+    wrong = [(*pair, ("queued", "running")[n % 2]) for n, pair in enumerate(WRONG)]
+    # Only the runner refuses an id that is a text, but not a job's.
+    wrong += [("id", "'x'", "queued"), ("id", "'y'", "running")]
+    with connect(folder) as connection:
+        damage_copies(connection, first, wrong)
+    last = service.start(name="last")
+    check_routes(service)
+    assert service.wait(last)["state"] == "live"
+
+    assert [record.message for record in caplog.records if record.exc_info] == []
+    newest, *damaged, oldest = check_routes(service)
+    assert (newest["id"], oldest["id"]) == (last, first)
+    assert newest["error"] is None
+    assert oldest["error"] is None
+    assert len(damaged) == len(wrong)  # nothing is deleted
+    for case, job in zip(reversed(wrong), damaged, strict=True):
+        assert job["error"], case
+        assert (job["state"], job["error"]["code"]) == ("failed", "job_damaged"), case
+
+    body = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n"}
+    for number, case in enumerate(wrong):
+        answer = service.train(body, **{"Idempotency-Key": f"key-{number}"})
+        assert answer.status_code in (202, 422), (case, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "status"),
+    [("kind", "'x'", 202), ("id", "X'ff'", 202), ("request_digest", "X'ff'", 422)],
+)
+def test_an_encoding_request_with_the_key_of_a_damaged_row(
+    start_service: Callable[..., Service], tmp_path: Path, column: str, value: str, status: int
+) -> None:
+    folder = tmp_path / "artifacts"
+    digest = EncodeCorpusRequest(token_files_id="t").digest("c")
+    JobStore.open(folder).add(
+        DAMAGED_ID, {}, kind="encode", request_digest=digest, idempotency_key="k", queue_limit=9
+    )
+    with connect(folder) as connection:
+        connection.execute(f"UPDATE jobs SET {column} = {value}")
+    answer = start_service().client.post(
+        "/corpora/c/encode", json={"token_files_id": "t"}, headers={"Idempotency-Key": "k"}
+    )
+    assert answer.status_code == status, answer.text
+    if status == 202:
+        found = answer.json()
+        assert (found["kind"], found["error"]["code"]) == ("encode", "job_damaged")
+
+
+@pytest.mark.parametrize(
+    "tokenizer", ["5", "{}", '{"name": 1, "version": 2, "digest": 3}', '[["name", "n"]]']
+)
+def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path, tokenizer: str) -> None:
+    store = JobStore.open(tmp_path)
+    options: Fields = {"request_digest": "d", "idempotency_key": None, "queue_limit": 9}
+    sound = {"name": "n", "version": "v", "digest": "d"}
+    store.add("sound", {"tokenizer": sound}, kind="encode", **options)
+    store.add("damaged", {"tokenizer": json.loads(tokenizer)}, kind="encode", **options)
+    assert [job.is_damaged for job in store.latest()] == [True, False]
+
+
+def test_an_old_row_with_a_damaged_id_is_forgotten_like_others(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path)
+    for job_id in ("first", "second", "last"):
+        add(store, job_id)
+        store.request_cancel(job_id)
+    with connect(tmp_path) as connection:
+        connection.execute("UPDATE jobs SET id = X'ff' WHERE id = 'second'")
+    assert store.forget_old(kept=1) == ["first"]
+    assert [job.id for job in store.latest()] == ["last"]
+
+
+def test_the_runner_forgets_other_jobs_than_one_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeRunner(tmp_path)
+    folder = JobFolder.of(tmp_path, DAMAGED_ID)
+    folder.make()
+    monkeypatch.setattr(JobStore, "forget_old", lambda self: ["../x", DAMAGED_ID])
+    fake.runner._forget_old()
+    assert not folder.path.exists()

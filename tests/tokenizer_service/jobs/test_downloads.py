@@ -1,0 +1,306 @@
+"""input_urls: which URLs a job downloads, and which it refuses (row 25)."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizer_service.egress import CorpusUrl, ListedHost
+from tokenizer_service.jobs import downloads as corpus_download
+from tokenizer_service.jobs.downloads import DownloadError, download_corpora, resolve_once
+
+from tests.tokenizer_service.jobs.conftest import Fields, Service
+
+TEXT = b"low lower lowest new newer newest " * 50
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+class Origin:
+    """A server on the loopback that sends the bytes that a test sets."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        self.requests: list[bytes] = []
+        self.answers: dict[str, list[bytes]] = {}
+        self.stays_open = threading.Event()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def answer(self, path: str, *parts: bytes) -> str:
+        """Set the parts of the response; an empty part waits for the end of the test."""
+        self.answers[path] = list(parts)
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def close(self) -> None:
+        self.stays_open.set()
+        # The thread ends before the next socket gets this one's number, and its connections.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join(60)
+        self.listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                data = connection.recv(4096)
+                if not data:
+                    return
+                head += data
+            self.requests.append(head)
+            try:
+                for part in self.answers[head.split()[1].decode()]:
+                    if not part:
+                        self.stays_open.wait(60)
+                    connection.sendall(part)
+            except OSError:
+                pass
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    origin = Origin()
+    yield origin
+    origin.close()
+
+
+def whole(text: bytes) -> bytes:
+    return OK + b"Content-Length: %d\r\n\r\n" % len(text) + text
+
+
+def fetch(folder: Path, entry: str, *urls: str, **options: Any) -> list[bytes]:
+    options = {"max_bytes": 1_000_000, **options}
+    parsed = [CorpusUrl.parse(url, [ListedHost.parse(entry)]) for url in urls]
+    files = asyncio.run(download_corpora(parsed, folder / "fetched", **options))
+    assert [file.name for file in files] == [url.name for url in dict.fromkeys(parsed)]
+    return [(folder / "fetched" / file.path).read_bytes() for file in files]
+
+
+def refusal(folder: Path, entry: str, *urls: str, **options: Any) -> DownloadError:
+    with pytest.raises(DownloadError) as raised:
+        fetch(folder, entry, *urls, **options)
+    assert str(folder) not in str(raised.value)
+    return raised.value
+
+
+def answering(*answers: Sequence[str]) -> tuple[Callable[[str, int], Any], list[str]]:
+    """A resolver that returns another address each time, and records the names it resolved."""
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return answers[min(len(asked), len(answers)) - 1]
+
+    return resolve, asked
+
+
+def test_files_are_fetched_in_order(origin: Origin, tmp_path: Path) -> None:
+    urls = [
+        origin.answer("/a?b=%2F", whole(b"one")),
+        origin.answer("/c", OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\ntwo\r\n0\r\n\r\n"),
+        origin.answer("/d", OK + b"\r\nuntil the end"),
+    ]
+    told: list[tuple[int, int]] = []
+    texts = fetch(tmp_path, f"127.0.0.1:{origin.port}", *urls, report=lambda *now: told.append(now))
+    assert texts == [b"one", b"two", b"until the end"]
+    assert told[0] == (3, 3)
+    assert told[-1] == (19, 0)
+    assert b"Host: 127.0.0.1:%d\r\n" % origin.port in origin.requests[0]
+    assert b"authorization" not in origin.requests[0].lower()
+    assert b"cookie" not in origin.requests[0].lower()
+    assert b"Accept-Encoding: identity" in origin.requests[0]
+
+
+def test_a_url_that_is_named_twice_is_fetched_once(origin: Origin, tmp_path: Path) -> None:
+    one, two = origin.answer("/1", whole(b"one")), origin.answer("/2", whole(b"two"))
+    texts = fetch(tmp_path, f"127.0.0.1:{origin.port}", one, two, one)
+    assert texts == [b"one", b"two"]
+    assert len(origin.requests) == 2
+
+
+@pytest.mark.row(25)
+def test_a_name_is_resolved_once_and_connected_to_where_it_led(
+    origin: Origin, tmp_path: Path
+) -> None:
+    """Rebinding: a second look-up would return another address."""
+    origin.answer("/a", whole(TEXT))
+    resolve, asked = answering(["127.0.0.1"], ["169.254.169.254"])
+    url = f"http://data.example.org:{origin.port}/a"
+    entry = f"data.example.org:{origin.port}=127.0.0.1"
+    assert fetch(tmp_path, entry, url, resolve=resolve) == [TEXT]
+    assert asked == ["data.example.org"]
+    assert b"Host: data.example.org:%d\r\n" % origin.port in origin.requests[0]
+    # The next URL is resolved again, and its new address is refused.
+    assert refusal(tmp_path, entry, url, resolve=resolve).code == "download_refused"
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "addresses", [["127.0.0.1"], ["1.1.1.1", "127.0.0.1"], ["::ffff:127.0.0.1"], ["fe80::1%lo"]]
+)
+def test_a_name_that_leads_inside_is_refused(
+    origin: Origin, tmp_path: Path, addresses: list[str]
+) -> None:
+    resolve, _ = answering(addresses)
+    port = origin.port
+    found = refusal(tmp_path, f"a.org:{port}", f"http://a.org:{port}/a", resolve=resolve)
+    assert found.code == "download_refused"
+    assert "TOKENIZER_CORPUS_URL_HOSTS" in str(found)
+    assert origin.requests == []
+
+
+@pytest.mark.row(25)
+def test_a_number_that_the_system_takes_for_an_address_is_refused(
+    origin: Origin, tmp_path: Path
+) -> None:
+    """Even when the operator lists the name: it resolves to an internal address."""
+    addresses = asyncio.run(resolve_once("2130706433", origin.port))
+    assert addresses == ["127.0.0.1"]
+    entry = f"2130706433:{origin.port}"
+    assert refusal(tmp_path, entry, f"http://{entry}/a").code == "download_refused"
+    assert origin.requests == []
+
+
+def test_an_address_that_does_not_answer_gives_way_to_the_next(
+    origin: Origin, tmp_path: Path
+) -> None:
+    origin.answer("/a", whole(TEXT))
+    resolve, _ = answering(["127.0.0.2", "127.0.0.1"])
+    port = origin.port  # where nobody listens on 127.0.0.2
+    entry = f"a.org:{port}=127.0.0.0/8"
+    assert fetch(tmp_path, entry, f"http://a.org:{port}/a", resolve=resolve) == [TEXT]
+
+
+@pytest.mark.row(25)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308, 300])
+def test_a_redirect_is_not_followed(origin: Origin, tmp_path: Path, status: int) -> None:
+    target = origin.answer("/secret", whole(b"secret"))
+    url = origin.answer(
+        "/a", b"HTTP/1.1 %d Moved\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n"
+        % (status, target.encode()),
+    )  # fmt: skip
+    assert refusal(tmp_path, f"127.0.0.1:{origin.port}", url).code == "download_refused"
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.row(25)
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", "http_proxy"])
+def test_no_proxy_of_the_environment_is_asked(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    url = origin.answer("/a", whole(TEXT))
+    assert fetch(tmp_path, f"127.0.0.1:{origin.port}", url) == [TEXT]
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",), "download_failed"),
+        ((b"HTTP/1.1 206 Partial\r\nContent-Length: 1\r\n\r\nx",), "download_failed"),
+        ((OK + b"Content-Length: 10\r\n\r\nshort",), "download_failed"),
+        ((OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhalf",), "download_failed"),
+        ((b"no HTTP at all\r\n\r\n",), "download_failed"),
+        ((OK + b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",), "download_refused"),
+        ((OK + b"Content-Length: 1000001\r\n\r\nx", b""), "download_too_large"),
+        ((OK + b"\r\n" + b"x" * 1_000_001, b""), "download_too_large"),
+    ],
+)
+def test_what_does_not_come_as_it_should(
+    origin: Origin, tmp_path: Path, parts: tuple[bytes, ...], code: str
+) -> None:
+    url = origin.answer("/a", *parts)
+    found = refusal(tmp_path, f"127.0.0.1:{origin.port}", url)
+    assert found.code == code
+    assert str(found).startswith("input_urls[0] ")
+
+
+def test_the_limit_is_for_all_together(origin: Origin, tmp_path: Path) -> None:
+    urls = [origin.answer(f"/{name}", whole(b"x" * 400)) for name in "abc"]
+    entry = f"127.0.0.1:{origin.port}"
+    assert len(fetch(tmp_path, entry, *urls, max_bytes=1200)) == 3
+    found = refusal(tmp_path, entry, *urls, max_bytes=1199)
+    assert str(found).startswith("input_urls[2] ")
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(origin: Origin, tmp_path: Path) -> None:
+    url = origin.answer("/a", b"HTTP/1.1 200", b"")
+    entry = f"127.0.0.1:{origin.port}"
+    assert refusal(tmp_path, entry, url, head_seconds=0.2).code == "download_too_slow"
+
+
+def test_nor_one_that_stops_in_the_middle(
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_download, "PAUSE_SECONDS", 0.2)
+    url = origin.answer("/a", OK + b"Content-Length: 9\r\n\r\nx", b"")
+    assert refusal(tmp_path, f"127.0.0.1:{origin.port}", url).code == "download_too_slow"
+
+
+def test_a_closed_port_and_an_unknown_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert refusal(tmp_path, f"127.0.0.1:{port}", f"http://127.0.0.1:{port}/").code == (
+        "download_failed"
+    )
+    resolve, _ = answering([])
+    found = refusal(tmp_path, "a.org", "http://a.org/", resolve=resolve)
+    assert found.code == "download_failed"
+
+
+def test_tls_names_the_host_of_the_url(origin: Origin, tmp_path: Path) -> None:
+    """The first message of TLS names the host; the connection goes to the address."""
+    resolve, _ = answering(["127.0.0.1"])
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def listen() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(connection.recv(4096))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        entry = f"data.example.org:{port}=127.0.0.1"
+        url = f"https://data.example.org:{port}/a"
+        assert refusal(tmp_path, entry, url, resolve=resolve).code == "download_failed"
+        thread.join()
+    assert b"data.example.org" in heard[0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input_urls": ["file:///etc/passwd"]},
+        {"input_urls": ["http://169.254.169.254/latest/meta-data/"]},
+        {"input_urls": ["http://2852039166/"]},
+        {"input_urls": ["simplecache::http://127.0.0.1/"]},
+        {"input_urls": ["http://user:password@127.0.0.1/"]},
+    ],
+)
+def test_what_is_not_listed_is_no_job(service: Service, fields: Fields) -> None:
+    answer = service.train({"vocab_size": 300, **fields})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["code"] == "invalid_corpus_url"
+    assert answer.json()["errors"][0]["pointer"] == "/input_urls/0"
+    assert "169.254" not in answer.text
+    assert service.jobs.latest() == []
+
+
+def test_the_loopback_is_no_public_address() -> None:
+    assert not ListedHost.parse("localhost").allows(ipaddress.ip_address("127.0.0.1"))

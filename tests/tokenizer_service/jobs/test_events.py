@@ -1,0 +1,217 @@
+"""Jobs as server-sent events, in this process.
+
+Most jobs here belong to the test's process: a server leaves the job of a running process alone, so
+that only the test changes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.database.sqlite import SqliteDatabase
+from tokenizer_service.jobs.errors import TooManyListenersError
+from tokenizer_service.jobs.events import JobEvent, JobWatch
+from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.rendering.job_events import JobEventStream
+from tokenizer_service.serving.workers import ProcessIdentity
+
+JOB_ID = "20261121T041500Z-0123456789ab"
+
+
+def parse_events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """(id, document) of each event, without comments and `retry`."""
+    events = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
+        if "data" in fields:
+            assert set(fields) == {"id", "data"}
+            events.append((fields["id"], json.loads(fields["data"])))
+    return events
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> JobStore:
+    return JobStore.open(tmp_path / "artifacts")
+
+
+def folder_of(jobs: JobStore) -> Path:
+    assert isinstance(jobs.database, SqliteDatabase)
+    return jobs.database.path.parent
+
+
+@pytest.fixture
+def job(jobs: JobStore) -> Job:
+    """A running job of this process."""
+    request = {"name": "n", "promote": "manual"}
+    jobs.add(JOB_ID, request, request_digest="d", idempotency_key=None, queue_limit=8)
+    job = jobs.claim_next(ProcessIdentity.of_this_process())
+    assert job is not None
+    return job
+
+
+class Listener:
+    """A client in this process: what it received, and whether it is still connected."""
+
+    def __init__(self, watch: JobWatch, jobs: JobStore, **options: Any) -> None:
+        self.gone, self.sent = asyncio.Event(), asyncio.Event()
+        self.text = ""
+        self.n_parts = 0
+        job = jobs.get(JOB_ID)
+        assert job is not None
+        first = JobEvent.of(job, folder_of(jobs))
+        options = {"last_event_id": None, **options}
+        if options["last_event_id"] == "first":
+            options["last_event_id"] = first.id
+        stream = JobEventStream(watch, JOB_ID, first, **options)
+        self.task = asyncio.create_task(stream({"type": "http"}, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.text += message.get("body", b"").decode()
+        self.n_parts += 1
+        self.sent.set()
+
+    async def wait_for(self, text: str, times: int = 1) -> None:
+        async with asyncio.timeout(30):
+            while self.text.count(text) < times:
+                self.sent.clear()
+                await self.sent.wait()
+
+
+def test_only_what_changed_is_sent_and_nothing_twice(jobs: JobStore, job: Job) -> None:
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs))
+        new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
+        await new.wait_for("data: ")
+        for _ in range(3):  # polls that find nothing new
+            await watch.next_look(JOB_ID, JobEvent("", b"", False))
+        assert seen.text == "retry: 2000\n\n"
+        jobs.set_progress(job, "learn", 0.7, {})
+        await seen.wait_for('"progress":0.7')
+        jobs.finish(job, "failed", error_code="c", detail="a\nb")
+        await asyncio.gather(new.task, seen.task)
+        for listener, expected in ((new, [0, 0.7, 0.7]), (seen, [0.7, 0.7])):
+            events = parse_events(listener.text)
+            assert [document["progress"] for _, document in events] == expected
+            assert events[-1][1]["state"] == "failed"
+            assert events[-1][1]["error"]["detail"] == "a\nb"
+        assert watch.n_listeners == 0
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_a_listener_that_takes_nothing_is_given_up(jobs: JobStore, job: Job) -> None:
+    class Deaf(Listener):
+        async def _send(self, message: Any) -> None:
+            await asyncio.Event().wait()
+
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs))
+        listener = Deaf(watch, jobs, send_seconds=0.05)
+        with pytest.raises(ClientDisconnect):
+            await listener.task
+        assert watch.n_listeners == 0
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_all_listeners_are_looked_at_once(
+    jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    read = JobStore.get
+    monkeypatch.setattr(JobStore, "get", lambda self, id_: reads.append(id_) or read(self, id_))
+    monkeypatch.setattr(
+        "tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60
+    )  # a late look is a look
+
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs))
+        listeners = [Listener(watch, jobs) for _ in range(5)]
+        reads.clear()
+        for count in range(4):
+            await watch.next_look(JOB_ID, JobEvent("", b"", False))
+            assert len(reads) == count + 1
+        jobs.finish(job, "succeeded")
+        await asyncio.gather(*(listener.task for listener in listeners))
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_a_silent_stream_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs))
+        often = Listener(watch, jobs, heartbeat_seconds=0)
+        seldom = Listener(watch, jobs)
+        await often.wait_for(":\n\n", times=3)
+        jobs.finish(job, "cancelled")
+        await asyncio.gather(often.task, seldom.task)
+        assert len(parse_events(often.text)) == 2
+        assert "\n:\n" not in seldom.text
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_a_client_that_goes_frees_its_place(jobs: JobStore, job: Job) -> None:
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs), max_listeners=1)
+        first = Listener(watch, jobs)
+        await first.wait_for("data: ")
+        refused = Listener(watch, jobs)
+        with pytest.raises(TooManyListenersError):
+            await refused.task
+        assert refused.n_parts == 0
+        assert watch.n_listeners == 1
+        first.gone.set()
+        with pytest.raises(ClientDisconnect):
+            await first.task
+        assert watch.n_listeners == 0
+        assert {task.get_name() for task in asyncio.all_tasks()} & {"job watch"} == set()
+        again = Listener(watch, jobs)
+        await again.wait_for("data: ")
+        jobs.finish(job, "cancelled")
+        await again.task
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_a_job_that_is_forgotten_ends_the_stream(jobs: JobStore, job: Job) -> None:
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs))
+        listener = Listener(watch, jobs)
+        await listener.wait_for("data: ")
+        jobs.finish(job, "failed")
+        jobs.forget_old(kept=0)
+        await listener.task
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
+def test_a_database_that_fails_for_a_while_ends_no_stream(
+    jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def follow() -> None:
+        watch = JobWatch(jobs, folder_of(jobs))
+        listener = Listener(watch, jobs)
+        await listener.wait_for("data: ")
+        with monkeypatch.context() as patch:
+            patch.setattr(JobStore, "get", fail)
+            for _ in range(2):
+                await watch.next_look(JOB_ID, JobEvent("", b"", False))
+        jobs.finish(job, "succeeded")
+        await listener.task
+        assert parse_events(listener.text)[-1][1]["state"] == "succeeded"
+
+    def fail(self: JobStore, job_id: str) -> None:
+        raise JobDatabaseError("database is locked")
+
+    asyncio.run(asyncio.wait_for(follow(), 60))

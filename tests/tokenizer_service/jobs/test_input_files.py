@@ -1,0 +1,219 @@
+"""Row 24: the service opens a caller's path below a corpus root, or refuses it."""
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tokenizer_service.jobs.input_files import (
+    InputChangedError,
+    InputPathError,
+    find_input_file,
+    open_under_root,
+    readable_path,
+    reopen_input_file,
+    split_input_path,
+)
+
+pytestmark = pytest.mark.row(24)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpora"
+    (folder / "news").mkdir(parents=True)
+    (folder / "news" / "a.txt").write_text("inside")
+    (tmp_path / "secret.txt").write_text("outside")
+    return folder
+
+
+def test_a_file_under_the_root_is_found_with_its_identity(root: Path) -> None:
+    found = find_input_file([root], "news/a.txt")
+    status = (root / "news" / "a.txt").stat()
+    assert (found.inode, found.device) == (status.st_ino, status.st_dev)
+    assert found.size_bytes == 6
+    descriptor = reopen_input_file(found)
+    try:
+        assert readable_path(descriptor).read_text() == "inside"
+    finally:
+        os.close(descriptor)
+
+
+def test_the_first_root_that_has_the_file_wins(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "more"
+    other.mkdir()
+    (other / "b.txt").write_text("b")
+    found = find_input_file([tmp_path / "absent", root, other], "b.txt")
+    assert found.root == str(other)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret.txt",
+        "news/../../secret.txt",
+        "news/..",
+        "..",
+        ".",
+        "./news/a.txt",
+        "news//a.txt",
+        "news/",
+        "",
+        "/etc/passwd",
+        "//etc/passwd",
+        "~/secret.txt",
+        "\\etc\\passwd",
+        "..\\secret.txt",
+        "%2e%2e/secret.txt",
+        "%2E%2E%2Fsecret.txt",
+        "news%2fa.txt",
+        "news/a.txt%00",
+        "news/a.txt\0",
+        "news/a.txt\0.jpg",
+        "news\r\n/a.txt",
+        "news/\x7fa.txt",
+        "file:///etc/passwd",
+        "http://169.254.169.254/latest",
+        "s3://bucket/key",
+        "C:/windows",
+        "a" * 300,
+        "a/" * 3000 + "a",
+        "\ud800",
+    ],
+)
+def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root: Path, path: str) -> None:
+    with pytest.raises(InputPathError):
+        split_input_path(path)
+    with pytest.raises(InputPathError):
+        find_input_file([root], path)
+
+
+def test_names_that_only_look_odd_are_taken(root: Path) -> None:
+    for name in ("..a", "a..b", "100%.txt", "häuser 東京.txt", "-rf", "..."):
+        (root / name).write_text("x")
+        assert find_input_file([root], name).size_bytes == 1
+
+
+@pytest.mark.parametrize("target", ["../secret.txt", "news/a.txt"])
+def test_a_symbolic_link_is_refused_wherever_it_points(root: Path, target: str) -> None:
+    (root / "link.txt").symlink_to(root / target)
+    with pytest.raises(InputPathError, match="symbolic link"):
+        find_input_file([root], "link.txt")
+
+
+def test_a_symbolic_link_in_the_middle_is_refused(root: Path, tmp_path: Path) -> None:
+    (root / "up").symlink_to(tmp_path)
+    with pytest.raises(InputPathError, match="symbolic link"):
+        find_input_file([root], "up/secret.txt")
+
+
+def test_a_root_that_is_a_link_itself_is_the_operators_choice(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(root)
+    assert find_input_file([tmp_path / "linked"], "news/a.txt").size_bytes == 6
+
+
+def test_a_fifo_is_refused_without_waiting(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    with pytest.raises(InputPathError, match="not a regular file"):
+        find_input_file([root], "pipe")  # else it would wait for a writer for ever
+
+
+def test_a_socket_a_folder_and_a_device_are_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)  # socket paths have a short limit
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("sock")
+        with pytest.raises(InputPathError, match="not a regular file"):
+            find_input_file([root], "sock")
+    with pytest.raises(InputPathError, match="is a folder"):
+        find_input_file([root], "news")
+    with pytest.raises(InputPathError, match="not a regular file"):
+        find_input_file([Path("/dev")], "zero")
+
+
+def test_a_fifo_that_takes_the_files_place_does_not_hang(root: Path) -> None:
+    """Between the check and the opening: O_NONBLOCK, and a second check of the opened file."""
+    real_stat = os.stat
+    regular = real_stat(root / "news" / "a.txt")
+    os.mkfifo(root / "news" / "p")
+
+    def stat_a_regular_file(path, *args, **kwargs):  # type: ignore[no-untyped-def]
+        return regular if path == "p" else real_stat(path, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "stat", stat_a_regular_file)
+        with pytest.raises(InputPathError, match="not a regular file"):
+            open_under_root(root, ["news", "p"])
+
+
+def test_a_missing_file_is_named_with_the_remedy(root: Path) -> None:
+    with pytest.raises(InputPathError, match="TOKENIZER_CORPUS_ROOTS"):
+        find_input_file([root], "news/none.txt")
+    with pytest.raises(InputPathError):
+        find_input_file([root], "news/a.txt/b")
+
+
+def test_a_file_swapped_for_a_link_after_the_request_is_not_followed(
+    root: Path, tmp_path: Path
+) -> None:
+    found = find_input_file([root], "news/a.txt")
+    (root / "news" / "a.txt").unlink()
+    (root / "news" / "a.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(InputChangedError, match="symbolic link"):
+        reopen_input_file(found)
+
+
+def test_a_folder_swapped_for_a_link_after_the_request_is_not_followed(
+    root: Path, tmp_path: Path
+) -> None:
+    found = find_input_file([root], "news/a.txt")
+    (root / "news").rename(tmp_path / "moved")
+    (root / "news").symlink_to(tmp_path / "moved")
+    with pytest.raises(InputChangedError):
+        reopen_input_file(found)
+
+
+def test_a_file_replaced_or_written_to_after_the_request_is_seen(root: Path) -> None:
+    found = find_input_file([root], "news/a.txt")
+    with (root / "news" / "a.txt").open("a") as file:
+        file.write("more")
+    with pytest.raises(InputChangedError, match="post the request again"):
+        reopen_input_file(found)
+
+
+def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path) -> None:
+    inside, link = root / "news" / "swap", tmp_path / "link"
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            staged = tmp_path / "regular"
+            staged.write_text("inside")
+            staged.replace(inside)
+            link.unlink(missing_ok=True)
+            link.symlink_to(tmp_path / "secret.txt")
+            link.replace(inside)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    opened = refused = 0
+    try:
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline or not (opened and refused):
+            try:
+                descriptor = open_under_root(root, ["news", "swap"])
+            except (InputPathError, FileNotFoundError):
+                refused += 1
+                continue
+            opened += 1
+            content = os.read(descriptor, 100)
+            os.close(descriptor)
+            assert content == b"inside"
+    finally:
+        stop.set()
+        swapper.join()
+    assert opened
+    assert refused

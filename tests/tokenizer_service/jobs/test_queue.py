@@ -1,0 +1,609 @@
+"""The job database: transitions, fences, one trainer at a time, and kill -9 (P15, P17)."""
+
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.database.sqlite import SqliteDatabase
+from tokenizer_service.jobs.errors import (
+    IdempotencyConflictError,
+    JobRunningError,
+    QueueFullError,
+    VersionInUseError,
+)
+from tokenizer_service.jobs.queue import (
+    LEASE_SECONDS,
+    Job,
+    JobStore,
+    folder_id,
+)
+from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.jobs.views import summary_of
+from tokenizer_service.serving.workers import ProcessIdentity, this_host
+
+from tests.tokenizer_service.jobs.conftest import OpenJobs
+from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactStore
+
+ME = ProcessIdentity.of_this_process()
+OTHER = ProcessIdentity(pid=1, started=0.5)
+
+
+@pytest.fixture
+def store(open_jobs: OpenJobs) -> JobStore:
+    return open_jobs()
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> JobStore:
+    return JobStore.open(tmp_path)
+
+
+def path_of(store: JobStore) -> Path:
+    assert isinstance(store.database, SqliteDatabase)
+    return store.database.path
+
+
+def add(store: JobStore, job_id: str, **changes: object) -> Job:
+    options = {"request_digest": "d", "idempotency_key": None, "queue_limit": 8} | changes
+    return store.add(job_id, {"name": "x"}, **options)  # type: ignore[arg-type]
+
+
+def claim(store: JobStore, owner: ProcessIdentity = ME) -> Job:
+    job = store.claim_next(owner)
+    assert job is not None
+    return job
+
+
+@pytest.mark.promise(17)
+def test_the_file_is_in_delete_mode_and_extra_synchronous(sqlite_store: JobStore) -> None:
+    with sqlite3.connect(path_of(sqlite_store)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
+    with sqlite_store.database.read() as run:
+        assert run("PRAGMA synchronous", ()) == [{"synchronous": 3}]
+
+
+def test_a_file_that_was_moved_away_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path / "a folder? of 100 %23")
+    add(store, "a")
+    path = path_of(store)
+    path.rename(path.with_suffix(".aside"))
+    with pytest.raises(JobDatabaseError, match="unable to open"):
+        store.latest()
+    with pytest.raises(JobDatabaseError, match="unable to open"):
+        add(store, "b")
+    assert not path.exists()
+    path.with_suffix(".aside").rename(path)
+    assert [job.id for job in store.latest()] == ["a"]
+
+
+def test_jobs_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
+    add(store, "a")
+    add(store, "b")
+    first = claim(store)
+    assert (first.id, first.state, first.attempt, first.owner) == ("a", "running", 1, ME)
+    assert store.claim_next(OTHER) is None
+    assert store.finish(first, "live")
+    assert claim(store, OTHER).id == "b"
+    assert [job.id for job in store.latest()] == ["b", "a"]
+
+
+@pytest.mark.promise(15)
+def test_many_threads_claim_each_job_once(store: JobStore, open_jobs: OpenJobs) -> None:
+    for index in range(20):
+        add(store, f"job{index:02d}", queue_limit=100)
+    claimed: list[str] = []
+    at_once: list[int] = []
+
+    def work() -> None:
+        own = open_jobs()
+        while True:
+            job = own.claim_next(ME)
+            if job is None:
+                if own.count_unfinished() == 0:
+                    return
+                continue
+            at_once.append(len(own.running()))
+            claimed.append(job.id)
+            own.finish(job, "succeeded")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == [f"job{index:02d}" for index in range(20)]
+    assert set(at_once) == {1}
+
+
+def test_the_queue_holds_as_many_as_may_wait_behind_the_running_one(store: JobStore) -> None:
+    add(store, "a", queue_limit=1)
+    add(store, "b", queue_limit=1)
+    with pytest.raises(QueueFullError):
+        add(store, "c", queue_limit=1)
+    store.finish(claim(store), "failed", error_code="x")
+    add(store, "c", queue_limit=1)
+
+
+def test_without_a_queue_a_job_is_taken_only_when_none_is_there(store: JobStore) -> None:
+    add(store, "a", queue_limit=0)
+    with pytest.raises(JobRunningError):
+        add(store, "b", queue_limit=0)
+    store.request_cancel("a")
+    add(store, "b", queue_limit=0)
+
+
+@pytest.mark.row(32)
+def test_an_idempotency_key_gives_the_same_job_or_a_conflict(store: JobStore) -> None:
+    first = add(store, "a", idempotency_key="k", request_digest="1")
+    assert add(store, "b", idempotency_key="k", request_digest="1").id == first.id
+    with pytest.raises(IdempotencyConflictError, match="job a"):
+        add(store, "b", idempotency_key="k", request_digest="2")
+    store.finish(claim(store), "failed", error_code="x")
+    again = add(store, "b", idempotency_key="k", request_digest="1", queue_limit=0)
+    assert again.state == "failed"
+    assert len(store.latest()) == 1
+
+
+@pytest.mark.row(33)
+def test_cancel_in_every_state(store: JobStore) -> None:
+    assert store.request_cancel("none") is None
+    add(store, "queued")
+    cancelled = store.request_cancel("queued")
+    assert cancelled is not None
+    assert cancelled.state == "cancelled"
+    assert store.request_cancel("queued") == cancelled
+
+    add(store, "running")
+    job = claim(store)
+    assert not store.is_cancel_requested(job)
+    asked = store.request_cancel("running")
+    assert asked is not None
+    assert (asked.state, asked.cancel_requested) == ("running", True)
+    assert store.is_cancel_requested(job)
+    assert not store.allow_publishing(job)
+    store.finish(job, "cancelled")
+
+    for state in ("live", "succeeded", "failed"):
+        add(store, state)
+        store.finish(claim(store), state)  # type: ignore[arg-type]
+        after = store.request_cancel(state)
+        assert after is not None
+        assert (after.state, after.cancel_requested) == (state, False)
+
+
+def test_a_cancelled_job_is_not_requeued(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    store.request_cancel("a")
+    assert store.requeue(job)
+    after = store.get("a")
+    assert after is not None
+    assert after.state == "cancelled"
+    assert store.claim_next(ME) is None
+
+
+def test_a_requeued_job_keeps_its_place_and_its_published_version(store: JobStore) -> None:
+    add(store, "a")
+    add(store, "b")
+    job = claim(store)
+    store.set_result(job, {"name": "n", "version": "v", "digest": "d"})
+    assert store.requeue(job)
+    again = claim(store)
+    assert (again.id, again.attempt) == ("a", 2)
+    assert again.result == {"name": "n", "version": "v", "digest": "d"}
+
+
+@pytest.mark.promise(15)
+def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) -> None:
+    add(store, "a")
+    stale = claim(store)
+    store.requeue(stale)
+    fresh = claim(store, OTHER)
+    assert not store.allow_publishing(stale)
+    assert not store.set_progress(stale, "learn", 0.9, {})
+    assert not store.set_result(stale, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.finish(stale, "live")
+    assert not store.requeue(stale)
+    assert store.is_cancel_requested(stale)
+    now = store.get("a")
+    assert now is not None
+    assert (now.state, now.attempt, now.owner, now.result) == ("running", 2, OTHER, None)
+    assert store.allow_publishing(fresh)
+
+
+def end_lease(store: JobStore, job_id: str) -> None:
+    with store.database.transaction() as run:
+        run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+
+
+def test_a_claim_is_a_lease_that_is_renewed_by_its_attempt_only(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    assert (job.owner_host, job.is_of_this_host) == (this_host(), True)
+    for hold in (store.renew_lease, store.allow_publishing):
+        end_lease(store, "a")
+        before = time.time()
+        assert hold(job)
+        now = store.get("a")
+        assert now is not None
+        assert now.lease_ends_at is not None
+        assert before + LEASE_SECONDS <= now.lease_ends_at <= time.time() + LEASE_SECONDS
+    store.requeue(job)
+    waiting = store.get("a")
+    assert waiting is not None
+    assert (waiting.owner_host, waiting.lease_ends_at) == (None, None)
+    claim(store, OTHER)
+    assert not store.renew_lease(job)
+
+
+def test_a_lease_that_holds_is_not_taken_over_and_one_that_ended_is_once(
+    store: JobStore, open_jobs: OpenJobs
+) -> None:
+    """Many claims at once, with and without a renewal by the owner: one statement decides."""
+    add(store, "a")
+    job = claim(store)
+    assert store.take_over(job, OTHER, if_lease_ended=True) is None
+    end_lease(store, "a")
+    assert store.renew_lease(job)  # in time: no other process had claimed it
+    assert store.take_over(job, OTHER, if_lease_ended=True) is None
+    end_lease(store, "a")
+    begin = threading.Barrier(8)
+    won: list[Job | None] = []
+
+    def take_over() -> None:
+        own = open_jobs()
+        begin.wait()
+        won.append(own.take_over(job, OTHER, if_lease_ended=True))
+
+    threads = [threading.Thread(target=take_over) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (taken,) = [job for job in won if job is not None]
+    assert len(won) == 8
+    assert (taken.owner, taken.attempt, taken.deaths, taken.takeovers) == (OTHER, 2, 1, 1)
+    assert taken.lease_ends_at is not None
+    assert taken.lease_ends_at > time.time() + LEASE_SECONDS - 10
+
+
+def test_an_owner_that_wakes_after_its_lease_was_taken_can_write_nothing(store: JobStore) -> None:
+    add(store, "a")
+    late = claim(store)
+    end_lease(store, "a")
+    taken = store.take_over(late, OTHER, if_lease_ended=True)
+    assert taken is not None
+    before = store.get("a")
+    assert store.is_cancel_requested(late)
+    assert not store.renew_lease(late)
+    assert not store.set_child(late, ME)
+    assert not store.set_progress(late, "learn", 0.9, {})
+    assert not store.allow_publishing(late)
+    assert not store.set_result(late, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.requeue(late)
+    assert not store.finish(late, "live")
+    assert store.take_over(late, ME, if_lease_ended=False) is None
+    assert store.get("a") == before
+    assert store.finish(taken, "failed", error_code="runner_died")
+    now = store.get("a")
+    assert now is not None
+    assert (now.state, now.result) == ("failed", None)
+
+
+def test_what_is_taken_from_a_dead_owner_of_this_host_needs_no_lease_and_no_new_place(
+    store: JobStore,
+) -> None:
+    add(store, "a")
+    job = claim(store)
+    taken = store.take_over(job, OTHER, if_lease_ended=False)
+    assert taken is not None
+    assert (taken.deaths, taken.takeovers) == (1, 0)
+    assert store.requeue(taken)
+    again = claim(store)
+    assert (again.deaths, again.attempt) == (1, 3)
+
+
+def test_a_folder_has_one_id_whoever_asks_first(tmp_path: Path) -> None:
+    begin = threading.Barrier(8)
+    found: list[str] = []
+
+    def ask() -> None:
+        begin.wait()
+        found.append(folder_id(tmp_path / "artifacts"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert set(found) == {folder_id(tmp_path / "artifacts")}
+    assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [".folder-id"]
+    assert folder_id(tmp_path / "other") != found[0]
+
+
+_TABLE_OF_0_1_0 = """
+CREATE TABLE jobs (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    idempotency_key TEXT UNIQUE, request_digest TEXT NOT NULL, request TEXT NOT NULL,
+    state TEXT NOT NULL, phase TEXT NOT NULL, progress REAL NOT NULL DEFAULT 0,
+    counters TEXT NOT NULL DEFAULT '{}', cancel_requested INTEGER NOT NULL DEFAULT 0,
+    attempt INTEGER NOT NULL DEFAULT 0, owner TEXT, child TEXT, result TEXT, error TEXT,
+    created_at REAL NOT NULL, started_at REAL, finished_at REAL
+)
+"""
+
+
+def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    insert = (
+        "INSERT INTO jobs (id, request_digest, request, state, phase, attempt, owner, created_at)"
+        " VALUES (?, 'd', '{}', ?, ?, 3, ?, 5.0)"
+    )
+    with sqlite3.connect(path) as old:
+        old.execute(_TABLE_OF_0_1_0)
+        old.execute(insert, ("runs", "running", "learn", ME.to_json()))
+        old.execute(insert, ("waits", "queued", "queued", None))
+    begin = threading.Barrier(6)
+    failed: list[BaseException] = []
+
+    def bring_up() -> None:
+        begin.wait()
+        try:
+            JobStore.open(tmp_path).latest()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=bring_up) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    store = JobStore.open(tmp_path)
+    (running,) = store.running()
+    assert (running.id, running.attempt, running.owner) == ("runs", 3, ME)
+    assert (running.owner_host, running.is_of_this_host) == (None, True)
+    assert store.take_over(running, OTHER, if_lease_ended=True) is None
+    assert store.finish(running, "succeeded")
+    assert claim(store).owner_host == this_host()
+    with sqlite3.connect(path) as old:  # a server of release 0.1.0 still uses the table
+        old.execute(insert, ("later", "queued", "queued", None))
+    assert store.count_unfinished() == 2
+    later = store.get("later")
+    assert later is not None
+    assert (later.kind, later.deaths) == ("train", 0)
+
+
+def test_jobs_of_all_kinds_stand_in_one_queue_and_are_listed_by_kind(store: JobStore) -> None:
+    add(store, "a", kind="encode")
+    add(store, "b")
+    add(store, "c", kind="encode")
+    assert [job.id for job in store.latest()] == ["c", "b", "a"]
+    assert [job.id for job in store.latest(kind="encode")] == ["c", "a"]
+    assert [job.id for job in store.latest(kind="encode", limit=1)] == ["c"]
+    assert [job.id for job in store.latest(kind="train")] == ["b"]
+    assert claim(store).kind == "encode"
+    assert store.claim_next(OTHER) is None
+
+
+def test_deaths_are_counted_and_ends_of_the_server_are_not(store: JobStore) -> None:
+    add(store, "a", kind="encode")
+    assert store.requeue(claim(store))
+    assert store.requeue(claim(store), died=True)
+    claim(store)
+    (running,) = store.running()
+    assert (running.deaths, running.attempt) == (1, 3)
+
+
+def test_progress_error_and_times_are_kept(store: JobStore) -> None:
+    add(store, "a")
+    job = claim(store)
+    store.set_child(job, OTHER)
+    store.set_progress(job, "count", 0.25, {"count_done": 5})
+    now = store.get("a")
+    assert now is not None
+    assert (now.phase, now.progress, now.counters) == ("count", 0.25, {"count_done": 5})
+    assert now.child == OTHER
+    store.finish(job, "failed", error_code="time_limit", detail="too long")
+    now = store.get("a")
+    assert now is not None
+    assert (now.error, now.progress) == ({"code": "time_limit", "detail": "too long"}, 0.25)
+    assert now.finished_at is not None
+    assert now.child is None
+
+
+def test_old_finished_jobs_are_forgotten_and_unfinished_ones_are_not(store: JobStore) -> None:
+    add(store, "waiting", queue_limit=100)
+    for index in range(5):
+        add(store, f"job{index}", queue_limit=100)
+        store.request_cancel(f"job{index}")
+    assert sorted(store.forget_old(kept=2)) == ["job0", "job1", "job2"]
+    assert [job.id for job in store.latest()] == ["job4", "job3", "waiting"]
+
+
+def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(
+    store: JobStore, open_jobs: OpenJobs
+) -> None:
+    ended: list[tuple[str, str, bool]] = []
+    other = open_jobs()
+    for each in (store, other):
+        each.on_end = lambda job: ended.append((job.id, job.state, job.run_seconds is not None))
+    for name in ("waiting", "failing", "restarted", "stopped"):
+        add(store, name, queue_limit=100)
+    store.request_cancel("waiting")
+    other.request_cancel("waiting")
+    job = claim(store)
+    store.set_progress(job, "count", 0.5, {})
+    other.request_cancel("failing")  # it runs: only asked to stop
+    assert store.finish(job, "failed", error_code="x")
+    assert not store.finish(job, "failed", error_code="x")
+    job = claim(store)
+    store.requeue(job)
+    store.finish(claim(store), "live")
+    job = claim(store)
+    other.request_cancel("stopped")
+    store.requeue(job)
+    assert ended == [
+        ("waiting", "cancelled", False),
+        ("failing", "failed", True),
+        ("restarted", "live", True),
+        ("stopped", "cancelled", True),
+    ]
+    store.forget_old(kept=1)
+    assert store.count_by_state() == {("train", "cancelled"): 1}
+
+
+def test_a_damaged_job_that_a_claim_fails_is_reported(sqlite_store: JobStore) -> None:
+    ended: list[str] = []
+    sqlite_store.on_end = lambda job: ended.append(job.state)
+    add(sqlite_store, "a")
+    with sqlite3.connect(path_of(sqlite_store)) as connection:
+        connection.execute("UPDATE jobs SET request = '{'")
+    assert sqlite_store.claim_next(ME) is None
+    assert sqlite_store.claim_next(ME) is None
+    assert ended == ["failed"]
+
+
+def test_a_read_only_disk_is_told_from_a_database_that_fails(
+    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(sqlite_store, "before")
+    real_connect = sqlite3.connect
+
+    def connect_to_a_read_only_disk(address: str, **options: Any) -> Any:
+        return real_connect(address.replace("mode=rw", "mode=ro"), **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_to_a_read_only_disk)
+        for flag in (0, os.ST_RDONLY):  # without it, the file alone may not be written
+            patch.setattr(os, "statvfs", lambda path, flag=flag: SimpleNamespace(f_flag=flag))
+            with pytest.raises(JobDatabaseError, match="readonly") as raised:
+                add(sqlite_store, "after")
+            assert raised.value.is_read_only is bool(flag)
+        assert sqlite_store.get("before") is not None
+    add(sqlite_store, "after")
+
+
+@pytest.mark.row(36)
+def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
+    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sqlite_store
+    add(store, "before")
+    pages = sqlite3.connect(path_of(store)).execute("PRAGMA page_count").fetchone()[0]
+    real_connect = sqlite3.connect
+
+    def connect_to_a_full_disk(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection = real_connect(*args, **kwargs)  # type: ignore[arg-type]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+        return connection
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_to_a_full_disk)
+        with pytest.raises(JobDatabaseError, match="full") as raised:
+            store.add(
+                "after",
+                {"name": "x" * 100_000},
+                request_digest="d",
+                idempotency_key=None,
+                queue_limit=8,
+            )
+        assert raised.value.is_full
+        assert store.get("before") is not None
+    assert store.get("after") is None
+    with sqlite3.connect(path_of(store)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    add(store, "after")
+
+
+GARBLED = {
+    "request": '{"na',
+    "counters": "[1]",
+    "result": '{"name": 1}',
+    "error": "x",
+    "owner": "{}",
+    "child": "null",
+    "state": "sleeping",
+    "kind": "paint",
+    "progress": 7,
+    "created_at": 1e300,
+}
+"""For each column, a value that no job has."""
+
+
+@pytest.mark.parametrize("column", GARBLED)
+def test_a_damaged_row_is_shown_as_such_and_hides_no_other_job(
+    sqlite_store: JobStore, column: str
+) -> None:
+    add(sqlite_store, "damaged")
+    add(sqlite_store, "sound")
+    claim(sqlite_store)
+    garble(sqlite_store, "damaged", column)
+    newer, older = sqlite_store.latest()
+    assert (newer.id, newer.state) == ("sound", "queued")
+    assert (older.id, older.state) == ("damaged", "failed")
+    assert older.error is not None
+    assert older.error["code"] == "job_damaged"
+    assert older.is_damaged
+    assert not newer.is_damaged
+    assert sqlite_store.get("damaged") == older
+    assert summary_of(older).model_dump()["error"]["code"] == "job_damaged"
+
+
+def test_a_damaged_job_that_waits_fails_and_the_next_one_runs(sqlite_store: JobStore) -> None:
+    add(sqlite_store, "damaged")
+    add(sqlite_store, "sound")
+    garble(sqlite_store, "damaged", "request")
+    assert claim(sqlite_store).id == "sound"
+    with sqlite_store.database.read() as run:
+        assert run("SELECT state FROM jobs WHERE id = 'damaged'", ()) == [{"state": "failed"}]
+
+
+def test_a_damaged_job_keeps_no_version(sqlite_store: JobStore, tmp_path: Path) -> None:
+    add(sqlite_store, "damaged", kind="encode")
+    garble(sqlite_store, "damaged", "request")
+    live = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=set)
+    settings = SimpleNamespace(default="absent", keep_versions=0)
+    retention = VersionRetention(settings, ArtifactStore(tmp_path), live, sqlite_store)  # type: ignore[arg-type]
+    with pytest.raises(ArtifactNotFoundError):
+        retention.remove("news", "20261121T041500Z-1a2b3c4d")
+
+
+def test_a_version_that_another_process_holds_is_not_removed(
+    sqlite_store: JobStore, tmp_path: Path
+) -> None:
+    held: set[str] = {"news@20261121T041500Z-1a2b3c4d"}
+    live = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=lambda: held)
+    settings = SimpleNamespace(default="absent", keep_versions=0)
+    retention = VersionRetention(settings, ArtifactStore(tmp_path), live, sqlite_store)  # type: ignore[arg-type]
+    with pytest.raises(VersionInUseError):
+        retention.remove("news", "20261121T041500Z-1a2b3c4d")
+    held.clear()
+    with pytest.raises(ArtifactNotFoundError):
+        retention.remove("news", "20261121T041500Z-1a2b3c4d")
+
+
+def test_a_damaged_job_that_runs_is_failed_and_its_owner_notices(sqlite_store: JobStore) -> None:
+    add(sqlite_store, "damaged")
+    job = claim(sqlite_store)
+    garble(sqlite_store, "damaged", "owner")
+    (damaged,) = sqlite_store.running()
+    sqlite_store.fail_damaged(damaged)
+    assert sqlite_store.running() == []
+    assert sqlite_store.is_cancel_requested(job)
+    assert not sqlite_store.allow_publishing(job)
+
+
+def garble(store: JobStore, job_id: str, column: str) -> None:
+    with store.database.transaction() as run:
+        run(f"UPDATE jobs SET {column} = ? WHERE id = ?", (GARBLED[column], job_id))

@@ -1,0 +1,512 @@
+"""How the runner moves jobs from state to state; the child processes are objects."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizer_service.jobs import attempt, runner
+from tokenizer_service.jobs.database import JobDatabaseError
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.kinds import cancel_job
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.serving.errors import SwapTimeoutError
+from tokenizer_service.serving.workers import ProcessIdentity
+
+from tests.tokenizer_service.jobs.fake_process import FakeProcess, FakeRunner, run, running
+from tokenizer_core.errors import ArtifactCorruptError
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(attempt, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "_RETRY_SECONDS", 0.01)
+
+
+def error_of(job: Any) -> tuple[str, str | None]:
+    return job.state, job.error and job.error["code"]
+
+
+@pytest.mark.promise(15)
+def test_one_job_runs_and_the_others_wait_in_order(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        ids = [fake.add(name=f"n{index}") for index in range(3)]
+        for job_id in ids:
+            child = await fake.next_child()
+            assert child.request["job_id"] == job_id
+            assert [job.id for job in fake.jobs.running()] == [job_id]
+            assert fake.started.empty()
+            await fake.succeed(child)
+        jobs = [await fake.wait(job_id) for job_id in ids]
+        assert [job.state for job in jobs] == ["live"] * 3
+        for earlier, later in pairwise(jobs):
+            assert earlier.finished_at is not None
+            assert later.started_at is not None
+            assert earlier.finished_at <= later.started_at
+
+    run(tmp_path, test)
+
+
+def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add()
+        child = await fake.next_child()
+        seen = []
+        for phase, done, total in [
+            ("count", 1, 4),
+            ("count", 1, 8),  # the total was an estimate
+            ("count", 8, 8),
+            ("learn", 1, 2),
+            ("other", 1, 1),
+            ("learn", 2, 2),
+        ]:
+            child.report(phase, done, total, vocabulary=done)
+            if phase != "other":
+                job = await fake.until(
+                    job_id,
+                    lambda job, key=f"{phase}_done", d=done: job.counters.get(key) == d,  # type: ignore[misc]
+                )
+                seen.append((job.phase, job.progress))
+        assert seen[0] == ("count", 0.125)
+        assert seen[-1] == ("learn", 0.95)
+        assert [progress for _, progress in seen] == sorted(progress for _, progress in seen)
+        await fake.succeed(child)
+        job = await fake.wait(job_id)
+        assert (job.state, job.phase, job.progress) == ("live", "live", 1.0)
+        assert job.counters["count_total"] == 8
+        assert job.counters["vocabulary"] == 2
+
+    run(tmp_path, test)
+
+
+@pytest.mark.row(33)
+def test_cancel_while_queued_running_and_finished(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        def cancel(job_id: str) -> Any:
+            return cancel_job(fake.jobs, tmp_path, job_id)
+
+        first, queued, last = fake.add(), fake.add(), fake.add(name="last")
+        child = await fake.next_child()
+        for _ in range(2):
+            assert cancel(queued).state == "cancelled"
+        for _ in range(2):
+            assert cancel(first).state in ("running", "cancelled")
+        assert error_of(await fake.wait(first)) == ("cancelled", None)
+        assert child.has_ended
+        assert child.grace_seconds == attempt.GRACE_SECONDS
+        await fake.succeed(await fake.next_child())
+        await fake.wait(last)
+        assert cancel(last).state == "live"
+        assert cancel("20261121T041500Z-ffffffffffff") is None
+        assert sorted(fake.store.names()) == ["last", "starter"]
+
+    run(tmp_path, test)
+
+
+def test_a_cancel_after_the_last_look_still_refuses_to_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(fake: FakeRunner) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
+            job_id = fake.add()
+            child = await fake.next_child()
+            cancel_job(fake.jobs, tmp_path, job_id)
+            child.ready()
+            await asyncio.sleep(0.1)
+            assert not child.allowed.is_set()
+            assert fake.job(job_id).state == "running"
+        assert (await fake.wait(job_id)).state == "cancelled"
+        assert fake.store.names() == ["starter"]
+
+    run(tmp_path, test)
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize(
+    ("exit_code", "code", "words"),
+    [
+        (-9, "trainer_killed", "memory"),
+        (-11, "trainer_crashed", "SIGSEGV"),
+        (-15, "trainer_killed", "SIGTERM"),
+        (-250, "trainer_crashed", "signal 250"),
+        (3, "trainer_crashed", "exit status 3"),
+    ],
+)
+def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(
+    tmp_path: Path, exit_code: int, code: str, words: str
+) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id, following = fake.add(), fake.add()
+        (await fake.next_child()).exit(exit_code)
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", code)
+        assert job.error is not None
+        assert words in job.error["detail"]
+        await fake.succeed(await fake.next_child())
+        assert (await fake.wait(following)).state == "live"
+
+    run(tmp_path, test)
+
+
+def test_an_encoding_job_resumes_until_it_has_died_too_often(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(kind="encode")
+        for deaths in range(runner.MAX_DEATHS + 1):
+            child = await fake.next_child()
+            assert fake.job(job_id).deaths == deaths
+            child.exit(-9)
+        assert error_of(await fake.wait(job_id)) == ("failed", "encoder_killed")
+
+    run(tmp_path, test)
+
+
+def test_the_childs_own_error_is_the_jobs(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add()
+        (await fake.next_child()).fail("invalid_corpus", "It is not UTF-8.")
+        job = await fake.wait(job_id)
+        assert job.error == {"code": "invalid_corpus", "detail": "It is not UTF-8."}
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [({"seconds": 0.01}, "time_limit"), ({"memory_bytes": MEBIBYTE - 1}, "memory_limit")],
+)
+def test_a_limit_ends_a_job_also_before_the_first_look(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, Any],
+    code: str,
+    is_ready: bool,
+) -> None:
+    async def test(fake: FakeRunner) -> None:
+        if is_ready:
+            monkeypatch.setattr(attempt, "LOOK_SECONDS", 600.0)
+        job_id = fake.add(limits=limits)
+        child = await fake.next_child()
+        await asyncio.sleep(0.02)
+        if is_ready:
+            child.ready()
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", code)
+        assert job.error is not None
+        assert f"limits.{next(iter(limits))} = {next(iter(limits.values()))}" in job.error["detail"]
+        assert not child.allowed.is_set()
+        assert child.has_ended
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("operators", "asked", "named"),
+    [
+        (8 * MEBIBYTE, None, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
+        (8 * MEBIBYTE, 4 << 30, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
+        (4 << 30, 8 * MEBIBYTE, "limits.memory_bytes = 8388608"),
+    ],
+)
+def test_the_lower_of_the_operators_and_the_requests_memory_limit_holds(
+    tmp_path: Path, operators: int, asked: int | None, named: str
+) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(limits={"memory_bytes": asked})
+        child = await fake.next_child()
+        child.n_resident = 8 * MEBIBYTE
+        await fake.until(job_id, lambda job: job.state == "running")
+        child.n_resident += 1
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", "memory_limit")
+        assert job.error is not None
+        assert named in job.error["detail"]
+
+    run(tmp_path, test, train_memory_bytes=operators)
+
+
+@pytest.mark.parametrize("asked", [None, 1 << 50])
+def test_without_a_setting_three_quarters_of_the_memory_are_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int | None
+) -> None:
+    monkeypatch.setattr(attempt, "available_memory_bytes", lambda: 16 * MEBIBYTE)
+
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(limits={"memory_bytes": asked})
+        child = await fake.next_child()
+        child.n_resident = 12 * MEBIBYTE
+        await fake.until(job_id, lambda job: job.state == "running")
+        child.n_resident += 1
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", "memory_limit")
+        assert job.error is not None
+        limit = "TOKENIZER_TRAIN_MEMORY_BYTES, by default 3/4 of its memory = 12582912"
+        assert limit in job.error["detail"]
+        assert "break up text that goes on without a space" in job.error["detail"]
+
+    run(tmp_path, test)
+
+
+def test_a_job_within_its_limits_goes_live(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(limits={"seconds": 60, "memory_bytes": MEBIBYTE})
+        ref = await fake.succeed(await fake.next_child())
+        job = await fake.wait(job_id)
+        assert (job.state, job.result and job.result["version"]) == ("live", ref.version)
+        assert fake.live.require_active().ref == ref
+
+    run(tmp_path, test)
+
+
+@pytest.mark.promise(16)
+@pytest.mark.parametrize("years", [-20, 20])
+def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """The wall clock jumps by years: a limit measured by it would end at once, or never."""
+    real, looks = time.time, 0
+
+    def jumping() -> float:
+        nonlocal looks
+        looks += 1
+        return real() + (looks % 3) * years * 365 * 86_400
+
+    monkeypatch.setattr(time, "time", jumping)
+
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(limits={"seconds": 60})
+        child = await fake.next_child()
+        await asyncio.sleep(0.1)
+        await fake.succeed(child)
+        assert (await fake.wait(job_id)).state == "live"
+        job_id = fake.add(limits={"seconds": 0.05})
+        await fake.next_child()
+        assert error_of(await fake.wait(job_id)) == ("failed", "time_limit")
+        assert looks
+
+    run(tmp_path, test)
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EMFILE])
+@pytest.mark.parametrize("step", ["write_request", "start"])
+def test_a_child_that_cannot_be_started_is_a_failed_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
+) -> None:
+    def refuse(*arguments: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    async def test(fake: FakeRunner) -> None:
+        with monkeypatch.context() as patch:
+            if step == "start":
+                patch.setattr(fake.runner, "_start_process", refuse)
+            else:
+                patch.setattr(JobFolder, "write_request", refuse)
+            job = await fake.wait(fake.add())
+        code = "disk_full" if number == errno.ENOSPC else "start_failed"
+        assert error_of(job) == ("failed", code)
+        job_id = fake.add()
+        await fake.succeed(await fake.next_child())
+        assert (await fake.wait(job_id)).state == "live"
+
+    run(tmp_path, test)
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("method", ["finish", "set_result", "set_progress", "allow_publishing"])
+def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    real, refusals = getattr(JobStore, method), [True, True]
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            refusals.pop()
+            raise JobDatabaseError("database or disk is full", is_full=True)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(JobStore, method, refuse)
+
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add()
+        child = await fake.next_child()
+        child.report("learn", 1, 2)
+        await fake.until(job_id, lambda job: job.progress > 0.5)
+        await fake.succeed(child)
+        assert (await fake.wait(job_id)).state == "live"
+        assert not refusals
+
+    run(tmp_path, test)
+
+
+@pytest.mark.promise(10)
+def test_stopping_requeues_and_the_next_start_runs_it_again(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add()
+        child = await fake.next_child()
+        await fake.runner.stop()
+        assert child.grace_seconds == attempt.STOP_GRACE_SECONDS
+        waiting = fake.job(job_id)
+        assert (waiting.state, waiting.attempt, waiting.deaths) == ("queued", 1, 0)
+        async with running(FakeRunner(tmp_path)) as second:
+            await second.succeed(await second.next_child())
+            done = await second.wait(job_id)
+            assert (done.state, done.attempt) == ("live", 2)
+
+    run(tmp_path, test)
+
+
+def test_a_job_cancelled_while_the_server_stops_is_cancelled(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add()
+        await fake.next_child()
+        fake.jobs.request_cancel(job_id)
+        await fake.runner.stop()
+        assert fake.job(job_id).state == "cancelled"
+
+    run(tmp_path, test)
+
+
+def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        ref = fake.publish()
+        blocking = fake.add()
+        child = await fake.next_child()
+        job_id = fake.add()
+        result = {"name": ref.name, "version": ref.version, "digest": ref.digest}
+        with fake.jobs.database.transaction() as statement:
+            statement("UPDATE jobs SET result = ? WHERE id = ?", (json.dumps(result), job_id))
+        child.exit(-9)
+        assert (await fake.wait(blocking)).state == "failed"
+        job = await fake.wait(job_id)
+        assert (job.state, job.result) == ("live", result)
+        assert fake.started.empty()
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("promote", ["auto", "manual"])
+def test_only_what_is_to_be_promoted_is_promoted(tmp_path: Path, promote: str) -> None:
+    async def test(fake: FakeRunner) -> None:
+        before = fake.store.active()
+        job_id = fake.add(promote=promote)
+        ref = await fake.succeed(await fake.next_child())
+        job = await fake.wait(job_id)
+        assert job.state == ("live" if promote == "auto" else "succeeded")
+        assert fake.store.active() == (ref if promote == "auto" else before)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (SwapTimeoutError(30.0, 2), "swap_timeout", "is published, but: 2 server processes did"),
+        (ArtifactCorruptError("Damaged."), "artifact_corrupt", "Damaged."),
+        (ValueError("x"), "promotion_failed", "PUT /tokenizers/active tries again"),
+    ],
+)
+def test_a_promotion_that_fails_is_a_failed_job_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, words: str
+) -> None:
+    async def promote(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    async def test(fake: FakeRunner) -> None:
+        monkeypatch.setattr(fake.live, "promote", promote)
+        job_id = fake.add()
+        await fake.succeed(await fake.next_child())
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", code)
+        assert job.error is not None
+        assert words in job.error["detail"]
+        assert job.result is not None
+
+    run(tmp_path, test)
+
+
+def test_a_running_job_keeps_its_lease_also_when_a_renewal_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refusals = JobStore.renew_lease, [True]
+
+    def renew(store: JobStore, job: Any) -> bool:
+        if refusals:
+            refusals.pop()
+            raise JobDatabaseError("database is locked")
+        return real(store, job)
+
+    monkeypatch.setattr(JobStore, "renew_lease", renew)
+
+    async def test(fake: FakeRunner) -> None:
+        monkeypatch.setattr(fake.runner, "_renew_seconds", 0.02)
+        job_id = fake.add()
+        child = await fake.next_child()
+        ends: set[float | None] = set()
+        await fake.until(job_id, lambda job: bool(ends.add(job.lease_ends_at)) or len(ends) >= 5)
+        assert not refusals
+        await fake.succeed(child)
+        assert (await fake.wait(job_id)).state == "live"
+
+    run(tmp_path, test)
+
+
+def test_an_owner_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner does not poll until its child asks for permission to publish."""
+
+    async def lose(fake: FakeRunner, job_id: str) -> FakeProcess:
+        with monkeypatch.context() as patch:
+            patch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
+            child = await fake.next_child()
+            with fake.jobs.database.transaction() as statement:
+                statement("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
+            taken = fake.jobs.take_over(
+                fake.job(job_id), ProcessIdentity(1, 0.5), if_lease_ended=True
+            )
+            assert taken is not None
+            assert fake.jobs.finish(taken, "failed", error_code="runner_died")
+            child.ready()
+            await asyncio.sleep(0.1)
+            assert not child.allowed.is_set()
+        return child
+
+    async def test(fake: FakeRunner) -> None:
+        late, following = fake.add(), fake.add()
+        child = await lose(fake, late)
+        await fake.succeed(await fake.next_child())  # the late attempt is cleaned up
+        assert child.has_ended
+        assert (await fake.wait(following)).state == "live"
+        assert fake.store.names() == ["n", "starter"]
+        assert error_of(fake.job(late)) == ("failed", "runner_died")
+
+    run(tmp_path, test)
+
+
+def test_a_defect_in_an_attempt_fails_the_job_and_not_the_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add()
+        child = await fake.next_child()
+        monkeypatch.setattr(child, "resident_bytes", lambda: 1 // 0)
+        child.report("learn", 1, 0, broken="x")  # type: ignore[arg-type]
+        child._events.put_nowait({"event": "progress"})  # lacks its fields
+        assert error_of(await fake.wait(job_id)) == ("failed", "internal_error")
+        following = fake.add()
+        await fake.succeed(await fake.next_child())
+        assert (await fake.wait(following)).state == "live"
+
+    run(tmp_path, test)

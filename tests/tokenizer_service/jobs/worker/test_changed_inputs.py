@@ -1,0 +1,126 @@
+"""Input files that change while a job reads them: the job fails with `corpus_changed`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace as replaced
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.input_files import InputChangedError, InputFile, find_input_file
+from tokenizer_service.jobs.worker.child import describe_failure
+from tokenizer_service.jobs.worker.context import WorkerJob, check_inputs, open_inputs
+from tokenizer_service.jobs.worker.encode import _encode
+from tokenizer_service.jobs.worker.train import train_and_publish
+
+from tests.tokenizer_core.documents.file_changes import (
+    CHANGES,
+    Change,
+    add_name,
+    remove,
+    replace,
+    rewrite,
+)
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.errors import CorpusError, TokenizerCoreError
+
+ID = "20261121T041500Z-0123456789ab"
+OPENED = tuple(change for change in CHANGES if change not in (replace, remove))
+"""Changes of the open file itself."""
+
+named = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+
+
+def make_job(tmp_path: Path, file: InputFile, change: Change, **fields: object) -> WorkerJob:
+    """A job whose first report of progress changes the file."""
+    events = Mock()
+    changes = [change]
+
+    def report(*_: object) -> None:
+        if changes:
+            changes.pop()(Path(file.root, file.path))
+
+    events.report.side_effect = report
+    folder = JobFolder.of(tmp_path / "artifacts", ID)
+    folder.write_request(
+        {
+            "artifacts_dir": str(tmp_path / "artifacts"),
+            "job_id": ID,
+            "inputs": [file.to_json()],
+            "engine": "auto",
+            "num_workers": 1,
+            "name": "n",
+            "vocab_size": 258,
+            "special_tokens": [],
+            "pattern": "gpt2",
+            **fields,
+        }
+    )
+    return WorkerJob(folder, folder.read_request(), events, threading.Event())
+
+
+@pytest.mark.row(26)
+@named
+def test_a_corpus_that_changes_while_it_is_counted(
+    tmp_path: Path, corpus: Path, change: Change
+) -> None:
+    job = make_job(tmp_path, find_input_file([corpus], "small.txt"), change)
+    with pytest.raises((InputChangedError, TokenizerCoreError)) as raised:
+        train_and_publish(job)
+    assert describe_failure(raised.value)[0] == "corpus_changed"
+
+
+@pytest.mark.row(26)
+@pytest.mark.parametrize("change", OPENED, ids=lambda change: change.__name__)
+def test_a_corpus_that_changes_while_it_is_encoded(
+    tmp_path: Path, corpus: Path, change: Change
+) -> None:
+    file = replaced(find_input_file([corpus], "small.txt"), label="small")
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
+    job = make_job(tmp_path, file, change, **how)
+    with pytest.raises((InputChangedError, TokenizerCoreError)) as raised:
+        _encode(job, tokenizer, plan_token_files(tokenizer), tmp_path / "growing")
+    assert describe_failure(raised.value)[0] == "corpus_changed"
+
+
+@named
+def test_open_inputs_are_compared_with_the_request(corpus: Path, change: Change) -> None:
+    file = find_input_file([corpus], "small.txt")
+    with open_inputs([file]) as descriptors:
+        check_inputs([file], descriptors)
+        change(corpus / "small.txt")
+        with pytest.raises(InputChangedError, match=r"small\.txt"):
+            check_inputs([file], descriptors)
+
+
+@pytest.mark.parametrize("change", [replace, add_name], ids=lambda change: change.__name__)
+def test_a_corpus_that_is_replaced_is_read_as_it_was(corpus: Path, change: Change) -> None:
+    file = replaced(find_input_file([corpus], "small.txt"), label="news")
+    with open_inputs([file]) as descriptors:
+        change(corpus / "small.txt")
+        check_inputs([file], descriptors)
+
+
+def test_an_error_in_a_file_that_changed_is_the_change(corpus: Path) -> None:
+    def read(name: str, change: Change | None = None) -> None:
+        with open_inputs([find_input_file([corpus], name)]):
+            if change is not None:
+                change(corpus / name)
+            raise CorpusError("a corpus file is not UTF-8")
+
+    with pytest.raises(InputChangedError, match=r"small\.txt"):
+        read("small.txt", rewrite)
+    with pytest.raises(CorpusError, match="not UTF-8"):
+        read("latin.txt")
+
+
+def test_a_job_of_an_earlier_release_has_no_time_of_change(corpus: Path) -> None:
+    stored = find_input_file([corpus], "small.txt").to_json()
+    del stored["changed_ns"], stored["n_links"]
+    (corpus / "small.txt").chmod(0o600)
+    with open_inputs([InputFile.from_json(stored)]):
+        pass

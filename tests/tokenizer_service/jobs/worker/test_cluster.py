@@ -1,0 +1,168 @@
+"""Training jobs counted on a cluster: the same tokenizer, and no leftovers of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.input_files import InputChangedError, find_input_file
+from tokenizer_service.jobs.worker.cluster import (
+    cluster_encoder,
+    cluster_settings,
+    remove_run_of,
+    train_on_cluster,
+)
+from tokenizer_service.jobs.worker.context import WorkerJob
+from tokenizer_service.jobs.worker.encode import _encode
+from tokenizer_service.settings import Settings
+
+from tests.tokenizer_core.corpus.small_corpora import content
+from tests.tokenizer_service.jobs.conftest import Fields
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import (
+    CorpusFormat,
+    TokenFilesWriter,
+    encode_corpus,
+    plan_token_files,
+)
+from tokenizer_core.errors import VocabSizeError
+from tokenizer_core.parallel import LocalExecutor
+from tokenizer_core.parallel import ray_cluster as ray_module
+from tokenizer_core.training import TrainingOptions, TrainingProgress, train
+
+ASKED: Fields = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"}
+ID = "20261121T041500Z-0123456789ab"
+
+
+@pytest.fixture
+def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerJob:
+    """A job in this process, which is its own cluster as well."""
+
+    @contextlib.contextmanager
+    def connect(address: str) -> Iterator[LocalExecutor]:
+        assert address == "head:6379"
+        yield LocalExecutor(1)
+
+    monkeypatch.setattr(ray_module, "connect_to_ray", connect)
+    settings = Settings(executor="ray", ray_address="head:6379")
+    folder = JobFolder.of(tmp_path / "artifacts", ID)
+    folder.write_request(ASKED | cluster_settings(settings, ID))
+    return WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
+
+
+def test_the_tokenizer_is_the_one_that_is_trained_here(job: WorkerJob, corpus: Path) -> None:
+    seen: list[TrainingProgress] = []
+    file = find_input_file([corpus], "small.txt")
+    result = train_on_cluster(job, [file], "auto", seen.append)
+    expected = train(
+        [corpus / "small.txt"], TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"])
+    )
+    assert result.spec.fingerprint == expected.spec.fingerprint
+    assert result.report.seconds_counting > 0
+    (source,) = result.counts.sources
+    assert (source.path, source.sha256) == ("small.txt", expected.counts.sources[0].sha256)
+    assert {progress.phase for progress in seen} >= {"count", "merge"}
+    assert (job.folder.path / "run" / "run.json").exists()
+    job.folder.remove_inputs()
+    assert not (job.folder.path / "run").exists()
+
+
+def test_lines_of_json_are_counted_by_their_field(job: WorkerJob, corpus: Path) -> None:
+    lines = corpus / "news.jsonl.gz"
+    lines.write_bytes(gzip.compress(b'{"body": "low lower"}\n{"body": "lowest newest"}\n' * 40))
+    how = CorpusFormat(field="body")
+    file = find_input_file([corpus], lines.name)
+    result = train_on_cluster(job, [file], "auto", Mock(), corpus_format=how)
+    expected = train(
+        [lines],
+        TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"], corpus_format=how),
+    )
+    assert result.spec.fingerprint == expected.spec.fingerprint
+    assert result.counts.n_bytes == expected.counts.n_bytes == 40 * len("low lowerlowest newest")
+
+
+def test_a_wrong_size_is_said_before_anything_is_counted(job: WorkerJob, corpus: Path) -> None:
+    file = find_input_file([corpus], "small.txt")
+    wrong = WorkerJob(job.folder, {**job.request, "vocab_size": 10}, job.events, job.allowed)
+    with pytest.raises(VocabSizeError):
+        train_on_cluster(wrong, [file], "auto", Mock())
+    assert not (job.folder.path / "run").exists()
+
+
+def test_a_link_that_took_the_place_of_a_file_is_refused(job: WorkerJob, corpus: Path) -> None:
+    file = find_input_file([corpus], "small.txt")
+    (corpus / "small.txt").rename(corpus / "away.txt")
+    (corpus / "small.txt").symlink_to(corpus / "slow.txt")
+    with pytest.raises(InputChangedError, match=r"small\.txt was replaced"):
+        train_on_cluster(job, [file], "auto", Mock())
+
+
+def test_what_is_kept_elsewhere_is_removed_with_the_job(tmp_path: Path) -> None:
+    settings = Settings(executor="ray", run_storage=f"{tmp_path}/runs/")
+    asked = cluster_settings(settings, ID)
+    assert asked == {"ray_address": "auto", "run_storage": f"{tmp_path}/runs/{ID}"}
+    assert cluster_settings(Settings(), ID) == {}
+    folder = JobFolder.of(tmp_path, ID)
+    remove_run_of(folder)  # of a job that never started
+    folder.write_request(asked)
+    kept, others = tmp_path / "runs" / ID / "x" / "y", tmp_path / "runs" / "another" / "z"
+    for path in (kept, others):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    remove_run_of(folder)
+    assert not kept.exists()
+    assert others.exists()
+
+
+def test_a_storage_that_is_gone_keeps_no_job_from_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = JobFolder.of(tmp_path, ID)
+    folder.write_request({"run_storage": "gs://bucket/runs"})
+    remove_run_of(folder)
+    assert "could not be removed" in caplog.text
+
+
+def test_the_token_files_are_those_that_are_made_here(
+    job: WorkerJob, corpus: Path, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    plan = plan_token_files(tokenizer, end_of_document="<|endoftext|>", seed=1)
+    how = {"corpus_format": CorpusFormat("txt", separator="\n"), "validation_share": 0.2}
+    encode_corpus(tokenizer, [corpus / "small.txt"], tmp_path / "here", plan, **how)  # type: ignore[arg-type]
+    file = find_input_file([corpus], "small.txt")
+    with cluster_encoder(job, [file]) as encode:
+        encode(tokenizer, folder=tmp_path / "there", plan=plan, **how)
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    assert job.names[str(corpus / "small.txt")] == "small.txt"
+    (corpus / "small.txt").write_text("other")
+    with (
+        pytest.raises(InputChangedError, match=r"small\.txt was replaced"),
+        cluster_encoder(job, [file]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_what_another_executor_began_begins_anew(
+    job: WorkerJob, corpus: Path, tmp_path: Path, executor: str
+) -> None:
+    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    plan = plan_token_files(tokenizer)
+    how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
+    inputs = [find_input_file([corpus], "small.txt").to_json()]
+    asked = how | {"inputs": inputs, "num_workers": 1}
+    request = {**job.request, **asked} if executor == "ray" else asked
+    job.folder.scratch_path.mkdir(exist_ok=True)
+    with TokenFilesWriter(tmp_path / "growing", plan) as writer:
+        writer.append([1])
+        writer.checkpoint({"settings": {"run": "another's"}, "n_tokens": 1, "place": {}})
+    manifest = _encode(replace(job, request=request), tokenizer, plan, tmp_path / "growing")
+    assert manifest.split("train").n_bytes == (corpus / "small.txt").stat().st_size

@@ -1,0 +1,149 @@
+"""The table of errors: each domain error class has one row, and each row gives one document."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tokenizer_service.access import errors as access
+from tokenizer_service.jobs import errors as jobs
+from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
+from tokenizer_service.rendering.problems import TABLE, Row, problem_of
+from tokenizer_service.serving import errors as serving
+
+from tokenizer_core import errors as core
+
+ROOTS = {access.AccessError, serving.ServingError, jobs.JobsError, jobs.LimitError}
+
+CASES: list[tuple[Exception, int, str, str | None, str]] = [
+    (
+        access.KeyRequiredError("an admin key"),
+        401,
+        "key_required",
+        None,
+        "requires an admin key, as",
+    ),
+    (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This is a read key"),
+    (access.OverloadedError("wait for a thread"), 503, "overloaded", "1", "wait for a thread; try"),
+    (access.WorkTooLongError(2.5), 413, "work_too_long", None, "more than 2.5 seconds; send less"),
+    (serving.NoTokenizerError("Starting."), 503, "no_tokenizer", "5", "Starting."),
+    (serving.SwapTimeoutError(30.0, 2), 503, "swap_timeout", "30", "2 server processes"),
+    (serving.SwapFailedError("x"), 503, "swap_failed", None, "(x)"),
+    (serving.PromotionInProgressError(), 409, "promotion_in_progress", None, "in progress"),
+    (serving.DiskError(OSError(errno.ENOSPC, "/secret")), 507, "disk_full", None, "disk is full"),
+    (serving.DiskError(OSError(errno.EIO, "/secret")), 503, "storage_failed", "30", "the log"),
+    (serving.FormatCannotHoldError("No."), 422, "format_cannot_hold_it", None, "No."),
+    (jobs.QueueFullError(3, 2), 409, "training_queue_full", "30", "one may run and 2 may wait"),
+    (jobs.JobRunningError(1, 0), 409, "training_busy", "30", "TOKENIZER_TRAIN_QUEUE=0"),
+    (jobs.IdempotencyConflictError("j"), 422, "idempotency_key_reused", None, "to job j,"),
+    (jobs.TooManyListenersError(64), 503, "too_many_listeners", "5", "GET /jobs/{id} instead"),
+    (jobs.InvalidInputsError("empty_corpus", "E {x}."), 422, "empty_corpus", None, "E {x}."),
+    (jobs.UnknownSpecialTokenError("a"), 422, "unknown_special_token", None, "a names what is"),
+    (jobs.VersionInUseError(), 409, "tokenizer_in_use", None, "This version is served"),
+    (jobs.CorpusNotFoundError(), 404, "corpus_not_found", None, "see GET /corpora"),
+    (jobs.CorpusExistsError(), 412, "corpus_exists", None, "If-None-Match: *"),
+    (jobs.CorpusReplacedError(), 409, "corpus_changed", None, "just replaced"),
+    (jobs.CorpusFormatError("x"), 415, "corpus_format", None, "The body is x. End the id in"),
+    (jobs.CorporaQuotaError(10, 11), 413, "corpora_quota", None, "10 bytes. Remove one with"),
+    (jobs.TokenFilesNotFoundError(), 404, "token_files_not_found", None, "GET /token-files."),
+    (jobs.TokenFileNotFoundError(), 404, "file_not_found", None, "/token-files/{id} lists"),
+    (jobs.TokenFilesExistError(), 409, "token_files_exist", None, "/token-files/{id}, or name"),
+    (jobs.TokenFilesDamagedError("/secret"), 409, "token_files_corrupt", None, "fail their"),
+    (jobs.TokenFilesQuotaError(10, 11), 413, "token_files_quota", None, "more than 10 bytes"),
+    (jobs.DiskTooSmallError(10, 11), 507, "disk_full", None, "about 11 bytes, and 10 are free"),
+    (JobDatabaseError("secret"), 503, "job_store_unavailable", "5", "at the moment"),
+    (JobDatabaseUnusableError("/secret", "Do {x}."), 503, "job_database_unusable", None, "Do {x}."),
+    (JobDatabaseError("secret", is_full=True), 507, "disk_full", None, "No space is left"),
+    (JobDatabaseError("secret", is_read_only=True), 507, "disk_read_only", None, "is read-only"),
+    (
+        core.InvalidUtf8Error(7, is_cut=False),
+        400,
+        "invalid_utf8",
+        None,
+        "bytes at offset 7",
+    ),
+    (core.SplitTooSlowError("Slow."), 422, "split_too_slow", None, "Slow."),
+    (core.PreTokenTooLongError("Long."), 413, "pre_token_too_long", None, "Long."),
+    (core.ArtifactNotFoundError("secret"), 404, "tokenizer_not_found", None, "GET /tokenizers"),
+    (core.ArtifactNameError("secret"), 422, "invalid_tokenizer_name", None, "up to 64 of a-z"),
+    (core.ArtifactCorruptError("secret"), 409, "artifact_corrupt", None, "fails its verification"),
+    (core.ArtifactStorageError(errno.EIO, "secret"), 503, "storage_failed", "30", "the log"),
+    (core.ArtifactStorageError(errno.EROFS, "secret"), 507, "disk_read_only", None, "read-only"),
+    (core.UnknownTokenIdError(3, 9, 5), 422, "unknown_token_id", None, "index 3"),
+    (OSError(errno.EDQUOT, "/secret"), 507, "disk_full", None, "disk is full"),
+    (MemoryError("secret"), 503, "out_of_memory", "5", "in smaller parts"),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "retry_after", "words"),
+    CASES,
+    ids=[f"{type(error).__name__}-{status}" for error, status, *_ in CASES],
+)
+def test_an_error_has_its_status_code_and_detail(
+    error: Exception, status: int, code: str, retry_after: str | None, words: str
+) -> None:
+    problem = problem_of(error)
+    assert problem is not None
+    assert (problem.status, problem.code) == (status, code)
+    assert words in problem.detail
+    assert problem.headers.get("Retry-After") == retry_after
+    assert "secret" not in str(problem.document("r"))
+
+
+@pytest.mark.parametrize("module", [access, serving, jobs], ids=lambda module: module.__name__)
+def test_every_error_of_the_domain_has_a_row_and_a_case(module: ModuleType) -> None:
+    kinds = {
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Exception) and kind.__module__ == module.__name__
+    } - ROOTS
+    assert kinds <= TABLE.keys()
+    assert kinds <= {type(error) for error, *_ in CASES}
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.EPIPE, "x"), KeyError("x")])
+def test_other_errors_are_defects(error: Exception) -> None:
+    assert problem_of(error) is None
+
+
+def test_a_subclass_without_a_row_is_answered_as_its_base() -> None:
+    class OwnError(core.CorpusError):
+        code = "own"
+
+    problem = problem_of(OwnError("Own."))
+    assert problem is not None
+    assert (problem.status, problem.code, problem.detail) == (422, "own", "Own.")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (jobs.CorporaQuotaError(10, 11), {"limit": 10, "actual": 11}),
+        (jobs.QueueFullError(3, 2), {"limit": 2, "actual": 2}),
+        (jobs.TooManyListenersError(64), {"limit": 64}),
+        (core.InvalidUtf8Error(7, is_cut=True), {"byte_offset": 7}),
+        (
+            jobs.InvalidInputsError("empty_corpus", "x", [("/corpus_ids/0", "y")]),
+            {"errors": [{"pointer": "/corpus_ids/0", "detail": "y"}]},
+        ),
+        (jobs.JobRunningError(1, 0), {}),
+    ],
+)
+def test_the_values_of_an_error_are_members_of_its_document(
+    error: Exception, expected: dict[str, Any]
+) -> None:
+    problem = problem_of(error)
+    assert problem is not None
+    document = problem.document("r")
+    names = ("limit", "actual", "byte_offset", "errors")
+    assert {name: document[name] for name in names if name in document} == expected
+
+
+def test_the_challenge_names_the_scheme() -> None:
+    row = TABLE[access.KeyRequiredError]
+    assert isinstance(row, Row)
+    assert row.headers == {"WWW-Authenticate": 'Bearer realm="tokenizer"'}

@@ -1,0 +1,259 @@
+"""The stream codecs and readers of ids: every cut, the checks of lines, the size of one part."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Callable, Iterable
+
+import pytest
+from tokenizer_service.http.id_formats import OCTETS, IdsForm
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.rendering import stream_codecs
+from tokenizer_service.rendering.stream_codecs import (
+    DecodeCodec,
+    DecodedPart,
+    EncodeCodec,
+    IdLines,
+    IdReader,
+    RawIds,
+)
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.streaming import StreamingEncoder
+
+TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028 e\u0301'
+
+
+@pytest.fixture
+def live(small_tokenizer: Tokenizer) -> LiveTokenizer:
+    ref = ArtifactRef("x", "20260101T000000Z-00000000", small_tokenizer.spec.fingerprint)
+    return LiveTokenizer.of(ref, small_tokenizer)
+
+
+def settle(codec: DecodeCodec, pieces: Iterable[bytes]) -> list[DecodedPart]:
+    parts = [part for piece in pieces for part in codec.feed(piece)]
+    return [*parts, *codec.finish()]
+
+
+def text_of(codec: DecodeCodec, pieces: Iterable[bytes]) -> str:
+    return "".join(part.text for part in settle(codec, pieces))
+
+
+def raw(dtype: str = "u32") -> RawIds:
+    return RawIds(IdsForm(OCTETS, dtype))
+
+
+def packed(ids: list[int], letter: str = "I") -> bytes:
+    return struct.pack(f"<{len(ids)}{letter}", *ids)
+
+
+def as_lines(live: LiveTokenizer, rows: list[list[int]], *, is_records: bool) -> bytes:
+    if not is_records:
+        return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    records: list[dict[str, object]] = [
+        {"seq": seq, "tokens": row, "byte_end": 0} for seq, row in enumerate(rows)
+    ]
+    count = sum(map(len, rows))
+    records.append({"done": True, "count": count, "bytes": 0, "digest": live.ref.digest})
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def bytes_and_broken_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids of a text, then of bytes that are not UTF-8 between whole characters."""
+    by_byte = {token: id_ for id_, token in tokenizer.spec.vocab.items() if len(token) == 1}
+    broken = [by_byte[bytes([byte])] for byte in b"a\xf0\x9f\x91\xff\xe4\xb8b\xc3"]
+    return [*tokenizer.encode(TEXT), *broken]
+
+
+@pytest.mark.row(15)
+@pytest.mark.parametrize("form", ["u32", "u16", "arrays", "records"])
+def test_every_single_cut(live: LiveTokenizer, form: str) -> None:
+    ids = bytes_and_broken_ids(live.tokenizer)
+    expected = live.tokenizer.decode(ids)
+    rows = [ids[:3], [], ids[3:20], ids[20:]]
+    if form in ("u32", "u16"):
+        data = packed(ids, "I" if form == "u32" else "H")
+    else:
+        data = as_lines(live, rows, is_records=form == "records")
+
+    def reader() -> IdReader:
+        return raw(form) if form in ("u32", "u16") else IdLines(live.ref.digest)
+
+    for cut in range(len(data) + 1):
+        codec = DecodeCodec(live, reader())
+        parts = settle(codec, [data[:cut], data[cut:]])
+        assert "".join(part.text for part in parts) == expected, cut
+        assert codec.totals() == {"count": len(ids), "bytes": len(expected.encode())}
+    assert text_of(DecodeCodec(live, reader()), [bytes([byte]) for byte in data]) == expected
+    for seed in range(20):
+        cuts = sorted(random.Random(seed).sample(range(len(data)), 9))
+        pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+        assert text_of(DecodeCodec(live, reader()), pieces) == expected
+
+
+def test_special_tokens_are_left_out(live: LiveTokenizer) -> None:
+    ids = bytes_and_broken_ids(live.tokenizer)
+    codec = DecodeCodec(live, raw(), skip_special_tokens=True)
+    expected = live.tokenizer.decode(ids, skip_special_tokens=True)
+    data = packed(ids)
+    assert text_of(codec, [data[at : at + 5] for at in range(0, len(data), 5)]) == expected
+    assert "<|a|>" not in expected
+
+
+def test_ids_end_counts_the_ids_that_came(live: LiveTokenizer) -> None:
+    ids = bytes_and_broken_ids(live.tokenizer)
+    codec = DecodeCodec(live, raw())
+    text = ""
+    for id_ in ids:
+        for part in codec.feed(packed([id_])):
+            text += part.text
+            whole = live.tokenizer.decode(ids[: part.ids_end])
+            assert whole.startswith(text)
+            assert whole.removeprefix(text) in ("", "\ufffd")
+    assert codec.n_tokens == len(ids)
+
+
+@pytest.mark.row(14)
+def test_one_part_holds_a_bounded_text(
+    live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = live.tokenizer.encode(TEXT * 20)
+    longest = int(live.token_lengths.max())
+    monkeypatch.setattr(stream_codecs, "_TEXT_BYTES", longest)
+    monkeypatch.setattr(stream_codecs, "_ID_WINDOW", 7)
+    parts = settle(DecodeCodec(live, raw()), [packed(ids)])
+    assert max(len(part.text.encode()) for part in parts) <= longest + 3
+    assert "".join(part.text for part in parts) == TEXT * 20
+    monkeypatch.setattr(stream_codecs, "_TEXT_BYTES", 1)  # less than a token: one goes all the same
+    assert text_of(DecodeCodec(live, raw()), [packed(ids)]) == TEXT * 20
+
+
+@pytest.mark.row(14)
+@pytest.mark.parametrize("cut", range(9))
+def test_strict_names_the_byte_wherever_it_is_cut(live: LiveTokenizer, cut: int) -> None:
+    by_byte = {token: id_ for id_, token in live.tokenizer.spec.vocab.items() if len(token) == 1}
+    for data, offset in ((b"ab\xc3\xa9\xe4\xb8c", 4), (b"abcd\xf0\x9f", 4), (b"\xffabcde", 0)):
+        ids = [by_byte[bytes([byte])] for byte in data]
+        body = packed(ids)
+        codec = DecodeCodec(live, raw(), errors="strict")
+        with pytest.raises(Problem) as caught:
+            settle(codec, [body[: 4 * cut], body[4 * cut :]])
+        assert (caught.value.code, caught.value.byte_offset) == ("not_utf8", offset)
+    good = packed([by_byte[bytes([byte])] for byte in "aé中".encode()])
+    strict = DecodeCodec(live, raw(), errors="strict")
+    assert text_of(strict, [good[: 4 * cut], good[4 * cut :]]) == "aé中"
+
+
+@pytest.mark.row(14)
+def test_unknown_ids_are_named_among_all(live: LiveTokenizer) -> None:
+    largest = live.tokenizer.spec.largest_id
+    for at in (0, 1, 40_000):
+        codec = DecodeCodec(live, raw())
+        with pytest.raises(Problem) as caught:
+            settle(codec, [packed([97] * at), packed([97, largest + 1])])
+        assert caught.value.code == "unknown_token_id"
+        assert caught.value.errors[0][0] == f"/{at + 1}"
+
+
+@pytest.mark.parametrize("dtype", ["u32", "u16"])
+def test_a_body_that_ends_inside_an_id(live: LiveTokenizer, dtype: str) -> None:
+    with pytest.raises(Problem) as caught:
+        settle(DecodeCodec(live, raw(dtype)), [b"a\0\0\0b"])
+    assert (caught.value.status, caught.value.code) == (400, "malformed_ids")
+
+
+DONE = '{"done":true,"count":1}'
+
+
+@pytest.mark.row(1, 2, 3, 4)
+@pytest.mark.parametrize(
+    ("lines", "status", "code"),
+    [
+        (['{"seq":0,"tokens":[97]}'], 422, "source_cut_off"),
+        (['{"tokens":[97]}', "[97]"], 422, "source_cut_off"),
+        (['{"seq":0,"tokens":[97]}', '{"error":{"code":"x"}}'], 422, "source_failed"),
+        (['{"type":"a","error":{}}'], 422, "source_failed"),
+        (['{"tokens":[97,97]}', DONE], 422, "invalid_record"),
+        (['{"tokens":[97]}', '{"done":false,"count":1}'], 422, "invalid_record"),
+        (['{"tokens":[97]}', '{"done":1,"count":1}'], 422, "invalid_record"),
+        (['{"seq":1,"tokens":[97]}', DONE], 422, "invalid_record"),
+        (['{"seq":0,"tokens":[]}', '{"seq":0,"tokens":[97]}', DONE], 422, "invalid_record"),
+        (['{"tokens":[97]}', DONE, "[1]"], 422, "invalid_record"),
+        (['{"tokens":[97]}', DONE, DONE], 422, "invalid_record"),
+        (['{"tokens":[97]}', '{"done":true,"count":1,"digest":"other"}'], 412, "digest_mismatch"),
+        (['{"tokens":97}'], 422, "invalid_record"),
+        (['{"tokenz":[97]}'], 422, "invalid_record"),
+        (['{"tokens":[97],"done":true}'], 422, "invalid_record"),
+        (["{}"], 422, "invalid_record"),
+        (["97"], 422, "invalid_record"),
+        (["[97,true]"], 422, "invalid_token_id"),
+        (["[97,1.0]"], 422, "invalid_token_id"),
+        (["[[97]]"], 422, "invalid_token_id"),
+        (["[4294967296]"], 422, "invalid_token_id"),
+        (["[97"], 400, "malformed_json"),
+        (["[97]", "[97] [97]"], 400, "malformed_json"),
+    ],
+)
+def test_lines_that_are_refused(
+    live: LiveTokenizer, lines: list[str], status: int, code: str
+) -> None:
+    for end in ("", "\n"):
+        with pytest.raises(Problem) as caught:
+            settle(
+                DecodeCodec(live, IdLines(live.ref.digest)),
+                ["\n".join(lines).encode() + end.encode()],
+            )
+        assert (caught.value.status, caught.value.code) == (status, code)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["[97]", "", "  ", "[98]\r"],
+        ['{"tokens":[97]}', "[98]", '{"done":true}'],
+        [
+            '{"seq":0,"tokens":[97]}',
+            '{"seq":1,"tokens":[98],"byte_end":2}',
+            '{"done":true,"count":2}',
+        ],
+    ],
+)
+def test_lines_that_are_taken(live: LiveTokenizer, lines: list[str]) -> None:
+    for end in ("", "\n", "\n\n"):
+        body = "\n".join(lines).encode() + end.encode()
+        assert text_of(DecodeCodec(live, IdLines(live.ref.digest)), [body]) == "ab"
+
+
+@pytest.mark.row(15)
+def test_a_line_may_be_so_long_and_no_longer(
+    live: LiveTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_codecs, "MAX_LINE_BYTES", 40)
+    codec = DecodeCodec(live, IdLines(live.ref.digest))
+    line = b"[97," + b" " * 35 + b"97]"
+    pieces: Callable[[bytes], list[bytes]] = lambda data: [data[:10], data[10:]]  # noqa: E731
+    fitting = line.replace(b" ", b"", 2)
+    assert len(fitting) == 40
+    assert [part.text for part in codec.feed(b"[97]\n" + fitting + b"\n")] == ["a", "aa"]
+    with pytest.raises(Problem) as caught:
+        settle(codec, pieces(line))
+    assert (caught.value.status, caught.value.limit) == (413, 40)
+
+
+def test_bytes_of_a_codec_add_up(small_tokenizer: Tokenizer) -> None:
+    codec = EncodeCodec(StreamingEncoder(small_tokenizer))
+    text = "the quick é中👩 fox"
+    ids: list[int] = []
+    for byte in text.encode():
+        for part in codec.feed(bytes([byte])):
+            ids += part.ids
+            assert part.byte_end == codec.byte_end
+        assert small_tokenizer.decode_bytes(ids) == text.encode()[: codec.byte_end]
+        assert codec.n_pending == codec.n_bytes - codec.byte_end
+    ids += [id_ for part in codec.finish() for id_ in part.ids]
+    assert ids == small_tokenizer.encode(text)
+    assert codec.byte_end == codec.n_bytes == len(text.encode())

@@ -1,0 +1,457 @@
+"""/corpora/{id}/encode and /token-files: requests refused before a job exists, and downloads.
+
+No job runs here: the integration tests of `jobs/worker` test what jobs write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.jobs.token_files import TokenFilesFolder
+from tokenizer_service.settings import Settings
+
+from tests.tokenizer_service.conftest import ADMIN_KEY
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+Fields = dict[str, Any]
+TEXT = b"low lower<|endoftext|>lowest"
+
+
+@pytest.fixture
+def start(
+    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., TestClient]]:
+    async def do_nothing(runner: JobRunner) -> None:
+        pass
+
+    monkeypatch.setattr(JobRunner, "start", do_nothing)
+    started: list[TestClient] = []
+
+    def start_with(**changes: object) -> TestClient:
+        client = make_client(**changes)
+        client.headers["X-API-Key"] = ADMIN_KEY
+        started.append(client.__enter__())
+        assert client.put("/corpora/news", content=TEXT).is_success
+        return client
+
+    yield start_with
+    for client in started:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def admin(start: Callable[..., TestClient]) -> TestClient:
+    return start()
+
+
+@pytest.fixture
+def folder(settings: Settings) -> TokenFilesFolder:
+    return TokenFilesFolder.of(settings.artifacts_dir)
+
+
+@pytest.fixture
+def stories(folder: TokenFilesFolder, small_tokenizer: Tokenizer, starter: ArtifactRef) -> Path:
+    """Token files as a job writes them, called `stories`."""
+    place = folder.path("stories")
+    plan = plan_token_files(small_tokenizer, tokens_per_shard=4, ref=starter)
+    with TokenFilesWriter(place, plan) as writer:
+        writer.append(range(10), n_bytes=12)
+        writer.append([1], n_bytes=1, split="validation")
+        writer.finish()
+    return place
+
+
+def encode(client: TestClient, corpus_id: str = "news", /, **body: Any) -> Any:
+    return client.post(f"/corpora/{corpus_id}/encode", json=body)
+
+
+def problem(answer: Any, status: int, code: str) -> Fields:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: Fields = answer.json()
+    assert body["code"] == code, body
+    return body
+
+
+def jobs(client: TestClient) -> list[Fields]:
+    listed: list[Fields] = client.get("/jobs").json()["jobs"]
+    return listed
+
+
+def test_a_job_is_answered_with_its_place_and_the_tokenizer(
+    admin: TestClient, starter: ArtifactRef
+) -> None:
+    answer = admin.post("/v1/corpora/news/encode", json={})
+    assert answer.status_code == 202, answer.text
+    job = answer.json()
+    assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
+    assert answer.headers["tokenizer-version"] == str(starter)
+    assert answer.headers["tokenizer-digest"] == starter.digest
+    assert (job["kind"], job["state"], job["result"]) == ("encode", "queued", None)
+    assert job["name"] == job["id"].lower()
+    assert admin.get(answer.headers["location"]).json() == job
+    assert [entry["id"] for entry in jobs(admin)] == [job["id"]]
+
+
+def test_it_is_no_training_job(admin: TestClient) -> None:
+    job_id = encode(admin).json()["id"]
+    trained = admin.post("/train", json={"documents": ["ab ab"], "vocab_size": 258}).json()
+    assert [job["id"] for job in admin.get("/train").json()["jobs"]] == [trained["id"]]
+    assert [job["kind"] for job in jobs(admin)] == ["train", "encode"]
+    only = admin.get("/jobs", params={"kind": "encode"}).json()["jobs"]
+    assert [job["id"] for job in only] == [job_id]
+    for path in (f"/train/{job_id}", f"/train/{job_id}/events"):
+        problem(admin.get(path), 404, "job_not_found")
+    problem(admin.delete(f"/train/{job_id}"), 404, "job_not_found")
+    assert admin.get(f"/jobs/{trained['id']}").json() == admin.get(f"/train/{trained['id']}").json()
+    assert admin.delete(f"/jobs/{job_id}").json()["state"] == "cancelled"
+    assert admin.get(f"/jobs/{job_id}/events").text.count("\ndata: ") == 1
+    for wrong in ("x", "../x", "20261121T041500Z-0123456789ab"):
+        problem(
+            admin.get(f"/jobs/{wrong}"), 404, "job_not_found" if "/" not in wrong else "not_found"
+        )
+
+
+WRONG: list[tuple[Fields, str]] = [
+    ({"separator": 1}, "/separator"),
+    ({"format": "csv"}, "/format"),
+    ({"format": "text", "field": "text"}, ""),
+    ({"format": "parquet", "separator": "<|endoftext|>"}, ""),
+    ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
+    ({"format": "jsonl", "field": ""}, "/field"),
+    ({"format": "chat", "field": "text"}, ""),
+    ({"format": "chat", "separator": "<|endoftext|>"}, ""),
+    ({"loss": "role"}, ""),
+    ({"skip_bad": True}, ""),
+    ({"chat_template": "default"}, ""),
+    ({"format": "chat", "loss": "all"}, "/loss"),
+    ({"max_length": 0}, "/max_length"),
+    ({"over_length": "wrap"}, "/over_length"),
+    ({"over_length": "drop"}, ""),
+    ({"layout": "tfrecord"}, "/layout"),
+    ({"dtype": "int64"}, "/dtype"),
+    ({"tokens_per_shard": 0}, "/tokens_per_shard"),
+    ({"tokens_per_shard": True}, "/tokens_per_shard"),
+    ({"validation_share": 1}, "/validation_share"),
+    ({"validation_share": -0.1}, "/validation_share"),
+    ({"seed": -1}, "/seed"),
+    ({"workers": 0}, "/workers"),
+    ({"token_files_id": "../x"}, "/token_files_id"),
+    ({"token_files_id": ".hidden"}, "/token_files_id"),
+    ({"tokenizer": "a@b"}, "/tokenizer"),
+    ({"further_corpora": ["A"]}, "/further_corpora/0"),
+    ({"limits": {"seconds": 0}}, "/limits/seconds"),
+    ({"colour": "red"}, "/colour"),
+]
+
+
+def test_a_request_that_is_none(admin: TestClient) -> None:
+    for body, pointer in WRONG:
+        found = problem(encode(admin, **body), 422, "invalid_request")
+        assert found["errors"][0]["pointer"] == pointer, body
+    assert jobs(admin) == []
+
+
+def test_the_default_of_over_length_needs_no_max_length(admin: TestClient) -> None:
+    """A client may send every default; a longest length makes any choice valid."""
+    for body in ({"over_length": "truncate"}, {"over_length": "drop", "max_length": 9}):
+        assert encode(admin, **body).status_code == 202
+
+
+def test_a_separator_needs_plain_text(admin: TestClient) -> None:
+    for corpus_id in ("lines", "more.jsonl"):
+        lines = b'{"text": "ab"}'
+        stored = admin.put(f"/corpora/{corpus_id}?format=jsonl", content=lines)
+        assert stored.status_code == 201
+    refused = admin.post("/corpora/lines/encode", json={"separator": "a"})
+    assert problem(refused, 422, "corpus_separator")["errors"][0]["pointer"] == "/separator"
+    for body in ({}, {"separator": ""}, {"separator": "a", "format": "text"}):
+        assert admin.post("/corpora/lines/encode", json=body).status_code == 202, body
+
+
+def test_conversations_need_a_template_and_records(admin: TestClient) -> None:
+    found = problem(encode(admin, format="chat"), 422, "chat_template_missing")
+    assert "no chat template 'default'" in found["detail"]
+    assert jobs(admin) == []
+
+
+@pytest.mark.parametrize("name", ["other", "{{ messages }}"])
+def test_a_job_names_a_chat_template_of_the_tokenizer(name: str, admin: TestClient) -> None:
+    body = encode(admin, format="chat", chat_template=name)
+    found = problem(body, 422, "chat_template_missing")
+    assert found["errors"][0]["pointer"] == "/chat_template"
+    assert "it has none; a request names a template" in found["detail"]
+    assert jobs(admin) == []
+
+
+def test_a_special_token_that_the_tokenizer_does_not_have(admin: TestClient) -> None:
+    for field in ("begin_of_document", "end_of_document", "allowed_special", "disallowed_special"):
+        value: Any = "<|secret|>" if field.endswith("document") else ["<|a|>", "<|secret|>"]
+        answer = encode(admin, **{field: value})
+        found = problem(answer, 422, "unknown_special_token")
+        assert found["errors"][0]["pointer"] == f"/{field}"
+        assert "secret" not in answer.text
+    assert jobs(admin) == []
+
+
+def test_what_cannot_be_written_is_refused_before_there_is_a_job(
+    admin: TestClient, store: ArtifactStore
+) -> None:
+    vocab = {70_000 + byte: bytes([byte]) for byte in range(256)}
+    store.publish(TokenizerSpec.from_merges(vocab, [], []), name="large")
+    found = problem(
+        encode(admin, tokenizer="large", dtype="uint16"), 422, "invalid_token_files_plan"
+    )
+    assert "70255" in found["detail"]
+    found = problem(
+        encode(admin, layout="llmc", tokens_per_shard=1 << 40), 422, "invalid_token_files_plan"
+    )
+    assert "2147483647" in found["detail"]
+    problem(encode(admin, tokenizer="nobody"), 404, "tokenizer_not_found")
+    answer = admin.post("/corpora/news/encode", json={}, headers={"If-Match": '"0"'})
+    problem(answer, 412, "digest_mismatch")
+    assert jobs(admin) == []
+    # The same `end` in a tokenizer without `<|endoftext|>` is not an error: it adds no end.
+    assert encode(admin, tokenizer="large").status_code == 202
+
+
+def test_corpora_that_are_not_there_empty_or_named_twice(admin: TestClient) -> None:
+    problem(encode(admin, "nothing"), 404, "corpus_not_found")
+    problem(encode(admin, "NOTHING"), 422, "invalid_request")
+    for further in (["nothing"], ["news"]):
+        found = problem(encode(admin, further_corpora=further), 422, "corpus_not_found")
+        assert found["errors"][0]["pointer"] == "/further_corpora/0"
+    admin.put("/corpora/empty", content=b"")
+    problem(encode(admin, "empty"), 422, "empty_corpus")
+    assert jobs(admin) == []
+    assert encode(admin, "empty", further_corpora=["news"]).status_code == 202
+
+
+def test_an_id_is_taken_by_token_files_and_by_a_job_that_waits(
+    admin: TestClient, stories: Path
+) -> None:
+    problem(encode(admin, token_files_id="stories"), 409, "token_files_exist")
+    first = encode(admin, token_files_id="news-small")
+    assert first.status_code == 202
+    problem(encode(admin, token_files_id="news-small"), 409, "token_files_exist")
+    admin.delete(f"/jobs/{first.json()['id']}")
+    assert encode(admin, token_files_id="news-small").status_code == 202
+
+
+def test_the_same_key_gives_the_same_job(admin: TestClient) -> None:
+    def post(corpus_id: str = "news", key: str = "k", **body: Any) -> Any:
+        headers = {"Idempotency-Key": key}
+        return admin.post(f"/corpora/{corpus_id}/encode", json=body, headers=headers)
+
+    first = post(token_files_id="a", allowed_special=["<|a|>", "<|endoftext|>"])
+    again = post(token_files_id="a", allowed_special=["<|endoftext|>", "<|a|>"], layout="raw")
+    assert again.json()["id"] == first.json()["id"]
+    admin.put("/corpora/other", content=TEXT)
+    for other in (post(), post("other", token_files_id="a")):
+        problem(other, 422, "idempotency_key_reused")
+    headers = {"Idempotency-Key": "k"}
+    train = admin.post("/train", json={"documents": ["x"], "vocab_size": 257}, headers=headers)
+    problem(train, 422, "idempotency_key_reused")
+    problem(post(key="two words"), 422, "invalid_idempotency_key")
+    assert len(jobs(admin)) == 1
+
+
+def test_trainings_and_encodings_share_the_queue(start: Callable[..., TestClient]) -> None:
+    client = start(train_queue=1)
+    assert encode(client).status_code == 202
+    assert client.post("/train", json={"documents": ["x"], "vocab_size": 257}).status_code == 202
+    problem(encode(client), 409, "training_queue_full")
+
+
+def test_what_a_job_needs_is_not_removed(
+    start: Callable[..., TestClient], store: ArtifactStore
+) -> None:
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    ref = store.publish(TokenizerSpec.from_merges(vocab, [], []), name="pinned")
+    first = start()
+    first.put("/corpora/second", content=TEXT)
+    job_id = encode(first, tokenizer="pinned", further_corpora=["second"]).json()["id"]
+    in_memory = f"{ref.name}@{ref.version}"
+    held = list((store.root / "run" / "workers").glob("*.pinned"))
+    assert [json.loads(path.read_text()) for path in held] == [[in_memory]]
+    held[0].unlink()  # as if the first had ended: what follows is for the sake of the job
+    later = start()  # which has that version neither in memory nor in use by another request
+    version = f"/tokenizers/{ref.name}/{ref.version}"
+    for path in (version, "/corpora/news", "/corpora/second"):
+        code = "tokenizer_in_use" if path == version else "corpus_in_use"
+        problem(later.delete(path), 409, code)
+    assert later.delete(f"/jobs/{job_id}").json()["state"] == "cancelled"
+    assert [later.delete(path).status_code for path in (version, "/corpora/second")] == [204, 204]
+
+
+def test_the_quota_and_the_disk_are_asked_first(
+    start: Callable[..., TestClient], stories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = start(token_files_max_bytes=1 << 16)
+    client.put("/corpora/large", content=b"low lower lowest " * 100_000)
+    found = problem(encode(client, "large"), 413, "token_files_quota")
+    assert found["limit"] == 1 << 16 < found["actual"] < 1 << 22
+    assert encode(client).status_code == 202
+    usage = SimpleNamespace(total=1, used=1, free=4)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    found = problem(encode(client), 507, "disk_full")
+    assert found["limit"] == 4 < found["actual"] < 200
+    assert len(jobs(client)) == 1
+    assert client.get("/token-files").json()["max_bytes"] == 1 << 16
+
+
+def test_what_there_is_is_listed_and_described(
+    admin: TestClient, stories: Path, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    listed = admin.get("/token-files").json()
+    (one,) = listed["token_files"]
+    files = {path.name: path.read_bytes() for path in stories.iterdir()}
+    assert listed["bytes"] == sum(map(len, files.values()))
+    assert listed["max_bytes"] is None
+    described = admin.get("/token-files/stories").json()
+    assert {key: described[key] for key in one} == one
+    assert one["tokenizer"] == {
+        "name": starter.name,
+        "version": starter.version,
+        "fingerprint": small_spec.fingerprint,
+        "vocab_size": len(small_spec.vocab),
+        "largest_id": small_spec.largest_id,
+    }
+    assert one["splits"]["train"] == {
+        "documents": 1,
+        "tokens": 10,
+        "text_bytes": 12,
+        "bytes_per_token": 1.2,
+        "shards": 3,
+        "special_tokens_found": {},
+        "loss_tokens": None,
+        "documents_truncated": 0,
+        "documents_dropped": 0,
+        "tokens_lost": 0,
+        "conversations_refused": 0,
+    }
+    assert list(one["splits"]) == ["train", "validation"]
+    named = {file["name"]: (file["bytes"], file["sha256"]) for file in described["files"]}
+    assert named == {
+        name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()
+    }
+    problem(admin.get("/token-files/nothing"), 404, "token_files_not_found")
+    problem(admin.get("/token-files/.unfinished"), 422, "invalid_request")
+
+
+def test_files_are_given_out_whole_in_ranges_and_not_again(
+    admin: TestClient, stories: Path
+) -> None:
+    for path in stories.iterdir():
+        url, data = f"/token-files/stories/{path.name}", path.read_bytes()
+        whole = admin.get(url)
+        assert (whole.status_code, whole.content) == (200, data)
+        assert whole.headers["etag"] == f'"{hashlib.sha256(data).hexdigest()}"'
+        is_json = whole.headers["content-type"].startswith("application/json")
+        assert is_json == (path.name == "manifest.json")
+        part = admin.get(url, headers={"Range": "bytes=1-1", "If-Range": whole.headers["etag"]})
+        assert (part.status_code, part.content) == (206, data[1:2])
+        assert part.headers["content-range"] == f"bytes 1-1/{len(data)}"
+        unchanged = admin.get(url, headers={"If-None-Match": whole.headers["etag"]})
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+        found = problem(
+            admin.get(url, headers={"Range": f"bytes={len(data)}-"}), 416, "range_not_satisfiable"
+        )
+        assert found["limit"] == len(data)
+        head = admin.head(url)
+        assert (head.status_code, head.headers["content-length"]) == (200, str(len(data)))
+
+
+def test_what_the_manifest_does_not_name_is_never_given_out(
+    admin: TestClient, stories: Path, settings: Settings
+) -> None:
+    (stories / "mine.txt").write_text("private")
+    for name in ("mine.txt", "%2e%2e", "%2e%2e%2factive.json", "train.bin%00", "nothing"):
+        answer = admin.get(f"/token-files/stories/{name}")
+        assert answer.status_code == 404, name
+        assert "private" not in answer.text
+    shard = stories / "train_000001.bin"
+    shard.unlink()
+    shard.symlink_to(settings.artifacts_dir / "jobs.sqlite3")
+    problem(admin.get("/token-files/stories/train_000001.bin"), 409, "token_files_corrupt")
+    shard.unlink()
+    same_size = settings.artifacts_dir / "secret"
+    same_size.write_bytes(b"x" * 8)
+    shard.symlink_to(same_size)
+    problem(admin.get("/token-files/stories/train_000001.bin"), 409, "token_files_corrupt")
+
+
+def test_damaged_token_files_are_said_to_be_and_hide_no_others(
+    admin: TestClient, stories: Path, folder: TokenFilesFolder
+) -> None:
+    shutil.copytree(stories, folder.path("damaged"))
+    os.truncate(folder.path("damaged") / "train_000000.bin", 1)
+    (folder.path("bare") / "manifest.json").mkdir(parents=True)
+    for name in ("damaged", "bare"):
+        problem(admin.get(f"/token-files/{name}"), 409, "token_files_corrupt")
+    listed = admin.get("/token-files").json()["token_files"]
+    assert [one["id"] for one in listed] == ["stories"]
+    assert admin.delete("/token-files/damaged").status_code == 204
+    assert folder.names() == ["bare", "stories"]
+
+
+@pytest.mark.parametrize("path", ["", "/stories", "/stories/train_000001.bin"])
+def test_removed_while_they_are_looked_at_they_are_not_there(
+    path: str,
+    admin: TestClient,
+    folder: TokenFilesFolder,
+    stories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = TokenFiles.open
+
+    def open_and_remove(place: Path) -> TokenFiles:
+        files = opened(place)
+        folder.remove("stories")
+        return files
+
+    monkeypatch.setattr(TokenFiles, "open", open_and_remove)
+    answer = admin.get(f"/token-files{path}")
+    if path:
+        problem(answer, 404, "token_files_not_found")
+    else:
+        assert answer.json()["token_files"] == []
+
+
+def test_removed_ones_are_gone_and_an_open_download_goes_on(
+    admin: TestClient, stories: Path
+) -> None:
+    with (stories / "train_000000.bin").open("rb") as reader:
+        guarded = admin.delete("/token-files/stories", headers={"If-Match": '"wrong"'})
+        problem(guarded, 412, "no_entity_tag")
+        assert admin.delete("/token-files/stories").status_code == 204
+        assert len(reader.read()) == 8
+    problem(admin.get("/token-files/stories"), 404, "token_files_not_found")
+    problem(admin.get("/token-files/stories/train_000000.bin"), 404, "token_files_not_found")
+    problem(admin.delete("/token-files/stories"), 404, "token_files_not_found")
+    assert admin.get("/token-files").json() == {"token_files": [], "bytes": 0, "max_bytes": None}
+
+
+def test_a_start_clears_away_what_no_job_comes_back_to(
+    start: Callable[..., TestClient], folder: TokenFilesFolder
+) -> None:
+    job_id = encode(start()).json()["id"]
+    kept = folder.growing(job_id).with_name(f".{job_id}.partial")
+    left = folder.growing("20200101T000000Z-0123456789ab")
+    for path in (kept, left):
+        path.mkdir(parents=True)
+    start()
+    assert kept.exists()
+    assert not left.exists()

@@ -1,0 +1,53 @@
+"""Rendered files are cached, within the limit."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizer_service.serving import artifact_files
+from tokenizer_service.serving.artifact_files import RENDERED, ArtifactFiles
+
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+
+NOTHING_LOADED: Any = SimpleNamespace(loaded=list)
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were rendered, in order."""
+    names: list[str] = []
+    render = artifact_files._render
+
+    def note(spec: TokenizerSpec, filename: str) -> dict[str, bytes]:
+        names.append(filename)
+        return render(spec, filename)
+
+    monkeypatch.setattr(artifact_files, "_render", note)
+    return names
+
+
+def test_what_was_rendered_is_kept(
+    store: ArtifactStore, starter: ArtifactRef, rendered: list[str]
+) -> None:
+    files = ArtifactFiles(store, NOTHING_LOADED)
+    first = {name: files.read(starter, name) for name in RENDERED}
+    assert {name: files.read(starter, name) for name in RENDERED} == first
+    assert rendered == ["tokenizer.json", "vocab.json", "tokenizer.tiktoken"]  # has merges
+
+
+def test_no_more_is_kept_than_the_bound(
+    store: ArtifactStore, starter: ArtifactRef, other_spec: TokenizerSpec, rendered: list[str]
+) -> None:
+    other = store.publish(other_spec, name="other")
+    size = len(ArtifactFiles(store, NOTHING_LOADED).read(starter, "tokenizer.json"))
+    rendered.clear()
+    files = ArtifactFiles(store, NOTHING_LOADED, max_kept_bytes=size)
+    for ref in (starter, starter, other, starter):
+        assert files.read(ref, "tokenizer.json")
+    assert len(rendered) == 3  # the other entry replaced the first one
+    nothing = ArtifactFiles(store, NOTHING_LOADED, max_kept_bytes=size - 1)
+    assert nothing.read(starter, "tokenizer.json") == nothing.read(starter, "tokenizer.json")
+    assert len(rendered) == 5

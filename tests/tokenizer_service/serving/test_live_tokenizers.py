@@ -1,0 +1,636 @@
+"""The hot swap in one process and across several, and errors of the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import fcntl
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from tokenizer_service.serving.errors import (
+    NoTokenizerError,
+    PromotionInProgressError,
+    SwapFailedError,
+    SwapTimeoutError,
+)
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip, identity_of
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
+from tokenizer_service.settings import Settings
+
+from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
+from tests.tokenizer_service.conftest import ADMIN_KEY
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.chat_templates import ChatTemplates
+from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
+from tokenizer_core.patterns import SplitPattern
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec import AddedToken
+
+
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.EIO, 503), (errno.EMFILE, 503), (errno.ENOSPC, 507)]
+)
+@pytest.mark.parametrize("place", ["mkdir", "open", "flock", "glob"])
+def test_a_disk_that_fails_under_a_promotion_is_no_defect(
+    client: TestClient,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+    status: int,
+) -> None:
+    def promote() -> httpx.Response:
+        headers = {"X-API-Key": ADMIN_KEY}
+        return client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
+
+    def fail(first: object, *arguments: object, **options: object) -> object:
+        if place == "flock" or str(first).endswith(("run", "promotion.lock", "workers")):
+            raise OSError(number, os.strerror(number), "/some/path")
+        return original(first, *arguments, **options)  # type: ignore[arg-type]
+
+    owner, name = (fcntl, "flock") if place == "flock" else (Path, place)
+    original = getattr(owner, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        answer = promote()
+    assert answer.status_code == status, answer.text
+    assert answer.json()["code"] == {503: "storage_failed", 507: "disk_full"}[status]
+    assert "/some/path" not in answer.text
+    assert client.get("/tokenizers/active").json()["digest"] == starter.digest
+    assert promote().status_code == 200
+
+
+@pytest.mark.row(36)
+@pytest.mark.promise(14)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE])
+@pytest.mark.parametrize("function", ["write_text", "replace"])
+@pytest.mark.parametrize("kind", ["last_good", "workers"])
+def test_notes_that_cannot_be_written_cost_no_answer(
+    make_client: Callable[..., TestClient],
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    function: str,
+    number: int,
+) -> None:
+    """Serving needs neither the state files of the processes nor the last good version."""
+    n_failed = 0
+
+    def fail(path: Path, *arguments: object, **options: object) -> object:
+        nonlocal n_failed
+        if kind in (path.name.split(".")[0], path.parent.name):
+            n_failed += 1
+            raise OSError(number, os.strerror(number), "/some/path")
+        return original(path, *arguments, **options)  # type: ignore[arg-type]
+
+    original = getattr(Path, function)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, function, fail)
+        with make_client() as client:
+            served = client.post("/encode", json={"text": "a"})
+            assert served.headers["Tokenizer-Version"] == str(starter)
+            answer = client.put(
+                "/tokenizers/active",
+                json={"tokenizer": "other"},
+                headers={"X-API-Key": ADMIN_KEY},
+            )
+            assert answer.status_code == 200, answer.text
+            after = client.post("/encode", json={"text": "a"})
+            assert after.headers["Tokenizer-Version"] == str(other)
+            assert client.get("/readyz").status_code == 200
+    assert n_failed >= 2
+
+
+@asynccontextmanager
+async def started(
+    settings: Settings, store: ArtifactStore, *, swap_timeout_seconds: float = 30
+) -> AsyncIterator[LiveTokenizers]:
+    live = LiveTokenizers(settings, store, swap_timeout_seconds=swap_timeout_seconds)
+    await live.start()
+    try:
+        yield live
+    finally:
+        await live.stop()
+
+
+@pytest.fixture
+def other(store: ArtifactStore, other_spec: TokenizerSpec) -> ArtifactRef:
+    return store.publish(other_spec, name="other")
+
+
+def damage(store: ArtifactStore, ref: ArtifactRef) -> None:
+    path = store.root / "tokenizers" / ref.name / ref.version / "vocab.pkl"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+class FakePeer:
+    """The state file of another process of this host: a child that only sleeps."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        own = WorkerStates(store.root / "run" / "workers")
+        started = own.new_state()
+        mark = ProcessIdentity.of(self.process.pid)
+        assert mark is not None
+        self.state = WorkerState(mark.pid, mark.started)
+        name = next(iter((store.root / "run" / "workers").glob("*.json"))).name
+        path = store.root / "run" / "workers" / name.replace(str(started.pid), str(mark.pid))
+        self.path = path
+
+    def write(self, **fields: str) -> None:
+        state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
+        self.path.write_text(json.dumps(dataclasses.asdict(state)))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def test_promote_and_roll_back(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == starter
+            before = live.require_active()
+            assert await live.promote(other) == starter
+            assert live.require_active().ref == other
+            assert before.tokenizer.encode("a") != live.require_active().tokenizer.encode("a")
+            assert store.active() == other
+            assert await live.promote(starter) == other
+            assert live.require_active().ref == starter
+        async with started(settings, store) as again:
+            assert again.require_active().ref == starter
+
+    asyncio.run(run())
+
+
+def test_a_promoted_version_wins_over_the_default_at_the_next_start(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    store.promote(other)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == other
+            assert live.reason is None
+
+    asyncio.run(run())
+
+
+def test_the_files_of_killed_processes_go_at_the_next_start(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef
+) -> None:
+    store.promote(starter)
+
+    async def run() -> None:
+        async with started(settings, store):
+            killed = FakePeer(store)
+            killed.write()
+            killed.end()
+        async with started(settings, store):
+            assert not killed.path.exists()
+            assert len(list(killed.path.parent.glob("*.json"))) == 1  # its own
+
+    asyncio.run(run())
+
+
+def test_the_versions_that_requests_name_are_known_to_every_process(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    store.promote(starter)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            states = WorkerStates(store.root / "run" / "workers")
+            peer = FakePeer(store)
+            try:
+                peer.write()
+                peer.path.with_suffix(".pinned").write_text('["third@1"]')
+                assert states.read_pinned() == {"third@1"}
+                await asyncio.to_thread(live.get, "other")
+                assert live.pinned_on_host() == {"third@1", str(other)}
+            finally:
+                peer.end()
+            assert live.pinned_on_host() == {str(other)}
+            assert not peer.path.with_suffix(".pinned").exists()
+            await live.promote(other)  # from now on its state says so
+            assert live.pinned_on_host() == set()
+            await asyncio.to_thread(live.get, str(starter))
+            assert states.read_pinned() == {str(starter)}
+        folder = store.root / "run" / "workers"
+        assert list(folder.iterdir()) == []
+        store.publish(store.open(other), name="late")
+        live.get("late")  # as a thread does that was still loading
+        assert list(folder.iterdir()) == []
+        WorkerStates(folder).write_pinned(["left@1"])  # by a killed process of the same number
+        async with started(settings, store) as live:
+            assert live.pinned_on_host() == set()
+
+    asyncio.run(run())
+
+
+def test_a_version_is_known_to_be_in_use_while_it_is_loaded_and_not_if_that_fails(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    store.promote(starter)
+    damage(store, other)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            while_loading = []
+            load = live._load
+            live._load = lambda ref: (  # type: ignore[method-assign]
+                while_loading.append(live.pinned_on_host()) or load(ref)  # type: ignore[func-returns-value]
+            )
+            with pytest.raises(ArtifactCorruptError):
+                await asyncio.to_thread(live.get, str(other))
+            assert while_loading == [{str(other)}]
+            assert live.pinned_on_host() == set()
+
+    asyncio.run(run())
+
+
+def test_another_process_moving_the_pointer_is_followed(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            store.promote(other)
+            for _ in range(1000):
+                await asyncio.sleep(0.05)
+                if live.require_active().ref == other:
+                    break
+            assert live.require_active().ref == other
+
+    asyncio.run(run())
+
+
+def test_a_retired_tokenizer_is_freed(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            held = live.require_active()
+            held.tokenizer.encode("warm the cache")
+            retired, tokenizer = weakref.ref(held), weakref.ref(held.tokenizer)
+            await live.promote(other)
+            gc.collect()
+            assert retired() is held  # an earlier request keeps its reference
+            del held
+            gc.collect()
+            assert retired() is None
+            assert tokenizer() is None
+
+    asyncio.run(run())
+
+
+def test_pinned_versions_are_bounded_and_loaded_once(
+    settings: Settings, store: ArtifactStore, small_spec: TokenizerSpec
+) -> None:
+    refs = [
+        store.publish(
+            TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-n]), name=f"t{n}"
+        )
+        for n in range(1, 8)
+    ]
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            loads: list[str] = []
+            load = live._load
+
+            def counted(ref: ArtifactRef) -> LiveTokenizer:
+                loads.append(str(ref))
+                time.sleep(0.05)
+                return load(ref)
+
+            live._load = counted  # type: ignore[method-assign]
+            same = str(refs[0])
+            found = await asyncio.gather(*(asyncio.to_thread(live.get, same) for _ in range(6)))
+            assert len({id(one) for one in found}) == 1
+            assert loads == [same]
+            for ref in refs:
+                assert live.get(ref.name).ref == ref
+            assert len(live.loaded()) == 5
+            assert live.peek(str(refs[-1])) is not None
+            assert live.peek(str(refs[0])) is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.row(30)
+def test_a_version_that_does_not_load_changes_nothing(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    damage(store, other)
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            with pytest.raises(ArtifactCorruptError):
+                await live.promote(other)
+            missing = ArtifactRef("nope", "20200101T000000Z-00000000", "0" * 64)
+            with pytest.raises(ArtifactNotFoundError):
+                await live.promote(missing)
+            assert live.require_active().ref == starter
+            assert live.reason is None
+            assert store.active() is None
+
+    asyncio.run(run())
+
+
+def test_the_round_trip_check_finds_a_tokenizer_that_loses_text(small_spec: TokenizerSpec) -> None:
+    check_round_trip(Tokenizer.from_spec(small_spec))
+
+    letters = SplitPattern("custom", r"[a-z]+", unmatched="drop")
+    check_round_trip(Tokenizer.from_spec(dataclasses.replace(small_spec, pattern=letters)))
+
+    class Lossy(Tokenizer):
+        def decode(self, *arguments: object, **options: object) -> str:
+            return super().decode(*arguments, **options).replace("中", "?")  # type: ignore[arg-type]
+
+    with pytest.raises(ArtifactCorruptError):
+        check_round_trip(Lossy.from_spec(small_spec))
+
+
+def test_an_id_with_two_names_passes_the_round_trip_check() -> None:
+    names = [AddedToken("<first>", 256), AddedToken("<second>", 256)]
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    check_round_trip(Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], names)))
+
+
+def test_tokens_with_flags_pass_the_round_trip_check() -> None:
+    tokens = [
+        AddedToken("<think>", 256, special=False, lstrip=True, rstrip=True),
+        AddedToken("<|endoftext|>", 257, rstrip=True),
+        AddedToken("<b>", 258),
+        AddedToken("a<b>", 259, normalized=True),  # never found: <b> is matched first
+    ]
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    spec = TokenizerSpec.from_merges(vocab, [], tokens)
+    assert Tokenizer.from_spec(spec).encode("a<b>") != [259]
+    check_round_trip(Tokenizer.from_spec(spec))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", [*NAMES, *OPEN_FILES, "o200k_harmony"])
+def test_published_vocabularies_pass_the_round_trip_check(name: str, shared_data: Path) -> None:
+    if name == "o200k_harmony":
+        path = shared_data / "vocab" / "o200k_base.tiktoken"
+        check_round_trip(Tokenizer.from_preset(name, path=path))
+    else:
+        check_round_trip(load_ours(shared_data, name, "auto"))
+
+
+@pytest.mark.row(31)
+@pytest.mark.parametrize(
+    "pointer",
+    ["", "garbage", "{}", '{"active": "gone@20200101T000000Z-00000000", "digest": "0"}', "[1]"],
+)
+def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
+    settings: Settings,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    make_client: Callable[..., TestClient],
+    pointer: str,
+) -> None:
+    def check(client: TestClient, wanted: ArtifactRef) -> None:
+        ready = client.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json()["status"] == "degraded"
+        assert "cannot be loaded" in ready.json()["reason"]
+        assert str(store.root) not in ready.text
+        answer = client.post("/encode", json={"text": "a"}).json()
+        assert answer["tokenizer"]["digest"] == wanted.digest
+
+    with make_client() as client:
+        headers = {"X-API-Key": ADMIN_KEY}
+        promoted = client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
+        assert promoted.status_code == 200
+        (store.root / "active.json").write_text(pointer)
+        deadline = time.monotonic() + 60
+        while client.get("/readyz").json()["status"] == "ok" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        check(client, other)  # the active version stays
+        assert 'swaps_total{result="failed"} 1.0' in client.get("/metrics").text
+    with make_client() as client:
+        check(client, other)  # and starts with the last good one
+        fixed = client.put("/tokenizers/active", json={"tokenizer": "starter"}, headers=headers)
+        assert fixed.status_code == 200
+        assert client.get("/readyz").json()["status"] == "ok"
+        assert store.active() == starter
+
+
+def test_a_server_without_a_tokenizer_runs_and_says_so(
+    settings: Settings, make_client: Callable[..., TestClient]
+) -> None:
+    with make_client(default="absent") as client:
+        assert client.get("/livez").status_code == 200
+        for path in ("/readyz", "/info", "/tokenizers/active"):
+            assert client.get(path).status_code == 503
+        for path, body in (("/encode", {"text": "a"}), ("/decode", {"tokens": [1]})):
+            response = client.post(path, json=body)
+            assert response.status_code == 503
+            assert int(response.headers["Retry-After"]) > 0
+            assert response.json()["code"] == "no_tokenizer"
+            assert "TOKENIZER_DEFAULT" in response.json()["detail"]
+        assert client.post("/encode_stream", content=b"a").status_code == 503
+        llama = client.get("/health")
+        assert llama.status_code == 503
+        assert llama.json()["error"]["type"] == "unavailable_error"
+        # Requests can still name a version, and an operator can promote one.
+        named = client.post("/encode", json={"text": "a", "tokenizer": "starter"})
+        assert named.status_code == 200
+        headers = {"X-API-Key": ADMIN_KEY}
+        client.put("/tokenizers/active", json={"tokenizer": "starter"}, headers=headers)
+        assert client.get("/readyz").status_code == 200
+
+
+def test_no_probe_sees_a_new_tokenizer_with_the_trouble_of_the_one_before(
+    settings: Settings, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    seen = []
+
+    class Watched(LiveTokenizers):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "active" and value is not None:
+                seen.append(self.reason)
+
+    async def run() -> None:
+        live = Watched(settings.model_copy(update={"default": "absent"}), store)
+        await live.start()
+        assert live.reason is not None
+        await live.promote(other)
+        assert live.reason is None
+        await live.stop()
+
+    asyncio.run(run())
+    assert seen == [None]
+
+
+@pytest.mark.promise(7)
+def test_promotion_waits_for_every_process_and_restores_on_timeout(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=1) as live:
+            peer = FakePeer(store)
+            try:
+                peer.write(name="starter", version=starter.version, digest=starter.digest)
+                with pytest.raises(SwapTimeoutError):
+                    await live.promote(other)
+                assert live.require_active().ref == starter
+                assert store.active() == starter
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+@pytest.mark.promise(7)
+def test_promotion_follows_what_the_other_processes_say(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=200) as live:
+            peer = FakePeer(store)
+            try:
+                # It fails there: the promotion need not wait for the timeout.
+                peer.write(**identity_of(starter), failed=str(other), reason="damaged")
+                with pytest.raises(SwapFailedError, match="damaged"):
+                    await asyncio.wait_for(live.promote(other), 60)
+                assert store.active() == starter
+                # That process follows a little later.
+                peer.write(**identity_of(starter))
+                promotion = asyncio.create_task(live.promote(other))
+                await asyncio.sleep(0.4)
+                assert not promotion.done()
+                peer.write(**identity_of(other))
+                assert await asyncio.wait_for(promotion, 60) == starter
+                # That process dies, so no process waits for it.
+                peer.write(**identity_of(other))
+                peer.end()
+                assert await asyncio.wait_for(live.promote(starter), 60) == other
+                assert not peer.path.exists()
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+def test_processes_swap_between_versions_of_one_digest(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    chat = ChatTemplates({"default": "{{ messages }}"})
+    talking = store.publish(small_spec.with_chat(chat), name="talking")
+    assert talking.digest == starter.digest
+
+    async def run() -> None:
+        async with started(settings, store, swap_timeout_seconds=0) as live:
+            peer = FakePeer(store)
+            try:
+                peer.write(**identity_of(starter))
+                with pytest.raises(SwapTimeoutError):
+                    await live.promote(talking)
+                assert store.active() == starter
+                peer.write(**identity_of(talking))
+                assert await live.promote(talking) == starter
+                assert live.require_active().tokenizer.spec.chat == chat
+            finally:
+                peer.end()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_starts_again_serves_what_its_siblings_serve(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
+) -> None:
+    spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
+    newer = store.publish(spec, name="starter")
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
+            peer = FakePeer(store)
+        try:
+            peer.write(name="starter", version=starter.version, digest=starter.digest)
+            async with started(settings, store) as live:
+                assert live.require_active().ref == starter
+        finally:
+            peer.end()
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
+
+    asyncio.run(run())
+
+
+def test_promotions_take_turns(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    async def run() -> None:
+        async with started(settings, store) as live:
+            await asyncio.gather(*(live.promote(ref) for ref in [other, starter] * 5))
+            assert live.require_active().ref == store.active()
+        async with started(settings, store, swap_timeout_seconds=0.4) as live:
+            before = live.require_active().ref
+            # Another process is in the middle of a promotion.
+            with (store.root / "run" / "promotion.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                with pytest.raises(PromotionInProgressError):
+                    await live.promote(other if before == starter else starter)
+                assert live.require_active().ref == before
+            assert await live.promote(other) == before
+
+    asyncio.run(run())
+
+
+def test_nothing_is_active(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
+    live = LiveTokenizers(settings, ArtifactStore(tmp_path_factory.mktemp("empty")))
+    with pytest.raises(NoTokenizerError):
+        live.get(None)
+    with pytest.raises(ArtifactNotFoundError):
+        live.get("starter")
+
+
+def test_a_store_that_is_not_mounted_any_more_is_away_and_not_empty(
+    client: TestClient, store: ArtifactStore, other: ArtifactRef
+) -> None:
+    def wait_until_ready(status: str) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            answer = client.get("/readyz")
+            assert answer.status_code == 200
+            if (answer.json()["status"], answer.json()["tokenizer"]["name"]) == (status, "other"):
+                return
+            assert time.monotonic() < deadline, answer.json()
+            time.sleep(0.02)
+
+    store.promote(other)
+    wait_until_ready("ok")
+    pointer, gone = store.root / "active.json", store.root / "gone"
+    pointer.rename(gone)
+    wait_until_ready("degraded")
+    gone.rename(pointer)
+    wait_until_ready("ok")

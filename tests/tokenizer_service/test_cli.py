@@ -1,0 +1,548 @@
+"""The command `tokenizer`: what it prints, writes and refuses."""
+
+import argparse
+import base64
+import json
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from tokenizer_service import cli as cli_module
+from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
+from tokenizer_service.commands import text as text_commands
+from tokenizer_service.commands.command_line import parse_special_token
+from tokenizer_service.commands.progress import has_colours
+
+from tests.tokenizer_core.formats.model_folders import make_folder
+from tests.tokenizer_core.formats.small_specs import small_tekken
+from tests.tokenizer_service.run_cli import Cli
+from tokenizer_core import AddedToken, TokenizerSpec
+from tokenizer_core.engines import native
+from tokenizer_core.formats import save_gpt2_files
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+
+
+def test_train_publishes_and_reports(cli: Cli) -> None:
+    out, error = cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
+    assert b"published worked@" in out
+    assert b"bytes per token" in out
+    assert error == ""  # no progress bar where standard error is not a terminal
+    listed = json.loads(cli.run("list", "--json")[0])
+    assert [(row["name"], row["active"]) for row in listed] == [("worked", False)]
+    manifest = json.loads(cli.run("inspect", "worked", "--json")[0])
+    assert manifest["command"] == "tokenizer train corpus.txt --vocab-size 265 --name worked"
+    assert [source["name"] for source in manifest["provenance"]] == ["corpus.txt"]
+    assert manifest["training"]["n_merges"] == 8
+
+
+def test_counts_saved_once_train_other_sizes(cli: Cli) -> None:
+    cli.run("train", "corpus.txt", "--vocab-size=265", "--name=a", "--save-counts=c.counts")
+    (cli.folder / "corpus.txt").unlink()
+    cli.run("train", "--from-counts=c.counts", "--vocab-size=265", "--name=b")
+    cli.run("train", "--from-counts=c.counts", "--vocab-size=260", "--name=c")
+    digests = {row["name"]: row["digest"] for row in json.loads(cli.run("list", "--json")[0])}
+    assert digests["a"] == digests["b"] != digests["c"]
+    error = cli.fail("train", "--from-counts=c.counts", "--pattern=cl100k", "--name=d")
+    assert "split pattern" in error
+
+
+def test_several_sizes_of_one_run_are_those_of_runs_of_their_own(cli: Cli) -> None:
+    options = ("--seed-token", "zz", "--reserved=2", "--pad-to-multiple=4", "--min-frequency=2")
+    out, _ = cli.run("train", "corpus.txt", "--vocab-size=264,262,264", "--name=a", *options)
+    published = [line for line in out.splitlines() if line.startswith(b"published")]
+    names = [line.split()[1].partition(b"@")[0] for line in published]
+    assert names == [b"a-262", b"a-264"]
+    for size in (262, 264):
+        cli.run("train", "corpus.txt", f"--vocab-size={size}", f"--name=b-{size}", *options)
+    digests = {row["name"]: row["digest"] for row in json.loads(cli.run("list", "--json")[0])}
+    assert digests["a-262"] == digests["b-262"] != digests["a-264"] == digests["b-264"]
+    training = json.loads(cli.run("inspect", "a-262", "--json")[0])["training"]
+    assert (training["vocab_size"], training["n_reserved"]) == (264, 4)
+    assert training["options"]["seed_tokens"] == ["zz"]
+    assert training["curve"][-1]["vocab_size"] == 262
+
+
+def test_the_report_of_all_sizes_as_json_and_as_a_page(cli: Cli) -> None:
+    cli.run(
+        "train", "corpus.txt", "--vocab-size=260,265", "--name=a", "--html=a.html", "--json=a.json"
+    )
+    report = json.loads((cli.folder / "a.json").read_text())
+    assert report["schema"] == "tokenizer-training/1"
+    small, large = report["runs"].values()
+    assert small == json.loads(cli.run("inspect", "a-260", "--json")[0])["training"]
+    assert large["curve"][: len(small["curve"])] == small["curve"]
+    page = (cli.folder / "a.html").read_text()
+    assert all(f">{name}</th>" in page for name in ("a-260", "a-265"))
+    error = cli.fail("train", "corpus.txt", "--html=none/a.html")
+    assert "the folder of none/a.html is not there" in error
+
+
+def test_seed_tokens_from_a_file(cli: Cli) -> None:
+    (cli.folder / "seeds").write_bytes(b"\xef\xbb\xbflowest\r\n  \n\nthe\n")
+    cli.run("train", "corpus.txt", "--vocab-size=280", "--name=a", "--seed-file=seeds")
+    for seed in ("lowest", "  ", "the"):
+        assert cli.run("count", "--tokenizer=a", seed)[0] == b"1\n"
+    (cli.folder / "seeds").write_bytes(b"ab\xff")
+    error = cli.fail("train", "corpus.txt", "--seed-file=seeds", "--name=a")
+    assert "seeds is not UTF-8 at byte 2" in error
+
+
+def test_special_tokens_in_order_and_a_pattern_of_ones_own(cli: Cli) -> None:
+    cli.run(
+        "train", "corpus.txt", "--vocab-size=262", "--name=own", "--pattern", r"\w+|\W+",
+        "--special-token", "<|b|>", "--special-token", "<|a|>",
+    )  # fmt: skip
+    out, _ = cli.run("encode", "--tokenizer=own", "<|a|><|b|>low")
+    assert out.split()[:2] == [b"257", b"256"]
+    cli.run("train", "corpus.txt", "--vocab-size=260", "--name=none", "--no-special-token")
+    out, _ = cli.run("inspect", "none")
+    assert b"special      none" in out
+
+
+def test_inspect_shows_some_of_many_special_tokens(cli: Cli) -> None:
+    options = [f"--special-token=<|{number}|>" for number in range(23)]
+    cli.run("train", "corpus.txt", "--vocab-size=290", "--name=many", *options)
+    out = cli.run("inspect", "many")[0].decode()
+    assert "<|19|> = 275, and 3 more (--json shows all)\n" in out
+    shown = json.loads(cli.run("inspect", "many", "--json")[0])
+    assert len(shown["added_tokens"]) == 23
+
+
+def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
+    out, _ = trained.run("encode", "newest lower")
+    ids = [int(word) for word in out.split()]
+    assert json.loads(trained.run("encode", "--json", "newest lower")[0]) == ids
+    assert trained.run("encode", stdin=b"newest lower")[0] == out
+    (tmp_path / "text.txt").write_bytes(b"newest lower")
+    assert trained.run("encode", "--file", "text.txt")[0] == out
+    assert trained.run("encode", "--file", "-", stdin=b"newest lower")[0] == out
+    assert trained.run("count", "newest lower")[0] == b"%d\n" % len(ids)
+    several = trained.run("count", "--file", "text.txt", "corpus.txt")[0]
+    assert several.splitlines()[0] == b"%d\ttext.txt" % len(ids)
+    assert len(several.splitlines()) == 2
+    assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
+    assert trained.run("decode", stdin=out)[0] == b"newest lower"
+    assert trained.run("decode", stdin=json.dumps(ids).encode())[0] == b"newest lower"
+    for width, dtype in (("u16", "<u2"), ("u32", "<u4")):
+        raw, _ = trained.run("encode", "--format", width, "newest lower")
+        assert np.frombuffer(raw, dtype).tolist() == ids
+        assert trained.run("decode", "--format", width, stdin=raw)[0] == b"newest lower"
+
+
+def test_any_bytes_of_utf8_come_back_exactly(trained: Cli) -> None:
+    text = ("\r\n\t e\u0301 世界 👩‍👩‍👧 \u0000\ufeff" * 20_000).encode()  # across several reads
+    ids, _ = trained.run("encode", "--allowed-special", "none", stdin=text)
+    assert trained.run("decode", stdin=ids)[0] == text
+    assert trained.run("count", stdin=text)[0] == b"%d\n" % len(ids.split())
+
+
+def test_special_tokens_as_asked(trained: Cli) -> None:
+    token = b"<|endoftext|>"
+    assert trained.run("encode", stdin=token)[0] == b"256\n"
+    plain = trained.run("encode", "--allowed-special=none", stdin=token)[0]
+    assert len(plain.split()) > 1
+    assert trained.run("encode", "--allowed-special", token.decode(), stdin=token)[0] == b"256\n"
+    assert trained.run("decode", "--skip-special-tokens", "256", "97")[0] == b"a"
+    assert "<|endoftext|>" in trained.fail("encode", "--allowed-special=<|x|>", "a", code=2)
+
+
+def test_promote_and_back(trained: Cli) -> None:
+    trained.run("train", "corpus.txt", "--vocab-size=260", "--name=other")
+    out, _ = trained.run("promote", "other")
+    back = out.decode().split("tokenizer promote ")[1].strip()
+    assert back.startswith("worked@")
+    assert b"* other@" in trained.run("list")[0]
+    trained.run("promote", back)
+    assert f"* {back}".encode() in trained.run("list")[0]
+
+
+def test_inspect_shows_the_longest_tokens(trained: Cli) -> None:
+    out = trained.run("inspect", "worked", "--longest", "1")[0].decode()
+    assert "' widest'" in out
+    assert "<|endoftext|> = 256" in out
+    assert "gpt2" in out
+
+
+def write_tiktoken(path: Path) -> None:
+    tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
+    lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def test_import_of_a_rank_file_wants_pattern_and_special_tokens(cli: Cli) -> None:
+    write_tiktoken(cli.folder / "cl100k_base.tiktoken")
+    error = cli.fail("import", "cl100k_base.tiktoken", "--name", "mine", code=2)
+    assert "--pattern" in error
+    assert "--special '<|endofprompt|>=100276'" in error  # what this file expects as published
+    error = cli.fail("import", "cl100k_base.tiktoken", "--name=mine", "--pattern=cl100k", code=2)
+    assert "--no-special" in error
+    cli.run(
+        "import", "cl100k_base.tiktoken", "--name=mine", "--pattern=cl100k",
+        "--special", "<|end|>=300", "--promote",
+    )  # fmt: skip
+    assert cli.run("encode", "low<|end|>")[0] == b"257 300\n"
+    assert b"258-299" in cli.run("inspect", "mine")[0]
+
+
+def test_an_expression_for_a_rank_file_is_read_as_tiktoken_reads_it(cli: Cli) -> None:
+    write_tiktoken(cli.folder / "x.tiktoken")
+    options = ("--no-special", "--promote")
+    cli.run("import", "x.tiktoken", "--name=mine", "--pattern", "[a-m[n-z]&&[^x]]+", *options)
+    assert cli.run("encode", "low1x")[0] == b"257\n"  # `1` and `x` are dropped
+    shown = cli.run("inspect", "mine")[0].decode()
+    assert "fancy-regex" in shown
+    assert "text without a match is dropped" in shown
+    error = cli.fail("import", "x.tiktoken", "--name=y", "--pattern", r"(a)\1", *options, code=1)
+    assert "cannot be translated exactly from fancy-regex: the escape" in error
+
+
+def test_inspect_shows_the_flags_of_added_tokens(cli: Cli) -> None:
+    tokens = [AddedToken("<s>", 256), AddedToken("<m>", 257, lstrip=True, single_word=True)]
+    spec = TokenizerSpec.from_merges({byte: bytes([byte]) for byte in range(256)}, [], tokens)
+    (cli.folder / "tokenizer.json").write_bytes(render_tokenizer_json(spec))
+    cli.run("import", "tokenizer.json", "--name=flagged", "--promote")
+    shown = cli.run("inspect", "flagged")[0].decode()
+    assert "<s> = 256, <m> = 257 (single_word, lstrip)\n" in shown
+    assert cli.run("encode", "a <m> a<m>")[0] == b"97 257 32 97 60 109 62\n"
+
+
+def test_a_tekken_file_needs_no_option(cli: Cli) -> None:
+    table = small_tekken(["<unk>", "<s>"], n_special=3)
+    (cli.folder / "tekken.json").write_text(json.dumps(table))
+    cli.run("import", "tekken.json", "--name=mistral", "--promote")
+    text = "<s>1<SPECIAL_2>"
+    want = f"1 {3 + ord('1')} 2\n".encode()
+    assert cli.run("encode", text)[0] == want
+    assert cli.run("encode", text, "--files", "tekken.json")[0] == want
+    assert "<unk> = 0, <s> = 1, <SPECIAL_2> = 2" in cli.run("inspect", "mistral")[0].decode()
+    for option in ("--pattern=gpt2", "--special=<s>=1"):
+        error = cli.fail("import", "tekken.json", "--name=m", option, code=1)
+        assert "tekken.json says itself how text is split" in error
+    table["config"]["pattern"] = "gpt2"
+    (cli.folder / "bad.json").write_text(json.dumps(table))
+    (cli.folder / "news.txt").write_text("low lower")
+    error = cli.fail("compare", "bad.json", "tekken.json", "--corpus", "news.txt", code=1)
+    assert "config.pattern is 'gpt2'" in error
+    assert "follows a colon" not in error  # the file has a pattern, and it is wrong
+
+
+def test_import_of_a_model_folder(cli: Cli) -> None:
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
+    make_folder(cli.folder / "model", tokenizer_config=config)
+    cli.run("import", "model", "--name", "theirs")
+    assert cli.run("encode", "--tokenizer", "theirs", "low<pad>")[0] == b"257 260\n"
+
+
+def test_import_of_what_was_exported(trained: Cli) -> None:
+    from tokenizer_core import Tokenizer
+    from tokenizer_core.registry import ArtifactStore
+
+    store = ArtifactStore(trained.folder / "artifacts")
+    tokenizer = Tokenizer.from_spec(store.open(store.resolve("worked")))
+    tokenizer.save_tokenizer_json(trained.folder / "t.json")
+    tokenizer.save_gpt2_files(trained.folder / "vocab.json", trained.folder / "merges.txt")
+    trained.run("import", "t.json", "--name", "hf")
+    trained.run(
+        "import", "vocab.json", "merges.txt", "--name", "gpt", "--special", "<|endoftext|>=256"
+    )
+    want = trained.run("encode", "newest<|endoftext|>low")[0]
+    for name in ("hf", "gpt"):
+        assert trained.run("encode", "--tokenizer", name, "newest<|endoftext|>low")[0] == want
+    direct = trained.run(
+        "encode", "--files", "vocab.json", "merges.txt", "--special=<|endoftext|>=256",
+        "--", "newest<|endoftext|>low",
+    )[0]  # fmt: skip
+    assert direct == want
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "--help"),
+        (("frobnicate",), 2, "there is no command"),
+        (("enocde", "a"), 2, "did you mean encode?"),
+        (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
+        (("encode", "a", "b"), 2, "quotes"),
+        (("encode", "--files", "corpus.txt", "a"), 1, "put a text before --files"),
+        (("train",), 2, "no input"),
+        (("train", "corpus.txt", "--vocab-size", "ten"), 2, "--vocab-size"),
+        (("train", "corpus.txt", "--vocab-size", "256"), 1, "at least 257"),
+        (("train", "corpus.txt", "--vocab-size", "256,300"), 1, "at least 257"),
+        (("train", "corpus.txt", "--vocab-size", "300,"), 2, "separated by commas"),
+        (("train", "corpus.txt", "--vocab-size=300,301", "--promote"), 2, "only one size"),
+        (("train", "corpus.txt", "--seed-token", "a b"), 1, "'a b' cannot be one token"),
+        (("train", "corpus.txt", "--seed-file", "none"), 1, "none is not there"),
+        (("train", "corpus.txt", "--min-frequency", "0"), 1, "at least 1"),
+        (("train", "none.txt"), 1, "'none.txt' does not exist"),
+        (("train", "."), 1, "is a folder"),
+        (("train", "corpus.txt", "--workers", "0"), 2, "--workers"),
+        (("train", "corpus.txt", "--name", "../x", "--vocab-size=260"), 1, "name"),
+        (("train", "corpus.txt", "--pattern", "gpt5"), 1, "Known names"),
+        (("train", "corpus.txt", "--pattern", "(("), 1, "compile"),
+        (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
+        (("train", "--from-counts", "corpus.txt"), 1, "counts"),
+        (("encode", "a", "--tokenizer", "none"), 1, "none"),
+        (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
+        (("promote", "none@../x"), 1, "version"),
+        (("promote", "none"), 1, "none"),
+        (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),
+        (("import", "corpus.txt"), 2, "--name"),
+        (("import", "a", "--name=x", "--special", "nothing"), 2, "TOKEN=ID"),
+        (("serve", "--port", "x"), 2, "--port"),
+        (("serve", "--port", "70000"), 1, "TOKENIZER_PORT"),
+    ],
+)
+def test_an_error_is_one_line_with_the_remedy(
+    cli: Cli, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    assert words in cli.fail(*arguments, code=code)
+
+
+def test_errors_of_text_and_ids(trained: Cli) -> None:
+    (trained.folder / "latin.txt").write_bytes(b"abc caf\xe9" + b" x" * 50_000)
+    assert "latin.txt is not UTF-8 at byte 7" in trained.fail("encode", "--file", "latin.txt")
+    late = b"a" * 65_535 + "é".encode() + b"\xff"
+    assert "byte 65537" in trained.fail("count", stdin=late)
+    assert "ids[2] = 99999" in trained.fail("decode", "97", "98", "99999")
+    many = b"97 " * 100_000 + b"99999"
+    assert "ids[100000] = 99999" in trained.fail("decode", stdin=many)
+    assert "list of ids" in trained.fail("decode", "ninety")
+    assert "cut off" in trained.fail("decode", "--format", "u32", stdin=b"abc")
+    assert "longer than any" in trained.fail("decode", stdin=b"9" * 200_000)
+    assert "not both" in trained.fail("decode", "97", "--file", "latin.txt", code=2)
+    assert "TOKENIZER_ENGINE" in trained.fail("encode", "a", TOKENIZER_ENGINE="steam")
+
+
+def test_the_version_names_the_engine_and_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
+    assert b"engine: python (it was asked for by name)" in shown
+    assert version("tokenizer-service").encode() in shown
+    monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
+    shown, _ = cli.run("--version")
+    assert b"engine: python (the compiled module" in shown
+    assert b"an undefined symbol)" in shown
+    shown, _ = cli.run("--version", TOKENIZER_ENGINE="python")
+    assert b"engine: python (it was asked for by name)" in shown
+    assert b"cannot run here" in shown
+    for command in ("--version", "serve"):
+        assert "an undefined symbol" in cli.fail(command, TOKENIZER_ENGINE="native")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_sigterm_is_told_from_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_replaced: bool
+) -> None:
+    """Also when a library, as Ray does, raises another interrupt in place of its handler's."""
+
+    def run(arguments: argparse.Namespace) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as terminated:
+            interrupt = KeyboardInterrupt() if is_replaced else terminated
+            interrupt.add_note("it goes on")
+            raise interrupt from None
+
+    parser = Mock(parse_args=lambda words: argparse.Namespace(prog="tokenizer x", run=run))
+    monkeypatch.setattr(cli_module, "build_parser", lambda command: parser)
+    assert main(["x"]) == 143
+    assert capsys.readouterr().err == "tokenizer x: interrupted; it goes on\n"
+
+
+@pytest.mark.parametrize("command", ["", *_COMMANDS])
+def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [command, "--help"] if command else ["--help"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert f"  tokenizer {command}".rstrip() in text
+    assert max(map(len, text.splitlines())) <= 200
+    if command == "serve":
+        assert "TOKENIZER_CORPUS_ROOTS" in text
+
+
+def test_the_examples_in_the_help_parse() -> None:
+    """The parser accepts every example line."""
+    parser = build_whole_parser()
+    parsers = list(parsers_below(parser))
+    assert len(parsers) >= 29
+    checked = 0
+    for shown in parsers:
+        for line in (shown.epilog or "").replace("\\\n", " ").splitlines():
+            if not line.startswith("  ") or "tokenizer" not in line:
+                continue
+            if shown is parser:  # the purpose of an example follows it
+                line = line.strip().partition("   ")[0]
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|>&")
+            lexer.whitespace_split = True
+            words = list(lexer)
+            if "tokenizer" not in words:
+                continue
+            words = words[words.index("tokenizer") + 1 :]
+            ends = [words.index(mark) for mark in ("|", ">", "&&") if mark in words]
+            parser.parse_args(words[: min(ends, default=None)])
+            checked += 1
+    assert checked >= 60
+
+
+def parsers_below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers_below(below)
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    for parser in parsers_below(build_whole_parser()):
+        assert parser.description, parser.prog
+        assert all(action.help or action.choices for action in parser._actions), parser.prog
+
+
+def test_a_special_token_may_hold_an_equals_sign() -> None:
+    assert parse_special_token("<|a=b|>=7") == ("<|a=b|>", 7)
+
+
+def test_a_warning_of_the_library_is_one_line(cli: Cli) -> None:
+    vocab = {byte: bytes([byte]) for byte in range(256)} | {256: b"<|endoftext|>"}
+    save_gpt2_files(TokenizerSpec.from_merges(vocab, []), "v.json", "m.txt")
+    out, error = cli.run("encode", "<|endoftext|>", "--files", "v.json", "m.txt")
+    assert len(out.split()) == 13
+    assert error.startswith("tokenizer: warning: the vocabulary has tokens that look special")
+    assert error.endswith("--special '<|endoftext|>=256'\n")
+    assert error.count("\n") == 1
+    special = ("--special", "<|endoftext|>=256")
+    assert cli.run("encode", "<|endoftext|>", *special, "--files", "v.json", "m.txt")[1] == ""
+
+
+def test_the_help_lists_every_command_once_in_its_group() -> None:
+    shown = cli_module.build_parser().format_help()
+    assert shown == build_whole_parser().format_help()
+    assert "COMMAND" in shown.splitlines()[0]
+    titles = [line for line in shown.splitlines() if line in {f"{t}:" for t in cli_module._GROUPS}]
+    assert titles == ["text:", "corpora and training:", "published tokenizers:", "service:"]
+    for name, (_, line) in _COMMANDS.items():
+        assert shown.count(f"\n  {name} ") == 1
+        assert line in shown
+    assert max(map(len, shown.splitlines())) <= 95
+
+
+@pytest.fixture
+def published(cli: Cli) -> str:
+    """The name and version of the only published tokenizer, `worked`."""
+    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
+    row = json.loads(cli.run("list", "--json")[0])[0]
+    return f"{row['name']}@{row['version']}"
+
+
+def test_a_tokenizer_is_named_in_one_way_by_every_command(cli: Cli, published: str) -> None:
+    cli.run("convert", published, "--to", "tokenizer.json", "--output", "t.json")
+    (cli.folder / "model").mkdir()
+    (cli.folder / "t.json").rename(cli.folder / "model" / "tokenizer.json")
+    ids = cli.run("encode", "lowest", "--tokenizer", "worked")[0]
+    of_gpt2 = cli.run("encode", "lowest", "--tokenizer", "gpt2")[0]
+    assert ids != of_gpt2
+    names = ("worked", published, "model", "./model", "model/tokenizer.json")
+    for name in names:
+        assert cli.run("encode", "lowest", "--tokenizer", name)[0] == ids
+        assert cli.run("count", "lowest", "--tokenizer", name)[0].strip() == b"%d" % len(
+            ids.split()
+        )
+        assert cli.run("decode", *ids.decode().split(), "--tokenizer", name)[0] == b"lowest"
+        assert b"gpt2" in cli.run("report", name, "gpt2", "--corpus", "corpus.txt")[0]
+        cli.run("compare", name, published)
+    with pytest.raises(AssertionError, match="gpt2"):  # they differ: exit code 3
+        cli.run("compare", "gpt2", published)
+
+
+def test_a_published_name_comes_before_a_preset_and_a_folder(cli: Cli) -> None:
+    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "gpt2")
+    (cli.folder / "gpt2").mkdir()
+    listed = cli.run("inspect", "gpt2")[0]
+    assert b"265" in listed
+    assert json.loads(cli.run("count", "a", "--tokenizer", "gpt2", "--json")[0])["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("encode", "a", "--tokenizer", "wroked"),
+        ("count", "a", "--tokenizer", "wroked"),
+        ("decode", "1", "--tokenizer", "wroked"),
+        ("inspect", "wroked"),
+        ("promote", "wroked"),
+        ("report", "wroked", "--corpus", "corpus.txt"),
+        ("compare", "wroked", "worked"),
+        ("convert", "wroked", "--to", "tokenizer.json", "--output", "x.json"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_those_there_are(
+    cli: Cli, published: str, command: tuple[str, ...]
+) -> None:
+    told = cli.fail(*command)
+    assert "'wroked'; did you mean worked?; published: worked; presets: gpt2" in told
+
+
+def test_an_unknown_version_is_answered_with_those_there_are(cli: Cli, published: str) -> None:
+    wrong = published[:-1] + ("0" if published[-1] != "0" else "1")
+    told = cli.fail("encode", "a", "--tokenizer", wrong)
+    version_ = published.partition("@")[2]
+    assert f"did you mean {version_}?; it has {version_}" in told
+    assert "did you mean gpt2?" in cli.fail("encode", "a", "--tokenizer", "gtp2")
+    assert "tokenizer import --preset gpt2 --name gpt2" in cli.fail("promote", "gpt2")
+    cli.run("import", "--preset", "gpt2", "--name", "gpt2")
+    cli.run("promote", "gpt2")
+
+
+PIECES_TEXT = "low \u2122\t\x1b[31m\nlow"
+
+
+def test_pieces_are_a_line_each_in_a_pipe(cli: Cli, published: str) -> None:
+    out = cli.run("encode", "--tokenizer", "worked", "--pieces", PIECES_TEXT)[0].decode()
+    rows = [line.split("\t", 1) for line in out.splitlines()]
+    ids = cli.run("encode", "--tokenizer", "worked", PIECES_TEXT)[0].decode().split()
+    assert [row[0] for row in rows] == ids
+    assert rows[0][1] == '"low"'
+    assert [shown for _, shown in rows if shown.startswith("<")] == ["<e2>", "<84>", "<a2>"]
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("other", [["--json"], ["--format", "u16"]])
+def test_pieces_in_another_format_are_refused(cli: Cli, other: list[str]) -> None:
+    assert "not allowed with argument" in cli.fail("encode", "--pieces", *other, "x", code=2)
+
+
+def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters() -> None:
+    vocab = {1: b"lo\nw", 2: b"\xe2\x84", 3: b"\x1b[31m", 4: b"\t"}
+    [shown, end] = text_commands.render_pieces([[1, 2, 3, 4]], vocab, is_coloured=True)
+    plain = re.sub(r"\x1b\[(30;48;5;\d+|0)m", "", shown.decode())
+    assert plain == "lo⏎\nw<e2 84>\\x1b[31m⇥"
+    assert "\x1b[31m" not in shown.decode()
+    assert end == b"\n"
+    assert len(set(re.findall(r"48;5;(\d+)m", shown.decode()))) == 4
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environment", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_need_a_terminal_and_no_objection(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], expected: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert has_colours(Mock(isatty=lambda: is_terminal)) is expected

@@ -1,0 +1,145 @@
+"""URLs that a corpus may come from: parsing, the operator's list, and the addresses behind them."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
+
+pytestmark = pytest.mark.row(25)
+
+PUBLIC, INNER, LITERAL, _ = HOSTS = [
+    ListedHost.parse("data.example.org"),
+    ListedHost.parse("store.internal:9000=10.0.0.0/8"),
+    ListedHost.parse("127.0.0.1:8080"),
+    ListedHost.parse("[::1]:81"),
+]
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("https://data.example.org/a/b.txt?c=%20d", ("data.example.org", 443, "/a/b.txt?c=%20d")),
+        ("http://DATA.example.org", ("data.example.org", 80, "/")),
+        ("http://data.example.org:80?a", ("data.example.org", 80, "/?a")),
+        ("http://store.internal:9000/x", ("store.internal", 9000, "/x")),
+        ("http://127.0.0.1:8080/", ("127.0.0.1", 8080, "/")),
+        ("http://[0:0::1]:81/", ("::1", 81, "/")),
+    ],
+)
+def test_a_listed_url_is_taken_apart(url: str, parts: tuple[str, int, str]) -> None:
+    found = CorpusUrl.parse(url, HOSTS)
+    assert (found.host, found.port, found.target) == parts
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "data.example.org/a",
+        "//data.example.org/a",
+        "file:///etc/passwd",
+        "file://data.example.org/a",
+        "ftp://data.example.org/a",
+        "HTTP://data.example.org/a",
+        "s3://data.example.org/a",
+        "simplecache::https://data.example.org/a",
+        "zip://*.txt::https://data.example.org/a.zip",
+        "https://user@data.example.org/a",
+        "https://user:password@data.example.org/a",
+        "https://data.example.org@169.254.169.254/a",
+        "https://data.example.org:443@169.254.169.254/a",
+        "https://data.example.org\\@169.254.169.254/a",
+        "https://169.254.169.254\\.data.example.org/a",
+        "https://data.example.org#@169.254.169.254/",
+        "https://data.example.org/a#b",
+        "https://data.example.org./a",
+        "https://data.example.org:8443/a",
+        "https://data.example.org:/a",
+        "https://data.example.org:0/a",
+        "https://data.example.org:65979/a",
+        "https://sub.data.example.org/a",
+        "https://data.example.orgs/a",
+        "http://127.0.0.1/",
+        "http://2130706433:8080/",
+        "http://0x7f000001:8080/",
+        "http://0177.0.0.1:8080/",
+        "http://127.1:8080/",
+        "http://[::ffff:127.0.0.1]:8080/",
+        "http://[::1%25lo]:81/",
+        "http://[data.example.org]/",
+        "https://data.example.org/a b",
+        "https://data.example.org/a\r\nX: y",
+        "https://data.example.org/a\n",
+        "https://data.example.org/\u00e9",
+        "https://d\u0430ta.example.org/",
+        "https://data.example.org/" + "a" * 2000,
+    ],
+)
+def test_everything_else_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(CorpusUrlError) as raised:
+        CorpusUrl.parse(url, HOSTS)
+    assert "169.254" not in str(raised.value)
+    assert "password@" not in str(raised.value)
+
+
+PRIVATE = [
+    "127.0.0.1",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.0.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "0.0.0.0",
+    "224.0.0.1",
+    "255.255.255.255",
+    "240.0.0.1",
+    "192.0.0.1",
+    "::1",
+    "::",
+    "fe80::1",
+    "fc00::1",
+    "ff02::1",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+    "64:ff9b::7f00:1",
+    "64:ff9b:1::1",
+    "2002:7f00:1::",
+    "2001:0:7f00:1::",
+]
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_a_name_leads_to_public_addresses_only(address: str) -> None:
+    assert not PUBLIC.allows(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1", "::ffff:1.1.1.1"])
+def test_public_ones_are_reached(address: str) -> None:
+    assert PUBLIC.allows(ipaddress.ip_address(address))
+
+
+def test_an_entry_can_name_the_network_it_means() -> None:
+    assert INNER.allows(ipaddress.ip_address("10.9.9.9"))
+    assert INNER.allows(ipaddress.ip_address("::ffff:10.9.9.9"))
+    for address in ("127.0.0.1", "1.1.1.1", "169.254.169.254"):
+        assert not INNER.allows(ipaddress.ip_address(address))
+    assert LITERAL.allows(ipaddress.ip_address("127.0.0.1"))
+    assert not LITERAL.allows(ipaddress.ip_address("127.0.0.2"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["", "http://a.org", "a.org/x", "a.org:0", "a.org:99999", "a.org=b.org", "a.org=10.0.0.1/8",
+     "*", "*.a.org", "a.org=", "[a.org]", "a@b"],
+)  # fmt: skip
+def test_an_entry_that_means_nothing_is_refused(entry: str) -> None:
+    with pytest.raises(CorpusUrlError):
+        ListedHost.parse(entry)
+
+
+def test_a_query_is_nobody_elses_business() -> None:
+    url = CorpusUrl.parse("https://data.example.org/a.txt?signature=secret", HOSTS)
+    assert url.name == "https://data.example.org/a.txt"
+    assert CorpusUrl.parse("http://[::1]:81/", HOSTS).origin == "[::1]:81"

@@ -1,0 +1,91 @@
+"""Hosts that clients may name: entries of the setting, and values of the Host header."""
+
+from __future__ import annotations
+
+import pytest
+from tokenizer_service.ingress import LOOPBACK, AllowedHosts
+
+
+@pytest.mark.parametrize(
+    ("entry", "allowed", "refused"),
+    [
+        (
+            "api.example.org",
+            ["api.example.org", "API.Example.ORG:8000", "api.example.org.", "api.example.org.:80"],
+            ["example.org", "a.api.example.org", "api.example.org.evil.com", "xapi.example.org"],
+        ),
+        ("API.example.org.", ["api.example.org"], ["example.org"]),
+        (
+            "*.example.org",
+            ["a.example.org", "a.b.example.org:8000", "A.EXAMPLE.ORG."],
+            ["example.org", ".example.org", "aexample.org", "a.example.org.evil.com"],
+        ),
+        (".example.org", ["example.org", "a.example.org"], ["aexample.org", ".example.org"]),
+        ("10.1.2.3", ["10.1.2.3", "10.1.2.3:8000", "[::ffff:10.1.2.3]"], ["10.1.2.30", "a"]),
+        ("10.0.0.0/8", ["10.1.2.3:80"], ["11.1.2.3", "10.evil.com", "10.1.2.3.evil.com"]),
+        ("::1", ["[::1]", "[::1]:8000", "[0:0:0:0:0:0:0:1]"], ["[::2]", "localhost"]),
+        ("[fe80::1]", ["[FE80::1]:80"], ["[fe80::2]"]),
+        ("fe80::/16", ["[fe80::9]"], ["[fe81::9]"]),
+        ("*", ["evil.example.com", "[::1]", "a:1"], []),
+        ("a_b", ["a_b:80"], ["a-b"]),
+    ],
+)
+def test_an_entry_allows_its_hosts_only(entry: str, allowed: list[str], refused: list[str]) -> None:
+    hosts = AllowedHosts([entry])
+    given = [*allowed, *refused]
+    assert [host for host in given if hosts.allows(host.encode())] == allowed
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "http://a",
+        "a:8000",
+        "[::1]:80",
+        "10.0.0.1/8",
+        "a b",
+        "ä.de",
+        "**.a",
+        "a.*",
+        "*a",
+        "",
+        "1.2.3",
+    ],
+)
+def test_another_form_is_refused_with_the_forms(entry: str) -> None:
+    with pytest.raises(ValueError, match="leave out the scheme and the port"):
+        AllowedHosts([entry])
+
+
+@pytest.mark.parametrize(
+    ("listens_on", "is_limited"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("localhost", True),
+        ("LocalHost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.5", False),
+        ("my-machine", False),
+        ("unix:/run/localhost", False),  # no browser reaches it
+    ],
+)
+def test_without_entries_the_address_decides(listens_on: str, is_limited: bool) -> None:
+    hosts = AllowedHosts.of((), listens_on)
+    assert hosts.allows(b"evil.example.com") is not is_limited
+    for host in ("localhost:8000", "a.localhost", "127.0.0.1", "127.3.2.1:80", "[::1]:8000"):
+        assert hosts.allows(host.encode())
+
+
+def test_entries_replace_the_default() -> None:
+    hosts = AllowedHosts.of(["a.example.org"], "127.0.0.1")
+    assert hosts.allows(b"a.example.org")
+    assert not hosts.allows(b"localhost")
+
+
+@pytest.mark.parametrize("host", ["localhost.evil.com", "127.0.0.1.evil.com", "0.0.0.0", "é"])
+def test_what_only_resembles_loopback_is_refused(host: str) -> None:
+    assert not AllowedHosts(LOOPBACK).allows(host.encode())

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
+
+from tests.tokenizer_service.conftest import ADMIN_KEY
+from tokenizer_core.engines import choose_engine, native
+from tokenizer_core.errors import EngineUnavailableError
+from tokenizer_core.registry import ArtifactStore
+
+
+def test_openapi_shows_models_and_problems(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    assert client.get("/v1/openapi.json").json() == document
+    text = json.dumps(document)
+    assert "HTTPValidationError" not in text
+    assert "$defs" not in text
+    components = document["components"]["schemas"]
+    for reference in set(_references(document)):
+        assert reference in components, reference
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            problems = {s for s in operation["responses"] if s[0] in "45"}
+            for status in problems - {"503"}:
+                content = operation["responses"][status]["content"]
+                assert set(content) == {"application/problem+json"}, (path, method, status)
+            if method in ("post", "put"):
+                assert operation["requestBody"]["content"], path
+    encode = document["paths"]["/encode"]["post"]
+    fields = encode["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"text", "return", "tokenizer", "allowed_special"} <= set(fields)
+    assert encode["responses"]["200"]["content"]["application/json"]["schema"]
+    assert {"400", "401", "413", "415", "422", "503"} <= set(encode["responses"])
+
+
+def _references(value: object) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"].rpartition("/")[2]] if isinstance(value.get("$ref"), str) else []
+        return own + [ref for member in value.values() for ref in _references(member)]
+    if isinstance(value, list):
+        return [ref for member in value for ref in _references(member)]
+    return []
+
+
+def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
+    for method, path, status in (
+        ("GET", "/nope", 404),
+        ("GET", "/encode/", 404),
+        ("DELETE", "/encode", 405),
+        ("GET", "/v1/encode", 405),
+        ("GET", "/tokenizers/UPPER", 422),
+        ("GET", "/tokenizers/%00", 422),
+        ("GET", "/tokenizers/..%2f", 404),
+    ):
+        response = client.request(method, path)
+        assert response.status_code == status, path
+        assert response.headers["content-type"] == "application/problem+json"
+        problem = response.json()
+        assert problem["status"] == status
+        assert set(problem) >= {"type", "title", "detail", "instance", "code", "error"}
+    assert client.delete("/encode").headers["Allow"] == "POST"
+
+
+def test_tokenizers_routes(client: TestClient, store: ArtifactStore, settings: Settings) -> None:
+    [only] = client.get("/tokenizers").json()["tokenizers"]
+    assert only["name"] == "starter"
+    assert only["active"] is True
+    active = client.get("/tokenizers/active")
+    assert active.headers["ETag"] == f'"{only["digest"]}-starter@{only["version"]}"'
+    assert active.json()["manifest"]["fingerprint"] == only["digest"]
+    shown = client.get("/tokenizers/starter").json()
+    assert shown["tokenizers"][0]["manifest"]["name"] == "starter"
+    assert client.get("/tokenizers/nope").status_code == 404
+
+
+def test_promotion_over_http(client: TestClient, store: ArtifactStore, other_spec: object) -> None:
+    first = client.get("/tokenizers/active").json()["digest"]
+    other = store.publish(other_spec, name="other")  # type: ignore[arg-type]
+    admin = {"X-API-Key": ADMIN_KEY}
+
+    def put(name: str, **headers: str) -> httpx.Response:
+        named = {**admin, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        return client.put("/tokenizers/active", json={"tokenizer": name}, headers=named)
+
+    assert put("other", If_Match='"wrong"').status_code == 412
+    done = put("other", If_Match=f'"{first}"')
+    assert done.status_code == 200
+    assert done.json()["active"]["digest"] == other.digest
+    assert done.json()["previous"]["digest"] == first
+    assert done.headers["ETag"] == client.get("/tokenizers/active").headers["ETag"]
+    assert client.post("/encode", json={"text": "a"}).json()["tokens"] == [1097]
+    assert put("nope").status_code == 404
+    assert put("starter@20200101T000000Z-00000000").status_code == 404
+    assert put("../x").status_code == 422
+    for file in (store.root / "tokenizers" / "starter").rglob("merges.pkl"):
+        file.write_bytes(b"garbage")
+    refused = put("starter")
+    assert refused.status_code == 409
+    assert refused.json()["code"] == "artifact_corrupt"
+    assert str(store.root) not in refused.text
+    assert client.post("/encode", json={"text": "a"}).json()["tokens"] == [1097]
+
+
+def test_info(client: TestClient, settings: Settings) -> None:
+    info = client.get("/info").json()
+    choice = choose_engine()
+    assert (info["engine"], info["engine_reason"]) == (choice.name, choice.reason)
+    assert info["native_unavailable"] == choice.native_unavailable
+    assert info["pattern"] == "gpt2"
+    assert info["limits"]["max_body_bytes"] == settings.max_body_bytes
+    assert info["special_tokens"]["<|endoftext|>"] == 256
+
+
+def test_the_engine_asked_for_serves_and_says_so(
+    make_client: Callable[..., TestClient], engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tokenizer_service.main")
+    with make_client(engine=engine) as client:
+        info = client.get("/info").json()
+        metrics = client.get("/metrics").text
+    assert (info["engine"], info["engine_reason"]) == (engine, "it was asked for by name")
+    [served] = [line for line in metrics.splitlines() if line.startswith("tokenizer_info{")]
+    assert f'engine="{engine}"' in served
+    assert f"the {engine} engine runs: it was asked for by name" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_without_the_native_engine_auto_serves_with_python_and_warns(
+    make_client: Callable[..., TestClient],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
+    with make_client() as client:
+        info = client.get("/info").json()
+        assert client.post("/encode", json={"text": "low"}).status_code == 200
+    assert info["engine"] == "python"
+    assert "an undefined symbol" in info["engine_reason"]
+    assert "an undefined symbol" in info["native_unavailable"]
+    [warning] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "the Python engine runs" in warning
+    assert "an undefined symbol" in warning
+
+
+def test_an_engine_that_is_not_there_is_no_service(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
+    with pytest.raises(EngineUnavailableError, match="an undefined symbol"):
+        create_app(settings.model_copy(update={"engine": "native"}))
+
+
+@pytest.mark.promise(20)
+def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClient]) -> None:
+    at_first = sys.getswitchinterval()
+    sys.setswitchinterval(0.004)  # another test's app may have set the service's own
+    try:
+        with make_client() as client:
+            assert sys.getswitchinterval() < 0.004
+            services = client.app.services  # type: ignore[attr-defined]
+        assert sys.getswitchinterval() == 0.004
+    finally:
+        sys.setswitchinterval(at_first)
+    assert services.executor._shutdown
+    assert not list((services.store.root / "run" / "workers").glob("*.json"))
+
+
+def test_a_misspelt_variable_is_said(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")
+    create_app(settings)
+    assert "did you mean TOKENIZER_ADMIN_KEYS" in caplog.text

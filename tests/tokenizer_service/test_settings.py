@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tokenizer_service.settings import Settings, SettingsError, describe, missing_corpus_roots
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, _, _ in describe():
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "HOST": ("0.0.0.0", "0.0.0.0"),
+        "PORT": ("9000", 9000),
+        "SOCKET_MODE": ("0600", "0600"),
+        "ALLOWED_HOSTS": ("a.org, *.b.org,", ("a.org", "*.b.org")),
+        "ARTIFACTS_DIR": ("/data", Path("/data")),
+        "CORPUS_ROOTS": ("a:/b", (Path("a"), Path("/b"))),
+        "REQUIRE_ADMIN_KEY": ("1", True),
+        "WORKERS": ("3", 3),
+        "DEFAULT": ("cl100k", "cl100k"),
+        "ENGINE": ("python", "python"),
+        "LOG_LEVEL": ("debug", "debug"),
+        "LOG_FORMAT": ("json", "json"),
+        "MAX_BODY_BYTES": ("4096", 4096),
+        "MAX_RESPONSE_BYTES": ("8192", 8192),
+        "REQUEST_MEMORY_BYTES": ("65536", 65536),
+        "MAX_CONNECTIONS": ("500", 500),
+        "HEADER_SECONDS": ("2.5", 2.5),
+        "SEND_SECONDS": ("30", 30),
+        "STREAM_IDLE_SECONDS": ("60", 60),
+        "THREADS": ("2", 2),
+        "WORK_SECONDS": ("60", 60),
+        "CHAT_SECONDS": ("2.5", 2.5),
+        "CHAT_MEMORY_BYTES": ("67108864", 64 << 20),
+        "TRAIN_QUEUE": ("0", 0),
+        "TRAIN_MEMORY_BYTES": ("4194304", 4 << 20),
+        "TRAIN_THREADS": ("1", 1),
+        "CORPORA_MAX_BYTES": ("4096", 4096),
+        "TOKEN_FILES_MAX_BYTES": ("8192", 8192),
+        "CORPUS_URL_HOSTS": ("a.org, b:80=10.0.0.0/8,", ("a.org", "b:80=10.0.0.0/8")),
+        "EXECUTOR": ("ray", "ray"),
+        "RAY_ADDRESS": ("head:6379", "head:6379"),
+        "RUN_STORAGE": ("s3://runs/here", "s3://runs/here"),
+        "KEEP_VERSIONS": ("3", 3),
+        "JOBS_DATABASE": ("postgresql://user:not-to-be-seen@host/jobs", None),
+        "LEASE_SECONDS": ("5", 5),
+        "STORE": ("s3://bucket/x", "s3://bucket/x"),
+        "ADMIN_KEYS": ("one, two,", None),
+        "READ_KEYS": ("é,x", None),
+    }
+    assert {f"TOKENIZER_{name}" for name in given} == {row[0] for row in describe()}
+    for name, (text, _) in given.items():
+        monkeypatch.setenv(f"TOKENIZER_{name}", text)
+    settings = Settings.from_environment()
+    for name, (_, value) in given.items():
+        if value is not None:
+            assert getattr(settings, name.lower()) == value
+    assert [key.get_secret_value() for key in settings.admin_keys] == ["one", "two"]
+    assert [key.get_secret_value() for key in settings.read_keys] == ["é", "x"]
+    assert settings.jobs_database is not None
+    assert settings.jobs_database.get_secret_value() == given["JOBS_DATABASE"][0]
+    assert "one" not in repr(settings)
+    assert "not-to-be-seen" not in repr(settings)
+
+
+def test_defaults_are_those_described() -> None:
+    settings = Settings.from_environment()
+    for variable, default, meaning in describe():
+        value = getattr(settings, variable.removeprefix("TOKENIZER_").lower())
+        if isinstance(value, tuple):
+            assert ":".join(map(str, value)) == default
+        elif isinstance(value, float):
+            assert float(default) == value
+        else:
+            assert str(value if value is not None else "").lower() == default.lower()
+        assert meaning.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "mysql://user:not-to-be-seen@host/d",
+        "user:not-to-be-seen",
+        "postgresql://user:p@not-to-be-seen@host/d",
+        "postgresql://[not-to-be-seen/d",
+    ],
+)
+def test_a_database_that_is_none_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", address)
+    with pytest.raises(SettingsError, match="postgresql://user:password@host") as raised:
+        Settings.from_environment()
+    assert "not-to-be-seen" not in str(raised.value)
+
+
+def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", "postgresql://user@host/d")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"tokenizer-service\[postgres\]"):
+        Settings.from_environment()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "http"),
+        ("LEASE_SECONDS", "0"),
+        ("PORT", "70000"),
+        ("WORKERS", "0"),
+        ("ENGINE", "rust"),
+        ("LOG_LEVEL", "loud"),
+        ("LOG_FORMAT", "xml"),
+        ("MAX_BODY_BYTES", "1"),
+        ("THREADS", "many"),
+        ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
+        ("ALLOWED_HOSTS", "a.org,b.org:8000"),
+        ("ALLOWED_HOSTS", ","),
+        ("READ_KEYS", ","),  # two empty variables; without keys everybody may read
+        ("ADMIN_KEYS", " , "),
+        ("DEFAULT", "Foo"),
+        ("DEFAULT", "active"),
+        ("DEFAULT", "starter@newest"),
+        ("RAY_ADDRESS", "head:6379"),
+        ("RUN_STORAGE", "s3://runs/here"),
+        ("REQUIRE_ADMIN_KEY", "perhaps"),
+    ],
+)
+def test_a_wrong_value_names_the_variable_and_the_default(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"TOKENIZER_{name}", value)
+    with pytest.raises(SettingsError, match=f"TOKENIZER_{name}") as caught:
+        Settings.from_environment()
+    assert "Unset it for the default" in str(caught.value)
+
+
+def test_a_cluster_is_refused_with_the_local_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZER_RAY_ADDRESS", "head:6379")
+    monkeypatch.setenv("TOKENIZER_EXECUTOR", "local")
+    with pytest.raises(SettingsError, match="needs TOKENIZER_EXECUTOR=ray"):
+        Settings.from_environment()
+    monkeypatch.setenv("TOKENIZER_EXECUTOR", "none")
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environment()
+    assert "TOKENIZER_RAY_ADDRESS" not in str(caught.value)
+    monkeypatch.setenv("TOKENIZER_EXECUTOR", "ray")
+    assert Settings.from_environment().ray_address == "head:6379"
+
+
+def test_the_default_tokenizer_may_name_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZER_DEFAULT", "starter@20261121T044841Z-a9df1cc4")
+    assert Settings.from_environment().default == "starter@20261121T044841Z-a9df1cc4"
+
+
+def test_corpus_roots_that_are_no_folders_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    wrong = [tmp_path / name for name in ("none", "file", "file/below")]
+    assert missing_corpus_roots(Settings(corpus_roots=(tmp_path, *wrong))) == wrong
+    assert missing_corpus_roots(Settings(corpus_roots=())) == []
+    monkeypatch.chdir(tmp_path)
+    assert missing_corpus_roots(Settings()) == []  # nobody named the default
+
+
+def test_settings_do_not_change() -> None:
+    settings = Settings()
+    with pytest.raises(ValueError):
+        settings.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("host", ["unix:", "unix:a.sock", "unix:./a", "unix:/run/"])
+def test_a_unix_socket_has_an_absolute_path(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("TOKENIZER_HOST", host)
+    with pytest.raises(SettingsError, match=r"TOKENIZER_HOST: .* as unix:/run/tokenizer\.sock"):
+        Settings.from_environment()
+    monkeypatch.setenv("TOKENIZER_HOST", "unix:/run/a.sock")
+    assert Settings.from_environment().host == "unix:/run/a.sock"
+
+
+@pytest.mark.parametrize("mode", ["", "rw", "888", "66", "1777"])
+def test_a_socket_mode_is_octal(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("TOKENIZER_SOCKET_MODE", mode)
+    with pytest.raises(SettingsError, match="TOKENIZER_SOCKET_MODE"):
+        Settings.from_environment()
