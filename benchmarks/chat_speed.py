@@ -6,7 +6,7 @@ Each conversation has messages of 20 to 400 words from the text, and about 38,00
 libraries do all of a request, from the messages to the ids, and take turns. *new* is the time for
 conversations that they have not seen, *again* the best time for those that they have. The exit
 status is 1 if the ids differ. transformers runs in a process of its own, from `.venv/transformers`,
-which `make test-all` installs.
+which `make test-integration` installs.
 """
 
 from __future__ import annotations
