@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-integration test-full reliability soak test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-integration test-full reliability soak findings test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -92,6 +92,9 @@ test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and run 
 
 test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
 	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)
+
+findings: ## run the findings about other libraries, each in packages of its own
+	@for finding in findings/*.sh; do echo "== $$finding"; sh "$$finding" || exit 1; done
 
 soak: $(TOOLS) ## put every kind of load on a server for ten minutes, check for leaks; ARGS="--minutes 60"
 	$(BIN)/python -m tests.integration.reliability.soak $(ARGS)
