@@ -2,7 +2,7 @@
 
 It combines special tokens, normalization and an engine, and returns results as lists, arrays,
 offsets or JSON. `from_*` and `save_*` call `formats`. Immutable, thread-safe, picklable, and safe
-under fork and spawn. The file is long because it is the whole public surface, with its contracts.
+under fork and spawn.
 """
 
 from __future__ import annotations

@@ -205,7 +205,6 @@ class TokenSamples(RankedSamples["Sample"]):
         return {"token_files": digest, "split": self._split}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `RankedSamples`."""
         super().load_state_dict(self._token_files | state)  # an older release saved neither
 
 

@@ -95,7 +95,6 @@ class JobProcess:
 
     @classmethod
     async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
-        """See `StartProcess`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # without it the working directory could shadow a module
@@ -129,7 +128,6 @@ class JobProcess:
                     yield event
 
     async def let_publish(self) -> None:
-        """See `ChildProcess`."""
         stdin = self._process.stdin
         if stdin is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -137,11 +135,9 @@ class JobProcess:
                 await stdin.drain()
 
     def resident_bytes(self) -> int:
-        """See `ChildProcess`."""
         return resident_bytes_of_tree(self._process.pid)
 
     async def wait(self) -> int:
-        """See `ChildProcess`."""
         return await self._process.wait()
 
     async def end(self, grace_seconds: float) -> None:

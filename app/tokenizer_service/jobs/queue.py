@@ -2,8 +2,7 @@
 
 A job must outlive the process that accepted it: one server process may serve the request, a second
 run the job, and a third notice its end. Calls block for some milliseconds, and for seconds if the
-database is unreachable: call them from a thread, not from the event loop. The file is long because
-a job's row and all its transitions belong together.
+database is unreachable: call them from a thread, not from the event loop.
 
 The process that runs a job, its owner, holds a lease on it. Other hosts check the lease, because
 they cannot check a pid. On PostgreSQL all times are the database's, and no host's clock matters. On

@@ -78,24 +78,20 @@ class PostgresDatabase:
 
     @property
     def trouble(self) -> str | None:
-        """See `JobDatabase`."""
         return self._trouble
 
     @property
     def answers_for_seconds(self) -> float:
-        """See `JobDatabase`."""
         since = self._answers_since
         return 0.0 if since is None else time.monotonic() - since
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Run]:
-        """See `JobDatabase`."""
         with self._connection() as connection:
             yield _runner(connection)
 
     @contextlib.contextmanager
     def transaction(self, *, alone: str = "") -> Iterator[Run]:
-        """See `JobDatabase`."""
         with self._connection() as connection, connection.transaction():
             if alone:
                 lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
@@ -103,7 +99,6 @@ class PostgresDatabase:
             yield _runner(connection)
 
     def close(self) -> None:
-        """See `JobDatabase`."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

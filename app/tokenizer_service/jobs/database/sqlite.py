@@ -84,7 +84,6 @@ class SqliteDatabase:
 
     @property
     def trouble(self) -> str | None:
-        """See `JobDatabase`."""
         return None if self._unusable is None else self._unusable.remedy
 
     @property
@@ -94,7 +93,6 @@ class SqliteDatabase:
 
     @contextmanager
     def read(self) -> Iterator[Run]:
-        """See `JobDatabase`."""
         with self._prepared_connection() as connection:
             yield _runner(connection)
 
