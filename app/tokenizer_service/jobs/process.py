@@ -211,7 +211,7 @@ class JobLock:
 
     def __init__(self, artifacts_dir: Path, host: str = "") -> None:
         suffix = f"-{hashlib.sha256(host.encode()).hexdigest()[:16]}" if host else ""
-        self._path = artifacts_dir / "run" / f"trainer{suffix}.lock"  # as earlier releases name it
+        self._path = artifacts_dir / "run" / f"job{suffix}.lock"
 
     def acquire(self, *, timeout_seconds: float) -> bool:
         """Take the lock for the life of this process; False if another held it until the timeout.
