@@ -573,6 +573,8 @@ def _as_uint32(ids: NDArray[np.integer]) -> NDArray[np.uint32] | None:
         return None
     if ids.dtype != np.uint32 and ids.size and (ids.min() < 0 or ids.max() > 0xFFFF_FFFF):
         return None
+    if not ids.size:
+        return np.empty(0, np.uint32)  # NumPy calls an empty array aligned at any address
     # The module reads aligned words in place.
     return np.require(ids, np.uint32, ["ALIGNED"])
 

@@ -324,7 +324,7 @@ def test_unaligned_and_big_endian_arrays_decode(dtype):
     data = b"x" + np.arange(100).astype(dtype).tobytes()
     ids = np.frombuffer(data, dtype=dtype, offset=1)
     assert engine.decode_bytes(ids) == bytes(range(100))
-    assert engine.decode_bytes(ids.copy()[::-3]) == bytes(range(100))[::-3]
+    assert engine.decode_bytes(ids[::-3]) == bytes(range(100))[::-3]
     assert engine.decode_bytes(ids[:0]) == b""
     assert engine.decode(ids) == "".join(map(chr, range(100)))
     assert engine.json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
