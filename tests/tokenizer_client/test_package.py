@@ -9,8 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-import tokenizer_client
-from tests.conftest import REPOSITORY
 from tests.tokenizer_client import make_async_client
 from tokenizer_client import AsyncClient, Client
 from tokenizer_client.schemas import jobs, text, tokens
@@ -79,14 +77,8 @@ def test_the_async_client_is_made_of_the_other():
     )
 
 
-def test_the_flat_names_are_the_methods_of_the_resources():
-    client = Client("http://service.example")
-    pinned = client.pinned("n@v")
-    for each in (client, pinned):
-        assert each.wait_for_job == each.jobs.wait
-        assert each.promote == each.tokenizers.promote
-        assert each.upload_corpus == each.corpora.upload
-        assert each.download_token_files == each.token_files.download
+def test_the_resources_of_a_pinned_client_are_its_own():
+    pinned = Client("http://service.example").pinned("n@v")
     assert pinned.jobs._client is pinned
 
 
@@ -125,26 +117,6 @@ def test_a_project_with_a_folder_app_can_use_the_client(tmp_path):
     )
     shown = run_python(code, tmp_path)
     assert shown == "the project the project Client('http://service.example')\n"
-
-
-def test_app_client_is_an_alias_that_warns():
-    code = (
-        "import warnings\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        "    from tokenizer_service.client import *\n"
-        "    from tokenizer_service.client import __all__ as names\n"
-        "print(len(names), [(w.category.__name__, w.filename) for w in caught])\n"
-        "print(caught[0].message)\n"
-        "import tokenizer_client\n"
-        "assert TokenizerClient is tokenizer_client.Client\n"
-        "assert AsyncTokenizerClient is tokenizer_client.AsyncClient\n"
-        "assert UnexpectedAnswerError is tokenizer_client.UnexpectedResponseError\n"
-        "assert NotFoundError is tokenizer_client.NotFoundError\n"
-    )
-    first, second = run_python(code, REPOSITORY).splitlines()
-    assert first == f"{len(tokenizer_client.__all__)} [('DeprecationWarning', '<string>')]"
-    assert "from tokenizer_client import Client, AsyncClient" in second
 
 
 def test_literal_limits_are_those_of_the_library():

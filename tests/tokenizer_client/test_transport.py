@@ -86,7 +86,7 @@ def test_the_answer_is_read_while_the_body_is_sent(make_client, tmp_path, name):
 
     with serving(echo, name and tmp_path / name) as url:
         lengths: list[int] = []
-        parts = make_client(url, timeout_seconds=20).encode_stream([PIECE] * N_PIECES)
+        parts = make_client(url, timeout=20).encode_stream([PIECE] * N_PIECES)
         with pytest.raises(StreamCutOffError):  # it has no last record
             lengths.extend(len(ids) for ids in parts)
     assert n_received[0] > N_PIECES * len(PIECE)
@@ -130,7 +130,7 @@ def test_a_refusal_is_seen_before_the_body_has_ended(make_client):
 
     n_sent = []
     with serving(refuse) as url, pytest.raises(TooLargeError, match="Less"):
-        make_client(url).upload_corpus(
+        make_client(url).corpora.upload(
             "c", [PIECE] * 100_000, on_progress=lambda n_bytes, _: n_sent.append(n_bytes)
         )
     assert len(n_sent) < 10_000
@@ -171,7 +171,7 @@ def test_a_silent_service_is_not_waited_for_without_end(make_client):
     with serving(lambda connection: silence.wait(20)) as url:
         try:
             with pytest.raises(ConnectionLostError, match="ReadTimeout"):
-                list(make_client(url, timeout_seconds=0.05).encode_stream(iter([b"abc"])))
+                list(make_client(url, timeout=0.05).encode_stream(iter([b"abc"])))
         finally:
             silence.set()
 
@@ -187,9 +187,9 @@ def test_a_body_that_is_taken_slowly_may_last_longer_than_the_timeout(make_clien
 
     begin = time.monotonic()
     with serving(take) as url:
-        client = make_client(url, timeout_seconds=1, retries=RetryPolicy(max_attempts=1))
+        client = make_client(url, timeout=1, retries=RetryPolicy(max_attempts=1))
         with pytest.raises(ClientError, match="404"):
-            client.upload_corpus("c", [PIECE] * N_PIECES)
+            client.corpora.upload("c", [PIECE] * N_PIECES)
     assert time.monotonic() - begin > 2
 
 
@@ -206,7 +206,7 @@ def test_a_file_that_changed_since_it_was_measured_is_told(make_client, tmp_path
         serving(lambda connection: connection.recv(100)) as url,
         pytest.raises(ValueError, match="written to while"),
     ):
-        make_client(url).upload_corpus("c", path, on_progress=grow)
+        make_client(url).corpora.upload("c", path, on_progress=grow)
 
 
 def test_a_body_that_awaits_what_was_cancelled_ends_the_call():

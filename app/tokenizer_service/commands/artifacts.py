@@ -248,8 +248,8 @@ def _write_training_page(
     for name, run in runs.items():
         if not run.get("curve"):
             raise CommandError(
-                f"{name} has no report of its training: it was imported, or an old release made "
-                f"it. tokenizer report measures any tokenizer"
+                f"{name} has no report of its training: it was imported. tokenizer report measures "
+                f"any tokenizer"
             )
     write_output(arguments.html, render_training_page(runs).encode())
 
@@ -326,7 +326,7 @@ def _describe_special_tokens(spec: TokenizerSpec) -> str:
 
 
 def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
-    if spec.pattern.is_of_first_format:
+    if spec.pattern.is_plain:
         return []
     rule = "dropped; decoding does not give it back" if spec.pattern.drops else "kept"
     return [("dialect", spec.pattern.dialect), ("unmatched", f"text without a match is {rule}")]

@@ -31,7 +31,7 @@ JOB = {
 
 
 def counted(n=3):
-    fields = {"count": n, "limit_exceeded": False, "limit_reached": False, "tokenizer": TOKENIZER}
+    fields = {"count": n, "limit_exceeded": False, "tokenizer": TOKENIZER}
     return httpx.Response(200, json=fields)
 
 
@@ -209,31 +209,31 @@ def test_a_job_is_started_once_however_often_it_is_asked_for(play):
     keys = [request.headers["Idempotency-Key"] for request in service.requests]
     assert keys[0] == keys[1] != keys[2]
     client, service = play(httpx.Response(202, json=JOB | {"kind": "encode"}))
-    client.encode_corpus("c", idempotency_key="mine")
+    client.corpora.encode("c", idempotency_key="mine")
     assert service.requests[0].headers["Idempotency-Key"] == "mine"
 
 
 def test_a_guarded_promotion_is_repeated_only_where_it_was_not_done(play):
     client, service = play(httpx.ConnectError("refused"), problem(503), promoted())
-    client.promote("n", if_match="d")
+    client.tokenizers.promote("n", if_match="d")
     assert [r.headers["If-Match"] for r in service.requests] == ['"d"'] * 3
     client, service = play(httpx.ReadError("reset"))
     with pytest.raises(ConnectionLostError):
-        client.promote("n", if_match="d")
+        client.tokenizers.promote("n", if_match="d")
     client, service = play(httpx.ReadError("reset"), promoted())
-    client.promote("n")
+    client.tokenizers.promote("n")
     assert "If-Match" not in service.requests[1].headers
 
 
 def test_what_a_lost_attempt_has_removed_is_removed(play):
     client, _ = play(httpx.ReadError("reset"), problem(404))
-    client.remove_corpus("c")
+    client.corpora.remove("c")
     client, _ = play(problem(404))
     with pytest.raises(NotFoundError):
-        client.remove_corpus("c")
+        client.corpora.remove("c")
     client, _ = play(httpx.ConnectError("refused"), problem(404))
     with pytest.raises(NotFoundError):
-        client.remove_corpus("c")
+        client.corpora.remove("c")
 
 
 def test_a_pin_is_in_every_request_that_uses_a_tokenizer(play):
@@ -243,7 +243,7 @@ def test_a_pin_is_in_every_request_that_uses_a_tokenizer(play):
     pinned.count("a")
     pinned.encode("a")
     pinned.decode([1])
-    pinned.promote("m")
+    pinned.tokenizers.promote("m")
     pinned.train(documents=["a"])
     count, encode, decode, promote, train = service.requests
     assert json.loads(count.content) == {"text": "a", "tokenizer": "n@v"}

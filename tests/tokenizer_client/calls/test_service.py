@@ -1,5 +1,7 @@
 """The service and its tokenizers: versions, readiness, files, promotions."""
 
+import operator
+
 import httpx
 import pytest
 
@@ -40,22 +42,26 @@ def test_a_service_that_starts_is_waited_for(play, clock):
 def test_a_roll_back_undoes_one_promotion_and_no_other(play):
     now, before = ({"name": name, "version": "v", "digest": name * 2} for name in "ab")
     client, service = play(promoted("b"))
-    client.roll_back(PromoteResponse.model_validate({"active": now, "previous": before}))
+    client.tokenizers.roll_back(PromoteResponse.model_validate({"active": now, "previous": before}))
     (request,) = service.requests
     assert request.headers["If-Match"] == '"aa"'
     with pytest.raises(ValueError, match="no tokenizer was active before"):
-        client.roll_back(PromoteResponse.model_validate({"active": now, "previous": None}))
+        client.tokenizers.roll_back(
+            PromoteResponse.model_validate({"active": now, "previous": None})
+        )
 
 
 def test_a_name_is_no_path(play):
     client, service = play(httpx.Response(204))
-    client.remove_version("a/b@../c")
+    client.tokenizers.remove("a/b@../c")
     assert service.requests[0].url.raw_path == b"/tokenizers/a%2Fb/..%2Fc"
 
 
 PAGE = httpx.Response(200, html="<p>Log in first")
 VERSION = {**TOKENIZER, "active": True, "created_at": ""}
-CORPUS = httpx.Response(200, json={"id": "x", "bytes": 3, "sha256": "", "uploaded_at": ""})
+CORPUS = httpx.Response(
+    200, json={"id": "x", "bytes": 3, "sha256": "", "format": "txt", "uploaded_at": ""}
+)
 OTHER_JOB = httpx.Response(200, json={**JOB, "id": "x"})
 JOBS = httpx.Response(200, json={"jobs": [JOB]})
 EVENT = httpx.Response(
@@ -71,28 +77,28 @@ EVENT = httpx.Response(
         (PAGE, "is_ready", ()),
         (PAGE, "wait_until_ready", ()),
         (PAGE, "info", ()),
-        (PAGE, "tokenizer_file", ("n@v", "vocab.pkl")),
-        (PAGE, "tokenizer_file", ("n@v", "tokenizer.json")),
+        (PAGE, "tokenizers.file", ("n@v", "vocab.pkl")),
+        (PAGE, "tokenizers.file", ("n@v", "tokenizer.json")),
         (httpx.Response(200, json={"tokenizers": [VERSION], "active": None}),
-            "describe_tokenizer", ("m",)),
-        (promoted("n"), "promote", ("m",)),
-        (promoted("n"), "promote", ("n@w",)),
-        (OTHER_JOB, "describe_job", ("j",)),
-        (OTHER_JOB, "cancel_job", ("j",)),
-        (EVENT, "wait_for_job", ("j",)),
-        (CORPUS, "describe_corpus", ("c",)),
-        (CORPUS, "upload_corpus", ("c", b"abc")),
-        (PAGE, "upload_corpus", ("c", b"abc")),
+            "tokenizers.versions", ("m",)),
+        (promoted("n"), "tokenizers.promote", ("m",)),
+        (promoted("n"), "tokenizers.promote", ("n@w",)),
+        (OTHER_JOB, "jobs.get", ("j",)),
+        (OTHER_JOB, "jobs.cancel", ("j",)),
+        (EVENT, "jobs.wait", ("j",)),
+        (CORPUS, "corpora.get", ("c",)),
+        (CORPUS, "corpora.upload", ("c", b"abc")),
+        (PAGE, "corpora.upload", ("c", b"abc")),
     ],
 )  # fmt: skip
 def test_a_response_about_another_thing_is_an_error(play, answer, method, arguments):
     client, _ = play(answer)
     with pytest.raises(UnexpectedResponseError, match="check the address"):
-        getattr(client, method)(*arguments)
+        operator.attrgetter(method)(client)(*arguments)
 
 
 def test_jobs_of_another_kind_are_an_error(play):
     client, _ = play(JOBS, JOBS)
-    assert [job.id for job in client.list_jobs(kind="train")] == ["j"]
+    assert [job.id for job in client.jobs.list(kind="train")] == ["j"]
     with pytest.raises(UnexpectedResponseError, match="kind"):
-        client.list_jobs(kind="encode")
+        client.jobs.list(kind="encode")

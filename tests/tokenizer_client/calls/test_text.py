@@ -38,7 +38,7 @@ def test_numbers_of_numpy_are_numbers(play):
     fields = {"count": 1, "tokenizer": {"name": "n", "version": "v", "digest": "d"}}
     client, service = play(
         octets(b"\x07\0\0\0", "dtype=u32"),
-        httpx.Response(200, json={**fields, "limit_reached": False}),
+        httpx.Response(200, json={**fields, "limit_exceeded": False}),
     )
     assert client.encode("a", max_tokens=np.int64(3)) == [7]
     assert client.fits("a", np.uint8(3))
@@ -46,16 +46,6 @@ def test_numbers_of_numpy_are_numbers(play):
     assert json.loads(service.requests[1].content) == {"text": "a", "limit": 3}
     with pytest.raises(TypeError, match="max_tokens cannot be"):
         client.encode("a", max_tokens=object())
-
-
-def test_a_service_of_the_release_before_sends_the_old_name_alone(play):
-    fields = {"count": 1, "tokenizer": {"name": "n", "version": "v", "digest": "d"}}
-    client, _ = play(
-        httpx.Response(200, json={**fields, "limit_reached": True}),
-        httpx.Response(200, json={**fields, "limit_reached": False}),
-    )
-    assert not client.fits("a b", 1)
-    assert client.fits("a", 1)
 
 
 def test_segments_on_the_wire_and_wrong_ones(play):
@@ -198,7 +188,7 @@ def as_json(**fields):
 
 
 def counts(count, exceeded=False):
-    return as_json(count=count, limit_exceeded=exceeded, limit_reached=exceeded)
+    return as_json(count=count, limit_exceeded=exceeded)
 
 
 PIECE = {"text": "a", "bytes": "YQ=="}

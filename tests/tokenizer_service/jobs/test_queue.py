@@ -193,11 +193,11 @@ def test_a_requeued_job_keeps_its_place_and_its_published_version(store: JobStor
     add(store, "a")
     add(store, "b")
     job = claim(store)
-    store.set_result(job, {"name": "n", "version": "v", "digest": "d"})
+    store.set_result(job, {"name": "n", "version": "v", "digest": "d", "vocab_size": 1})
     assert store.requeue(job)
     again = claim(store)
     assert (again.id, again.attempt) == ("a", 2)
-    assert again.result == {"name": "n", "version": "v", "digest": "d"}
+    assert again.result == {"name": "n", "version": "v", "digest": "d", "vocab_size": 1}
 
 
 @pytest.mark.promise(15)
@@ -208,7 +208,8 @@ def test_a_process_that_lost_its_job_can_write_nothing_to_it(store: JobStore) ->
     fresh = claim(store, OTHER)
     assert not store.allow_publishing(stale)
     assert not store.set_progress(stale, "learn", 0.9, {})
-    assert not store.set_result(stale, {"name": "n", "version": "v", "digest": "d"})
+    result = {"name": "n", "version": "v", "digest": "d", "vocab_size": 1}
+    assert not store.set_result(stale, result)
     assert not store.finish(stale, "live")
     assert not store.requeue(stale)
     assert store.is_cancel_requested(stale)
@@ -286,7 +287,7 @@ def test_an_owner_that_wakes_after_its_lease_was_taken_can_write_nothing(store: 
     assert not store.set_child(late, ME)
     assert not store.set_progress(late, "learn", 0.9, {})
     assert not store.allow_publishing(late)
-    assert not store.set_result(late, {"name": "n", "version": "v", "digest": "d"})
+    assert not store.set_result(late, {"name": "n", "version": "v", "digest": "d", "vocab_size": 1})
     assert not store.requeue(late)
     assert not store.finish(late, "live")
     assert store.take_over(late, ME, if_lease_ended=False) is None
@@ -327,61 +328,6 @@ def test_a_folder_has_one_id_whoever_asks_first(tmp_path: Path) -> None:
     assert set(found) == {folder_id(tmp_path / "artifacts")}
     assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [".folder-id"]
     assert folder_id(tmp_path / "other") != found[0]
-
-
-_TABLE_OF_0_1_0 = """
-CREATE TABLE jobs (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
-    idempotency_key TEXT UNIQUE, request_digest TEXT NOT NULL, request TEXT NOT NULL,
-    state TEXT NOT NULL, phase TEXT NOT NULL, progress REAL NOT NULL DEFAULT 0,
-    counters TEXT NOT NULL DEFAULT '{}', cancel_requested INTEGER NOT NULL DEFAULT 0,
-    attempt INTEGER NOT NULL DEFAULT 0, owner TEXT, child TEXT, result TEXT, error TEXT,
-    created_at REAL NOT NULL, started_at REAL, finished_at REAL
-)
-"""
-
-
-def test_a_database_of_0_1_0_is_brought_up_by_many_at_once_and_keeps_its_jobs(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "jobs.sqlite3"
-    insert = (
-        "INSERT INTO jobs (id, request_digest, request, state, phase, attempt, owner, created_at)"
-        " VALUES (?, 'd', '{}', ?, ?, 3, ?, 5.0)"
-    )
-    with sqlite3.connect(path) as old:
-        old.execute(_TABLE_OF_0_1_0)
-        old.execute(insert, ("runs", "running", "learn", ME.to_json()))
-        old.execute(insert, ("waits", "queued", "queued", None))
-    begin = threading.Barrier(6)
-    failed: list[BaseException] = []
-
-    def bring_up() -> None:
-        begin.wait()
-        try:
-            JobStore.open(tmp_path).latest()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=bring_up) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    store = JobStore.open(tmp_path)
-    (running,) = store.running()
-    assert (running.id, running.attempt, running.owner) == ("runs", 3, ME)
-    assert (running.owner_host, running.is_of_this_host) == (None, True)
-    assert store.take_over(running, OTHER, if_lease_ended=True) is None
-    assert store.finish(running, "succeeded")
-    assert claim(store).owner_host == this_host()
-    with sqlite3.connect(path) as old:  # a server of release 0.1.0 still uses the table
-        old.execute(insert, ("later", "queued", "queued", None))
-    assert store.count_unfinished() == 2
-    later = store.get("later")
-    assert later is not None
-    assert (later.kind, later.deaths) == ("train", 0)
 
 
 def test_jobs_of_all_kinds_stand_in_one_queue_and_are_listed_by_kind(store: JobStore) -> None:

@@ -384,7 +384,7 @@ def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_p
         blocking = fake.add()
         child = await fake.next_child()
         job_id = fake.add()
-        result = {"name": ref.name, "version": ref.version, "digest": ref.digest}
+        result = {"name": ref.name, "version": ref.version, "digest": ref.digest, "vocab_size": 1}
         with fake.jobs.database.transaction() as statement:
             statement("UPDATE jobs SET result = ? WHERE id = ?", (json.dumps(result), job_id))
         child.exit(-9)

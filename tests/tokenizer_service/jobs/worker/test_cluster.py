@@ -25,6 +25,7 @@ from tokenizer_service.settings import Settings
 
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_service.jobs.conftest import Fields
+from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -37,7 +38,7 @@ from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module
 from tokenizer_core.training import TrainingOptions, TrainingProgress, train
 
-ASKED: Fields = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"}
+ASKED: Fields = TrainRequest(documents=["low"], vocab_size=300).model_dump()
 ID = "20261121T041500Z-0123456789ab"
 
 
