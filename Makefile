@@ -56,7 +56,7 @@ TRANSFORMERS := $(VENV)/transformers
 # So has datatrove, which only an example needs.
 DATATROVE := $(VENV)/datatrove
 
-# So has torch: it takes 5 GB, and only the language model needs it.
+# So has torch: it takes 5 GB, and only the example of a language model needs it.
 TORCH := $(VENV)/torch
 
 # Runs a command if cargo exists; otherwise prints a notice, and fails if the engine is required.

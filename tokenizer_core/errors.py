@@ -25,7 +25,6 @@
     │   └── UnsafePickleError                      a pickle contains more than plain data
     ├── PresetError                 (LookupError)  no preset of that name, or its file is missing
     ├── HubError                                   a tokenizer could not be downloaded from the Hub
-    ├── JudgeError                  (ValueError)   a judge run cannot be made as asked
     ├── ConversionError                            a conversion cannot write its output
     ├── TrainingError
     │   ├── VocabSizeError          (ValueError)   no vocabulary of that size can be trained
@@ -273,12 +272,6 @@ class HubError(TokenizerCoreError):
     """A tokenizer could not be downloaded from the Hugging Face Hub."""
 
     code = "hub_unavailable"
-
-
-class JudgeError(TokenizerCoreError, ValueError):
-    """Tokenizers cannot be judged as asked: torch is missing, or the budget is too small."""
-
-    code = "judge_failed"
 
 
 class ConversionError(TokenizerCoreError):

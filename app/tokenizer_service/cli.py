@@ -41,7 +41,6 @@ _GROUPS: Final = {
         "corpus": ("corpus", "make token files for model training; check and sample them"),
         "report": ("evaluation", "measure tokenizers on text: bytes per token, words, speed"),
         "compare": ("evaluation", "show how two tokenizers differ: tokens, ids, merges, text"),
-        "judge": ("judging", "train small models on tokenizers: bits per byte"),
     },
     "published tokenizers": {
         "list": ("artifacts", "list them and their versions"),

@@ -6,12 +6,13 @@ its arguments on; names and signatures are the suite's.
 
 from __future__ import annotations
 
+import model as lm  # of examples/language_model, which `run.py` puts on the path
+import numpy as np
 import torch
+import train
 
-from tokenizer_core import Tokenizer
-from tokenizer_core.corpus.token_dataset import TokenDataset
-from tokenizer_core.evaluation import language_model as lm
-from tokenizer_core.training import train_bpe
+from tokenizer_core import Tokenizer, train_bpe
+from tokenizer_core.corpus import TokenDataset
 
 
 def _loaded(module, weights):
@@ -111,7 +112,9 @@ def run_silu(in_features):
 
 
 class _OneArray:
-    """An array of ids in the shape of token files with one split."""
+    """An array of ids in the shape of token files with one split and no mask."""
+
+    has_mask = False
 
     def __init__(self, ids):
         self._ids = ids
@@ -123,7 +126,7 @@ class _OneArray:
         out[:] = self._ids[start : start + len(out)]
 
 
-_rng = lm.np.random.default_rng(0)  # the suite draws many batches from one dataset
+_rng = np.random.default_rng(0)  # the suite draws many batches from one dataset
 
 
 def run_get_batch(dataset, batch_size, context_length, device):
@@ -157,11 +160,11 @@ def run_get_lr_cosine_schedule(
 
 
 def run_save_checkpoint(model, optimizer, iteration, out):
-    lm.save_checkpoint(out, model, optimizer, iteration)
+    train.save_checkpoint(out, model, optimizer, iteration)
 
 
 def run_load_checkpoint(src, model, optimizer):
-    state = lm.load_checkpoint(src)
+    state = train.load_checkpoint(src)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["step"]

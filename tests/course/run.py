@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "language_model"
 LFS_POINTER = b"version https://git-lfs"
 TIKTOKEN_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
 
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
         remove_pointers(suite / "tests")
         offer_files_of_tiktoken(suite)
         os.chdir(suite)  # the suite's snapshots are relative to it
-        sys.path.insert(0, str(suite))
+        sys.path[:0] = [str(suite), str(EXAMPLE)]
         options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "-v", "-rs", *arguments[1:]]
         return int(pytest.main([*options, "tests"], plugins=[SkipMissingFixtures(suite)]))
 

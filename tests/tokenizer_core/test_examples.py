@@ -13,11 +13,8 @@ MODULES = [
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 
-NEEDS_TORCH = "tokenizer_core.evaluation.language_model"
-TORCH = pytest.param(NEEDS_TORCH, marks=pytest.mark.torch)
 
-
-@pytest.mark.parametrize("name", [TORCH if name == NEEDS_TORCH else name for name in MODULES])
+@pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_module(name: str) -> None:
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert results.attempted > 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tokenizer_core.evaluation.measures import lengths_in_text
-from tokenizer_core.evaluation.report_data import ShownToken, show_token, shown_token
+from tokenizer_core.evaluation.report import ShownToken, show_token, shown_token
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.normalization import join_parts, parts_as_encoded
 from tokenizer_core.pretokenize import split

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: bars, dots, lines and columns, without a library or a script.
+"""Plots as inline SVG: bars, lines and columns, without a library or a script.
 
 A plot is 380 units wide, so a phone displays its text at nominal size. It uses the colours of the
 page (`.s0` to `.s7`), for light and dark themes. Each plot has a text description, and the page
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tokenizer_core.evaluation.page import STYLE, Markup, element
+from tokenizer_core.evaluation.markup import STYLE, Markup, element
 
 WIDTH: Final = 380
 N_COLOURS: Final = 8
@@ -51,38 +51,6 @@ def bars(groups: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str) 
             y += 17
         y += 8
     return _svg(drawn, title, y)
-
-
-def dots(rows: Sequence[tuple[str, Sequence[float]]], title: str, x_title: str) -> Markup:
-    """A row for each name, with a dot for each of its values and a line from the smallest to the
-    largest, on one linear axis that need not begin at zero. A row has the colour of its index.
-
-    Example:
-        >>> dots([("a", [1.9, 2.0]), ("b", [2.1])], "Losses", "bits per byte").count("<circle")
-        3
-    """
-    left = min(8 + 6.6 * max((len(name) for name, _ in rows), default=0), 130)
-    floor = 8 + 24 * len(rows)
-    axis = _LinearAxis([value for _, values in rows for value in values], left + 6, WIDTH - _RIGHT)
-    drawn = []
-    for tick in axis.ticks():
-        x = f"{axis.at(tick):.1f}"
-        drawn += [
-            element("line", x1=x, x2=x, y1=4, y2=floor, class_="grid"),
-            element("text", _power(tick), x=x, y=floor + 14, class_="mid"),
-        ]
-    for index, (name, values) in enumerate(rows):
-        y, colour = 16 + 24 * index, f"s{index % N_COLOURS}"
-        drawn.append(element("text", _short(name, 18), x=left - 6, y=y + 4, class_="end"))
-        if values:
-            ends = {"x1": f"{axis.at(min(values)):.1f}", "x2": f"{axis.at(max(values)):.1f}"}
-            drawn.append(element("line", **ends, y1=y, y2=y, class_=f"line {colour}"))
-        drawn += [
-            element("circle", cx=f"{axis.at(value):.1f}", cy=y, r=4, class_=f"fill {colour}")
-            for value in values
-        ]
-    drawn.append(element("text", x_title, x=(left + WIDTH) / 2, y=floor + 30, class_="mid quiet"))
-    return _svg(drawn, title, floor + 36)
 
 
 def lines(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.evaluation.judge_data import JudgedTokenizer, Judgement, Spread
-from tokenizer_core.evaluation.report_data import Measurement, Report
+from tokenizer_core.evaluation.report import Measurement, Parity, Report
 
 if TYPE_CHECKING:
     from tokenizer_core.evaluation.diff import MergeDifference, SpecDiff, TextDiff
-    from tokenizer_core.evaluation.report_data import ShownToken
+    from tokenizer_core.evaluation.report import ShownToken
     from tokenizer_core.spec import TokenizerSpec
 
 
@@ -33,27 +32,15 @@ VOCABULARY_COLUMNS: Final = (
     "not found",
     "part of a character",
 )
-JUDGE_COLUMNS: Final = (
-    "bits/byte",
-    "over the seeds",
-    "bytes/token",
-    "entries",
-    "parameters",
-    "FLOPs",
-    "text seen",
-    "tokens seen",
-    "epochs",
-    "tokens/s",
-)
 
 
 def render_report(report: Report) -> str:
     """The report as text, in lines of about a hundred columns, ending with a line break."""
-    parts = [_heading(report), "\n".join(conclusion(report)), _measures(report)]
+    parts = [sample_of(report), "\n".join(conclusion(report)), _measures(report)]
     if len(report.corpora) > 1 and len(report.tokenizers) > 1:
         parts.append(_matrix(report))
     if report.parity is not None:
-        parts.append(_parity(report))
+        parts.append(_parity(report, report.parity))
     parts += [_vocabularies(report), _longest(report), _notes(report)]
     return "\n\n".join(parts) + "\n"
 
@@ -155,10 +142,6 @@ def align(rows: Sequence[Sequence[str]], n_left: int = 1) -> str:
     return "\n".join(lines)
 
 
-def _heading(report: Report) -> str:
-    return sample_of(report)
-
-
 def _measures(report: Report) -> str:
     rows = [["corpus", "tokenizer", *MEASURE_COLUMNS]]
     for corpus in report.corpora:
@@ -177,10 +160,7 @@ def _matrix(report: Report) -> str:
     return align(rows)
 
 
-def _parity(report: Report) -> str:
-    parity = report.parity
-    if parity is None:
-        return ""
+def _parity(report: Report, parity: Parity) -> str:
     rows = [["", *(corpus.name for corpus in report.corpora)]]
     for name, ratios in parity.ratios.items():
         shown = [ratios.get(corpus.name) for corpus in report.corpora]
@@ -223,95 +203,6 @@ def _notes(report: Report) -> str:
     if cut:
         lines.append(f"Of {', '.join(cut)} some pieces had to be cut inside a pre-token.")
     return "\n".join(lines)
-
-
-def render_judgement(judgement: Judgement) -> str:
-    """A judge run as text, ending with a line break."""
-    rows = [["tokenizer", *JUDGE_COLUMNS]]
-    rows += [[tokenizer.name, *judge_cells(tokenizer)] for tokenizer in judgement.tokenizers]
-    return (
-        "\n\n".join(
-            [
-                judged_corpus(judgement),
-                align(rows),
-                f"{verdict(judgement)}\n{judged_models(judgement)}\n{judgement.machine}",
-            ]
-        )
-        + "\n"
-    )
-
-
-def judge_cells(judged: JudgedTokenizer) -> list[str]:
-    """The figures of one row under `JUDGE_COLUMNS`."""
-    return [
-        f"{judged.bits_per_byte.mean:.3f}",
-        show_range(judged.bits_per_byte),
-        f"{judged.bytes_per_token:.3f}",
-        f"{judged.vocab_size:,}",
-        _count(judged.n_parameters),
-        f"{judged.flops:.2e}",
-        show_size(judged.n_bytes),
-        _count(judged.n_tokens),
-        f"{judged.epochs:.2f}",
-        f"{judged.tokens_per_second:,.0f}",
-    ]
-
-
-def show_range(spread: Spread) -> str:
-    """The smallest and the largest value; a dash if there is one seed.
-
-    Example:
-        >>> show_range(Spread.over([1.5, 1.25])), show_range(Spread.over([1.5]))
-        ('1.250 to 1.500', '–')
-    """
-    return ABSENT if spread.std is None else f"{spread.min:.3f} to {spread.max:.3f}"
-
-
-def _count(n: int) -> str:
-    return f"{n / 1e6:,.2f}M" if n >= 1_000_000 else f"{n / 1e3:.1f}k"
-
-
-def judged_corpus(judgement: Judgement) -> str:
-    """How the corpus was divided."""
-    corpus = judgement.corpus
-    return (
-        f"{corpus.name}: {show_size(corpus.train_bytes)} to train on, "
-        f"{show_size(corpus.validation_bytes)} in {corpus.n_validation_documents:,} of "
-        f"{corpus.n_documents:,} documents to validate"
-    )
-
-
-def judged_models(judgement: Judgement) -> str:
-    """The budget and the sizes of the models."""
-    size, seeds = judgement.size, ", ".join(map(str, judgement.seeds))
-    layers = judgement.tokenizers[0].n_parameters_of_layers
-    return (
-        f"Budget of a model: {show_budget(judgement)}; seeds {seeds}. Size {size.name}: width "
-        f"{size.width}, {size.n_layers} layers ({layers:,} parameters), {size.n_heads} heads, "
-        f"context {size.context_length}, {size.n_tokens_per_step:,} tokens a step, learning rate "
-        f"{size.learning_rate:g}."
-    )
-
-
-def show_budget(judgement: Judgement) -> str:
-    """The budget of a model: `1.00e+12 floating-point operations`, or `2.0 MB of text`."""
-    if judgement.budget == "flops":
-        return f"{judgement.amount:.2e} floating-point operations"
-    return f"{show_size(judgement.amount)} of text"
-
-
-def verdict(judgement: Judgement) -> str:
-    """Which tokenizer has the fewest bits per byte, and whether the seeds confirm that."""
-    best = judgement.best
-    first = f"Fewest bits per byte: {best.name}, {best.bits_per_byte.mean:.3f}."
-    if len(judgement.tokenizers) == 1:
-        return first
-    if len(judgement.seeds) == 1:
-        return f"{first} One seed shows no spread; judge with more seeds before you conclude."
-    if others := judgement.as_good():
-        names = ", ".join(other.name for other in others)
-        return f"{first} Its range over the seeds overlaps with {names}: no difference is shown."
-    return f"{first} Its range over the seeds overlaps with no other."
 
 
 _CELL_CHARS: Final = 60

@@ -18,7 +18,6 @@ from tokenizer_service.commands.command_line import (
     add_artifacts_dir,
     default_tokenizer,
     open_store,
-    require_files,
     resolve_published,
     resolve_tokenizer,
 )
@@ -70,7 +69,7 @@ def _add_inspect(subcommands: Any) -> None:
             "  tokenizer inspect news@20261121T041500Z-1a2b3c4d --longest 50\n"
             "  tokenizer inspect starter --json | jq .training\n"
             "  tokenizer inspect gpt2 my-model/tokenizer.json\n"
-            "  tokenizer inspect news-8000 news-16000 --html news.html --judge judge.json"
+            "  tokenizer inspect news-8000 news-16000 --html news.html"
         ),
     )
     inspect.add_argument(
@@ -90,12 +89,6 @@ def _add_inspect(subcommands: Any) -> None:
         "--json", action="store_true", help="print the manifest of a published one as JSON"
     )
     add_html(inspect, "the report of their training as a page")
-    inspect.add_argument(
-        "--judge",
-        type=Path,
-        metavar="FILE",
-        help="show the bits per byte of this run of tokenizer judge --json on the page",
-    )
     add_artifacts_dir(inspect)
     inspect.set_defaults(run=run_inspect)
 
@@ -239,12 +232,8 @@ def run_inspect(arguments: argparse.Namespace) -> None:
 def _check_inspect(arguments: argparse.Namespace) -> None:
     if arguments.json and len(arguments.tokenizers) > 1:
         raise UsageError("--json prints the manifest of one tokenizer; name only one")
-    if arguments.judge:
-        if not arguments.html:
-            raise UsageError("--judge adds to the page; name it with --html")
-        require_files([arguments.judge])
     if arguments.html:
-        check_outputs([arguments.html], [arguments.judge] if arguments.judge else [])
+        check_outputs([arguments.html], [])
         if arguments.html == STANDARD_OUTPUT and arguments.json:
             raise UsageError("--json and --html - both print; write one of them to a file")
 
@@ -253,8 +242,7 @@ def _write_training_page(
     arguments: argparse.Namespace, inspected: dict[str, tuple[TokenizerSpec, Any]]
 ) -> None:
     # Imported here because most runs write no page.
-    from tokenizer_core.evaluation.judge_data import load_judgement
-    from tokenizer_core.evaluation.training_page import render_training_page
+    from tokenizer_core.evaluation.pages import render_training_page
 
     runs = {name: manifest.get("training") or {} for name, (_, manifest) in inspected.items()}
     for name, run in runs.items():
@@ -263,15 +251,7 @@ def _write_training_page(
                 f"{name} has no report of its training: it was imported. tokenizer report measures "
                 f"any tokenizer"
             )
-    fingerprints = {name: spec.fingerprint for name, (spec, _) in inspected.items()}
-    judgement = load_judgement(arguments.judge) if arguments.judge else None
-    if judgement and not any(map(judgement.find, fingerprints.values())):
-        judged = ", ".join(each.name for each in judgement.tokenizers)
-        raise CommandError(
-            f"{arguments.judge} is of other tokenizers: {judged}; judge these with tokenizer judge"
-        )
-    page = render_training_page(runs, judgement, fingerprints)
-    write_output(arguments.html, page.encode())
+    write_output(arguments.html, render_training_page(runs).encode())
 
 
 def _print_inspected(

@@ -17,7 +17,7 @@ from tokenizer_core.evaluation import (
     save_token_bytes,
 )
 from tokenizer_core.evaluation.diff import diff_on_text, diff_specs
-from tokenizer_core.evaluation.report_page import render_page
+from tokenizer_core.evaluation.pages import render_report_page
 from tokenizer_core.evaluation.tables import render_diff, render_report
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
@@ -179,7 +179,7 @@ def run_report(arguments: argparse.Namespace) -> None:
 
 def _write(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.html:
-        write_output(arguments.html, render_page(report).encode())
+        write_output(arguments.html, render_report_page(report).encode())
     if arguments.json:
         rendered = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
         write_output(arguments.json, rendered.encode())

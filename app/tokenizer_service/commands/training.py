@@ -214,7 +214,7 @@ def _write_reports(arguments: argparse.Namespace, reports: dict[str, dict[str, A
         write_output(arguments.json, f"{rendered}\n".encode())
     if arguments.html:
         # Imported here because most runs write no page.
-        from tokenizer_core.evaluation.training_page import render_training_page
+        from tokenizer_core.evaluation.pages import render_training_page
 
         by_name = {ref.partition("@")[0]: report for ref, report in reports.items()}
         write_output(arguments.html, render_training_page(by_name).encode())

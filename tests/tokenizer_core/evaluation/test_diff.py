@@ -52,6 +52,10 @@ def test_other_ids_and_another_order():
     assert (found.merges.n_common, found.merges.n_in_other_order) == (4, 4)
     assert found.merges.first_rank == 0
     assert found.merges.only_in_a == found.merges.only_in_b == []
+    twice = TokenizerSpec.from_merges(BYTES | {256: b"ab", 300: b"ab"}, [(b"a", b"b")])
+    found = diff_specs(twice, merging([(b"a", b"b")]).spec)
+    assert [(t.ids_a, t.ids_b) for t in found.other_ids] == [([256, 300], [256])]
+    assert json.loads(json.dumps(found.to_dict()))["other_ids"][0]["ids_a"] == [256, 300]
 
 
 def test_special_tokens_and_settings():
@@ -107,22 +111,11 @@ def test_ranks_beside_merges_and_beside_ranks():
     assert [setting.name for setting in found.settings] == ["kind"]
     assert (found.merges.n_common, found.merges.first_rank) == (3, None)
     assert diff_specs(ranks, ranks).merges is None
-
-
-def test_ranks_with_a_token_that_no_merge_makes():
-    merges = merging(THE).spec
-    whole = max(merges.vocab) + 1
-    ranks = TokenizerSpec.from_ranks({**merges.token_to_id, b"xyz": whole}, pattern="gpt2")
-    found = diff_specs(merges, ranks)
+    # A token that no merge makes has none.
+    whole = {**merges.token_to_id, b"xyz": max(merges.vocab) + 1}
+    found = diff_specs(merges, TokenizerSpec.from_ranks(whole, pattern="gpt2"))
     assert [token.text for token in found.only_in_b] == ["'xyz'"]
     assert (found.merges.n_common, found.merges.only_in_b, found.merges.first_rank) == (3, [], None)
-
-
-def test_the_second_id_of_the_same_bytes_is_a_difference():
-    spec = TokenizerSpec.from_merges(BYTES | {256: b"ab", 300: b"ab"}, [(b"a", b"b")])
-    found = diff_specs(spec, merging([(b"a", b"b")]).spec)
-    assert [(t.ids_a, t.ids_b) for t in found.other_ids] == [([256, 300], [256])]
-    json.dumps(found.to_dict())
 
 
 def piece(*texts):
@@ -159,7 +152,7 @@ def compare(a, b, text):
     return n_all, recut, renumbered
 
 
-def test_by_hand(engine):
+def test_two_texts_by_hand(engine):
     a = merging(THE, engine=engine)  # the| the| |o|x
     b = merging([*THE[:2], (b"o", b"x")], engine=engine)  # the| |the| |ox
     found = diff_on_text(a, b, [piece("the the ox", "12")])
@@ -174,21 +167,21 @@ def test_by_hand(engine):
     json.dumps(found.to_dict())
 
 
-def test_other_ids_alone_are_told_from_other_boundaries(engine):
-    a = merging(THE, engine=engine)
-    b = merging(THE, extra=[b"zz"], engine=engine)
+def test_other_ids_without_other_boundaries():
+    a = merging(THE)
+    b = merging(THE, extra=[b"zz"])
     assert diff_on_text(a, b, [piece("the the")]).n_texts_other_ids == 0
     swapped = BYTES | {0x61: b"b", 0x62: b"a"}
-    c = Tokenizer.from_spec(TokenizerSpec.from_merges(swapped, []), engine=engine)
-    found = diff_on_text(merging([], engine=engine), c, [piece("ab cd", "cd")])
+    c = Tokenizer.from_spec(TokenizerSpec.from_merges(swapped, []))
+    found = diff_on_text(merging([]), c, [piece("ab cd", "cd")])
     assert (found.n_pre_tokens_other_boundaries, found.n_pre_tokens_other_ids) == (0, 1)
     assert (found.n_texts_other_boundaries, found.n_texts_other_ids) == (0, 1)
     assert [e.pre_token for e in found.examples] == ["'ab'"]
 
 
-def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both(engine):
-    a = merging([], engine=engine)
-    b = merging([(b".", b"\n")], pattern="cl100k", engine=engine)
+def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both():
+    a = merging([])
+    b = merging([(b".", b"\n")], pattern="cl100k")
     found = diff_on_text(a, b, [piece("x.\ny")])
     assert (found.n_pre_tokens, found.n_pre_tokens_other_boundaries) == (4, 2)
     assert found.n_pre_tokens_other_ids == 2
@@ -196,11 +189,11 @@ def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both(engine):
     assert found.examples[0].tokens_b == [r"'.\n'"]
 
 
-def with_content(content, id_=300, merges=(), engine="auto", **options):
+def with_content(content, id_=300, merges=(), **options):
     vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
     added = [AddedToken(content, id_, special=False)]
     spec = TokenizerSpec.from_merges(vocab, list(merges), added, **options)
-    return Tokenizer.from_spec(spec, engine=engine)
+    return Tokenizer.from_spec(spec)
 
 
 NFC = {"normalizer": "nfc"}
@@ -220,8 +213,8 @@ DROPS = {"pattern": SplitPattern("custom", r"\p{L}+|\s", "oniguruma", "drop")}
         ({}, {"id_": 301}, "x [E y", 4, []),
     ],
 )
-def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut, engine):
-    a, b = (with_content(**{"content": "[E"} | fields, engine=engine) for fields in (a, b))
+def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut):
+    a, b = (with_content(**{"content": "[E"} | fields) for fields in (a, b))
     found = diff_on_text(a, b, [piece(text)])
     assert (found.n_texts_not_aligned, found.n_pre_tokens) == (0, n_pre_tokens)
     assert found.n_pre_tokens_other_boundaries == len(recut)
@@ -229,14 +222,17 @@ def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut, engine)
     assert sorted(e.pre_token for e in found.examples) == (sorted(recut) or ["'[E'"])
 
 
-def test_texts_that_one_of_them_normalizes_are_counted_apart(engine):
-    plain = merging([], pattern="qwen2", engine=engine)
-    nfc = merging([], pattern="qwen2", normalizer="nfc", engine=engine)
+def test_texts_that_one_of_them_normalizes_are_counted_apart():
+    plain = merging([], pattern="qwen2")
+    nfc = merging([], pattern="qwen2", normalizer="nfc")
     texts = piece("e\u0301 is not in NFC", "é is")
     found = diff_on_text(plain, nfc, [texts])
     assert (found.n_texts, found.n_texts_not_aligned, found.n_texts_other_ids) == (2, 1, 1)
     assert found.n_pre_tokens == 2
-    joined = merging([(b"\xc3", b"\xa9")], pattern="qwen2", normalizer="nfc", engine=engine)
+    named = ("a", plain.spec), ("b", nfc.spec)
+    shown = render_diff(*named, diff_specs(plain.spec, nfc.spec), found, 10)
+    assert "1 texts are normalized by one of the two only" in shown
+    joined = merging([(b"\xc3", b"\xa9")], pattern="qwen2", normalizer="nfc")
     found = diff_on_text(nfc, joined, [piece("re\u0301 x e\u0301")])
     assert (found.n_texts_not_aligned, found.n_pre_tokens) == (0, 3)
     assert [(e.pre_token, e.tokens_b) for e in found.examples] == [
@@ -245,8 +241,8 @@ def test_texts_that_one_of_them_normalizes_are_counted_apart(engine):
     ]
 
 
-def test_as_many_examples_as_asked_for_the_commonest_first(engine):
-    a, b = merging([], engine=engine), merging([(b"a", b"a")], engine=engine)
+def test_as_many_examples_as_asked_for_the_commonest_first():
+    a, b = merging([]), merging([(b"a", b"a")])
     text = "aa aaa aa aa\n" * 3
     found = diff_on_text(a, b, [piece(text)], n_examples=2)
     assert [(e.pre_token, e.count) for e in found.examples] == [("' aa'", 6), ("'aa'", 3)]

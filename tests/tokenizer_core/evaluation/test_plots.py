@@ -1,21 +1,27 @@
 """Plots: each mark is at the position of its value."""
 
-import math
-import re
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokenizer_core.evaluation.page import Markup, element, joined
-from tokenizer_core.evaluation.plots import bars, columns, dots, lines
+from tokenizer_core.evaluation.markup import Markup, element, joined
+from tokenizer_core.evaluation.plots import bars, columns, lines, picture
 
 values = st.floats(1e-9, 1e9)
 
 
 def drawn(plot, name):
     return [node for node in ElementTree.fromstring(plot).iter() if node.tag == name]
+
+
+def places_of(plot):
+    """The points of the only line."""
+    (line,) = drawn(plot, "polyline")
+    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
+    return places
 
 
 @given(st.lists(st.tuples(st.text("ab<&\"'", max_size=30), values), min_size=1, max_size=6))
@@ -26,29 +32,11 @@ def test_bars_are_as_long_as_their_values(group):
         assert width == pytest.approx(max(max(widths) * value / largest, 1), abs=0.2)
 
 
-@given(st.lists(st.lists(st.floats(0.01, 8), min_size=1, max_size=4), min_size=1, max_size=4))
-def test_dots_are_in_order_and_a_line_joins_those_of_a_row(rows):
-    plot = dots([(f"row {index}", values) for index, values in enumerate(rows)], "t", "x")
-    circles = [float(node.get("cx")) for node in drawn(plot, "circle")]
-    values = [value for row in rows for value in row]
-    assert len(circles) == len(values)
-    assert all(0 <= x <= 380 for x in circles)
-    order = sorted(range(len(values)), key=lambda index: values[index])
-    assert [circles[index] for index in order] == sorted(circles)
-    joins = [node for node in drawn(plot, "line") if node.get("class") != "grid"]
-    for row, line in zip(rows, joins, strict=True):
-        first = sum(map(len, rows[: joins.index(line)]))
-        found = circles[first : first + len(row)]
-        assert (float(line.get("x1")), float(line.get("x2"))) == (min(found), max(found))
-
-
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=20))
-def test_lines_stay_inside_and_rise_to_the_right(points):
+def test_lines_rise_to_the_right(points):
     points = sorted(dict(points).items())
-    (line,) = drawn(lines([("a", points)], "t", "x", "y"), "polyline")
-    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+    places = places_of(lines([("a", points)], "t", "x", "y"))
     assert len(places) == len(points)
-    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
     assert [x for x, _ in places] == sorted(x for x, _ in places)
     order = sorted(range(len(points)), key=lambda i: points[i][1])
     heights = [places[i][1] for i in order]  # larger is higher up, so smaller in SVG
@@ -59,12 +47,10 @@ def test_lines_stay_inside_and_rise_to_the_right(points):
     st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20),
 )
 @example([(1, 1.0), (2, 1.0000000000000002)])
-def test_lines_over_a_linear_axis_stand_where_the_labels_say(points):
+def test_points_on_a_linear_axis_agree_with_its_labels(points):
     points = sorted(dict(points).items())
     plot = lines([("a", points)], "t", "x", "y", y_is_linear=True)
-    (line,) = drawn(plot, "polyline")
-    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
-    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
+    places = places_of(plot)
     labels = [node for node in drawn(plot, "text") if node.get("class") == "end"]
     ticks = [(float(node.text), float(node.get("y")) - 4) for node in labels]
     (low, low_y), (high, high_y) = ticks[0], ticks[-1]
@@ -89,9 +75,16 @@ def test_columns_are_as_tall_as_their_shares(shares):
             assert heights[2 * place] == pytest.approx(share * scale, abs=0.2)
 
 
-def test_nothing_is_drawn_of_nothing():
+def test_a_plot_without_data_has_its_description():
     for plot in (bars([], "t"), lines([], "t", "x", "y"), columns([], [], "t", "x")):
         assert drawn(plot, "svg")[0].get("aria-label") == "t"
+
+
+def test_a_picture_has_a_legend_of_its_series():
+    plot = lines([("a", [(1, 2)]), ("b", [(1, 3)])], "t", "x", "y")
+    svg = picture(plot, ["training", "<b>"])
+    assert [text for text in ("training", "&lt;b&gt;", "polyline") if text not in svg] == []
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_marks_are_escaped_and_voids_closed():
@@ -103,4 +96,3 @@ def test_marks_are_escaped_and_voids_closed():
     assert isinstance(joined("a"), Markup)
     # Adding a str to markup gives a str: the addition is not escaped, so the result is not trusted.
     assert not isinstance(Markup("<b>") + "x", Markup)
-    assert re.fullmatch(r"<svg .*</svg>", lines([], str(math.pi), "x", "y"))

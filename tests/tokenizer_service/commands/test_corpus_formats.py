@@ -97,7 +97,6 @@ COMMANDS = pytest.mark.parametrize(
         ("report", "starter", "--corpus=corpus.txt"),
         ("report", "starter", "--corpus=corpus.txt", "--corpus=b=corpus.txt", "--parallel"),
         ("compare", "starter", "starter", "--corpus=corpus.txt"),
-        ("judge", "starter", "--corpus=corpus.txt"),
     ],
     ids=lambda command: " ".join(command[:2]),
 )

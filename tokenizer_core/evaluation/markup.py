@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-_VOID: Final = frozenset({"meta", "br", "rect", "line", "polyline", "circle"})
+_VOID: Final = frozenset({"meta", "br", "rect", "line", "polyline"})
 
 
 class Markup(str):

@@ -1,0 +1,546 @@
+"""The model against torch's own layers; training, sampling and the judge; the README's commands.
+
+`make test-language-model` installs torch and runs this.
+"""
+
+import io
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.conftest import REPOSITORY
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-language-model")
+
+EXAMPLE = REPOSITORY / "examples" / "language_model"
+sys.path.insert(0, str(EXAMPLE))
+
+import judge  # noqa: E402
+import model as lm  # noqa: E402
+from sample import generate, load_model, sample_id  # noqa: E402
+from train import Trainer, TrainingConfig, load_checkpoint  # noqa: E402
+
+from tokenizer_core import SplitPattern, Tokenizer, TokenizerSpec  # noqa: E402
+from tokenizer_core.registry import ArtifactStore  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+TEXT = b"the quick brown fox jumps over the lazy dog. " * 40
+SMALL = lm.ModelConfig(256, context_length=16, width=32, n_layers=2, n_heads=4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads that wait for each other would take most of the time of such small models."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def assert_close(ours, theirs, tolerance=1e-9):
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, check_dtype=False)
+
+
+# ---- Layers
+
+
+def test_causal_attention_is_torchs():
+    torchs = torch.nn.MultiheadAttention(32, 4, bias=False, batch_first=True).eval()
+    ours = lm.CausalAttention(32, 4)
+    names = ("q_proj.weight", "k_proj.weight", "v_proj.weight")
+    weights = dict(zip(names, torchs.in_proj_weight.chunk(3), strict=True))
+    ours.load_state_dict(weights | {"output_proj.weight": torchs.out_proj.weight})
+    x = random(2, 6, 32, dtype=torch.float32)
+    hidden = ~torch.ones(6, 6, dtype=torch.bool).tril()
+    assert_close(ours(x), torchs(x, x, x, attn_mask=hidden, need_weights=False)[0], 1e-5)
+
+
+def test_rope_turns_each_pair_as_a_complex_number():
+    x, positions = random(2, 5, 8), torch.tensor([3, 0, 7, 1, 7])
+    pairs = torch.view_as_complex(x.unflatten(-1, (4, 2)).contiguous())
+    angles = positions[:, None] * 100.0 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+    wanted = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+    assert_close(lm.RotaryEmbedding(100.0, 8, 10)(x, positions), wanted, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm_is_torchs_and_does_not_overflow(dtype):
+    norm = lm.RMSNorm(16)
+    norm.weight.data = random(16, dtype=torch.float32)
+    x = random(3, 16, dtype=torch.float32).to(dtype)
+    theirs = torch.nn.functional.rms_norm(x.float(), (16,), norm.weight, norm.eps).to(dtype)
+    assert_close(norm(x), theirs, 1e-6)
+    assert norm((x.float() * 1e18).to(dtype)).isfinite().all()
+
+
+def test_small_layers_are_torchs():
+    x = random(4, 9) * 5
+    assert_close(lm.silu(x), torch.nn.functional.silu(x))
+    assert_close(lm.softmax(x + 1000, dim=0), x.softmax(dim=0))
+    ids = torch.tensor([[1, 2], [2, 7]])
+    embedding = lm.Embedding(8, 3)
+    assert_close(embedding(ids), torch.nn.functional.embedding(ids, embedding.weight))
+
+
+def test_cross_entropy_and_its_gradient_are_torchs():
+    logits = (random(5, 7, 11, dtype=torch.float32) * 300).requires_grad_()
+    targets = torch.randint(0, 11, (5, 7), generator=torch.Generator().manual_seed(0))
+    ours = lm.token_losses(logits, targets).mean()
+    theirs = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    assert_close(ours, theirs, 1e-5)
+    assert_close(torch.autograd.grad(ours, logits)[0], torch.autograd.grad(theirs, logits)[0], 1e-5)
+
+
+def test_adamw_is_torchs():
+    options = {"lr": 0.05, "betas": (0.8, 0.97), "eps": 1e-6, "weight_decay": 0.3}
+    parameters = [torch.nn.Parameter(random(4, 3)) for _ in range(2)]
+    optimizers = [
+        lm.AdamW([parameters[0]], **options),
+        torch.optim.AdamW([parameters[1]], **options),
+    ]
+    for step in range(50):
+        for parameter, optimizer in zip(parameters, optimizers, strict=True):
+            optimizer.zero_grad()
+            (parameter * random(4, 3, seed=step)).square().sum().backward()
+            optimizer.step()
+    assert_close(parameters[0], parameters[1], 1e-12)
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 1e6])
+def test_clipping_is_torchs(max_norm):
+    ours, theirs = ([torch.nn.Parameter(random(3, n)) for n in (2, 5)] for _ in range(2))
+    for parameters in (ours, theirs):
+        sum((parameter**3).sum() for parameter in parameters).backward()
+    norm = lm.clip_gradients([*ours, torch.nn.Parameter(torch.zeros(1))], max_norm)
+    assert float(norm) == pytest.approx(
+        float(torch.nn.utils.clip_grad_norm_(theirs, max_norm)), rel=1e-5
+    )
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine.grad, other.grad, 1e-5)
+
+
+def test_the_schedule_has_its_corners():
+    rates = [lm.cosine_schedule(step, 1.0, 0.1, 4, 10) for step in range(13)]
+    assert rates[:5] == [0, 0.25, 0.5, 0.75, 1]
+    assert rates[7] == pytest.approx(0.55)
+    assert rates[10:] == [0.1, 0.1, 0.1]
+
+
+# ---- The model
+
+
+def test_no_position_sees_a_later_one_and_the_cache_changes_no_logits():
+    model = lm.TransformerLM(SMALL)
+    ids = torch.arange(10)[None]
+    changed = ids.clone()
+    changed[0, 6:] = 99
+    assert_close(model(ids)[:, :6], model(changed)[:, :6], 1e-6)
+    assert not torch.allclose(model(ids)[:, 6:], model(changed)[:, 6:])
+    caches = [lm.KeyValueCache() for _ in model.layers]
+    parts = [model(part, caches) for part in ids.split([3, 1, 1, 5], dim=1)]
+    assert_close(torch.cat(parts, dim=1), model(ids), 1e-5)
+
+
+def test_flops_are_those_that_torch_counts():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = lm.TransformerLM(SMALL)
+    ids = torch.zeros(2, SMALL.context_length, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        model(ids)
+    assert 3 * counter.get_total_flops() == model.flops_per_token * ids.numel()
+
+
+# ---- Training
+
+
+class Text:
+    """Batches of bytes."""
+
+    def __init__(self, text):
+        self.ids = np.frombuffer(text, np.uint8).astype(np.int64)
+
+    def sample_batch(self, batch_size, context_length, rng):
+        starts = rng.integers(0, len(self.ids) - context_length, size=batch_size)
+        rows = np.stack([self.ids[start : start + context_length + 1] for start in starts])
+        return rows[:, :-1].copy(), rows[:, 1:].copy()
+
+
+def trainer(n_steps=20, *, model=SMALL, text=TEXT, **options):
+    config = TrainingConfig(n_steps, **{"batch_size": 4, "n_warmup_steps": 2} | options)
+    return Trainer(model, config, Text(text))
+
+
+def test_one_batch_can_be_learned_by_heart():
+    run = trainer(150, text=TEXT[:17], max_lr=1e-2, min_lr=1e-3, weight_decay=0.0)
+    losses = [run.step() for _ in range(150)]
+    assert losses[0] > 4
+    assert losses[-1] < 0.02
+
+
+def test_bfloat16_trains_too():
+    run = trainer(30, dtype="bfloat16", max_lr=5e-3)
+    losses = [run.step() for _ in range(30)]
+    assert losses[-1] < losses[0] - 1
+    assert run.model.lm_head.weight.dtype == torch.float32
+
+
+def test_a_resumed_run_has_the_same_losses(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    whole = trainer(12)
+    losses = [whole.step() for _ in range(12)]
+    first = trainer(12)
+    assert [first.step() for _ in range(5)] == losses[:5]
+    first.save(path, tokenizer="a")
+    assert list(tmp_path.iterdir()) == [path]
+    resumed = trainer(12)
+    resumed.resume(path, tokenizer="a")
+    assert [resumed.step() for _ in range(7)] == losses[5:]
+    assert resumed.is_done
+
+
+def test_a_checkpoint_refuses_another_tokenizer_model_or_setting(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    trainer().save(path, tokenizer="a")
+    for load in (trainer().resume, load_model):
+        with pytest.raises(ValueError, match="another tokenizer"):
+            load(path, tokenizer="b")
+    with pytest.raises(ValueError, match="trained with width 32, not 64"):
+        trainer(model=replace(SMALL, width=64)).resume(path, tokenizer="a")
+    with pytest.raises(ValueError, match=r"trained with max_lr 0\.001, not 0\.5"):
+        trainer(max_lr=0.5).resume(path, tokenizer="a")
+    trainer(n_steps=40).resume(path, tokenizer="a")
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
+    (tmp_path / "foreign.pt").write_bytes(b"PK\x03\x04broken")
+    with pytest.raises(ValueError, match=r"foreign\.pt is no checkpoint"):
+        load_model(tmp_path / "foreign.pt", tokenizer="a")
+    file = io.BytesIO()
+    torch.save({"weights": torch.zeros(1)}, file)
+    file.seek(0)
+    with pytest.raises(ValueError, match="no checkpoint of a language model"):
+        load_checkpoint(file)
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.pt"
+    run = trainer()
+    run.save(path, tokenizer="a")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        run.save(path, tokenizer="a")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_infinite_loss_ends_the_run_before_the_weights_change():
+    run = trainer()
+    run.model.lm_head.weight.data[0] = math.inf
+    before = run.model.token_embeddings.weight.clone()
+    with pytest.raises(ArithmeticError, match="lower the learning rate"):
+        run.step()
+    assert torch.equal(run.model.token_embeddings.weight, before)
+
+
+def test_bits_per_byte_are_those_of_the_logits():
+    run = trainer()
+    inputs, targets = Text(TEXT).sample_batch(3, 16, np.random.default_rng(1))
+    targets[0, 10:] = -1  # padding
+    lengths = np.ones(256, np.int32)
+    lengths[ord("t")] = 0  # as a special token
+    lengths[ord("h")] = 3
+    with torch.no_grad():
+        logs = run.model(torch.from_numpy(inputs)).double().log_softmax(-1)
+    nats = n_bytes = 0.0
+    for row, column in np.ndindex(*targets.shape):
+        target = targets[row, column]
+        if target >= 0 and lengths[target]:
+            nats -= float(logs[row, column, target])
+            n_bytes += int(lengths[target])
+    result = run.evaluate([(inputs, targets)], lengths)
+    assert (result.n_bytes, result.n_tokens) == (n_bytes, 3 * 16 - 6)
+    assert result.bits_per_byte == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
+
+
+# ---- Sampling
+
+
+def test_sampling_repeats_a_seed_and_ends_at_the_stop_id():
+    model = lm.TransformerLM(SMALL)
+
+    def text(seed, **options):
+        return list(generate(model, [1, 2, 3], max_tokens=40, seed=seed, **options))
+
+    assert text(1) == text(1) != text(2)
+    assert len(text(1)) == 40  # beyond the context of 16
+    likeliest = text(1, temperature=0)
+    assert likeliest == text(2, temperature=0)
+    assert text(1, temperature=0, stop_id=likeliest[0]) == []
+    ids = [1, 2, 3]
+    for chosen in likeliest[:13]:
+        assert chosen == int(model(torch.tensor([ids]))[0, -1].argmax())
+        ids.append(chosen)
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(0.4, {0}), (0.49, {0}), (0.51, {0, 1}), (0.8, {0, 1}), (1.0, {0, 1, 2})]
+)
+def test_top_p_keeps_the_fewest_that_reach_it(top_p, kept):
+    logits = torch.tensor([0.5, 0.3, 0.2]).log()
+    generator = torch.Generator().manual_seed(0)
+    drawn = [
+        sample_id(logits, temperature=1.0, top_p=top_p, generator=generator) for _ in range(200)
+    ]
+    assert set(drawn) == kept
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options"), [([], {}), ([1], {"temperature": -1}), ([1], {"top_p": 0})]
+)
+def test_sampling_refuses_options_out_of_range(prompt, options):
+    with pytest.raises(ValueError, match=r"prompt|temperature"):
+        list(generate(lm.TransformerLM(SMALL), prompt, max_tokens=1, **options))
+
+
+# ---- The judge
+
+BYTES = {id_: bytes([id_]) for id_ in range(256)}
+DOCUMENTS = [f"the other {i}, naïve then the end {i * 7919 % 101}\n" * 3 for i in range(60)]
+SIZE = judge.ModelSize(16, 1, 2, 16, 4, 1e-2, 1e9, 4000)
+OPTIONS = judge.Options(budget="bytes", size=SIZE, n_seeds=1, validation_bytes=600)
+
+
+def of_bytes():
+    return Tokenizer(BYTES, [])
+
+
+def of_words():
+    return Tokenizer(BYTES | {256: b"th", 257: b"the"}, [(b"t", b"h"), (b"th", b"e")])
+
+
+def test_bits_per_byte_of_the_judge_are_those_of_the_logits(monkeypatch):
+    """Each id of the validation text, one at a time, with the context that the window gives it."""
+    seen = []
+
+    class Recorded(Trainer):
+        def evaluate(self, windows, n_bytes_of_ids):
+            batches = list(windows)
+            seen.append((self, batches))
+            return super().evaluate(batches, n_bytes_of_ids)
+
+    monkeypatch.setattr(judge, "Trainer", Recorded)
+    tokenizer = of_words()
+    (judged,) = judge.judge({"the": tokenizer}, DOCUMENTS, OPTIONS)
+    ((run, batches),) = seen
+    boundary = tokenizer.spec.largest_id + 1
+    nats, counted = 0.0, []
+    for inputs, targets in batches:
+        for row, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
+            for at, target in enumerate(wanted):
+                if target not in (-1, boundary):
+                    with torch.no_grad():
+                        logits = run.model(torch.tensor([row[: at + 1]]))[0, -1].double()
+                    nats -= float(torch.log_softmax(logits, dim=-1)[target])
+                    counted.append(target)
+    _, validation = judge.divide(DOCUMENTS, OPTIONS)
+    assert tokenizer.decode_bytes(counted) == "".join(validation).encode()
+    n_bytes = len(tokenizer.decode_bytes(counted))
+    assert judged.mean == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
+    assert judged.bytes_per_token == n_bytes / len(counted)
+
+
+def test_equal_seeds_give_equal_losses_and_a_budget_is_kept():
+    options = replace(OPTIONS, seed=3, n_seeds=2)
+    first, again = (judge.judge({"the": of_words()}, DOCUMENTS, options)[0] for _ in range(2))
+    assert first.bits_per_byte == again.bits_per_byte
+    assert first.bits_per_byte[0] != first.bits_per_byte[1]
+    step = SIZE.n_tokens_per_step
+    assert first.n_tokens == first.n_steps * step
+    assert 4000 - step * first.n_bytes / first.n_tokens < first.n_bytes <= 4000
+    amount = 20 * step * first.flops // first.n_tokens
+    options = replace(OPTIONS, budget="flops", amount=amount)
+    (judged,) = judge.judge({"the": of_words()}, DOCUMENTS, options)
+    assert (judged.flops, judged.n_steps) == (amount, 20)
+
+
+def test_copies_of_a_document_are_on_one_side_in_any_order():
+    copies = [f"document {i % 40} of some length\n" for i in range(120)]
+    sides = [judge.divide(order, OPTIONS) for order in (copies, copies[::-1])]
+    assert sides[0][1] != []
+    assert all(set(training).isdisjoint(validation) for training, validation in sides)
+    assert [sorted(part) for part in sides[0]] == [sorted(part) for part in sides[1]]
+    assert len(sides[0][0]) + len(sides[0][1]) == 120
+    assert judge.divide(copies, replace(OPTIONS, seed=1))[1] != sides[0][1]
+
+
+@pytest.mark.parametrize("n_ids", [1, 2, 7, 8, 9, 31])
+@pytest.mark.parametrize(("context", "batch_size"), [(1, 1), (2, 3), (7, 3), (8, 1)])
+def test_each_id_after_the_first_is_a_target_once(n_ids, context, batch_size):
+    stream = judge.TokenStream(of_bytes(), ["a"])
+    stream.ids = np.arange(100, 100 + n_ids)
+    seen = []
+    for inputs, targets in stream.windows(batch_size, context):
+        assert 1 <= len(inputs) <= batch_size
+        for row, wanted in zip(inputs, targets, strict=True):
+            for at in np.flatnonzero(wanted >= 0):
+                assert row[: at + 1].tolist() == list(range(wanted[at] - at - 1, wanted[at]))
+                assert at >= context - max(context // 2, 1) or wanted[at] == 101 + at
+                seen.append(int(wanted[at]))
+    assert seen == list(range(101, 100 + n_ids))
+
+
+def test_the_judge_refuses_what_says_nothing():
+    letters = SplitPattern("custom", "[a-z]+", unmatched="drop")
+    drops = Tokenizer.from_spec(TokenizerSpec.from_merges(BYTES, [], pattern=letters))
+    for tokenizer, documents, options, says in (
+        (drops, DOCUMENTS, {}, "drops a part of the text"),
+        (of_bytes(), ["one document"], {}, "--separator"),
+        (of_bytes(), ["first document", "second"], {}, "too small"),
+        (of_bytes(), DOCUMENTS, {"amount": 400}, "give at least"),
+        (of_bytes(), DOCUMENTS, {"size": replace(SIZE, learning_rate=1e30)}, "learning rate"),
+    ):
+        with pytest.raises(judge.JudgeError, match=says):
+            judge.judge({"a": tokenizer}, documents, replace(OPTIONS, **options))
+
+
+def test_a_tokenizer_of_the_judge_is_a_file_a_published_one_or_a_preset(tmp_path):
+    store = ArtifactStore(tmp_path / "artifacts")
+    store.publish(of_words().spec, name="words")
+    of_bytes().save_tokenizer_json(tmp_path / "mine.json")
+    for word, label, size in (
+        (f"{tmp_path}/mine.json", "mine", 256),
+        ("words", "words", 258),
+        ("x=words", "x", 258),
+        ("gpt2", "gpt2", 50257),
+    ):
+        found, tokenizer = judge.open_tokenizer(word, str(tmp_path / "artifacts"))
+        assert (found, tokenizer.vocab_size) == (label, size)
+    with pytest.raises(judge.JudgeError, match="absent is no file, no preset"):
+        judge.open_tokenizer("absent", str(tmp_path / "artifacts"))
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([[2.0, 2.1], [2.1, 2.4]], "overlaps with b: no difference is shown"),
+        ([[2.0, 2.1], [2.2, 2.4]], "overlaps with no other"),
+        ([[2.0], [2.2]], "One seed shows no spread"),
+        ([[2.0]], "Fewest bits per byte: a, 2.000."),
+    ],
+)
+def test_the_verdict_looks_at_the_seeds(losses, expected):
+    figures = ("f", 1, 1, 1.0, 1, 1, 1, 1, 1.0, 1.0)
+    judged = [
+        judge.Judged(name, *figures, found) for name, found in zip("ab", losses, strict=False)
+    ]
+    assert expected in judge.render(judged)
+
+
+# ---- The commands of the README
+
+STORY = (
+    "Once upon a time there was a {}. The {} liked to play in the sun. The end.\n<|endoftext|>\n"
+)
+ANIMALS = ("cat", "dog", "bird", "fox", "cow", "duck", "frog", "mouse", "bear", "pig")
+TINY = ["model.context_length=32", "model.width=32", "model.n_layers=1", "training.batch_size=8",
+        "training.n_warmup_steps=2", "training.n_steps=40", "report.every=10",
+        "report.validation_batches=2"]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a command in a folder with a text; `python` and `tokenizer` are those of the tests."""
+    text = "".join(STORY.format(f"{animal} {i}", animal) for i in range(60) for animal in ANIMALS)
+    (tmp_path / "stories.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    programs = {
+        "python": [sys.executable],
+        "tokenizer": [sys.executable, "-m", "tokenizer_service.cli"],
+    }
+    paths = [str(REPOSITORY), str(REPOSITORY / "app"), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+    def run(words, *more, code=0):
+        command = [*programs[words[0]], *words[1:], *more]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr + done.stdout
+        return done.stdout + done.stderr
+
+    return run
+
+
+def metrics(folder, name):
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [(row["step"], row[name]) for row in rows if name in row]
+
+
+@pytest.mark.timeout(600)
+def test_the_readme_leads_to_a_story(run, tmp_path):
+    readme = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    _, start, compare = re.findall(r"```sh\n(.*?)```", readme, flags=re.DOTALL)
+    train_tokenizer, encode, train, sample = map(shlex.split, start.splitlines())
+    size = train_tokenizer.index("--vocab-size") + 1
+    train_tokenizer[size] = "300"
+    run(train_tokenizer)
+    run(encode)
+    shown = run(train, *TINY)
+    bits = metrics(tmp_path / "run", "bits_per_byte")
+    assert [step for step, _ in bits] == [10, 20, 30, 40]
+    assert bits[-1][1] < bits[0][1] < 8
+    assert f"{bits[-1][1]:.3f} bits per byte" in shown
+    assert (tmp_path / "run" / "loss.svg").read_text().count("<polyline") == 2
+
+    # Stopped after 15 of 40 steps, between two reports, with its last line cut off; then continued.
+    assert "continuing" not in run(train, *TINY, "out=halves", "report.stop_after=15")
+    with (tmp_path / "halves" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 16, "lo')
+    assert "continuing halves after step 15" in run(train, *TINY, "out=halves")
+    assert metrics(tmp_path / "halves", "loss") == metrics(tmp_path / "run", "loss")
+
+    story = run(sample, "--seed", "1")
+    assert story.startswith("Once upon a time")
+    assert story == run(sample, "--seed", "1") != run(sample, "--seed", "2")
+
+    assert "no setting" in run([*train, "loud"], code=1)
+    assert "speed" in run([*train, "speed=3"], code=1)
+
+    # Another tokenizer's ids are refused.
+    train_tokenizer[size] = "290"
+    run(train_tokenizer)
+    run([*encode[:-1], "others"])
+    assert "another tokenizer" in run(train, *TINY, "tokens=others", code=1)
+
+    # GPT-2's vocabulary would take a minute.
+    judge_command = shlex.split(compare.splitlines()[0].replace("gpt2", "again=stories"))
+    quick = ["--budget=bytes", "--amount=25000", "--validation-bytes=2000", "--seeds=1"]
+    shown = run(judge_command, *quick, "--json=judge.json")
+    assert "Fewest bits per byte: " in shown
+    written = json.loads((tmp_path / "judge.json").read_text())
+    assert [each["name"] for each in written["tokenizers"]] == ["stories", "again"]

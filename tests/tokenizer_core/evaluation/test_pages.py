@@ -1,0 +1,163 @@
+"""The pages: well formed, load nothing, show the figures, and a hostile token as text."""
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tests.tokenizer_core.evaluation.small_tokenizers import THE, merging
+from tokenizer_core.evaluation import TextFile, build_report
+from tokenizer_core.evaluation.pages import render_report_page, render_training_page
+from tokenizer_core.evaluation.tables import render_report
+from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.training import PretokenCounts, VocabularyOptions, train_from_counts
+
+HOSTILE = b"<script>alert('x')</script>\"&amp;"
+VOID = {"meta", "br", "rect", "line", "polyline"}
+FETCHING = {"script", "link", "img", "iframe", "object", "embed", "audio", "video", "source",
+            "use", "image", "base", "form", "a"}  # fmt: skip
+COUNTS = PretokenCounts(
+    {f"{i * 7919 % 977:x}<b>&": 1 + i % 9 for i in range(900)}, PATTERNS["gpt2"], n_bytes=123_456
+)
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed, and records the tags, attributes and text."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.open, self.tags, self.attributes, self.text = [], [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in VOID
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpora")
+    (folder / "a.txt").write_text("the other the\n" * 20)
+    (folder / "b.txt").write_text("世界，breathe\n" * 20, encoding="utf-8")
+    tokenizers = {
+        "<b>hostile</b>": merging(THE, extra=[HOSTILE, "\u202eevil".encode()], engine="python"),
+        "bytes": merging([], engine="python"),
+    }
+    return build_report(
+        tokenizers, {"<i>a": TextFile(folder / "a.txt"), "b": TextFile(folder / "b.txt")}
+    )
+
+
+def training_runs(**options: Any) -> dict[str, dict[str, Any]]:
+    run = train_from_counts(COUNTS, 700, options=VocabularyOptions(**options))
+    made = {f"a-{size}": run.at_size(size).report.to_dict() for size in (300, 700)}
+    read: dict[str, dict[str, Any]] = json.loads(json.dumps(made))  # as from a manifest
+    return read
+
+
+@pytest.mark.parametrize("kind", ["report", "training"])
+def test_a_page_is_whole_and_fetches_nothing(report, kind):
+    text = render_report_page(report) if kind == "report" else render_training_page(training_runs())
+    page = Page(text)
+    assert not (FETCHING | {"b", "i"}) & set(page.tags)
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("src", "href", "action", "data", "xlink:href"), (tag, name)
+        assert "url(" not in value
+    assert not re.search(r"url\(|@import|(?:https?:)?//", text)
+    assert "default-src &#x27;none&#x27;" in text
+    assert ("meta", "content", "width=device-width, initial-scale=1") in page.attributes
+
+
+def test_a_token_and_a_name_that_are_markup_are_text(report):
+    shown = "".join(Page(render_report_page(report)).text)
+    assert "<script>alert(\\'x\\')</script>\"&amp;" in shown
+    assert "<b>hostile</b>" in shown
+    assert "\\u202eevil" in shown
+    assert "\u202e" not in shown + render_report(report)
+
+
+def test_the_page_of_a_report_has_its_figures_and_describes_its_plots(report):
+    page = Page(render_report_page(report))
+    labels = [value for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
+    assert len(set(labels)) == len(labels) == page.tags.count("figure") == 4
+    assert page.tags.count("table") >= 7
+    shown = "".join(page.text)
+    for measured in report.measurements:
+        assert f"{measured.bytes_per_token:.3f}" in shown
+    assert f"{report.tokenizers[0].vocab_size:,}" in shown
+
+
+def test_the_table_for_a_terminal(report):
+    lines = render_report(report).splitlines()
+    header = next(line for line in lines if line.startswith("corpus"))
+    assert header.split()[:4] == ["corpus", "tokenizer", "bytes/token", "tokens/word"]
+    rows = [line for line in lines if line.split()[:2] == ["<i>a", "<b>hostile</b>"]]
+    assert rows[0].split()[2] == f"{report.measurements[0].bytes_per_token:.3f}"
+    assert max(map(len, lines)) <= 130
+
+
+def test_one_tokenizer_on_one_corpus_has_no_parity(tmp_path):
+    (tmp_path / "one.txt").write_text("x")
+    one = build_report({"one": merging([])}, {"one": TextFile(tmp_path / "one.txt")})
+    assert "Parity" not in "".join(Page(render_report_page(one)).text)
+    assert "bytes/token" in render_report(one)
+
+
+def test_the_page_of_a_training_run_has_every_size_and_the_curve():
+    runs = training_runs(min_frequency=2, seed_tokens=("zz",))
+    page = render_training_page(runs)
+    for name, run in runs.items():
+        row = re.search(f'<tr><th scope="row">{name}</th>.*?</tr>', page)
+        assert row is not None
+        for figure in (f"{run['n_tokens']:,}", f"{run['bytes_per_token']:.3f}"):
+            assert f">{figure}</td>" in row.group()
+    curve = runs["a-700"]["curve"]
+    points = re.search(r'<polyline points="([^"]*)"', page)
+    assert points is not None
+    assert len(points.group(1).split()) == len(curve)
+    every = page[page.index("<details>") : page.index("</details>")]
+    assert every.count("<tr>") == len(curve) + 1
+    for shown in ("123,456 bytes", "least frequency of a pair", "merges of seed tokens"):
+        assert shown in page
+    assert "most bytes of a token" not in page
+    pruning = {"n_distinct": 5, "n_pre_tokens": 70, "n_bytes": 900, "min_count": 3, "bound": 12}
+    pruned = render_training_page({"a": runs["a-700"] | {"pruning": pruning}})
+    for shown in ("5 distinct, 70 pre-tokens, 900 bytes", "below 3 times", "12 occurrences"):
+        assert shown in pruned
+        assert shown not in page
+    assert "ended early" not in page
+    ended = render_training_page(training_runs(min_frequency=10_000))
+    assert "a-700 ended early: no pair is left to merge that occurs at least 10000 times" in ended
+
+
+def test_the_gain_of_a_larger_size_is_counted_from_the_row_above():
+    page = render_training_page(training_runs())
+    table = page[page.rindex("<table>", 0, page.index("What was made")) :]
+    rows = re.findall(r"<tr><th scope=\"row\">([\d,]+)</th>(.*?)</tr>", table)
+    tokens = [int(re.findall(r">([\d,]+)</td>", cells)[0].replace(",", "")) for _, cells in rows]
+    shares = [re.findall(r">([\d.]+)%</td>", cells) for _, cells in rows]
+    assert shares[0] == []
+    assert shares[1] == [f"{100 * (1 - tokens[1] / tokens[0]):.1f}"]
+
+
+def test_without_a_curve_there_is_no_page():
+    for runs in ({}, {"a": {"curve": []}}, {"a": {}}):
+        with pytest.raises(ValueError, match="no curve"):
+            render_training_page(runs)
