@@ -37,10 +37,18 @@ LINT_FUZZ := CUSTOM_LIBFUZZER_PATH=none/libFuzzer.a \
 REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(NATIVE)/Cargo.lock \
 	tokenizer_core/_native.pyi $(shell find $(NATIVE)/src -name '*.rs')
 
-# pip prints nothing while it builds.
 SAY_COMPILES = if command -v $(CARGO) >/dev/null; \
-	then echo "compiling the native engine: about a minute"; \
+	then echo "compiling the native engine: about two minutes on two cores, most of it the last crate"; \
 	else echo "no $(CARGO): the service runs on the Python engine"; fi
+
+# Installs the project. While it builds, pip prints nothing or everything: of everything, this shows what
+# cargo compiles, and all of it if the installation fails.
+INSTALL_LOG := $(VENV)/install.log
+define install
+{ $(BIN)/python -m pip --disable-pip-version-check --verbose install --constraint constraints.txt \
+	--editable $(1) 2>&1 && echo installed; } | tee $(INSTALL_LOG) | grep --line-buffered -o 'Compiling .*'; \
+	grep -qx installed $(INSTALL_LOG) || { cat $(INSTALL_LOG); exit 1; }
+endef
 
 # Stamps: each marks one completed stage of the set-up.
 CREATED := $(VENV)/.stamp-created
@@ -183,12 +191,12 @@ $(CREATED):
 
 $(RUNTIME): $(CREATED) $(REQUIREMENTS)
 	@echo "installing the packages of the service"; $(SAY_COMPILES)
-	@$(PIP) install --constraint constraints.txt --editable .
+	@$(call install,.)
 	@touch $@
 
 $(TOOLS): $(CREATED) $(REQUIREMENTS)
 	@echo "installing the packages of the service, the tests and the checks"; $(SAY_COMPILES)
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@$(call install,'.[dev]')
 	@touch $(RUNTIME) $@
 
 $(ATHERIS): $(CREATED) tests/fuzz/requirements.txt
