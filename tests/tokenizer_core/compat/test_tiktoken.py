@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 import tiktoken as theirs
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tiktoken import model as their_model
 from tiktoken_ext import openai_public
@@ -122,6 +122,7 @@ def test_ids_of_hard_texts(name):
 
 @pytest.mark.parametrize("name", ["small", "dropping"])
 @given(text=st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
+@example(text="  !\n")  # white space before and at the end of the last piece
 @examples(1 / 2)
 def test_unstable_ids_are_tiktokens(name, text):
     our, their = pair(name)

@@ -224,6 +224,8 @@ def test_a_saved_file_is_loaded(tmp_path):
         save_tokenizer_json(spec, tmp_path / "tokenizer.json")
         assert load_tokenizer_json(tmp_path / "tokenizer.json").fingerprint == spec.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+    with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
+        load_tokenizer_json(tmp_path)
 
 
 def test_a_file_saved_by_tokenizers_is_loaded():
@@ -452,6 +454,14 @@ def test_bytes_that_text_never_has_may_be_missing(engine):
         ids = ours.encode(text)
         assert ids == theirs.encode(text, add_special_tokens=False).ids
         assert ours.decode(ids) == text
+
+
+def test_bpe_without_bytes_is_refused_by_its_kind():
+    for byte_fallback in (True, False):
+        table = changed(GPT2, "model.byte_fallback", byte_fallback)
+        table |= {"pre_tokenizer": {"type": "Metaspace"}, "decoder": None}
+        with pytest.raises(FormatError, match="is BPE of characters, without the bytes"):
+            parse(table)
 
 
 @pytest.mark.parametrize(("base", "path", "value", "message"), REFUSED, ids=lambda x: str(x)[:40])

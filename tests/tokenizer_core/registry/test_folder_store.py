@@ -681,6 +681,7 @@ def rewrite_chat(store, ref, change, record_of):
     [
         (lambda data: data, lambda _: [], "chat_templates is malformed"),
         (lambda data: data, lambda r: {**r, "sha256": "x"}, "no sha256 in hexadecimal"),
+        (lambda data: data, lambda r: {**r, "size_bytes": "1"}, "no integer"),
         (lambda data: data, lambda r: {**r, "templates": {}}, "that the manifest lists"),
         (lambda data: data.replace(b"tool_use", b"../../.."), lambda r: r, "of a chat template"),
         (lambda _: b"{}", lambda r: r, "templates, variables"),
