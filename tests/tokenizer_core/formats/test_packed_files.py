@@ -2,6 +2,7 @@
 or the same error."""
 
 import base64
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -52,8 +53,10 @@ def rendered(table: object, **options: object) -> bytes:
     return json.dumps(table, **options).encode()
 
 
-@pytest.mark.parametrize("options", [{}, {"ensure_ascii": False}, {"indent": 2}])
-@pytest.mark.parametrize("as_texts", [False, True])
+@pytest.mark.parametrize(
+    ("options", "as_texts"),
+    [({}, False), ({"ensure_ascii": False}, True), ({"indent": 2}, False)],
+)
 def test_sound_files_are_packed_however_they_are_written(options, as_texts, monkeypatch):
     native_module()
     table = small_table()
@@ -132,11 +135,15 @@ OTHERS = {
 def test_all_files_give_what_the_reader_in_python_gives(name, monkeypatch):
     native_module()
     made = OTHERS[name](small_table())
-    check(made if isinstance(made, bytes) else rendered(made), monkeypatch)
+    document = made if isinstance(made, bytes) else rendered(made)
+    check(document, monkeypatch)
+    if name not in ("more after it", "an id with zeros"):  # no sound JSON
+        monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0)
+        check(document, monkeypatch)
 
 
-def characters(table: dict | None = None) -> dict:
-    return json.loads(json.dumps(table or TABLES["metaspace-prepend"]))
+def characters() -> dict:
+    return copy.deepcopy(TABLES["metaspace-prepend"])
 
 
 OF_CHARACTERS = {
@@ -178,28 +185,12 @@ def test_vocabularies_of_characters_give_what_the_reader_in_python_gives(name, m
     native_module()
     document = rendered(OF_CHARACTERS[name](characters()))
     found = check(document, monkeypatch)
-    assert ("Error" not in found) == (name in ("sound", "an added byte")) or name == "an added byte"
-
-
-_NOT_SOUND_JSON = ("more after it", "an id with zeros")
-
-
-@pytest.mark.parametrize("name", [name for name in OTHERS if name not in _NOT_SOUND_JSON])
-def test_faults_of_large_files_are_named_as_in_small_ones(name, monkeypatch):
-    native_module()
+    assert ("Error" not in found) == (name == "sound") or name == "an added byte"
     monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0)
-    made = OTHERS[name](small_table())
-    check(made if isinstance(made, bytes) else rendered(made), monkeypatch)
+    check(document, monkeypatch)
 
 
-@pytest.mark.parametrize("name", OF_CHARACTERS)
-def test_faults_of_large_vocabularies_of_characters_too(name, monkeypatch):
-    native_module()
-    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0)
-    check(rendered(OF_CHARACTERS[name](characters())), monkeypatch)
-
-
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_files_that_are_changed_anywhere_give_the_same_too(seed, monkeypatch):
     native_module()
     rng = random.Random(seed)
@@ -218,17 +209,7 @@ def test_files_that_are_changed_anywhere_give_the_same_too(seed, monkeypatch):
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize(
-    "name",
-    [
-        "vocab/gpt2",
-        pytest.param("vocab/llama3_1", marks=pytest.mark.thorough),
-        pytest.param("vocab/qwen3", marks=pytest.mark.thorough),
-        "vocab_open/llama2",
-        pytest.param("vocab_open/whisper_hf", marks=pytest.mark.thorough),
-        pytest.param("vocab_open/deepseek_v3", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("name", ["vocab/gpt2", "vocab_open/llama2"])
 def test_published_files_are_packed(name, shared_data, monkeypatch):
     native_module()
     document = (shared_data / f"{name}.tokenizer.json").read_bytes()
@@ -262,44 +243,25 @@ def test_sound_ranks_are_read_at_once():
     assert tokens == [base64.b64decode(entry["token_bytes"]) for entry in table["vocab"]]
 
 
+RANKS = rank_lines(3)
 LINES = [
-    b"YWJj 700",
-    b"YWJj 700\r\n",
-    b"YWJj  700\n",
-    b"YWJj\t700\n",
-    b"YWJj \t700\n",
-    b"YWJj 0700\n",
-    b"YWJj 5\n",
-    b"YQ== 700\n",
-    b"YWJjZA== 1048575\n",
-    b"YWJj 1048576\n",
-    b"YWJj 4294967296\n",
-    b"YWJj -1\n",
-    b"YWJj \n",
-    b"YWJj\n",
-    b"YWJjZB== 700\n",
-    b"YWJjZ=== 700\n",
-    b"YWJ=ZGVm 700\n",
-    b"YWJjZ 700\n",
-    b"YW_j 700\n",
-    b"= 700\n",
-    b" 700\n",
-    b"\n",
-    b"YWJj 700\nYWJj 701\n",
+    *(b"YWJj 700", b"YWJj 700\r\n", b"YWJj  700\n", b"YWJj\t700\n", b"YWJj 0700\n", b"YWJj 5\n"),
+    *(b"YQ== 700\n", b"YWJjZA== 1048575\n", b"YWJj 1048576\n", b"YWJj 4294967296\n", b"YWJj -1\n"),
+    *(b"YWJj \n", b"YWJj\n", b"YWJjZB== 700\n", b"YWJjZ=== 700\n", b"YWJ=ZGVm 700\n", b"= 700\n"),
+    *(b"YWJjZ 700\n", b"YW_j 700\n", b" 700\n", b"\n", b"YWJj 700\nYWJj 701\n"),
 ]
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_other_rank_lines_give_what_the_reader_in_python_gives(line, monkeypatch):
+def test_other_rank_lines_give_what_the_reader_in_python_gives(monkeypatch):
     native_module()
-    for document in (rank_lines(3) + line, line + rank_lines(3)):
-        packed = parsed(parse_tiktoken_ranks, document)
-        with monkeypatch.context() as patch:
-            read_in_python(patch)
-            assert parsed(parse_tiktoken_ranks, document) == packed
+    documents = [document for line in LINES for document in (RANKS + line, line + RANKS)]
+    packed = [parsed(parse_tiktoken_ranks, document) for document in documents]
+    read_in_python(monkeypatch)
+    for document, expected in zip(documents, packed, strict=True):
+        assert parsed(parse_tiktoken_ranks, document) == expected, document[:20]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_ranks_that_are_changed_anywhere_give_the_same_too(seed, monkeypatch):
     native_module()
     rng = random.Random(seed)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tokenizer_core.errors import FormatError
-from tokenizer_core.formats.sealed_json import SealedFormat, typed
+from tokenizer_core.formats.sealed_json import SealedFormat
 
 KIND = SealedFormat("example", 3, "an example", 200)
 DATA = KIND.render({"a": [1, None], "b": "é"})
@@ -39,13 +39,13 @@ def test_another_kind_is_refused(other, message):
         DATA.replace("é".encode(), b"\\ud800"),
     ],
 )
-def test_what_was_changed_is_refused(data):
+def test_changed_data_is_refused(data):
     with pytest.raises(FormatError, match=r"changed or damaged|lone surrogate"):
         KIND.parse(data)
 
 
 @pytest.mark.parametrize("value", [float("nan"), b"", "\ud800"])
-def test_what_is_no_json_is_refused(value):
+def test_a_value_that_json_lacks_is_refused(value):
     with pytest.raises(FormatError, match="cannot be written as JSON"):
         KIND.render({"a": value})
 

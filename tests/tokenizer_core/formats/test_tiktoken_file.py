@@ -1,6 +1,5 @@
 """`.tiktoken` files, and ranks as merges: compared with tiktoken and with the definition of BPE."""
 
-import base64
 import itertools
 import random
 import re
@@ -20,9 +19,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import (
-    load_gpt2_files,
     load_tiktoken_ranks,
-    load_tokenizer_json,
     recover_merges,
     save_tiktoken,
     tiktoken_file,
@@ -40,26 +37,9 @@ from tokenizer_core.spec import AddedToken, TokenizerSpec
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 
 
-def encode_by_ranks(word: bytes, ranks: dict[bytes, int]) -> list[int]:
-    """BPE by ranks, by definition: the whole piece, else merge the lowest rank, leftmost, and
-    repeat."""
-    if word in ranks:
-        return [ranks[word]]
-    parts = [bytes([b]) for b in word]
-    while True:
-        pairs = [
-            (ranks[a + b], i)
-            for i, (a, b) in enumerate(itertools.pairwise(parts))
-            if a + b in ranks
-        ]
-        if not pairs:
-            return [ranks[part] for part in parts]
-        at = min(pairs)[1]
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-
-
-def encode_by_merges(word: bytes, ranks: dict[bytes, int], order: dict) -> list[int]:
-    """BPE by a list of pairs, with whole words looked up first."""
+def encode_by(order: dict, word: bytes, ranks: dict[bytes, int]) -> list[int]:
+    """BPE by definition: the whole piece, else merge the pair that is first in the order, leftmost,
+    and repeat."""
     if word in ranks:
         return [ranks[word]]
     parts = [bytes([b]) for b in word]
@@ -80,33 +60,31 @@ def way(request, monkeypatch):
         monkeypatch.setattr(tiktoken_file, "left_sizes", lambda tokens: None)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_one_pair_a_token_gives_the_ids_of_any_ranks(seed, way):
-    ranks = wild_ranks(seed, alphabet=b"ab" if seed % 2 else b"abc")
-    merges, unreached = recover_reachable_merges(ranks)
-    order = {pair: place for place, pair in enumerate(merges)}
-    assert {a + b for a, b in merges} | set(unreached) == {t for t in ranks if len(t) > 1}
-    for text in wild_texts(seed, alphabet="ab" if seed % 2 else "abc"):
-        word = text.encode()
-        assert encode_by_ranks(word, ranks) == encode_by_merges(word, ranks, order), word
-
-
-def test_the_wild_ranks_are_wild():
-    """The generated ranks cover the proof's cases: unreached tokens, parts ranked after their
-    product."""
+def test_one_pair_a_token_gives_the_ids_of_any_ranks(way):
     unreached = late_parts = 0
     for seed in range(10):
-        ranks = wild_ranks(seed, alphabet=b"ab")
+        alphabet = "ab" if seed % 2 else "abc"
+        ranks = wild_ranks(seed, alphabet=alphabet.encode())
         merges, missing = recover_reachable_merges(ranks)
+        order = {pair: place for place, pair in enumerate(merges)}
+        assert {a + b for a, b in merges} | set(missing) == {t for t in ranks if len(t) > 1}
+        every_split = {
+            (t[:at], t[at:]): rank
+            for t, rank in ranks.items()
+            for at in range(1, len(t))
+            if t[:at] in ranks and t[at:] in ranks
+        }
+        for text in wild_texts(seed, alphabet=alphabet):
+            word = text.encode()
+            assert encode_by(every_split, word, ranks) == encode_by(order, word, ranks), word
         unreached += len(missing)
-        late_parts += sum(
-            max(ranks[a], ranks[b]) > ranks[a + b] for a, b in merges if len(a + b) > 2
-        )
+        late_parts += sum(max(ranks[a], ranks[b]) > ranks[a + b] for a, b in merges)
+    # The ranks are wild: some tokens are unreached, some parts rank after their product.
     assert unreached > 20
     assert late_parts > 20
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_any_ranks_encode_as_tiktoken_does(seed):
     ranks = wild_ranks(seed)
     spec = TokenizerSpec.from_ranks(ranks, {"<|x|>": 999}, pattern="gpt2")
@@ -124,7 +102,7 @@ def test_tokens_no_merge_makes_are_named():
         recover_merges(ranks)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_both_ways_to_find_last_merges_agree(seed, monkeypatch):
     """Also for tokens of more than one window of the engine, and where a byte is no token."""
     ranks = wild_ranks(seed, n_tokens=400)
@@ -141,15 +119,14 @@ def test_both_ways_to_find_last_merges_agree(seed, monkeypatch):
     assert unreached
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_heap_and_the_plain_way_agree(seed):
-    rng = random.Random(seed)
-    ranks = wild_ranks(seed, alphabet=b"ab")
-    for _ in range(100):
-        token = bytes(rng.choices(b"ab", k=rng.randint(2, 80)))
-        short, long = _merge_short(token, ranks), _merge_long(token, ranks)
-        # A token that is itself in the table may stop at its two parts, in either direction.
-        assert short == long
+def test_the_heap_and_the_plain_way_agree():
+    for seed in range(10):
+        rng = random.Random(seed)
+        ranks = wild_ranks(seed, alphabet=b"ab")
+        for _ in range(50):
+            token = bytes(rng.choices(b"ab", k=rng.randint(2, 80)))
+            # A token that is itself in the table may stop at its two parts, in either direction.
+            assert _merge_short(token, ranks) == _merge_long(token, ranks)
 
 
 def test_a_very_long_token_takes_no_quadratic_time(way):
@@ -160,7 +137,7 @@ def test_a_very_long_token_takes_no_quadratic_time(way):
     assert recover_reachable_merges(ranks)[1] == [b"a" * 100_001]
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_a_saved_file_is_loaded(tmp_path):
     spec = TokenizerSpec.from_ranks(wild_ranks(1), {"<|x|>": 999}, pattern="cl100k")
     save_tiktoken(spec, tmp_path / "x.tiktoken")
     assert load_tiktoken_ranks(tmp_path / "x.tiktoken") == wild_ranks(1)
@@ -196,7 +173,6 @@ def merges_spec(merges, order=None, **fields):
         (merges_spec([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]), "number 2 of those that apply"),
         # tiktoken knows one id for these bytes, and so does plain text there
         (trained_spec(special_tokens=["the"]), "'the' is a learned token as well"),
-        (trained_spec(special_tokens=["<"]), "'<' is a learned token as well"),
         (TokenizerSpec.from_merges(BYTES | {256: b"a"}, []), "ids 97 and 256 .* same bytes"),
         (trained_spec(normalizer="nfc"), "normalized"),
         (
@@ -232,7 +208,7 @@ def wild_merges(seed: int) -> tuple[dict[bytes, int], TokenizerSpec]:
     return ranks, TokenizerSpec.from_merges(vocab, merges, ignore_merges=True)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_merges_that_never_apply_may_stand_anywhere(seed):
     """Half of the merges in Llama 3's file never apply; shown on ranks no trainer would produce."""
     ranks, spec = wild_merges(seed)
@@ -244,15 +220,6 @@ def test_merges_that_never_apply_may_stand_anywhere(seed):
     )
     for text in [*wild_texts(seed, alphabet="ab" if seed % 2 else "abc "), *adversarial_texts()]:
         assert ours.encode(text) == theirs.encode(text), text
-
-
-@pytest.mark.thorough
-@pytest.mark.shared_data
-def test_llama_3_s_merges_are_its_ranks_and_some_that_never_apply(shared_data):
-    spec = load_tokenizer_json(shared_data / "vocab" / "llama3_1.tokenizer.json")
-    applying = recover_reachable_merges(spec.token_to_id)[0]
-    assert (len(spec.merges), len(applying)) == (280_147, 127_156)
-    assert parse_tiktoken_ranks(render_tiktoken(spec)) == spec.token_to_id
 
 
 def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
@@ -270,17 +237,13 @@ def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
         (b"IQ== x", "line 1"),
         (b"IQ== -1", "line 1"),
         (b"IQ== 1 2", "line 1"),
-        (b"IQ==  1", "line 1"),
         (b"IQ== 1048576", "line 1"),
         (b"IQ== " + b"9" * 10_000, "line 1"),
         (b"IQ== \xd9\xa3", "line 1"),
         (b"IQ 0", "no base64"),
-        (b"I*Q= 0", "no base64"),
-        (b"==== 0", "no base64"),
         (b" 0", "no base64"),
         (b"= 0\n= 1", "line 2 .* token b'' a second time"),
         (b"", "empty"),
-        (b"\n\n", "empty"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_line(line, message):
@@ -308,40 +271,19 @@ def test_an_empty_token_is_written_as_whisper_does():
         render_tiktoken(twice)
 
 
-@pytest.mark.shared_data
-def test_gpt2_s_merges_are_recovered(shared_data):
-    ranks = load_tiktoken_ranks(shared_data / "vocab" / "r50k_base.tiktoken")
-    folder = shared_data / "cs336"
-    vocab, merges = load_gpt2_files(folder / "gpt2_vocab.json", folder / "gpt2_merges.txt")
-    assert recover_merges(ranks) == merges
-    spec = TokenizerSpec.from_merges(vocab, merges, ["<|endoftext|>"])
-    assert parse_tiktoken_ranks(render_tiktoken(spec)) == ranks
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", ["r50k_base", "cl100k_base", "o200k_base"])
-def test_public_files_are_read_and_written_unchanged(name, shared_data):
-    path = shared_data / "vocab" / f"{name}.tiktoken"
-    ranks = load_tiktoken_ranks(path)
-    data = path.read_bytes()
-    assert [base64.b64decode(line.split()[0]) for line in data.splitlines()[:3]] == list(ranks)[:3]
-    assert render_tiktoken(TokenizerSpec.from_ranks(ranks, pattern="gpt2")) == data
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 @pytest.mark.parametrize(
     "line",
-    ["YQ== 1", "YWI= 1", "YWJj 1", "YWJjZA== 0000001", "/+8= 1", "YWJjZGVmZ2hpamtsbW5vcA== 1048575",
-     "YQ= 1", "YQ 1", "YQ=== 1", "YWI== 1", "Y= 1", "== 1", " 1", "YQ==  1", "YQ==\t1", "YQ== 1 ",
-     "YQ== 1048576", "YQ== 12345678", "YQ== +1", "YQ== ١", "YQ==YQ== 1", "Y-_= 1", "IQ== 1",
-     "YQ== 0"],
+    ["YQ== 1", "YWI= 1", "YWJjZA== 0000001", "YWJjZGVmZ2hpamtsbW5vcA== 1048575", "YQ= 1", "YQ=== 1",
+     "YWI== 1", "== 1", " 1", "YQ==  1", "YQ==\t1", "YQ== 1 ", "YQ== 1048576", "YQ== +1", "YQ== ١",
+     "YQ==YQ== 1", "Y-_= 1", "IQ== 1", "YQ== 0"],
 )  # fmt: skip
-def test_the_fast_way_and_the_careful_way_agree(line, end):
-    data = ("IQ== 0\nIg== 2\n" + line + end).encode()
-    try:
-        expected = _parse_line_by_line(data)
-    except FormatError as error:
-        with pytest.raises(FormatError, match=re.escape(str(error))):
-            parse_tiktoken_ranks(data)
-    else:
-        assert parse_tiktoken_ranks(data) == expected
+def test_the_fast_way_and_the_careful_way_agree(line):
+    for end in ("", "\n", "\r\n", "\n\n"):
+        data = ("IQ== 0\nIg== 2\n" + line + end).encode()
+        try:
+            expected = _parse_line_by_line(data)
+        except FormatError as error:
+            with pytest.raises(FormatError, match=re.escape(str(error))):
+                parse_tiktoken_ranks(data)
+        else:
+            assert parse_tiktoken_ranks(data) == expected

@@ -4,17 +4,17 @@ understands a file completely or refuses it by name."""
 import contextlib
 import copy
 import dataclasses
+import itertools
 import json
 import pickle
 import re
-import unicodedata
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.adversarial import adversarial_texts, code_points
+from tests.adversarial import adversarial_texts, class_borders_in_context
 from tests.profiles import examples
 from tests.tokenizer_core.formats.small_specs import (
     BYTES,
@@ -27,7 +27,6 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import (
-    load_tiktoken_ranks,
     load_tokenizer_json,
     save_pickles_of_spec,
     save_tokenizer_json,
@@ -80,17 +79,24 @@ def assert_same_ids(spec: TokenizerSpec, texts=TEXTS) -> None:
         assert ours.encode(text, add_special_tokens=True) == theirs.encode(text).ids
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_every_pattern_gives_the_same_ids_there(pattern):
-    assert_same_ids(trained_spec(pattern=pattern, special_tokens=SPECIALS))
+@pytest.mark.parametrize(
+    ("pattern", "normalizer"), [*((name, "none") for name in PATTERNS), ("qwen2", "nfc")]
+)
+def test_every_pattern_gives_the_ids_of_tokenizers(pattern, normalizer):
+    assert_same_ids(trained_spec(pattern=pattern, normalizer=normalizer, special_tokens=SPECIALS))
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "qwen2"])
-def test_normalizing_gives_the_same_ids_there(pattern):
-    assert_same_ids(trained_spec(pattern=pattern, normalizer="nfc", special_tokens=SPECIALS))
+def test_any_ranks_give_the_ids_of_tokenizers():
+    for seed in range(6):
+        spec = TokenizerSpec.from_ranks(wild_ranks(seed), {"<|x|>": 999}, pattern="gpt2")
+        assert_same_ids(spec, [*wild_texts(seed, n_texts=30), "ab<|x|>c"])
 
 
-def test_prefix_and_suffix_are_added_there():
+def test_special_tokens_that_are_learned_tokens_too():
+    assert_same_ids(trained_spec(special_tokens=[AddedToken("t", 116), AddedToken("the", 258)]))
+
+
+def test_prefix_and_suffix_are_added_as_in_tokenizers():
     spec = trained_spec(special_tokens=SPECIALS, prefix_ids=(358, 65), suffix_ids=(356, 356))
     assert_same_ids(spec, TEXTS[:20])
     assert parse(table_of(spec)) == spec
@@ -108,13 +114,7 @@ def test_added_tokens_that_are_not_special_stay_in_decoded_text():
     assert ours.decode(ids, skip_special_tokens=True) == "low<think>er the"
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_any_ranks_give_the_same_ids_there(seed):
-    spec = TokenizerSpec.from_ranks(wild_ranks(seed), {"<|x|>": 999}, pattern="gpt2")
-    assert_same_ids(spec, [*wild_texts(seed), "ab<|x|>c"])
-
-
-def test_ids_with_gaps_are_obeyed_there():
+def test_ids_with_gaps_are_kept_in_tokenizers():
     """tokenizers numbers added tokens itself; the vocabulary must list ids after a gap."""
     tokens = [AddedToken("<|a|>", 500), AddedToken("<|b c|>", 400), AddedToken("<中>", 600)]
     spec = trained_spec(special_tokens=tokens)
@@ -123,7 +123,7 @@ def test_ids_with_gaps_are_obeyed_there():
     assert parse(table_of(spec)) == spec
 
 
-def test_an_empty_token_is_there_too():
+def test_an_empty_token_is_written_and_read():
     spec = trained_spec(special_tokens=SPECIALS)
     spec = TokenizerSpec.from_merges({**spec.vocab, 400: b""}, spec.merges, spec.added_tokens)
     assert_same_ids(spec)
@@ -176,13 +176,9 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges
         dataclasses.replace(spec, idle_ids=(128, *spec.idle_ids)).check()
 
 
-@pytest.mark.parametrize("specials", [SPECIALS, [AddedToken("t", 116), AddedToken("the", 258)]])
-def test_special_tokens_that_are_learned_tokens_too(specials):
-    assert_same_ids(trained_spec(special_tokens=specials))
-
-
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("contents", [["\n"], [" ", "the"], ["\n", "<x>"]])
+@pytest.mark.parametrize(
+    ("contents", "large"), [(["\n"], False), ([" ", "the"], True), (["\n", "<x>"], True)]
+)
 def test_a_learned_token_with_two_spellings_is_read_back(contents, large, engine, monkeypatch):
     # "\n" is "Ċ" in the byte alphabet: the file has both.
     monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0 if large else 1 << 20)
@@ -222,21 +218,23 @@ def test_the_ids_of_added_tokens_are_those_of_tokenizers(ids):
     assert found == assign_added_ids(table["model"]["vocab"], ["<", ">", "€"])
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_a_saved_file_is_loaded(tmp_path):
     for fields in ({}, {"normalizer": "nfc", "pattern": "qwen2"}, {"ignore_merges": True}):
         spec = trained_spec(**fields)
         save_tokenizer_json(spec, tmp_path / "tokenizer.json")
         assert load_tokenizer_json(tmp_path / "tokenizer.json").fingerprint == spec.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+    with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
+        load_tokenizer_json(tmp_path)
 
 
-def test_what_tokenizers_saves_is_loaded():
+def test_a_file_saved_by_tokenizers_is_loaded():
     spec = trained_spec(pattern="llama3", special_tokens=SPECIALS, prefix_ids=(356,))
     again = parse_tokenizer_json(in_hugging_face(spec).to_str(pretty=True).encode())
     assert again.fingerprint == spec.fingerprint
 
 
-def test_a_tokenizer_trained_there_is_loaded():
+def test_a_file_trained_by_tokenizers_is_loaded():
     theirs = tokenizers.ByteLevelBPETokenizer()
     theirs.train_from_iterator([TRAINING_TEXT], vocab_size=330, special_tokens=["<|endoftext|>"])
     ours = Tokenizer.from_spec(parse_tokenizer_json(theirs.to_str().encode()))
@@ -251,12 +249,10 @@ def test_a_tokenizer_trained_there_is_loaded():
         (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),
         # Hugging Face would take the added token for the learned one of the same spelling
         (TokenizerSpec.from_merges(BYTES, [], [AddedToken("a", 400)]), "spelt like"),
-        # 'é' is how the alphabet spells byte 0xE9
-        (TokenizerSpec.from_merges(BYTES, [], [AddedToken("é", 256)]), "spelt like"),
         (TokenizerSpec.from_merges(BYTES, [], [AddedToken("éé", 400)]), "spelt like the bytes"),
     ],
 )
-def test_what_the_format_cannot_say_is_refused(spec, message, tmp_path):
+def test_a_spec_that_the_format_cannot_hold_is_refused(spec, message, tmp_path):
     with pytest.raises(FormatError, match=message):
         save_tokenizer_json(spec, tmp_path / "tokenizer.json")
     assert list(tmp_path.iterdir()) == []
@@ -268,14 +264,14 @@ QWEN = table_of(trained_spec(pattern="qwen2", normalizer="nfc"))
 PLAIN = table_of(trained_spec(special_tokens=[]))
 ENDS = {"type": "BertProcessing", "cls": ["<|endoftext|>", 356], "sep": ["the", 258]}
 DROP = "(left out)"  # a string, so that test names are the same in every process
+SPLIT = "pre_tokenizer.pretokenizers.0"
+TEMPLATE = "post_processor.processors.1"
 
 REFUSED = [
     # base, path to the field, value, words of the message
     (GPT2, "version", "2.0", "version"),
-    (GPT2, "surprise", 1, "surprise"),
-    (GPT2, "model.type", "Unigram", "its model is Unigram, .* byte-level and"),
+    (GPT2, "a\nb\x1f", None, r"tokenizer\.a\\nb\\x1f is not known"),
     (GPT2, "model.type", "WordPiece", "its model is WordPiece, .* byte-level and"),
-    (GPT2, "model.type", "WordLevel", "its model is WordLevel, .* byte-level and"),
     (GPT2, "model.type", "Wordpiece", "model.type is 'Wordpiece'"),
     (GPT2, "model.type", ["Unigram"], "model.type is"),
     (GPT2, "model", {"vocab": [["a", -1.0]], "unk_id": 0}, "its model is Unigram"),
@@ -288,10 +284,8 @@ REFUSED = [
     (GPT2, "model.surprise", None, "model.surprise"),
     (GPT2, "model.vocab", DROP, "vocab"),
     (GPT2, "model.vocab", [], "vocab"),
-    (GPT2, "model.merges", DROP, "merges"),
     (GPT2, "model.merges", {}, "merges"),
     (GPT2, "model.merges.3", "a b c", r"merges\[3\]"),
-    (GPT2, "model.merges.3", ["a"], r"merges\[3\]"),
     (GPT2, "model.merges.3", ["a", 5], r"merges\[3\]"),
     (GPT2, "model.merges.3", ["a b", "c"], r"merges\[3\]"),
     (GPT2, "model.vocab.a", True, "'a' has the id True"),
@@ -300,31 +294,16 @@ REFUSED = [
     (GPT2, "model", DROP, "model"),
     (GPT2, "decoder", None, "decoder is null, .* write"),
     (GPT2, "decoder", {"type": "Metaspace"}, "decoder.type"),
-    (GPT2, "decoder", DROP, "decoder"),
-    (GPT2, "normalizer", {"type": "BertNormalizer"}, "normalizer.type"),
-    (GPT2, "normalizer", {"type": "Precompiled"}, "normalizer.type"),
-    (
-        GPT2,
-        "normalizer",
-        {"type": "Sequence", "normalizers": [{"type": "Nmt"}]},
-        "normalizers.0..type",
-    ),
+    (GPT2, "normalizer", {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "rs.0..type"),
     (GPT2, "normalizer", {"type": "Prepend"}, "normalizer.prepend"),
     (GPT2, "pre_tokenizer", None, "pre_tokenizer"),
-    (GPT2, "pre_tokenizer", DROP, "pre_tokenizer"),
     (GPT2, "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
-    (QWEN, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
     (GPT2, "pre_tokenizer.add_prefix_space", DROP, "add_prefix_space"),
     (GPT2, "pre_tokenizer.surprise", False, "surprise"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.type", "Digits", "pattern is not known"),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.invert", "no", "invert"),
-    (
-        LLAMA3,
-        "pre_tokenizer.pretokenizers.0.pattern",
-        {"Regex": r"(a)\1"},
-        r"the escape `.1` at offset 3",
-    ),
-    (LLAMA3, "pre_tokenizer.pretokenizers.0.pattern", {"Regex": 7}, "Regex is no text"),
+    (LLAMA3, f"{SPLIT}.type", "Digits", "pattern is not known"),
+    (LLAMA3, f"{SPLIT}.invert", "no", "invert"),
+    (LLAMA3, f"{SPLIT}.pattern", {"Regex": r"(a)\1"}, r"the escape `.1` at offset 3"),
+    (LLAMA3, f"{SPLIT}.pattern", {"Regex": 7}, "Regex is no text"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1.add_prefix_space", True, "add_prefix_space"),
     (LLAMA3, "pre_tokenizer.pretokenizers.1", DROP, "must be Splits or Digits"),
     (LLAMA3, "post_processor", {"type": "ByteFallback"}, "post_processor.type"),
@@ -332,33 +311,24 @@ REFUSED = [
     (LLAMA3, "post_processor", {**ENDS, "type": "RobertaProcessing"}, "trim_offsets is missing"),
     (LLAMA3, "post_processor", {**ENDS, "sep": "the"}, "post_processor.sep is 'the'"),
     (LLAMA3, "post_processor", {**ENDS, "sep": ["the", "7"]}, "'the' has the id '7'"),
-    (LLAMA3, "post_processor", {**ENDS, "trim_offsets": True}, "trim_offsets is not known"),
     (LLAMA3, "post_processor.processors.0", ENDS, "more than one step that adds tokens"),
-    (LLAMA3, "post_processor.processors.1.single", [], "sequence A once"),
-    (LLAMA3, "post_processor.processors.1.single.0.SpecialToken.id", "<x>", "single holds"),
-    (LLAMA3, "post_processor.processors.1.single.1.Sequence.id", "B", "single holds"),
-    (LLAMA3, "post_processor.processors.1.special_tokens", DROP, "special_tokens"),
+    (LLAMA3, f"{TEMPLATE}.single", [], "sequence A once"),
+    (LLAMA3, f"{TEMPLATE}.single.0.SpecialToken.id", "<x>", "single holds"),
+    (LLAMA3, f"{TEMPLATE}.single.1.Sequence.id", "B", "single holds"),
+    (LLAMA3, f"{TEMPLATE}.special_tokens", DROP, "special_tokens"),
     (LLAMA3, "post_processor.processors.0", {"type": "Sequence", "processors": []}, "nests"),
     (GPT2, "added_tokens", {}, "added_tokens"),
     (GPT2, "added_tokens.0.lstrip", 1, r"added_tokens\[0\].lstrip"),
-    (GPT2, "added_tokens.0.rstrip", None, r"added_tokens\[0\].rstrip"),
     (GPT2, "added_tokens.0.single_word", DROP, r"added_tokens\[0\].single_word"),
-    (GPT2, "added_tokens.0.special", None, "special"),
-    (GPT2, "added_tokens.0.special", DROP, "special"),
     (GPT2, "added_tokens.0.content", "", "content"),
     (GPT2, "added_tokens.0.content", "\ud800", "lone surrogate"),
     (GPT2, "added_tokens.0.content", 5, "content"),
     (GPT2, "added_tokens.0.id", "5", "no integer"),
     (GPT2, "added_tokens.0.id", 5, "Hugging Face's tokenizers gives it 356"),
+    (GPT2, "truncation", 5, "truncation is no object"),
+    (GPT2, "padding", {**PADDING, "x": 1}, r"padding\.x is unknown"),
+    (GPT2, "padding", {**PADDING, "pad_token": "x" * 1025}, r"padding\.pad_token"),
 ]
-
-
-@pytest.mark.parametrize("byte_fallback", [True, False])
-def test_bpe_without_bytes_is_refused_by_its_kind(byte_fallback):
-    table = changed(GPT2, "model.byte_fallback", byte_fallback)
-    table |= {"pre_tokenizer": {"type": "Metaspace"}, "decoder": None}
-    with pytest.raises(FormatError, match=r"is BPE of characters, without the bytes .*library of"):
-        parse_tokenizer_json(json.dumps(table).encode())
 
 
 def changed(base: dict, path: str, value: object) -> dict:
@@ -384,36 +354,6 @@ DIGITS = {
     }
     for individually in (True, False)
 }
-
-
-@pytest.mark.parametrize("individually", [True, False])
-@given(st.text("a' s\n\t19٣Ⅷ\u00a0\u3000!é中\U00011de3\U00016ff5", max_size=12))
-def test_digits_split_as_in_tokenizers(individually, text):
-    spec = parse(changed(GPT2, "pre_tokenizer", DIGITS[individually]))
-    steps = [tokenizers.pre_tokenizers.Digits(individual_digits=individually)]
-    steps += [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    theirs = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
-    wanted = [text[start:end] for _, (start, end) in theirs]
-    assert spec.pattern.compile().findall(text) == wanted
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("individually", [True, False])
-def test_every_code_point_is_a_digit_as_in_tokenizers(individually):
-    spec = parse(changed(GPT2, "pre_tokenizer", DIGITS[individually]))
-    theirs = tokenizers.pre_tokenizers.Digits(individual_digits=individually)
-    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    for first in range(0, len(codes), 1 << 16):
-        text = "".join(f"{chr(code)}\n" for code in codes[first : first + (1 << 16)])
-        wanted = {part for part, _ in theirs.pre_tokenize_str(text) if len(part) == 1} - {"\n"}
-        digits = [c for c in text[::2] if len(spec.pattern.compile().findall(f" {c}")) == 2]
-        assert wanted == {c for c in digits if not c.isspace()}
-
-
-def test_digits_are_written_back():
-    for individually, pre_tokenizer in DIGITS.items():
-        spec = parse(changed(GPT2, "pre_tokenizer", pre_tokenizer))
-        assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec, individually
 
 
 SPLITS_OF_DEEPSEEK = [
@@ -453,82 +393,61 @@ def pieces_in_deepseek(text: str) -> list[str]:
     return [piece for piece, _ in theirs]
 
 
-@examples(10)
+@pytest.mark.parametrize("individually", [True, False])
+@given(st.text("a' s\n\t19٣Ⅷ\u00a0\u3000!é中\U00011de3\U00016ff5", max_size=12))
+def test_digits_split_as_in_tokenizers(individually, text):
+    spec = parse(changed(GPT2, "pre_tokenizer", DIGITS[individually]))
+    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
+    steps = [tokenizers.pre_tokenizers.Digits(individual_digits=individually)]
+    steps += [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    theirs = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
+    wanted = [text[start:end] for _, (start, end) in theirs]
+    assert spec.pattern.compile().findall(text) == wanted
+
+
+@examples(5)
 @given(st.text(DEEPSEEK_CLASSES, max_size=14) | st.text(max_size=10))
+@example("x 12345漢字 の")
 def test_the_three_splits_of_deepseek_split_as_in_tokenizers(text):
-    spec = parse(changed(GPT2, "pre_tokenizer", DEEPSEEK))
-    assert split(text, spec.pattern) == pieces_in_deepseek(text)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("part", range(4))
-def test_every_code_point_splits_as_in_deepseek(part):
     pattern = parse(changed(GPT2, "pre_tokenizer", DEEPSEEK)).pattern
-    codes = code_points()[part::4]
-    for first in range(0, len(codes), 1 << 14):
-        text = "".join(
-            f"a {c}b あ{c}い {c}{c} 1{c} .{c}\n" for c in map(chr, codes[first : first + (1 << 14)])
-        )
-        assert split(text, pattern) == pieces_in_deepseek(text)
+    assert split(text, pattern) == pieces_in_deepseek(text)
 
 
-def test_the_splits_of_deepseek_are_written_back():
+def test_the_splits_of_deepseek_are_those_of_tokenizers_at_class_borders():
     spec = parse(changed(GPT2, "pre_tokenizer", DEEPSEEK))
+    for text in class_borders_in_context():
+        assert split(text, spec.pattern) == pieces_in_deepseek(text)
     written = render_tokenizer_json(spec)
     assert parse_tokenizer_json(written) == spec
-    theirs = tokenizers.Tokenizer.from_str(written.decode())
-    assert theirs.encode("x 12345漢字 の").ids == Tokenizer.from_spec(spec).encode("x 12345漢字 の")
 
 
-@pytest.mark.parametrize("content", ["   ", "|||IP_ADDRESS|||", "<|a=b|", "\t"])
-def test_tokens_that_nfc_cannot_touch_are_read(content):
+@pytest.mark.parametrize(
+    ("content", "is_searched_after_nfc"),
+    [
+        *(("|||IP_ADDRESS|||", False), ("<|a=b|", False), ("\t", False)),
+        *(("<|x|>", True), ("word", True), ("K|", True), ("a;|", True), ("`|", True)),
+        *(("é|", True), ("==", True)),
+    ],
+)
+def test_tokens_beside_nfc_are_found_as_in_tokenizers(content, is_searched_after_nfc, engine):
+    """NFC makes "K" of U+212A and joins a mark to "=", so it may make or change some tokens."""
     table = changed(QWEN, "added_tokens.0.content", content)
     table["added_tokens"][0]["normalized"] = True
     spec = parse(table)
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
-    ours = Tokenizer.from_spec(spec)
-    for mark in ("", "\u0301", "\u0338", "\u0327\u0301"):
-        for text in (
-            f"a{content}{mark}b",
-            f"A\u030a{content}\u212a{mark}",
-            f"{content}{content}{mark}",
-        ):
-            assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
-
-
-@pytest.mark.parametrize("content", ["<|x|>", "word", "K|", "a;|", "`|", "é|", "=="])
-def test_tokens_that_nfc_may_make_or_change_are_found_in_its_text(content, engine):
-    table = changed(QWEN, "added_tokens.0.content", content)
-    table["added_tokens"][0]["normalized"] = True
-    spec = parse(table)
-    assert spec.steps
+    assert bool(spec.steps) == is_searched_after_nfc
     theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
     ours = Tokenizer.from_spec(spec, engine=engine)
-    for mark in ("", "\u0301", "\u0338"):
+    for mark in ("", "\u0301", "\u0338", "\u0327\u0301"):
         for made in (content, content.replace("K", "\u212a").replace("é", "e\u0301")):
-            text = f"a{made}{mark} b{made}{made}"
+            text = f"A\u030a{made}{mark} b{made}{made}"
             assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
 
 
-def test_nfc_touches_the_ascii_that_the_reader_says():
-    made, composed = set(), set()
-    for code in range(128, 0x110000):
-        if not 0xD800 <= code < 0xE000:
-            made |= {c for c in unicodedata.normalize("NFC", chr(code)) if c.isascii()}
-        parts = unicodedata.decomposition(chr(code)).split()
-        if parts and not parts[0].startswith("<"):
-            first, *others = (chr(int(part, 16)) for part in parts)
-            assert not any(other.isascii() for other in others)
-            composed |= {first} if others and first.isascii() else set()
-    assert made == set("K;`")
-    assert {c for c in composed if not c.isalpha()} == set("<=>")
-
-
-@pytest.mark.parametrize("byte", [0xC0, 0xC1, 0xF5, 0xFF])
-def test_bytes_that_text_never_has_may_be_missing(byte, engine):
+def test_bytes_that_text_never_has_may_be_missing(engine):
     table = copy.deepcopy(GPT2)
     vocab = table["model"]["vocab"]
-    vocab["<filler>"] = vocab.pop(render_token(bytes([byte])))  # keeps the number of entries
+    for byte in (0xC0, 0xC1, 0xF5, 0xFF):
+        vocab[f"<filler-{byte}>"] = vocab.pop(render_token(bytes([byte])))
     ours = Tokenizer.from_spec(parse(table), engine=engine)
     theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
     for text in ("the ÿÀ text\n", "\U0010ffff\u07ff\u0800", "中文<|endoftext|>é"):
@@ -537,8 +456,16 @@ def test_bytes_that_text_never_has_may_be_missing(byte, engine):
         assert ours.decode(ids) == text
 
 
+def test_bpe_without_bytes_is_refused_by_its_kind():
+    for byte_fallback in (True, False):
+        table = changed(GPT2, "model.byte_fallback", byte_fallback)
+        table |= {"pre_tokenizer": {"type": "Metaspace"}, "decoder": None}
+        with pytest.raises(FormatError, match="is BPE of characters, without the bytes"):
+            parse(table)
+
+
 @pytest.mark.parametrize(("base", "path", "value", "message"), REFUSED, ids=lambda x: str(x)[:40])
-def test_what_changes_ids_is_refused_by_name(base, path, value, message):
+def test_a_setting_that_changes_ids_is_refused_by_name(base, path, value, message):
     parse(base)
     with pytest.raises(FormatError, match=message):
         parse(changed(base, path, value))
@@ -554,19 +481,17 @@ ACCEPTED = [
     (GPT2, "post_processor", DROP),
     (GPT2, "added_tokens.0.normalized", True),
     (GPT2, "normalizer", DROP),
-    (GPT2, "truncation", TRUNCATION),
-    (GPT2, "padding", PADDING),
     (GPT2, "model.unk_token", "<unk>"),
-    (GPT2, "model.fuse_unk", True),
     (GPT2, "model.byte_fallback", True),
     (GPT2, "normalizer", {"type": "Sequence", "normalizers": []}),
     (GPT2, "pre_tokenizer", {"type": "Sequence", "pretokenizers": [GPT2["pre_tokenizer"]]}),
     (QWEN, "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}]}),
+    (GPT2, "model.merges", [" ".join(pair) for pair in GPT2["model"]["merges"]]),
 ]
 
 
 @pytest.mark.parametrize(("base", "path", "value"), ACCEPTED, ids=lambda x: str(x)[:40])
-def test_what_changes_no_id_is_read(base, path, value):
+def test_a_setting_that_changes_no_id_is_read(base, path, value):
     assert parse(changed(base, path, value)).fingerprint == parse(base).fingerprint
 
 
@@ -593,13 +518,12 @@ def test_saved_truncation_and_padding_are_written_again():
     ("base", "field", "value"),
     [
         *((TRUNCATION, field, DROP) for field in ("max_length", "strategy", "stride")),
-        *((TRUNCATION, "max_length", value) for value in (-1, 1 << 64, 5.0, True, "5", None)),
+        *((TRUNCATION, "max_length", value) for value in (-1, 1 << 64, True, "5")),
         (TRUNCATION, "direction", "Up"),
         (TRUNCATION, "strategy", ["LongestFirst"]),
-        *((PADDING, field, DROP) for field in PADDING if field != "pad_to_multiple_of"),
-        *((PADDING, "strategy", value) for value in ("Fixed", {"Fixed": -1}, {}, None)),
-        *((PADDING, "pad_id", value) for value in (-1, 1 << 32, False)),
-        (PADDING, "pad_token", None),
+        *((PADDING, field, DROP) for field in ("direction", "pad_id", "pad_token")),
+        *((PADDING, "strategy", value) for value in ("Fixed", {"Fixed": -1}, {})),
+        (PADDING, "pad_id", 1 << 32),
         (PADDING, "pad_to_multiple_of", 0.5),
     ],
 )
@@ -613,28 +537,6 @@ def test_truncation_and_padding_that_tokenizers_does_not_load_are_refused(base, 
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("truncation", 5, "truncation is no object"),
-        ("padding", {**PADDING, "x": 1}, r"padding\.x is unknown"),
-        ("padding", {**PADDING, "pad_token": "x" * 1025}, r"padding\.pad_token"),
-    ],
-)
-def test_truncation_and_padding_are_bounded(field, value, message):
-    with pytest.raises(FormatError, match=message):
-        parse({**GPT2, field: value})
-
-
-def test_removing_what_is_not_matched_is_isolating_it():
-    table = changed(LLAMA3, "pre_tokenizer.pretokenizers.0.behavior", "Removed")
-    table = changed(table, "pre_tokenizer.pretokenizers.0.invert", True)
-    assert parse(table) == parse(LLAMA3)
-    one, other = (tokenizers.Tokenizer.from_str(json.dumps(t)) for t in (table, LLAMA3))
-    for text in TEXTS:
-        assert one.encode(text).ids == other.encode(text).ids
-
-
-@pytest.mark.parametrize(
     "expression",
     [
         # tiktoken's spelling of cl100k, in which `{1,3}+` repeats a repetition here.
@@ -642,45 +544,27 @@ def test_removing_what_is_not_matched_is_isolating_it():
         r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
         r"[\p{L}&&[^\p{Han}]]+|[\p{Han}]|\s$",
         r"(?=(\d{3})+(?!\d))",  # matches nothing, before the third digit from the end
-        r"\d|[a-c[x-z]]+",
         "ab",  # no misspelt name
         r"[^\S\n]+",
     ],
 )
-@pytest.mark.parametrize(("behavior", "invert"), [("Isolated", False), ("Removed", True)])
-def test_any_expression_splits_as_in_hugging_face(expression, behavior, invert, engine):
-    split = {"pattern": {"Regex": expression}, "behavior": behavior, "invert": invert}
-    table = copy.deepcopy(LLAMA3)
-    table["pre_tokenizer"]["pretokenizers"][0] |= split
-    reference = tokenizers.Tokenizer.from_str(json.dumps(table))
-    spec = parse(table)
-    ours = Tokenizer.from_spec(spec, engine=engine)
-    for text in [*TEXTS, "1234567 abc漢字xyzab\n\nq \n", "12 \n"]:
-        assert ours.encode(text) == reference.encode(text, add_special_tokens=False).ids
-    again = json.loads(render_tokenizer_json(spec))
-    assert again["pre_tokenizer"]["pretokenizers"][0].items() >= split.items()
-    assert parse(again) == spec
-
-
-def test_merges_as_strings_are_read():
-    table = copy.deepcopy(GPT2)
-    table["model"]["merges"] = [" ".join(pair) for pair in GPT2["model"]["merges"]]
-    assert parse(table) == parse(GPT2)
+def test_any_expression_splits_as_in_hugging_face(expression, engine):
+    for behavior, invert in (("Isolated", False), ("Removed", True)):
+        split = {"pattern": {"Regex": expression}, "behavior": behavior, "invert": invert}
+        table = copy.deepcopy(LLAMA3)
+        table["pre_tokenizer"]["pretokenizers"][0] |= split
+        reference = tokenizers.Tokenizer.from_str(json.dumps(table))
+        spec = parse(table)
+        ours = Tokenizer.from_spec(spec, engine=engine)
+        for text in [*TEXTS[:100], "1234567 abc漢字xyzab\n\nq \n", "12 \n"]:
+            assert ours.encode(text) == reference.encode(text, add_special_tokens=False).ids
+        again = table_of(spec)
+        assert again["pre_tokenizer"]["pretokenizers"][0].items() >= split.items()
+        assert parse(again) == spec
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        ["a b c"],
-        ["ab"],
-        ["ab", "a b c"],
-        ["a b c", "ab"],
-        ["a "],
-        [" b"],
-        ["a  b"],
-        [" "],
-        ["a 中"],
-    ],
+    "wrong", [["a b c"], ["ab", "a b c"], ["a b c", "ab"], [" b"], ["a  b"], ["a 中"]]
 )
 def test_merges_as_strings_with_more_or_less_than_two_tokens_are_refused(wrong):
     merges = [" ".join(pair) for pair in GPT2["model"]["merges"]]
@@ -690,17 +574,16 @@ def test_merges_as_strings_with_more_or_less_than_two_tokens_are_refused(wrong):
         parse(table)
 
 
-@pytest.mark.parametrize("merge", ["a <中>", ["<中>", "a"], "a <unknown中>"])
-def test_an_added_token_outside_the_byte_alphabet_is_no_side_of_a_merge(merge):
+def test_an_added_token_outside_the_byte_alphabet_is_no_side_of_a_merge():
     model = GPT2["model"]
-    merges = [merge, *([" ".join(pair) for pair in model["merges"]])]
     vocab = {**model["vocab"], "<中>": len(model["vocab"])}
     added = [{**GPT2["added_tokens"][0], "content": "<中>", "id": len(model["vocab"])}]
     table = {**GPT2, "added_tokens": added, "model": {**model, "vocab": vocab}}
     assert parse(table).special_tokens
-    table["model"]["merges"] = merges
-    with pytest.raises(FormatError, match=r"model.merges\[0\]"):
-        parse(table)
+    for merge in ("a <中>", ["<中>", "a"], "a <unknown中>"):
+        table["model"]["merges"] = [merge, *(" ".join(pair) for pair in model["merges"])]
+        with pytest.raises(FormatError, match=r"model.merges\[0\]"):
+            parse(table)
 
 
 def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
@@ -721,12 +604,6 @@ def test_normalizers_of_any_depth_are_read_or_refused(depth):
         assert parse_tokenizer_json(text.encode()).normalizer == "nfc"
 
 
-def test_a_field_of_any_name_is_named_in_one_printable_line():
-    with pytest.raises(FormatError, match=r"tokenizer\.a\\nb\\x1f is not known") as caught:
-        parse(GPT2 | {"a\nb\x1f": None})
-    assert str(caught.value).isprintable()
-
-
 def test_a_key_given_twice_is_refused():
     text = (
         render_tokenizer_json(trained_spec())
@@ -737,41 +614,16 @@ def test_a_key_given_twice_is_refused():
         parse_tokenizer_json(text.encode())
 
 
-def test_two_added_tokens_for_one_id_are_refused():
-    table = copy.deepcopy(GPT2)
-    table["added_tokens"].append(table["added_tokens"][0])
-    with pytest.raises((FormatError, InvalidSpecError)):
-        parse(table)
-
-
 def added(content, id_, normalized):
     return GPT2["added_tokens"][0] | {"content": content, "id": id_, "normalized": normalized}
 
 
-def test_tokens_that_are_not_normalized_are_matched_first():
-    table = copy.deepcopy(GPT2)
-    table["added_tokens"] = [added("a<b", 356, True), added("<b>", 357, False)]
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
-    spec = parse(table)
-    ours = Tokenizer.from_spec(spec)
-    for text in ("xa<b>", "xa<b"):  # in the first, <b> is not the leftmost
-        assert ours.encode(text) == theirs.encode(text).ids
-    assert [token.flags for token in spec.added_tokens] == [["normalized"], []]
-    assert table_of(spec)["added_tokens"] == table["added_tokens"]
-
-
-def test_normalized_is_kept_only_where_it_matters():
-    table = copy.deepcopy(GPT2)
-    table["added_tokens"] = [added("a<b", 356, True), added("<|x", 357, False)]
-    assert not parse(table).has_flags
-    table["added_tokens"][1]["lstrip"] = True
-    assert [token.flags for token in parse(table).added_tokens] == [["normalized"], ["lstrip"]]
-
-
-contents = st.sets(st.text("ab<", min_size=1, max_size=5), max_size=4)
-
-
-@given(first=contents, second=contents, text=st.text("ab<", max_size=14))
+@given(
+    first=st.sets(st.text("ab<", min_size=1, max_size=5), max_size=4),
+    second=st.sets(st.text("ab<", min_size=1, max_size=5), max_size=4),
+    text=st.text("ab<", max_size=14),
+)
+@example(first={"<b>"}, second={"a<b"}, text="xa<b>")  # <b> is matched first, not the leftmost
 def test_tokens_of_both_passes_give_the_ids_of_tokenizers(first, second, text):
     table = copy.deepcopy(GPT2)
     known = set(table["model"]["vocab"])
@@ -786,20 +638,31 @@ def test_tokens_of_both_passes_give_the_ids_of_tokenizers(first, second, text):
     assert Tokenizer.from_spec(parse(table)).encode(text) == theirs.encode(text).ids
 
 
+def test_normalized_is_kept_only_where_it_matters():
+    table = copy.deepcopy(GPT2)
+    table["added_tokens"] = [added("a<b", 356, True), added("<|x", 357, False)]
+    assert not parse(table).has_flags
+    table["added_tokens"][1]["content"] = "<b>"
+    assert [token.flags for token in parse(table).added_tokens] == [["normalized"], []]
+    assert table_of(parse(table))["added_tokens"] == table["added_tokens"]
+    table["added_tokens"][1] |= {"content": "<|x", "lstrip": True}
+    assert [token.flags for token in parse(table).added_tokens] == [["normalized"], ["lstrip"]]
+
+
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
-@pytest.mark.parametrize("is_normalized", [False, True])
-@pytest.mark.parametrize("normalizer", ["NFC", "Lowercase"])
-@pytest.mark.parametrize("content", ["<|X|", "<|X="])
-def test_flags_count_in_the_text_that_is_searched(content, normalizer, is_normalized, flag, engine):
+def test_flags_count_in_the_text_that_is_searched(flag, engine):
     """NFC joins a mark, which is a word character, to a symbol, which is none."""
-    table = copy.deepcopy({**GPT2, "normalizer": {"type": normalizer}})
-    table["added_tokens"] = [added(content, 356, is_normalized) | {flag: True}]
-    table["post_processor"] = None
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
-    ours = Tokenizer.from_spec(parse(table), engine=engine)
     beside = ("a {} \nb", "a{}b", "\u00e9 {} .", "=\u0338{}", "{}\u0338 ", "a\u0301{}")
-    for text in (around.format(c) for around in beside for c in (content, content.lower())):
-        assert ours.encode(text) == theirs.encode(text).ids, text
+    for content, normalizer, is_normalized in itertools.product(
+        ("<|X|", "<|X="), ("NFC", "Lowercase"), (False, True)
+    ):
+        table = copy.deepcopy({**GPT2, "normalizer": {"type": normalizer}})
+        table["added_tokens"] = [added(content, 356, is_normalized) | {flag: True}]
+        table["post_processor"] = None
+        theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+        ours = Tokenizer.from_spec(parse(table), engine=engine)
+        for text in (around.format(c) for around in beside for c in (content, content.lower())):
+            assert ours.encode(text) == theirs.encode(text).ids, text
 
 
 def test_white_space_that_is_a_token_and_is_stripped_is_refused():
@@ -815,8 +678,9 @@ def test_white_space_that_is_a_token_and_is_stripped_is_refused():
     assert parse(table).added_tokens[0].flags == ["rstrip"]
 
 
-@pytest.mark.parametrize("kind", ["RobertaProcessing", "BertProcessing"])
-@pytest.mark.parametrize("in_sequence", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "in_sequence"), [("RobertaProcessing", True), ("BertProcessing", False)]
+)
 def test_the_ends_of_roberta_and_bert_are_put_around_a_text(kind, in_sequence):
     trims = {"trim_offsets": True, "add_prefix_space": True} if kind[0] == "R" else {}
     step = {**ENDS, **trims, "type": kind}
@@ -833,52 +697,30 @@ def test_the_ends_of_roberta_and_bert_are_put_around_a_text(kind, in_sequence):
     assert parse(table_of(spec)) == spec
 
 
-def test_a_prefix_space_is_put_before_each_part():
-    table = changed(GPT2, "pre_tokenizer.add_prefix_space", True)
-    spec = parse(table)
-    assert spec.normalizer == "prefix-space"
-    assert table_of(spec)["pre_tokenizer"] == table["pre_tokenizer"]
-    assert_same_ids(spec)
-    assert parse({**table, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-        table["pre_tokenizer"]]}}) == spec  # fmt: skip
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
-    ours = Tokenizer.from_spec(spec)
-    for text in ["", "low<|endoftext|>low", " low", "\nlow", "\u2581low", "中文 low"]:
-        expected = theirs.encode(text)
-        ids, offsets = ours.encode_with_offsets(text, unit="char")
-        assert ids == expected.ids
-        assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
-        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
-
-
 @pytest.mark.parametrize(
     "normalizer",
     [
+        None,
         {"type": "NFC"},
-        {"type": "NFKC"},
         {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}]},
         {"type": "Strip", "strip_left": True, "strip_right": False},
         {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
-        {"type": "Lowercase"},
     ],
-    ids=lambda table: table["type"],
+    ids=lambda table: table["type"] if table else "none",
 )
-def test_a_prefix_space_after_a_normalizer(engine, normalizer):
+def test_a_prefix_space_is_put_before_each_part_after_the_normalizer(engine, normalizer):
     table = changed(GPT2, "pre_tokenizer.add_prefix_space", True) | {"normalizer": normalizer}
     spec = parse(table)
     theirs, again = tokenizers.Tokenizer.from_str(json.dumps(table)), in_hugging_face(spec)
     ours = Tokenizer.from_spec(spec, engine=engine)
-    parts = [
-        "",
-        "low<|endoftext|>low",
-        " low",
-        "  low",
-        "\nlow",
-        "\u2581low",
-        "\u2581 \u2581",
-        "\xa0a",
-    ]
-    for text in [*parts, *TEXTS, "\u0301", " \u0301a", "\u2002a<|endoftext|> <|endoftext|>  b"]:
+    parts = ["", "low<|endoftext|>low", " low", "  low", "\nlow", "\u2581 \u2581", "\xa0a"]
+    for text in [
+        *parts,
+        *TEXTS[:100],
+        "\u0301",
+        " \u0301a",
+        "\u2002a<|endoftext|> <|endoftext|>  b",
+    ]:
         expected = theirs.encode(text)
         ids, offsets = ours.encode_with_offsets(text, unit="char")
         assert ids == expected.ids == again.encode(text).ids
@@ -889,6 +731,10 @@ def test_a_prefix_space_after_a_normalizer(engine, normalizer):
             ids = theirs.encode(text).ids
             assert list(ours.encode_iterable([text[:cut], text[cut:]])) == ids
     assert parse(table_of(spec)) == spec
+    if normalizer is None:
+        assert spec.normalizer == "prefix-space"
+        assert table_of(spec)["pre_tokenizer"] == table["pre_tokenizer"]
+        return
     table["added_tokens"][0]["normalized"] = True
     with pytest.raises(
         FormatError, match=r"added_tokens\[0\].normalized is True; only one of them"
@@ -920,37 +766,3 @@ def test_many_added_tokens_of_both_kinds_are_each_looked_at_once(monkeypatch):
     ]
     assert len(parse(table).added_tokens) == n_added
     assert n_looks == n_added // 2
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize(
-    ("name", "pattern", "normalizer", "n_added"),
-    [
-        ("gpt2", "gpt2", "none", 1),
-        pytest.param("llama3_1", "llama3", "none", 256, marks=pytest.mark.thorough),
-        pytest.param("qwen3", "qwen2", "nfc", 26, marks=pytest.mark.thorough),
-    ],
-)
-def test_public_files(name, pattern, normalizer, n_added, shared_data):
-    path = shared_data / "vocab" / f"{name}.tokenizer.json"
-    spec = load_tokenizer_json(path)
-    assert (spec.pattern.name, spec.normalizer, len(spec.added_tokens)) == (
-        pattern,
-        normalizer,
-        n_added,
-    )
-    assert spec.prefix_ids == ((128000,) if name == "llama3_1" else ())
-    assert spec.ignore_merges == (name == "llama3_1")
-    written = render_tokenizer_json(spec)
-    assert parse_tokenizer_json(written).fingerprint == spec.fingerprint
-    original = tokenizers.Tokenizer.from_file(str(path))
-    again = tokenizers.Tokenizer.from_str(written.decode())
-    for text in TEXTS:
-        assert again.encode(text).ids == original.encode(text).ids
-
-
-@pytest.mark.shared_data
-def test_cl100k_with_its_gaps(shared_data):
-    specials = {"<|endoftext|>": 100257, "<|fim_prefix|>": 100258, "<|endofprompt|>": 100276}
-    ranks = load_tiktoken_ranks(shared_data / "vocab" / "cl100k_base.tiktoken")
-    assert_same_ids(TokenizerSpec.from_ranks(ranks, specials, pattern="cl100k"))

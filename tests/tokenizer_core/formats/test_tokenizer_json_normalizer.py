@@ -1,7 +1,5 @@
 """Normalizers in a `tokenizer.json`, held against `tokenizers`."""
 
-import json
-
 import numpy as np
 import pytest
 import tokenizers
@@ -16,23 +14,16 @@ from tests.tokenizer_core.formats.normalizer_files import (
     normalizers,
     texts,
 )
+from tests.tokenizer_core.formats.small_specs import ENGINES
 from tokenizer_core import StreamingEncoder, Tokenizer, chunk_text, truncate_text
-from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode
-from tokenizer_core.formats.manifest_fields import (
-    build_spec,
-    parse_manifest_json,
-    render_manifest_json,
-    render_spec_fields,
-)
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.normalization import NO_TOKENS, text_as_decoded, text_as_encoded
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.special_tokens import matcher_of
 from tokenizer_core.text.round_trips import check_text
 
-ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
 CLIP = {
     "type": "Sequence",
     "normalizers": [
@@ -52,21 +43,6 @@ def both(normalizer, tokens=None) -> tuple[tokenizers.Tokenizer, list[Tokenizer]
         assume(False)
     theirs = tokenizers.Tokenizer.from_str(data.decode())
     return theirs, [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
-
-
-@given(normalizer=normalizers, text=texts, tokens=st.sampled_from([[], TOKENS]))
-def test_ids_and_offsets(normalizer, text, tokens):
-    theirs, ours = both(normalizer, tokens)
-    expected = theirs.encode(text)
-    for tokenizer in ours:
-        assert tokenizer.encode(text) == expected.ids
-        assert tokenizer.count(text) == len(expected.ids)
-        assert json.loads(tokenizer.encode_to_json(text)[0]) == expected.ids
-        assert tokenizer.encode_batch(["", text], num_threads=1)[1] == expected.ids
-        ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
-        assert ids == expected.ids
-        if tokenizer.spec.normalizer == "steps":
-            assert list(map(tuple, offsets.tolist())) == expected.offsets
 
 
 def replace(pattern: str, content: str, kind: str = "String") -> dict:
@@ -95,8 +71,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("listed", "text"), CASES)
-def test_by_hand(listed, text):
+@pytest.mark.parametrize(("listed", "text"), CASES, ids=range(len(CASES)))
+def test_steps_give_ids_offsets_and_streams_of_tokenizers(listed, text):
     theirs, ours = both({"type": "Sequence", "normalizers": listed})
     expected = theirs.encode(text)
     for tokenizer in ours:
@@ -107,53 +83,6 @@ def test_by_hand(listed, text):
             stream = StreamingEncoder(tokenizer)
             found = stream.feed(text[:cut]) + stream.feed(text[cut:])
             assert found + stream.finish() == expected.ids
-
-
-@given(normalizer=normalizers, text=texts, tokens=st.sampled_from([[], TOKENS]))
-def test_streams_at_every_cut(normalizer, text, tokens):
-    _, (tokenizer, *_) = both(normalizer, tokens)
-    expected = tokenizer.encode(text)
-    for cut in range(len(text) + 1):
-        stream = StreamingEncoder(tokenizer)
-        ids = stream.feed(text[:cut])
-        assert stream.bytes_settled <= len(text[:cut].encode())
-        assert ids + stream.feed(text[cut:]) + stream.finish() == expected
-        assert stream.bytes_settled == len(text.encode())
-    stream = StreamingEncoder(tokenizer)
-    assert [id_ for c in text for id_ in stream.feed(c)] + stream.finish() == expected
-
-
-@given(normalizer=normalizers, text=texts)
-def test_written_files_and_manifests_give_the_same(normalizer, text):
-    theirs, (tokenizer, *_) = both(normalizer)
-    spec = tokenizer.spec
-    data = render_tokenizer_json(spec)
-    assert parse_tokenizer_json(data) == spec
-    assert tokenizers.Tokenizer.from_str(data.decode()).encode(text).ids == theirs.encode(text).ids
-    manifest = render_manifest_json(render_spec_fields(spec))
-    again = build_spec(parse_manifest_json(manifest), spec.vocab, spec.merges)
-    assert again == spec
-    assert again.added_tokens == spec.added_tokens
-    assert again.normalizer_steps == spec.normalizer_steps
-
-
-@given(normalizer=normalizers, text=texts, size=st.integers(1, 6))
-@examples(1 / 2)
-def test_truncated_and_chunked_texts_keep_their_promises(normalizer, text, size):
-    _, (tokenizer, *_) = both(normalizer)
-    data = text.encode()
-    for side in ("left", "right"):
-        part = truncate_text(tokenizer, text, size, side=side)
-        assert part.ids.tolist() == tokenizer.encode(part.text)
-        assert len(part.ids) <= size
-        assert data[part.start : part.end].decode() == part.text
-    n_most = max([len(tokenizer.encode(character)) for character in text], default=1)
-    covered = 0
-    for chunk in chunk_text(tokenizer, text, max(size, n_most)):
-        assert chunk.start == covered < chunk.end
-        assert chunk.ids.tolist() == tokenizer.encode(chunk.text)
-        covered = chunk.end
-    assert covered == len(data)
 
 
 @given(normalizer=normalizers, text=texts)
@@ -167,7 +96,7 @@ def test_decoding_gives_the_normalized_text(normalizer, text):
         assert check_text(tokenizer, text).first_difference is None
 
 
-def test_cuts_need_nothing_of_the_text_after_them():
+def test_ids_come_out_before_the_text_ends():
     """Ids come out before the text ends, in the order of what was fed."""
     tokenizer = Tokenizer.from_spec(parse_tokenizer_json(file_of(CLIP)))
     text = "Some Words\t\tand caf\u0065\u0301s, Ünïcödé, ПРИВЕТ, 中文字. " * 400
@@ -190,7 +119,7 @@ def test_cuts_need_nothing_of_the_text_after_them():
         {"type": "Replace", "pattern": {"Regex": "(?<=a)b"}, "content": "c"},
     ],
 )
-def test_what_never_settles_is_bounded(step):
+def test_pending_text_is_bounded(step):
     tokenizer = Tokenizer.from_spec(parse_tokenizer_json(file_of(step)))
     stream = StreamingEncoder(tokenizer, max_pending_chars=1000)
     with pytest.raises(PreTokenTooLongError, match="normalizer of this tokenizer settles nothing"):
@@ -235,7 +164,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("normalizer", "named"), REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_exact_is_refused_by_name(normalizer, named):
+def test_a_normalizer_that_cannot_be_exact_is_refused_by_name(normalizer, named):
     with pytest.raises(FormatError, match=named):
         parse_tokenizer_json(file_of(normalizer))
 
@@ -250,15 +179,6 @@ def test_what_cannot_be_exact_is_refused_by_name(normalizer, named):
 def test_tokens_that_the_normalizer_makes_alike_are_refused(normalizer, tokens):
     with pytest.raises(FormatError, match="normalizer makes the added token"):
         parse_tokenizer_json(file_of(normalizer, tokens))
-
-
-def test_nfc_alone_and_none_stay_as_they_were():
-    nfc, none = {"type": "NFC"}, None
-    specs = [parse_tokenizer_json(file_of(one, [])) for one in (nfc, none)]
-    nested = {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [nfc]}]}
-    assert parse_tokenizer_json(file_of(nested, [])) == specs[0]
-    assert [spec.normalizer for spec in specs] == ["nfc", "none"]
-    assert not any(spec.extensions() for spec in specs)
 
 
 @pytest.mark.parametrize("step", ["NFD", "NFKC", "Lowercase", "StripAccents"])
@@ -315,12 +235,6 @@ def test_missing_bytes_beside_steps(normalizer, text, tokens, unk, is_fused, ign
         chunks = list(chunk_text(tokenizer, text, max(size, n_most)))
         assert "".join(chunk.text for chunk in chunks) == text
         assert all(chunk.ids.tolist() == tokenizer.encode(chunk.text) for chunk in chunks)
-
-
-@pytest.mark.parametrize("unk", [None, "<unk>"])
-def test_the_golden_text_comes_back_without_missing_bytes(unk):
-    for step in ("NFD", "Lowercase"):
-        check_golden_text(parse_tokenizer_json(file_without_bytes({"type": step}, unk_token=unk)))
 
 
 _ALPHABET = {character: byte for byte, character in byte_to_unicode().items()}

@@ -11,8 +11,14 @@ from tokenizer_core.registry import ArtifactStore
 
 pytestmark = pytest.mark.row(36)
 
-FUNCTIONS = ["open", "write", "fsync", "mkdir", "rename"]
-ERRORS = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE]
+PUBLISHING = {
+    "open": errno.EMFILE,
+    "write": errno.ENOSPC,
+    "fsync": errno.EIO,
+    "mkdir": errno.EROFS,
+    "rename": errno.ENOSPC,
+}
+PROMOTING = {"write": errno.ENOSPC, "fsync": errno.EIO, "replace": errno.EROFS}
 
 
 class Fault:
@@ -42,8 +48,7 @@ def state_of(store):
     return store.list(), store.active(), store.damaged()
 
 
-@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize(("function", "number"), PUBLISHING.items())
 def test_publishing_on_a_failing_disk(function, number, store):
     before = state_of(store)
     at = hits = 0
@@ -72,8 +77,7 @@ def test_publishing_on_a_failing_disk(function, number, store):
     assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
 
 
-@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
-@pytest.mark.parametrize("function", ["write", "fsync", "replace"])
+@pytest.mark.parametrize(("function", "number"), PROMOTING.items())
 def test_promoting_on_a_failing_disk(function, number, store):
     ref = store.publish(B, name="u")
     before = state_of(store)

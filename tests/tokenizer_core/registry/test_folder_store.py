@@ -7,9 +7,7 @@ import json
 import os
 import shutil
 import sys
-import threading
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import pytest
 
@@ -82,17 +80,6 @@ def test_a_published_spec_is_opened(name, store):
     store.verify(ref)
 
 
-def test_the_files_load_by_hand_too(store):
-    ref = store.publish(RICH, name="t")
-    paths = [folder_of(store, ref) / name for name in ("vocab.pkl", "merges.pkl")]
-    assert Tokenizer.from_files(*paths).spec == RICH
-    assert sorted(p.name for p in folder_of(store, ref).iterdir()) == [
-        "manifest.json",
-        "merges.pkl",
-        "vocab.pkl",
-    ]
-
-
 def test_read_file_returns_sound_files_unchanged(store):
     ref = store.publish(RICH, name="t")
     for file in folder_of(store, ref).iterdir():
@@ -141,7 +128,7 @@ def test_a_report_that_is_not_json_is_refused_and_leaves_nothing(store):
     assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
 
 
-def test_what_is_published_is_the_newest_and_once(store):
+def test_the_newest_version_is_not_published_twice(store):
     first = store.publish(A, name="t")
     assert store.publish(A, name="t", command="again") == first
     other = store.publish(B, name="t")
@@ -160,14 +147,6 @@ def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
     assert store.publish(A, name="t", provenance=corpora[1]) == second
     own = [{"name": "a", "shape": (1, 2), "ids": {1: 2}}]  # JSON changes both
     assert store.publish(A, name="u", provenance=own) == store.publish(A, name="u", provenance=own)
-
-
-def test_a_damaged_newest_version_does_not_hide_what_is_published(store):
-    first, other = store.publish(A, name="t"), store.publish(B, name="t")
-    (folder_of(store, other) / "manifest.json").write_bytes(b"")
-    again = store.publish(A, name="t")
-    assert again != first
-    assert store.resolve("t") == again
 
 
 def test_a_damaged_version_is_published_again(store):
@@ -217,17 +196,17 @@ BAD_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", BAD_NAMES)
-def test_invalid_names_are_refused(name, store):
+def test_invalid_names_are_refused(store):
     version = store.publish(A, name="t").version
-    with pytest.raises(ArtifactNameError, match="invalid name"):
-        store.publish(A, name=name)
-    for call in (store.open, store.read_manifest, lambda ref: store.read_file(ref, "vocab.pkl")):
-        with pytest.raises(ArtifactNameError, match="invalid name"):
-            call(ArtifactRef(name, version, A.fingerprint))
-    if name not in ("active", "a@b"):
-        with pytest.raises(ArtifactNameError, match="invalid name"):
-            store.resolve(name)
+    for name in BAD_NAMES:
+        ref = ArtifactRef(name, version, A.fingerprint)
+        calls = [store.open, store.read_manifest, lambda ref: store.read_file(ref, "vocab.pkl")]
+        calls += [lambda ref: store.publish(A, name=ref.name)]
+        if name not in ("active", "a@b"):
+            calls += [lambda ref: store.resolve(ref.name)]
+        for call in calls:
+            with pytest.raises(ArtifactNameError, match="invalid name"):
+                call(ref)
     assert [path.name for path in store.root.parent.iterdir()] == ["artifacts"]
 
 
@@ -238,11 +217,15 @@ BAD_VERSIONS = [
 
 
 @pytest.mark.row(28)
-@pytest.mark.parametrize("version", BAD_VERSIONS)
-def test_invalid_versions_are_refused(version, store):
+def test_invalid_versions_are_refused(store):
     store.publish(A, name="t")
-    with pytest.raises(ArtifactNameError, match="invalid name"):
-        store.resolve(f"t@{version}")
+    for version in BAD_VERSIONS:
+        with pytest.raises(ArtifactNameError, match="invalid name"):
+            store.resolve(f"t@{version}")
+        for name in ("t", "../t"):
+            with pytest.raises(ArtifactNameError):
+                store.remove(name, version)
+    assert len(store.versions("t")) == 1
 
 
 @pytest.mark.row(28)
@@ -283,42 +266,19 @@ def damaged(store, ref, name, data):
 
 @pytest.mark.row(30)
 @pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
-def test_every_file_cut_short_at_every_byte_is_refused(name, store):
-    ref = store.publish(A, name="t")
-    data = (folder_of(store, ref) / name).read_bytes()
-    for length in range(len(data)):
-        damaged(store, ref, name, data[:length])
-    damaged(store, ref, name, data + b"\n")
-    (folder_of(store, ref) / name).write_bytes(data)
-    assert store.open(ref) == A
-
-
-@pytest.mark.row(30)
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
-def test_every_flipped_bit_is_refused(name, every, store):
-    """One bit of each byte in the quick suite, all of them in the slow one."""
+def test_a_file_cut_short_or_changed_in_a_bit_is_refused(name, store):
     ref = store.publish(A, name="t")
     data = (folder_of(store, ref) / name).read_bytes()
     for place in range(len(data)):
-        for bit in range(8) if every else [place % 8]:
-            changed = bytearray(data)
-            changed[place] ^= 1 << bit
-            reason = damaged(store, ref, name, changed)
-            # The store compares hashes first: it does not even parse a changed pickle.
-            assert "another sha256" in reason or name == "manifest.json"
-
-
-@pytest.mark.row(30)
-def test_flipped_bits_of_a_larger_artifact_are_refused(store):
-    ref = store.publish(RICH, name="t")
-    for name in ("vocab.pkl", "merges.pkl", "manifest.json"):
-        data = (folder_of(store, ref) / name).read_bytes()
-        for place in range(0, len(data), 97):
-            changed = bytearray(data)
-            changed[place] ^= 1 << (place % 8)
-            damaged(store, ref, name, changed)
-        (folder_of(store, ref) / name).write_bytes(data)
+        damaged(store, ref, name, data[:place])
+        changed = bytearray(data)
+        changed[place] ^= 1 << (place % 8)
+        reason = damaged(store, ref, name, changed)
+        # The store compares hashes first: it does not even parse a changed pickle.
+        assert "another sha256" in reason or name == "manifest.json"
+    damaged(store, ref, name, data + b"\n")
+    (folder_of(store, ref) / name).write_bytes(data)
+    assert store.open(ref) == A
 
 
 def forge(store, ref, vocab=None, merges=None, **fields):
@@ -340,7 +300,6 @@ NO_HASH = {"sha256": "x", "size_bytes": 1}
 ONE_MERGE_MORE = (*A.merges, (b"c", b"c"))
 FORGED = {
     "vocabulary of A with merges of B": ({"merges": B.merges}, "another vocabulary"),
-    "merges in another order": ({"merges": A.merges[::-1]}, "do not belong together"),
     "a merge whose product is missing": ({"merges": ONE_MERGE_MORE}, "needs the token b'cc'"),
     "a merge given twice": ({"merges": (*A.merges, A.merges[0])}, "stands twice"),
     # Parts are shorter than their product, so that a cycle of merges needs an empty part.
@@ -350,19 +309,12 @@ FORGED = {
     "an undeclared gap": ({"vocab": {**A.vocab, 300: b"q"}}, "ids 259 to 299"),
     "a declared gap that is none": ({"gaps": [[259, 260]]}, "which is not there"),
     "a product emptied": ({"vocab": {**A.vocab, 257: b""}}, "needs the token b'abc'"),
-    "an empty token more": ({"vocab": {**A.vocab, 259: b""}}, "do not belong together"),
     "an empty vocabulary": ({"vocab": {}}, "empty"),
     "an id given twice": ({"vocab": b"\x80\x04}(K\x01C\x01aK\x01C\x01bu."}, "one id two tokens"),
-    "an id too large": ({"vocab": b"\x80\x04}(J\x00\x00\x10\x00C\x01au."}, "not in 0..1048575"),
     "a pickle that calls": ({"vocab": b"\x80\x04cos\nsystem\n."}, "does not start with"),
     "the files swapped": (
         {"vocab": render_pickle(A.merges), "merges": render_pickle(A.vocab)},
         "no dict",
-    ),
-    "another pattern": ({"pattern": {"name": "gpt2", "expression": "x"}}, "another expression"),
-    "another known pattern": (
-        {"pattern": dataclasses.asdict(RICH.pattern)},
-        "do not belong together",
     ),
     "another name": ({"name": "other"}, "that of other@"),
     "another version": ({"version": "20010101T000000Z-00000000"}, "that of t@2001"),
@@ -371,7 +323,6 @@ FORGED = {
     "a third file": ({"files": {"x": {"sha256": "0" * 64, "size_bytes": 1}}}, "must list"),
     "no hash": ({"files": dict.fromkeys(FILE_NAMES, NO_HASH)}, "no sha256"),
     "provenance of another type": ({"provenance": None}, "malformed"),
-    "libraries of another type": ({"libraries": None}, "malformed"),
     "other Unicode tables": ({"unicode_tables": "regex 2031.1.1"}, "do not belong together"),
     "an added token without entry": (
         {"added_tokens": [{"content": "<|y|>", "id": 258, "special": True}]},
@@ -403,45 +354,45 @@ def test_a_version_under_another_name_is_refused(store):
     }
 
 
-@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e999"])
-def test_a_manifest_with_impossible_values_is_damaged_and_hides_no_other(value, store):
+def test_a_manifest_with_impossible_values_is_damaged_and_hides_no_other(store):
     ref, other = store.publish(A, name="t"), store.publish(A, name="u")
     path = folder_of(store, ref) / "manifest.json"
-    path.write_bytes(path.read_bytes().replace(b'"command": null', b'"command": ' + value))
-    assert store.list() == [other]
-    assert list(store.damaged()) == [str(ref)]
+    sound = path.read_bytes()
+    control = dataclasses.replace(store.read_manifest(ref), name="a\nb\x1b").to_json()
+    impossible = [sound.replace(b"null", value, 1) for value in (b'"\\ud800"', b"1e999")]
+    for data in (*impossible, control):
+        path.write_bytes(data)
+        assert store.list() == [other]
+        ((name, reason),) = store.damaged().items()
+        assert name == str(ref)
+        assert reason.isprintable()
+    store.remove(ref.name, ref.version)
+    assert store.damaged() == {}
 
 
-def test_a_name_with_control_characters_is_reported_in_one_line(store):
+@pytest.mark.parametrize(
+    "path",
+    [
+        "t/VERSION/vocab.pkl",
+        "t/VERSION/extra",
+        "t/VERSION",
+        "t",
+        "active.json",
+    ],
+)
+def test_links_are_refused(path, store, tmp_path):
     ref = store.publish(A, name="t")
-    path = folder_of(store, ref) / "manifest.json"
-    path.write_bytes(dataclasses.replace(store.read_manifest(ref), name="a\nb\x1b").to_json())
-    (reason,) = store.damaged().values()
-    assert reason.isprintable()
-
-
-@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json", "extra"])
-def test_links_are_refused(name, store, tmp_path):
-    ref = store.publish(A, name="t")
-    path = folder_of(store, ref) / name
-    if path.exists():
-        path.rename(tmp_path / name)
+    store.promote(ref)
+    linked = store.root / "tokenizers" / path.replace("VERSION", ref.version)
+    if path == "active.json":
+        linked = store.root / path
+    if linked.exists():
+        linked.rename(tmp_path / "elsewhere")
     else:
-        (tmp_path / name).write_bytes(b"")
-    path.symlink_to(tmp_path / name)
+        (tmp_path / "elsewhere").write_bytes(b"")
+    linked.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ArtifactCorruptError, match="symbolic link"):
-        store.open(ref)
-
-
-@pytest.mark.parametrize("depth", ["name", "version"])
-def test_linked_folders_are_refused(depth, store, tmp_path):
-    ref = store.publish(A, name="t")
-    folder = folder_of(store, ref) if depth == "version" else folder_of(store, ref).parent
-    folder.rename(tmp_path / "elsewhere")
-    folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ArtifactCorruptError, match="symbolic link"):
-        store.open(ref)
-    assert store.list() == []
+        store.active() if path == "active.json" else store.open(ref)
 
 
 def test_a_missing_file_and_a_fifo_are_refused(store):
@@ -544,16 +495,12 @@ def test_promote_and_back(store):
     "data",
     [
         b"",
-        b"\n",
         b"garbage",
         b"{}",
-        b"null",
         b"[]",
         b"\xff\xfe",
         b'{"active": null, "digest": "", "previous": null, "changed_at": ""}',
-        b'{"active": "t", "digest": "", "previous": null, "changed_at": ""}',
         b'{"active": "../x@y", "digest": "", "previous": null, "changed_at": ""}',
-        b'{"active": 5, "digest": "", "previous": null, "changed_at": ""}',
         b'{"active": "t@20010101T000000Z-00000000"}',
         b"{" * 60_000,
         b"x" * 100_000,
@@ -562,7 +509,11 @@ def test_promote_and_back(store):
 def test_a_garbage_pointer_is_an_error_and_can_be_replaced(data, store):
     ref = store.publish(A, name="t")
     store.promote(ref)
-    (store.root / "active.json").write_bytes(data)
+    path = store.root / "active.json"
+    path.write_text(path.read_text().replace(A.fingerprint, B.fingerprint))
+    with pytest.raises(ArtifactCorruptError, match="another digest"):
+        store.active()
+    path.write_bytes(data)
     for call in (store.active, store.previously_active, lambda: store.resolve("active")):
         with pytest.raises(ArtifactCorruptError, match=r"^active\.json"):
             call()
@@ -582,24 +533,6 @@ def test_a_dangling_pointer_is_an_error_and_can_be_replaced(store):
     assert store.promote(a) is None
 
 
-def test_a_pointer_to_another_digest_is_an_error(store):
-    ref = store.publish(A, name="t")
-    store.promote(ref)
-    path = store.root / "active.json"
-    path.write_text(path.read_text().replace(A.fingerprint, B.fingerprint))
-    with pytest.raises(ArtifactCorruptError, match="another digest"):
-        store.active()
-
-
-def test_a_linked_pointer_is_refused(store, tmp_path):
-    ref = store.publish(A, name="t")
-    store.promote(ref)
-    (store.root / "active.json").rename(tmp_path / "elsewhere")
-    (store.root / "active.json").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ArtifactCorruptError, match="symbolic link"):
-        store.active()
-
-
 def test_a_damaged_version_cannot_be_promoted(store):
     a, b = store.publish(A, name="t"), store.publish(B, name="t")
     store.promote(a)
@@ -612,33 +545,6 @@ def test_a_damaged_version_cannot_be_promoted(store):
 
 
 # Several processes
-
-
-def test_concurrent_publishers_repeat_no_version(store):
-    specs = [trained_spec(n) for n in range(1, 5)]
-    errors, threads = [], []
-
-    def work(spec):
-        try:
-            ref = store.publish(spec, name="t")
-            store.promote(ref)
-        except Exception as error:
-            errors.append(error)
-
-    for spec in specs * 3:
-        threads.append(threading.Thread(target=work, args=(spec,)))
-        threads[-1].start()
-    while any(thread.is_alive() for thread in threads):
-        for ref in store.list():
-            store.open(ref)
-        store.active()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    digests = [ref.digest for ref in store.list()]
-    assert set(digests) == {spec.fingerprint for spec in specs}
-    assert all(before != after for before, after in pairwise(digests))
-    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
 
 
 def test_waiting_for_a_publisher_that_hangs_times_out(store, monkeypatch):
@@ -680,22 +586,6 @@ def test_an_interrupted_removal_is_invisible_and_the_next_writer_finishes_it(sto
     assert len(list(staging.iterdir())) == 1
     store.remove(new.name, new.version)
     assert list(staging.iterdir()) == []
-
-
-@pytest.mark.parametrize("version", BAD_VERSIONS)
-def test_a_malformed_version_is_not_removed(version, store):
-    store.publish(A, name="t")
-    for name in ("t", "../t"):
-        with pytest.raises(ArtifactNameError):
-            store.remove(name, version)
-    assert len(store.versions("t")) == 1
-
-
-def test_a_damaged_version_can_be_removed(store):
-    ref = store.publish(A, name="t")
-    (folder_of(store, ref) / "manifest.json").write_bytes(b"")
-    store.remove(ref.name, ref.version)
-    assert store.damaged() == {}
 
 
 def test_a_version_removed_meanwhile_is_not_promoted(store, monkeypatch):
@@ -792,7 +682,6 @@ def rewrite_chat(store, ref, change, record_of):
         (lambda data: data, lambda r: {**r, "sha256": "x"}, "no sha256 in hexadecimal"),
         (lambda data: data, lambda r: {**r, "size_bytes": "1"}, "no integer"),
         (lambda data: data, lambda r: {**r, "templates": {}}, "that the manifest lists"),
-        (lambda data: data + b" ", lambda r: r, "that the manifest lists"),
         (lambda data: data.replace(b"tool_use", b"../../.."), lambda r: r, "of a chat template"),
         (lambda _: b"{}", lambda r: r, "templates, variables"),
     ],
@@ -810,10 +699,3 @@ def test_pickles_loaded_by_hand_have_the_templates_beside_them(store):
     assert Tokenizer.from_files(*files).spec.chat == CHAT
     (folder / CHAT_FILE).unlink()
     assert Tokenizer.from_files(*files).spec.chat == ChatTemplates()
-
-
-def test_chat_templates_that_are_too_large_are_not_published(store):
-    chat = ChatTemplates({str(i): "\x01" * (1 << 20) for i in range(16)})
-    with pytest.raises(ArtifactError, match="keep fewer chat templates"):
-        store.publish(A.with_chat(chat), name="t")
-    assert store.list() == []

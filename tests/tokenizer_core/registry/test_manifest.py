@@ -20,22 +20,10 @@ def test_to_json_and_back(spec):
     assert again.build_spec(spec.vocab, spec.merges) == spec
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "name",
-        "version",
-        "created_at",
-        "files",
-        "provenance",
-        "training",
-        "command",
-        "libraries",
-        "fingerprint",
-    ],
-)
-def test_a_missing_field_is_refused(key):
+def test_a_missing_field_is_refused():
     fields = parse_manifest_json(describe(A, name="t", version="v", files=FILES).to_json())
-    del fields[key]
-    with pytest.raises(FormatError, match="malformed"):
-        Manifest.from_json(render_manifest_json(fields))
+    named = ("name", "version", "created_at", "files", "provenance", "training", "command")
+    for key in (*named, "libraries", "fingerprint"):
+        others = {name: value for name, value in fields.items() if name != key}
+        with pytest.raises(FormatError, match="malformed"):
+            Manifest.from_json(render_manifest_json(others))
