@@ -397,53 +397,38 @@ def test_a_tunnel_is_no_offer() -> None:
 
 
 def test_a_piece_after_one_that_was_not_collected_waits_for_it() -> None:
-    found: list[bytes] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        def reserve(n_bytes: int) -> None:
-            n_calls.append(n_bytes)
-            if len(n_calls) == 2:
-                raise OverloadedError("use all the memory reserved for requests")
-
-        n_calls: list[int] = []
-        found.append(await read_body(Request(scope, receive), max_bytes=10, reserve=reserve))
+    app = Collecting(n_refused=2)
 
     async def run() -> None:
         protocol, client = await open_protocol(app)
-        protocol.data_received(upload(b"abcdef")[:-4])
+        sent = upload(b"abcdef", LAST)
+        protocol.data_received(sent[:-4])
         await asyncio.sleep(0.05)
         for piece in (b"c", b"d", b"ef"):  # within one iteration of the event loop
             protocol.data_received(piece)
         await asyncio.sleep(0.05)
+        assert bodies(client.recv(1 << 16)) == [b"abcdef"]
         client.close()
 
     uvloop.run(run())
-    assert found == [b"abcdef"]
 
 
 def test_nothing_is_collected_for_a_body_that_was_refused() -> None:
     wanted: list[int] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        def reserve(n_bytes: int) -> None:
-            wanted.append(n_bytes)
-            if n_bytes == 2:
-                raise OverloadedError("use all the memory reserved for requests")
+    def reserve(n_bytes: int) -> None:
+        wanted.append(n_bytes)
+        if n_bytes == 2:
+            raise OverloadedError("use all the memory reserved for requests")
 
+    async def app(scope: Any, receive: Any, send: Any) -> None:
         with pytest.raises(OverloadedError):
             await read_body(Request(scope, receive), max_bytes=10, reserve=reserve)
         await asyncio.sleep(0.2)
+        await respond(send, headers=[(b"content-length", b"0")])
 
-    async def run() -> None:
-        protocol, client = await open_protocol(app)
-        protocol.data_received(upload(b"abcdef")[:-5])
-        for piece in (b"bc", b"def"):
-            await asyncio.sleep(0.05)
-            protocol.data_received(piece)
-        await asyncio.sleep(0.3)
-        client.close()
-
-    uvloop.run(run())
+    sent = upload(b"abcdef")
+    exchange(app, sent[:-5], sent[-5:-3], sent[-3:], is_half_closed=True)
     assert wanted == [1, 2, 2]  # the second piece as a piece and as a message
 
 

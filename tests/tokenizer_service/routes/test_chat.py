@@ -344,11 +344,6 @@ def test_input_tokens_as_openai(post: Callable[..., Any]) -> None:
     [
         ("/tokenize", {"messages": [*HELLO, {"role": 1}]}, "/messages/1/role"),
         ("/tokenize", {"messages": [{"role": "user", "content": 1}]}, "/messages/0/content"),
-        (
-            "/tokenize",
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "/messages/0/content/0",
-        ),
         ("/tokenize", {"messages": HELLO, "tools": [{"type": "web"}]}, "/tools/0/type"),
         (
             "/tokenize",
@@ -372,7 +367,7 @@ def test_input_tokens_as_openai(post: Callable[..., Any]) -> None:
             {"input": [{"type": "reasoning", "encrypted_content": "x"}]},
             "/input/0/encrypted_content",
         ),
-        ("/responses/input_tokens", {"input": [], "model": "gpt"}, "/input"),
+        ("/responses/input_tokens", {"input": []}, "/input"),
         (
             "/responses/input_tokens",
             {"input": "a", "previous_response_id": "r"},
@@ -387,7 +382,7 @@ def test_content_without_text_is_refused_by_its_place(
 
 
 def test_the_kind_of_a_part_is_named_and_other_words_are_not(chat: TestClient) -> None:
-    for kind, named in (("image_url", True), ("s3cr3t value", False), ("x" * 50, False)):
+    for kind, named in (("image_url", True), ("s3cr3t value", False)):
         messages = [{"role": "user", "content": [{"type": kind}]}]
         answer = chat.post("/tokenize", json={"messages": messages})
         assert (kind in answer.text) is named

@@ -35,7 +35,7 @@ def leaves(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_every_token_is_what_the_vocabulary_says(
     show: Callable[..., dict[str, Any]], small_spec: TokenizerSpec
 ) -> None:
-    ids = [*range(0, 256, 15), *range(256, small_spec.largest_id + 1, 2), 399]
+    ids = [*range(0, 256, 15), *range(256, small_spec.largest_id, 2), small_spec.largest_id]
     for id_ in ids:
         token = small_spec.vocab[id_]
         answer = show(id_, depth=16)
