@@ -105,10 +105,18 @@ def test_special_tokens_in_order_and_a_custom_pattern(cli: Cli) -> None:
     assert b"special      none" in out
 
 
+def test_inspect_shows_some_of_many_special_tokens(cli: Cli) -> None:
+    options = [f"--special-token=<|{number}|>" for number in range(23)]
+    cli.run("train", "corpus.txt", "--vocab-size=290", "--name=many", *options)
+    out = cli.run("inspect", "many")[0].decode()
+    assert "<|19|> = 275, and 3 more (--json shows all)\n" in out
+
+
 def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
     out, _ = trained.run("encode", "newest lower")
     ids = [int(word) for word in out.split()]
     assert json.loads(trained.run("encode", "--json", "newest lower")[0]) == ids
+    assert trained.run("encode", "--", "newest lower")[0] == out
     assert trained.run("encode", stdin=b"newest lower")[0] == out
     (tmp_path / "text.txt").write_bytes(b"newest lower")
     assert trained.run("encode", "--file", "text.txt")[0] == out
@@ -214,6 +222,10 @@ def test_a_tekken_file_needs_no_option(cli: Cli) -> None:
     for option in ("--pattern=gpt2", "--special=<s>=1"):
         error = cli.fail("import", "tekken.json", "--name=m", option, code=1)
         assert "tekken.json says itself" in error
+    table["config"]["pattern"] = "gpt2"
+    (cli.folder / "bad.json").write_text(json.dumps(table))
+    error = cli.fail("compare", "bad.json", "tekken.json", code=1)
+    assert "config.pattern is 'gpt2'" in error
 
 
 def test_import_of_a_model_folder(cli: Cli) -> None:
@@ -240,6 +252,7 @@ ERRORS: list[tuple[tuple[str, ...], int, str]] = [
     (("train", "corpus.txt", "--min-frequency", "0"), 1, "at least 1"),
     (("train", "none.txt"), 1, "'none.txt' does not exist"),
     (("train", "."), 1, "is a folder"),
+    (("train", "corpus.txt", "--workers", "0"), 2, "--workers"),
     (("train", "corpus.txt", "--name", "../x", "--vocab-size=260"), 1, "name"),
     (("train", "corpus.txt", "--pattern", "gpt5"), 1, "Known names"),
     (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
@@ -365,6 +378,8 @@ def test_a_warning_of_the_library_is_one_line(cli: Cli) -> None:
     assert error.count("\n") == 1
     special = ("--special", "<|endoftext|>=256")
     assert cli.run("encode", "<|endoftext|>", *special, "--files", "v.json", "m.txt")[1] == ""
+    cli.run("import", "v.json", "m.txt", "--name=gpt", *special, "--promote")
+    assert cli.run("encode", "<|endoftext|>")[0] == b"256\n"
 
 
 def test_the_help_lists_every_command_once() -> None:
@@ -396,6 +411,7 @@ def test_a_tokenizer_is_named_in_one_way_by_every_command(cli: Cli, published: s
         assert n_tokens == b"%d\n" % len(ids.split())
         assert cli.run("decode", *ids.decode().split(), "--tokenizer", name)[0] == b"lowest"
     cli.run("compare", "model", published)
+    cli.run("compare", published, published, "--corpus", "corpus.txt")
     assert b"gpt2" in cli.run("report", "worked", "gpt2", "--corpus", "corpus.txt")[0]
     cli.run("compare", "gpt2", published, code=3)  # they differ
 

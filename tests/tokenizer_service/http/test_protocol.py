@@ -114,6 +114,13 @@ def test_a_client_that_sends_no_more_receives_its_response() -> None:
     assert exchange(say_ok, is_half_closed=True) == b""
 
 
+def test_pipelined_requests_are_served_though_the_client_sends_no_more() -> None:
+    data = exchange(slowly(0.3), REQUEST * 3, is_half_closed=True)
+    assert data.count(b"HTTP/1.1 200 OK") == 3
+    data = exchange(slowly(0.3), REQUEST * 2 + upload(b"", LAST))
+    assert data.count(b"HTTP/1.1 200 OK") == 3
+
+
 def test_an_unreadable_body_ends_the_request() -> None:
     received: list[str] = []
 

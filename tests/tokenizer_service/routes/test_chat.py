@@ -361,6 +361,11 @@ def test_input_tokens_as_openai(post: Callable[..., Any]) -> None:
             "/tools/0/type",
         ),
         ("/messages/count_tokens", {"messages": [{"role": "tool"}]}, "/messages/0/role"),
+        (
+            "/messages/count_tokens",
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "/messages/0/content/0",
+        ),
         ("/responses/input_tokens", {"input": [{"type": "mcp_call"}]}, "/input/0"),
         (
             "/responses/input_tokens",
