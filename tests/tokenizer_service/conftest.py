@@ -75,6 +75,10 @@ def store(tmp_path: Path, starter_artifacts: Path) -> ArtifactStore:
 
 @pytest.fixture
 def settings(store: ArtifactStore) -> Settings:
+    return settings_for(store)
+
+
+def settings_for(store: ArtifactStore) -> Settings:
     return Settings(artifacts_dir=store.root, admin_keys=(SecretStr(ADMIN_KEY),), threads=2)
 
 
@@ -85,8 +89,32 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def starter(store: ArtifactStore) -> ArtifactRef:
-    return store.resolve("starter")
+def own_client(make_client: Callable[..., TestClient]) -> Iterator[TestClient]:
+    """An app for one test, also where `client` is the app of the module."""
+    with make_client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared_store(
+    starter_artifacts: Path, tmp_path_factory: pytest.TempPathFactory
+) -> ArtifactStore:
+    """The store of `shared_client`; a test may publish under a name of its own."""
+    folder = tmp_path_factory.mktemp("shared") / "artifacts"
+    return ArtifactStore(shutil.copytree(starter_artifacts, folder))
+
+
+@pytest.fixture(scope="module")
+def shared_client(shared_store: ArtifactStore) -> Iterator[TestClient]:
+    """One app for all tests of a module that change nothing which another one sees."""
+    with TestClient(create_app(settings_for(shared_store))) as client:
+        yield client
+
+
+@pytest.fixture
+def starter(starter_artifacts: Path) -> ArtifactRef:
+    """The version of `starter`, the same in all stores."""
+    return ArtifactStore(starter_artifacts).resolve("starter")
 
 
 @pytest.fixture

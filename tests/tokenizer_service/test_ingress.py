@@ -36,25 +36,11 @@ def test_an_entry_allows_its_hosts_only(entry: str, allowed: list[str], refused:
     assert [host for host in given if hosts.allows(host.encode())] == allowed
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "http://a",
-        "a:8000",
-        "[::1]:80",
-        "10.0.0.1/8",
-        "a b",
-        "ä.de",
-        "**.a",
-        "a.*",
-        "*a",
-        "",
-        "1.2.3",
-    ],
-)
-def test_another_form_is_refused_with_the_forms(entry: str) -> None:
-    with pytest.raises(ValueError, match="leave out the scheme and the port"):
-        AllowedHosts([entry])
+def test_another_form_of_an_entry_is_refused() -> None:
+    for entry in ("http://a", "a:8000", "[::1]:80", "10.0.0.1/8", "a b", "ä.de", "**.a", "a.*",
+                  "*a", "", "1.2.3"):  # fmt: skip
+        with pytest.raises(ValueError, match="leave out the scheme and the port"):
+            AllowedHosts([entry])
 
 
 @pytest.mark.parametrize(
@@ -86,6 +72,6 @@ def test_entries_replace_the_default() -> None:
     assert not hosts.allows(b"localhost")
 
 
-@pytest.mark.parametrize("host", ["localhost.evil.com", "127.0.0.1.evil.com", "0.0.0.0", "é"])
-def test_what_only_resembles_loopback_is_refused(host: str) -> None:
-    assert not AllowedHosts(LOOPBACK).allows(host.encode())
+def test_a_name_like_loopback_is_refused() -> None:
+    for host in ("localhost.evil.com", "127.0.0.1.evil.com", "0.0.0.0", "é"):
+        assert not AllowedHosts(LOOPBACK).allows(host.encode())

@@ -16,7 +16,8 @@ from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.registry import ArtifactStore
 
 
-def test_openapi_shows_models_and_problems(client: TestClient) -> None:
+def test_openapi_shows_models_and_problems(shared_client: TestClient) -> None:
+    client = shared_client
     document = client.get("/openapi.json").json()
     assert client.get("/v1/openapi.json").json() == document
     text = json.dumps(document)
@@ -49,7 +50,8 @@ def _references(value: object) -> list[str]:
     return []
 
 
-def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
+def test_errors_outside_routes_are_problems_too(shared_client: TestClient) -> None:
+    client = shared_client
     for method, path, status in (
         ("GET", "/nope", 404),
         ("GET", "/encode/", 404),
@@ -68,7 +70,8 @@ def test_errors_outside_routes_are_problems_too(client: TestClient) -> None:
     assert client.delete("/encode").headers["Allow"] == "POST"
 
 
-def test_tokenizers_routes(client: TestClient, store: ArtifactStore, settings: Settings) -> None:
+def test_tokenizers_routes(shared_client: TestClient) -> None:
+    client = shared_client
     [only] = client.get("/tokenizers").json()["tokenizers"]
     assert only["name"] == "starter"
     assert only["active"] is True
@@ -108,17 +111,17 @@ def test_promotion_over_http(client: TestClient, store: ArtifactStore, other_spe
     assert client.post("/encode", json={"text": "a"}).json()["tokens"] == [1097]
 
 
-def test_info(client: TestClient, settings: Settings) -> None:
-    info = client.get("/info").json()
+def test_info(shared_client: TestClient) -> None:
+    info = shared_client.get("/info").json()
     choice = choose_engine()
     assert (info["engine"], info["engine_reason"]) == (choice.name, choice.reason)
     assert info["native_unavailable"] == choice.native_unavailable
     assert info["pattern"] == "gpt2"
-    assert info["limits"]["max_body_bytes"] == settings.max_body_bytes
+    assert info["limits"]["max_body_bytes"] == Settings().max_body_bytes
     assert info["special_tokens"]["<|endoftext|>"] == 256
 
 
-def test_the_engine_asked_for_serves_and_says_so(
+def test_the_requested_engine_serves(
     make_client: Callable[..., TestClient], engine: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "tokenizer_service.main")
@@ -150,7 +153,7 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
     assert "an undefined symbol" in warning
 
 
-def test_an_engine_that_is_not_there_is_no_service(
+def test_a_missing_engine_prevents_the_start(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
@@ -173,7 +176,7 @@ def test_the_lifespan_leaves_nothing_behind(make_client: Callable[..., TestClien
     assert not list((services.store.root / "run" / "workers").glob("*.json"))
 
 
-def test_a_misspelt_variable_is_said(
+def test_a_misspelt_variable_is_logged(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")

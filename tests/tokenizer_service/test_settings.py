@@ -81,22 +81,17 @@ def test_defaults_are_those_described() -> None:
         assert meaning.endswith(".")
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+def test_a_wrong_database_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in (
         "mysql://user:not-to-be-seen@host/d",
         "user:not-to-be-seen",
         "postgresql://user:p@not-to-be-seen@host/d",
         "postgresql://[not-to-be-seen/d",
-    ],
-)
-def test_a_database_that_is_none_is_refused_and_not_repeated(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
-    monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", address)
-    with pytest.raises(SettingsError, match="postgresql://user:password@host") as raised:
-        Settings.from_environment()
-    assert "not-to-be-seen" not in str(raised.value)
+    ):
+        monkeypatch.setenv("TOKENIZER_JOBS_DATABASE", address)
+        with pytest.raises(SettingsError, match="postgresql://user:password@host") as raised:
+            Settings.from_environment()
+        assert "not-to-be-seen" not in str(raised.value)
 
 
 def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,38 +101,35 @@ def test_a_database_without_its_extra_names_the_extra(monkeypatch: pytest.Monkey
         Settings.from_environment()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("PORT", "http"),
-        ("LEASE_SECONDS", "0"),
-        ("PORT", "70000"),
-        ("WORKERS", "0"),
-        ("ENGINE", "rust"),
-        ("LOG_LEVEL", "loud"),
-        ("LOG_FORMAT", "xml"),
-        ("MAX_BODY_BYTES", "1"),
-        ("THREADS", "many"),
-        ("CORPUS_URL_HOSTS", "a.org,http://b.org"),
-        ("ALLOWED_HOSTS", "a.org,b.org:8000"),
-        ("ALLOWED_HOSTS", ","),
-        ("READ_KEYS", ","),  # two empty variables; without keys everybody may read
-        ("ADMIN_KEYS", " , "),
-        ("DEFAULT", "Foo"),
-        ("DEFAULT", "active"),
-        ("DEFAULT", "starter@newest"),
-        ("RAY_ADDRESS", "head:6379"),
-        ("RUN_STORAGE", "s3://runs/here"),
-        ("REQUIRE_ADMIN_KEY", "perhaps"),
-    ],
-)
-def test_a_wrong_value_names_the_variable_and_the_default(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(f"TOKENIZER_{name}", value)
-    with pytest.raises(SettingsError, match=f"TOKENIZER_{name}") as caught:
-        Settings.from_environment()
-    assert "Unset it for the default" in str(caught.value)
+WRONG = {
+    "PORT": ["http", "70000"],
+    "LEASE_SECONDS": ["0"],
+    "WORKERS": ["0"],
+    "ENGINE": ["rust"],
+    "LOG_LEVEL": ["loud"],
+    "LOG_FORMAT": ["xml"],
+    "MAX_BODY_BYTES": ["1"],
+    "THREADS": ["many"],
+    "CORPUS_URL_HOSTS": ["a.org,http://b.org"],
+    "ALLOWED_HOSTS": ["a.org,b.org:8000", ","],
+    "READ_KEYS": [","],  # without keys everybody may read
+    "ADMIN_KEYS": [" , "],
+    "DEFAULT": ["Foo", "active", "starter@newest"],
+    "RAY_ADDRESS": ["head:6379"],
+    "RUN_STORAGE": ["s3://runs/here"],
+    "REQUIRE_ADMIN_KEY": ["perhaps"],
+    "SOCKET_MODE": ["", "rw", "888", "66", "1777"],
+    "HOST": ["unix:", "unix:a.sock", "unix:./a", "unix:/run/"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for value in WRONG[name]:
+        monkeypatch.setenv(f"TOKENIZER_{name}", value)
+        with pytest.raises(SettingsError, match=f"TOKENIZER_{name}") as caught:
+            Settings.from_environment()
+        assert "Unset it for the default" in str(caught.value)
 
 
 def test_a_cluster_is_refused_with_the_local_executor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +150,7 @@ def test_the_default_tokenizer_may_name_a_version(monkeypatch: pytest.MonkeyPatc
     assert Settings.from_environment().default == "starter@20261121T044841Z-a9df1cc4"
 
 
-def test_corpus_roots_that_are_no_folders_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_corpus_roots_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     wrong = [tmp_path / name for name in ("none", "file", "file/below")]
     assert missing_corpus_roots(Settings(corpus_roots=(tmp_path, *wrong))) == wrong
@@ -175,17 +165,6 @@ def test_settings_do_not_change() -> None:
         settings.port = 1  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("host", ["unix:", "unix:a.sock", "unix:./a", "unix:/run/"])
-def test_a_unix_socket_has_an_absolute_path(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    monkeypatch.setenv("TOKENIZER_HOST", host)
-    with pytest.raises(SettingsError, match=r"TOKENIZER_HOST: .* as unix:/run/tokenizer\.sock"):
-        Settings.from_environment()
+def test_a_unix_socket_has_an_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENIZER_HOST", "unix:/run/a.sock")
     assert Settings.from_environment().host == "unix:/run/a.sock"
-
-
-@pytest.mark.parametrize("mode", ["", "rw", "888", "66", "1777"])
-def test_a_socket_mode_is_octal(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    monkeypatch.setenv("TOKENIZER_SOCKET_MODE", mode)
-    with pytest.raises(SettingsError, match="TOKENIZER_SOCKET_MODE"):
-        Settings.from_environment()

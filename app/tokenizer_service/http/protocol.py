@@ -3,7 +3,7 @@
 uvicorn's own protocol waits forever for headers, for a client that does not read, and for the rest
 of a body after its response; it also accepts heads of any size and any Host. Here, a refusal before
 a request exists is a problem document like any other. The module uses some private names of the
-pinned uvicorn; `tests/tokenizer_service/http/test_protocol.py` lists them.
+pinned uvicorn; `tests/tokenizer_service/http/test_protocol.py` tests the effect of each.
 """
 
 from __future__ import annotations

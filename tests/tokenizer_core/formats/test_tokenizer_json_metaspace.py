@@ -34,6 +34,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import save_gpt2_files, save_tiktoken
 from tokenizer_core.formats.manifest_fields import (
+    parse_manifest_json,
     build_spec,
     render_manifest_json,
     render_spec_fields,

@@ -15,7 +15,8 @@ from tokenizer_service.access.errors import KeyRequiredError
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings, SettingsError
 
-from tests.tokenizer_service.conftest import ADMIN_KEY
+from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
+from tokenizer_core.registry import ArtifactStore
 
 READ_KEY = "a-read-key"
 
@@ -103,10 +104,11 @@ def test_every_route_is_guarded_as_listed(settings: Settings) -> None:
     assert len(guards) == 2 * len(bare)
 
 
-@pytest.fixture
-def locked(make_client: Callable[..., TestClient]) -> Iterator[Callable[..., httpx.Response]]:
+@pytest.fixture(scope="module")
+def locked(shared_store: ArtifactStore) -> Iterator[Callable[..., httpx.Response]]:
     keys = (SecretStr(READ_KEY), SecretStr("schlüssel-é"))
-    with make_client(read_keys=keys) as client:
+    settings = settings_for(shared_store).model_copy(update={"read_keys": keys})
+    with TestClient(create_app(settings)) as client:
 
         def ask(method: str, path: str, **headers: str | bytes) -> httpx.Response:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -120,45 +122,44 @@ def concrete(path: str) -> str:
     return named.replace("{token_id}", "97").replace("{file}", "page.css")
 
 
-@pytest.mark.row(23)
-@pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))
-def test_without_or_with_a_wrong_key_nothing_answers(
-    locked: Callable[..., httpx.Response], method: str, path: str
-) -> None:
-    wrong: list[dict[str, str | bytes]] = [
-        {},
-        {"X_API_Key": ""},
-        {"X_API_Key": READ_KEY[:-1]},
-        {"X_API_Key": READ_KEY + "x"},
-        {"X_API_Key": ADMIN_KEY[:-1]},
-        {"Authorization": f"Basic {ADMIN_KEY}"},
-        {"Authorization": ADMIN_KEY},
-        {"X_API_Key": "ключ".encode()},
-        {"X_API_Key": b"\xff\xfe"},
-    ]
-    for prefix in ("", "/v1"):
-        for headers in wrong:
-            response = locked(method, prefix + concrete(path), **headers)
-            assert response.status_code == 401, headers
-            assert response.headers["WWW-Authenticate"].startswith("Bearer")
-            assert response.headers["content-type"] == "application/problem+json"
+WRONG_KEYS: list[dict[str, str | bytes]] = [
+    {},
+    {"X_API_Key": ""},
+    {"X_API_Key": READ_KEY[:-1]},
+    {"X_API_Key": READ_KEY + "x"},
+    {"X_API_Key": ADMIN_KEY[:-1]},
+    {"Authorization": f"Basic {ADMIN_KEY}"},
+    {"Authorization": ADMIN_KEY},
+    {"X_API_Key": "ключ".encode()},
+    {"X_API_Key": b"\xff\xfe"},
+]
 
 
 @pytest.mark.row(23)
-@pytest.mark.parametrize(("method", "path"), sorted(ADMIN))
-def test_a_read_key_is_no_admin_key(
-    locked: Callable[..., httpx.Response], method: str, path: str
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+@pytest.mark.parametrize("wrong", WRONG_KEYS, ids=range(len(WRONG_KEYS)))
+def test_every_guarded_route_refuses_a_wrong_key(
+    locked: Callable[..., httpx.Response], wrong: dict[str, str | bytes], prefix: str
 ) -> None:
-    assert locked(method, concrete(path), X_API_Key=READ_KEY).status_code == 403
+    for method, path in READ | ADMIN:
+        response = locked(method, prefix + concrete(path), **wrong)
+        assert response.status_code == 401, path
+        assert response.headers["WWW-Authenticate"].startswith("Bearer")
+        assert response.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.row(23)
-@pytest.mark.parametrize(("method", "path"), sorted(READ | ADMIN))
-def test_an_admin_key_opens_everything(
-    locked: Callable[..., httpx.Response], method: str, path: str
-) -> None:
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+def test_each_key_opens_its_routes(locked: Callable[..., httpx.Response], prefix: str) -> None:
+    for method, path in ADMIN:
+        answer = locked(method, prefix + concrete(path), X_API_Key=READ_KEY)
+        assert answer.status_code == 403, path
     for headers in ({"X_API_Key": ADMIN_KEY}, {"Authorization": f"bearer {ADMIN_KEY}"}):
-        assert locked(method, concrete(path), **headers).status_code not in (401, 403)
+        for method, path in READ | ADMIN:
+            answer = locked(method, prefix + concrete(path), **headers)
+            assert answer.status_code not in (401, 403), path
+    for method, path in PUBLIC:
+        assert locked(method, prefix + concrete(path)).status_code == 200, path
 
 
 @pytest.mark.row(23)
@@ -181,7 +182,7 @@ def test_keys_are_replaced_without_a_gap(make_client: Callable[..., TestClient])
 @pytest.mark.row(23)
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
-    keys = AccessKeys.of(["admin"], ["schlüssel-é"])
+    keys = AccessKeys.of(["secret-admin"], ["schlüssel-é"])
     app = SimpleNamespace(access_keys=keys)
 
     def ask(name: bytes, value: bytes) -> None:
@@ -193,23 +194,13 @@ def test_a_key_beyond_ascii_in_both_encodings(encoding: str) -> None:
     ask(b"authorization", b"Bearer " + key)
     with pytest.raises(KeyRequiredError):
         ask(b"x-api-key", key[:-1])
+    assert "secret" not in repr(keys)
+    assert "schl" not in repr(keys)
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(PUBLIC))
-def test_public_routes_ask_for_no_key(
-    locked: Callable[..., httpx.Response], method: str, path: str
-) -> None:
-    assert locked(method, concrete(path)).status_code == 200
-
-
-def test_read_routes_are_open_without_a_read_key(client: TestClient) -> None:
+def test_without_a_read_key_read_routes_are_open(client: TestClient) -> None:
     assert client.get("/info").status_code == 200
     assert client.get("/train").status_code == 401
-
-
-def test_keys_are_not_kept() -> None:
-    keys = AccessKeys.of(["secret-admin"], ["secret-read"])
-    assert "secret" not in repr(keys)
 
 
 def test_an_admin_key_is_made_and_printed_once(
@@ -244,12 +235,7 @@ def test_a_short_key_is_refused_where_other_machines_reach_the_service(
     with pytest.raises(SettingsError, match=rf"TOKENIZER_{field.upper()}.*rand -hex 32") as raised:
         create_app(keys_of("0.0.0.0", "s3cret!"))
     assert "s3cret" not in str(raised.value)
-    for host, key in (
-        ("127.0.0.1", "k"),
-        ("unix:/run/a.sock", "k"),
-        ("0.0.0.0", "s3cret!!"),
-        ("::1", "s3cret!!s3cret!"),
-    ):
+    for host, key in (("127.0.0.1", "k"), ("unix:/run/a.sock", "k"), ("0.0.0.0", "s3cret!!")):
         caplog.clear()
         create_app(keys_of(host, key))
         [line] = [line for line in caplog.messages if "can be guessed" in line]

@@ -15,33 +15,25 @@ def pace() -> Pace:
     return Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024)
 
 
-def test_a_byte_now_and_then_uses_the_time_up() -> None:
-    slow = pace()
+def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not() -> None:
+    slow, steady, quick = pace(), pace(), pace()
     for _ in range(10):
         slow.note(waited_seconds=1, n_bytes=1)
     assert 0 < slow.seconds_left < 0.1
-
-
-def test_who_keeps_the_rate_may_go_on_for_ever() -> None:
-    steady = pace()
     for _ in range(1000):
         steady.note(waited_seconds=5, n_bytes=5 * 1024)
     assert steady.seconds_left == pytest.approx(10)
-
-
-def test_who_was_quick_may_pause_but_not_for_hours() -> None:
-    quick = pace()
     quick.note(waited_seconds=0, n_bytes=1 << 30)
     assert quick.seconds_left == 300
 
 
-def test_the_grace_is_never_taken_back() -> None:
+def test_the_grace_time_is_never_reduced() -> None:
     generous = Pace(grace_seconds=10, most_seconds=1, bytes_per_second=1024)
     generous.note(waited_seconds=0, n_bytes=1)
     assert generous.seconds_left == 10
 
 
-def test_an_error_from_a_thread_keeps_nothing_on_its_way() -> None:
+def test_an_error_from_a_thread_holds_no_object() -> None:
     class Tokenizer:
         pass
 
@@ -92,14 +84,14 @@ def test_within_gives_the_result_however_often_it_waits(seconds: tuple[float, ..
 
 
 @pytest.mark.parametrize("seconds", [(60,), (0, 60)])
-def test_who_is_waited_for_hears_that_the_time_is_over(seconds: tuple[float, ...]) -> None:
+def test_a_waiter_is_cancelled_at_its_deadline(seconds: tuple[float, ...]) -> None:
     waiter = Waiter(*seconds)
     with pytest.raises(TimeoutError):
         asyncio.run(within(0.01, waiter.wait()))
     assert waiter.heard == ["cancelled", "put away"]
 
 
-def test_who_is_waited_for_hears_of_a_cancellation() -> None:
+def test_a_cancellation_reaches_the_waiter() -> None:
     async def cancel(waiter: Waiter) -> None:
         task = asyncio.create_task(within(60, waiter.wait()))
         await asyncio.sleep(0.01)

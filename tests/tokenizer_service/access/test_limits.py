@@ -116,31 +116,24 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
     assert budget.used == 0
 
 
-def test_work_that_fails_frees_its_lease(executor: ThreadPoolExecutor) -> None:
+@pytest.mark.parametrize(
+    ("max_waiting", "error"), [(64, ValueError), (0, OverloadedError)], ids=["fails", "full queue"]
+)
+def test_work_that_gives_no_result_frees_its_lease(
+    executor: ThreadPoolExecutor, max_waiting: int, error: type[Exception]
+) -> None:
     budget = ByteBudget(100)
     depths: list[int] = []
 
     async def run() -> None:
         lease = budget.lease()
         lease.hold(60)
-        await WorkQueue(executor, depths.append).run_for(None, lease, int, "no number")
+        queue = WorkQueue(executor, depths.append, max_waiting=max_waiting)
+        await queue.run_for(None, lease, int, "no number")
 
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(error):
         asyncio.run(run())
     assert (budget.used, sum(depths)) == (0, 0)
-
-
-def test_a_queue_that_is_full_frees_the_lease(executor: ThreadPoolExecutor) -> None:
-    budget = ByteBudget(100)
-
-    async def run() -> None:
-        lease = budget.lease()
-        lease.hold(60)
-        await WorkQueue(executor, max_waiting=0).run_for(None, lease, int)
-
-    with pytest.raises(OverloadedError):
-        asyncio.run(run())
-    assert budget.used == 0
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["client leaves", "cancelled"])
@@ -191,28 +184,14 @@ def test_work_that_waits_is_dropped_with_all_it_holds(executor: ThreadPoolExecut
         with pytest.raises(ClientDisconnect):
             await second
         del second
+        with pytest.raises(ClientDisconnect):  # one that left before does not wait at all
+            await queue.run_for(departure, budget.lease(), int)
         assert (budget.used, sum(depths)) == (0, 0)
         await until(lambda: seen() is None)
         steps.may_go_on.set()
         assert await first == "done"
         assert await queue.run(int, "7") == 7
         assert called == []
-
-    asyncio.run(run())
-
-
-def test_a_client_that_has_left_before_waits_for_nothing(executor: ThreadPoolExecutor) -> None:
-    budget, departure, steps = ByteBudget(100), Departure(), Steps()
-    departure.note()
-
-    async def run() -> None:
-        queue = WorkQueue(executor)
-        first = asyncio.create_task(queue.run(steps.run))
-        await until(steps.began.is_set)
-        with pytest.raises(ClientDisconnect):
-            await queue.run_for(departure, budget.lease(), int)
-        steps.may_go_on.set()
-        await first
 
     asyncio.run(run())
 

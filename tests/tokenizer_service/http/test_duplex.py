@@ -71,9 +71,7 @@ class Client:
 
 
 @pytest.mark.row(17)
-def test_a_stream_that_nothing_comes_on_is_ended(
-    small_tokenizer: Tokenizer, is_encoding: bool
-) -> None:
+def test_an_idle_stream_ends_with_an_error(small_tokenizer: Tokenizer, is_encoding: bool) -> None:
     silent, later = Client(), Client(FIRST[is_encoding])
     for client in (silent, later):
         stream = stream_over(small_tokenizer, is_encoding, idle_seconds=0.05)
@@ -86,9 +84,7 @@ def test_a_stream_that_nothing_comes_on_is_ended(
 
 
 @pytest.mark.row(16)
-def test_a_stream_that_nobody_reads_is_given_up(
-    small_tokenizer: Tokenizer, is_encoding: bool
-) -> None:
+def test_a_stream_without_a_reader_is_ended(small_tokenizer: Tokenizer, is_encoding: bool) -> None:
     client = Client(FIRST[is_encoding], b"brown ", patience=1)
     stream = stream_over(small_tokenizer, is_encoding, idle_seconds=0.05)
     with pytest.raises(ClientDisconnect):
@@ -97,7 +93,7 @@ def test_a_stream_that_nobody_reads_is_given_up(
 
 
 @pytest.mark.row(16)
-def test_an_answer_that_nobody_reads_frees_what_it_holds() -> None:
+def test_a_response_without_a_reader_frees_its_memory() -> None:
     budget = ByteBudget(100)
     lease = budget.lease()
     lease.reserve(60)
@@ -110,7 +106,7 @@ def test_an_answer_that_nobody_reads_frees_what_it_holds() -> None:
     assert budget.used == 0
 
 
-@pytest.mark.parametrize("sizes", [[], [0], [5], [300_000], [200_000] * 5, [1] * 9])
+@pytest.mark.parametrize("sizes", [[], [0], [300_000], [200_000] * 5, [1] * 9])
 def test_an_answer_in_chunks_is_whole(sizes: list[int]) -> None:
     chunks = [bytes([index]) * size for index, size in enumerate(sizes)]
     client = Client()

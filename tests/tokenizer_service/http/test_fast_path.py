@@ -24,7 +24,7 @@ from tokenizer_service.settings import Settings
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
 
 TEXT = {"text": "the quick brown fox"}
@@ -229,11 +229,8 @@ COUNTED = (
 )
 
 
-def test_every_route_with_a_way_at_once_is_in_these_tests() -> None:
-    assert {f"/{endpoint.__name__}" for endpoint in NOW} == set(EXAMPLES)
-
-
 def test_the_response_is_the_same_either_way(served: Served) -> None:
+    assert {f"/{endpoint.__name__}" for endpoint in NOW} == set(EXAMPLES)
     for path, name in EXAMPLES.items():
         examples = [example["value"] for example in REQUEST_EXAMPLES[name].values()]
         assert examples
@@ -244,32 +241,23 @@ def test_the_response_is_the_same_either_way(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "lines"),
     [
-        ("/encode", TEXT, []),
-        ("/encode", {"text": ""}, []),
         ("/encode", {"text": 'naïve 中文\n"\\ \u2028 😀 <|a|>'}, []),
-        ("/encode", {**TEXT, "allowed_special": "none", "max_tokens": 1000}, []),
-        ("/encode", {"allowed_special": "none", **TEXT}, []),
+        ("/encode", {"allowed_special": "none", **TEXT, "max_tokens": 1000}, []),
         ("/encode", {"text": "a <|a|>", "allowed_special": ["<|a|>"]}, []),
-        ("/encode", {**TEXT, "disallowed_special": "all"}, []),
         ("/encode", {**TEXT, "return": ["ids", "offsets"]}, []),
-        ("/encode", {**TEXT, "return": ["ids"]}, []),
         ("/encode", {**TEXT, "tokenizer": "active"}, []),
         ("/encode", TEXT, ["Accept: application/octet-stream; dtype=u16"]),
-        ("/encode", TEXT, ["Accept: application/x-npy"]),
         ("/encode", TEXT, ["If-Match: *"]),
-        ("/encode", TEXT, ["Expect: 100-continue"]),
         ("/encode", TEXT, ["Connection: close"]),
-        ("/tokenize?", {"content": "a b"}, []),
+        ("/encode", b' { "text" : "\\u0061\\ud83d\\ude00" } ', []),
+        ("/tokenize", {"content": "a b", "with_pieces": True}, []),
         (
             "/decode?skip_special_tokens=true",
             b"\1\0\2\0",
             ["Content-Type: application/octet-stream; dtype=u16"],
         ),
-        ("/encode", b' { "text" : "\\u0061\\ud83d\\ude00" } ', []),
-        ("/decode", b"\1\0\2\0", ["Content-Type: application/octet-stream; dtype=u16"]),
         ("/decode", {"ids": [72, 105]}, []),
         ("/decode", {"tokens": [72]}, ["Accept: application/octet-stream"]),
-        ("/tokenize", {"content": "a b", "with_pieces": True}, []),
         ("/truncate", {**TEXT, "max_tokens": 2, "side": "left"}, []),
     ],
 )
@@ -283,24 +271,15 @@ def test_other_requests_that_are_served_at_once(
     ("path", "body", "lines", "status"),
     [
         ("/encode?tokenizer=other", TEXT, [], 422),
-        ("/encode", b"", [], 400),
         ("/encode", b'{"text": "a"', [], 400),
-        ("/encode", b'{"text": "a"}}', [], 400),
-        ("/encode", b'{"text": "a", "text": "b"}', [], 400),
         ("/encode", b'{"text": "a", "te\\u0078t": "b"}', [], 400),
-        ("/encode", b'{"text": "\xff"}', [], 400),
         ("/encode", b'{"text": "\\ud800"}', [], 422),
-        ("/encode", b'{"text": "a", "max_tokens": NaN}', [], 422),
-        ("/encode", b'{"text": null}', [], 422),
         ("/encode", {**TEXT, "unknown": 1}, [], 422),
         ("/encode", {**TEXT, "max_tokens": 1}, [], 413),
-        ("/encode", {"text": "<|a|>", "allowed_special": "none", "disallowed_special": "all"},
-         [], 422),
         ("/encode", {**TEXT, "disallowed_special": ["no such token"]}, [], 422),
         ("/encode", {**TEXT, "tokenizer": "missing"}, [], 404),
-        ("/encode", TEXT, ["If-Match: \"another\""], 412),
+        ("/encode", TEXT, ['If-Match: "another"'], 412),
         ("/encode", TEXT, ["Content-Type: text/plain"], 415),
-        ("/encode", TEXT, ["Content-Encoding: gzip"], 415),
         ("/encode", TEXT, ["Accept: text/html"], 406),
         ("/decode", {"tokens": [1 << 19]}, [], 422),
         ("/encode", {"text": ["a"] * (INLINE_ITEMS + 1)}, [], 200),
@@ -308,23 +287,20 @@ def test_other_requests_that_are_served_at_once(
         ("/chunk", {**TEXT, "max_tokens": 2}, [], 200),
         ("/nowhere", TEXT, [], 404),
     ],
-)  # fmt: skip
+)
 def test_requests_that_the_app_serves(
-    served: Served,
-    path: str,
-    body: bytes | dict[str, Any],
-    lines: list[str],
-    status: int,
+    served: Served, path: str, body: bytes | dict[str, Any], lines: list[str], status: int
 ) -> None:
     sent = request(path, body, *lines)
-    if body:
-        assert str(status) in same_either_way(served, sent, is_at_once=False)
-    else:
-        assert str(status) in plain(served.converse(sent)[0])[0][0]
+    assert str(status) in same_either_way(served, sent, is_at_once=False)
 
 
-def test_a_key_is_required_and_taken(serve: Callable[..., Served]) -> None:
-    served = serve(read_keys=(SecretStr("a-key-that-reads"),))
+def test_an_empty_body_is_served_by_the_app(served: Served) -> None:
+    assert "400" in plain(served.converse(request("/encode", b""))[0])[0][0]
+
+
+def test_keys_and_the_limit_of_a_body_hold(serve: Callable[..., Served]) -> None:
+    served = serve(read_keys=(SecretStr("a-key-that-reads"),), max_body_bytes=40)
     for lines, status, is_at_once in (
         ([], 401, False),
         (["X-API-Key: another-key"], 401, False),
@@ -333,23 +309,20 @@ def test_a_key_is_required_and_taken(serve: Callable[..., Served]) -> None:
     ):
         sent = request("/encode", TEXT, *lines)
         assert str(status) in same_either_way(served, sent, is_at_once=is_at_once)
+    wire, n_at_once = served.converse(request("/encode", {"text": "a" * 40}, *lines))
+    assert (n_at_once, plain(wire)[0][0].split()[1]) == (0, "413")
 
 
-def test_a_body_over_the_limit_is_refused(serve: Callable[..., Served]) -> None:
-    served = serve(max_body_bytes=20)
-    wire, n_at_once = served.converse(request("/encode", TEXT))
-    assert n_at_once == 0
-    assert " 413 " in plain(wire)[0][0]
-
-
-def test_the_id_of_the_request_is_given_back(served: Served) -> None:
-    wire, n_at_once = served.converse(request("/encode", TEXT, "X-Request-Id: r-7"))
-    ((_, headers, _),) = responses_in(wire.sent)
-    assert (n_at_once, headers["x-request-id"], headers["date"]) == (1, "r-7", "now")
+def test_the_response_has_the_id_of_the_request(served: Served) -> None:
+    sent = request("/encode", TEXT, "X-Request-Id: r-7")
+    wire, n_at_once = served.converse(sent, sent, n_responses=2)
+    first, second = responses_in(wire.sent)
+    assert first == second
+    assert (n_at_once, first[1]["x-request-id"], first[1]["date"]) == (2, "r-7", "now")
     assert REQUEST_ID.get() == ""
 
 
-def test_requests_sent_ahead_are_answered_in_order(served: Served) -> None:
+def test_pipelined_requests_are_served_in_order(served: Served) -> None:
     texts = ["one", "two", "three" * 2000, "four", "five"]
     sent = b"".join(request("/count", {"text": text}) for text in texts)
     wire, _ = served.converse(sent, n_responses=len(texts))
@@ -413,16 +386,10 @@ def test_a_defect_is_reported_by_the_app(
     assert caplog.text.count("POST /encode failed") == 1
 
 
-def test_another_method_is_left_to_the_app(served: Served) -> None:
-    wire, n_at_once = served.converse(request("/encode", TEXT, start="PUT {} HTTP/1.1"))
-    assert n_at_once == 0
-    assert " 405 " in responses_in(wire.sent)[0][0]
-
-
 @pytest.mark.parametrize(
     "options", [{"proxy_headers": True}, {"root_path": "/behind"}, {"access_log": True}]
 )
-def test_what_only_an_asgi_server_does_is_left_to_it(
+def test_options_of_the_server_are_left_to_the_app(
     serve: Callable[..., Served], options: dict[str, Any]
 ) -> None:
     wire, n_at_once = serve(options).converse(request("/encode", TEXT))
@@ -437,16 +404,6 @@ def test_tracing_sees_every_request(
     wire, n_at_once = serve().converse(request("/encode", TEXT))
     assert n_at_once == 0
     assert responses_in(wire.sent)[0][0] == "HTTP/1.1 200 OK"
-
-
-def test_options_that_were_read_before_are_those_of_the_request(
-    serve: Callable[..., Served], starter: ArtifactRef
-) -> None:
-    served = serve()
-    for text in ("<|a|>", "a<|a|>b"):
-        for fields in ({}, {"allowed_special": "none"}, {"tokenizer": str(starter)}):
-            sent = request("/encode", {"text": text, **fields})
-            assert "200" in same_either_way(served, sent)
 
 
 def test_a_version_on_the_disk_is_loaded_by_the_app(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -21,7 +22,9 @@ from tokenizer_service.http.id_formats import (
     parse_ids_body,
 )
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.main import create_app
 
+from tests.tokenizer_service.conftest import settings_for
 from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
@@ -30,9 +33,10 @@ TEXT = "The quick <|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\x00"
 TEXTS = [TEXT, "", "low", TEXT * 500]
 
 
-@pytest.fixture
-def served(make_client: Callable[..., TestClient], engine: str) -> Iterator[TestClient]:
-    with make_client(engine=engine) as client:
+@pytest.fixture(scope="module")
+def served(shared_store: ArtifactStore, engine: str) -> Iterator[TestClient]:
+    settings = settings_for(shared_store).model_copy(update={"engine": engine})
+    with TestClient(create_app(settings)) as client:
         yield client
 
 
@@ -68,8 +72,7 @@ def parts_of(body: bytes, item_bytes: int) -> list[bytes]:
     return parts
 
 
-@pytest.mark.parametrize("repeat", [0, 1, 3000])
-@pytest.mark.parametrize("dtype", ["u32", "u16", None])
+@pytest.mark.parametrize(("repeat", "dtype"), [(1, "u32"), (0, "u16"), (1000, None)])
 def test_ids_of_one_text_there_and_back(
     served: TestClient,
     small_tokenizer: Tokenizer,
@@ -90,9 +93,7 @@ def test_ids_of_one_text_there_and_back(
     assert back.headers["Tokenizer-Digest"] == starter.digest
 
 
-def test_one_text_is_a_batch_of_one_for_who_asks_for_a_batch(
-    served: TestClient, small_tokenizer: Tokenizer
-) -> None:
+def test_one_text_can_be_a_batch_of_one(served: TestClient, small_tokenizer: Tokenizer) -> None:
     answer = encode(served, f"{OCTETS}; layout=batch", TEXTS[0])
     assert answer.headers["Content-Type"] == f"{OCTETS}; dtype=u32; layout=batch"
     [part] = parts_of(answer.content, 4)
@@ -102,8 +103,7 @@ def test_one_text_is_a_batch_of_one_for_who_asks_for_a_batch(
         assert refused.status_code == 406
 
 
-@pytest.mark.parametrize("dtype", ["u32", "u16"])
-@pytest.mark.parametrize("texts", [[], [""], TEXTS])
+@pytest.mark.parametrize(("texts", "dtype"), [([], "u32"), ([""], "u16"), (TEXTS, "u32")])
 def test_ids_of_a_batch_there_and_back(
     served: TestClient, small_tokenizer: Tokenizer, texts: list[str], dtype: str
 ) -> None:
@@ -145,54 +145,44 @@ def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokeni
     assert skipped.content.decode() == TEXT.replace("<|a|>", "")
 
 
-TWICE = {"errors": ["strict", "replace"]}
-
-
-def test_options_beside_a_binary_body(served: TestClient, small_tokenizer: Tokenizer) -> None:
+def test_options_beside_a_binary_body(client: TestClient) -> None:
     half = np.array([255], dtype="<u4").tobytes()  # the byte 0xff
-    assert decode(served, half, OCTETS).json()["text"] == "\ufffd"
+    assert decode(client, half, OCTETS).json()["text"] == "\ufffd"
     for accept in ("*/*", OCTETS):
-        strict = decode(served, half, OCTETS, accept, errors="strict")
+        strict = decode(client, half, OCTETS, accept, errors="strict")
         assert (strict.status_code, strict.json()["code"]) == (422, "not_utf8")
-    assert decode(served, half, OCTETS, tokenizer="nope").status_code == 404
-    for options in (
-        {"errors": "x"},
-        {"skip_special_tokens": "1"},
-        {"eror": "x"},
-        {"tokens": "1"},
-        TWICE,
-    ):
-        refused = decode(served, half, OCTETS, **options)
+    assert decode(client, half, OCTETS, tokenizer="nope").status_code == 404
+    twice: Any = {"errors": ["strict", "replace"]}
+    wrong = [{"errors": "x"}, {"skip_special_tokens": "1"}, {"eror": "x"}, {"tokens": "1"}, twice]
+    for options in wrong:
+        refused = decode(client, half, OCTETS, **options)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
-    unknown = decode(served, np.array([1, 1 << 31], dtype="<u4").tobytes(), OCTETS)
+    unknown = decode(client, np.array([1, 1 << 31], dtype="<u4").tobytes(), OCTETS)
     assert unknown.json()["errors"][0]["pointer"] == "/tokens/1"
 
 
 def test_u16_only_where_the_largest_id_fits(
-    make_client: Callable[..., TestClient], store: ArtifactStore, engine: str
+    served: TestClient, shared_store: ArtifactStore
 ) -> None:
     for largest, status in ((65_535, 200), (65_536, 406)):
         vocab = {largest - 255 + byte: bytes([byte]) for byte in range(256)}
-        store.publish(TokenizerSpec.from_merges(vocab, []), name=f"up-to-{largest}")
-        with make_client(engine=engine, default=f"up-to-{largest}") as client:
-            answer = encode(client, f"{OCTETS}; dtype=u16", "\xff")
-            assert answer.status_code == status, answer.text
-            assert encode(client, OCTETS, "a").status_code == 200
+        spec = TokenizerSpec.from_merges(vocab, [])
+        named = str(shared_store.publish(spec, name=f"up-to-{largest}"))
+        answer = encode(served, f"{OCTETS}; dtype=u16", "\xff", tokenizer=named)
+        assert answer.status_code == status, answer.text
+        assert encode(served, OCTETS, "a", tokenizer=named).status_code == 200
     assert "dtype=u32" in answer.json()["detail"]
 
 
-def test_policies_and_limits_hold_in_binary(served: TestClient) -> None:
+def test_policies_and_limits_hold_in_binary(client: TestClient) -> None:
     for text, pointer in ((TEXT, "/text"), (["low", TEXT], "/text/1")):
-        over = encode(served, OCTETS, text, max_tokens=3)
+        over = encode(client, OCTETS, text, max_tokens=3)
         assert (over.status_code, over.json()["limit"]) == (413, 3)
         assert over.json()["errors"][0]["pointer"] == pointer
-        options = {"allowed_special": "none", "disallowed_special": "all"}
-        forbidden = encode(served, OCTETS, text, **options)
-        assert forbidden.json()["code"] == "special_token_forbidden"
-        unknown = encode(served, OCTETS, text, allowed_special=["nope"])
+        unknown = encode(client, OCTETS, text, allowed_special=["nope"])
         assert unknown.json()["code"] == "unknown_special_token"
     for returned in (["pieces"], ["ids", "offsets"], []):
-        refused = encode(served, OCTETS, **{"return": returned})
+        refused = encode(client, OCTETS, **{"return": returned})
         assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/return")
 
 
@@ -208,24 +198,19 @@ def test_policies_and_limits_hold_in_binary(served: TestClient) -> None:
         ('Application/Octet-Stream ; dtype="U16"', IdsForm(OCTETS, "u16")),
     ],
 )
-def test_the_form_that_is_wanted_most(accept: str, form: IdsForm | None) -> None:
+def test_the_form_with_the_highest_quality_is_chosen(accept: str, form: IdsForm | None) -> None:
     assert choose_ids_form(accept) == form
 
 
-@pytest.mark.parametrize(
-    "accept", ["text/html", "application/json;q=0", f"{OCTETS};dtype=u8", f"{OCTETS};q=0.0"]
-)
-def test_forms_there_are_not(accept: str) -> None:
-    with pytest.raises(Problem) as caught:
-        choose_ids_form(accept)
-    assert caught.value.status == 406
-
-
-def test_declared_forms() -> None:
-    assert ids_form_of("application/json") is None
-    for wrong in (f"{OCTETS};dtype=f4", f"{OCTETS};layout=rows", f"{NPY};layout=batch"):
+def test_unknown_forms_are_refused() -> None:
+    for accept in ("text/html", "application/json;q=0", f"{OCTETS};dtype=u8", f"{OCTETS};q=0.0"):
         with pytest.raises(Problem) as caught:
-            ids_form_of(wrong)
+            choose_ids_form(accept)
+        assert caught.value.status == 406
+    assert ids_form_of("application/json") is None
+    for declared in (f"{OCTETS};dtype=f4", f"{OCTETS};layout=rows", f"{NPY};layout=batch"):
+        with pytest.raises(Problem) as caught:
+            ids_form_of(declared)
         assert caught.value.status == 415
 
 
@@ -246,28 +231,21 @@ BATCH = IdsForm(OCTETS, is_batch=True)
         (struct.pack("<I2Q", 2, 2**64 - 1, 2) + b"\0" * 4, BATCH, 400),  # the sum wraps to 1
         (b"", IdsForm(NPY), 400),
         (b"PK\x03\x04" + b"\0" * 60, IdsForm(NPY), 400),
-        (b"\x93NUMPY\x01", IdsForm(NPY), 400),
         (b"\x93NUMPY\x09\x00\x01\x00{", IdsForm(NPY), 400),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", IdsForm(NPY), 400),
         (npy_with(HEADER), IdsForm(NPY), 400),
         (npy_with(HEADER, b"\0" * 5), IdsForm(NPY), 400),
-        (npy_with(HEADER.replace(b"1", b"9" * 30), b"\0" * 4), IdsForm(NPY), 400),
-        (npy_with(HEADER.replace(b"1", b"-1"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"1", b"True"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"(1,)", b"[1]"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"(1,)", b"__import__('os')"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"False", b"0"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER + b"\xa0", b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER, b"\0" * 4).replace(b"\1\0", b"\1\1", 1), IdsForm(NPY), 400),
-        (npy_with(b"(" * 1000), IdsForm(NPY), 400),
-        (npy_with(b"[" * 90 + b"]" * 90), IdsForm(NPY), 400),
         (npy_with(b"{[]: 1}"), IdsForm(NPY), 400),
         (npy_with(b"\0\xff"), IdsForm(NPY), 400),
         (npy_with(HEADER[:-1] + b" " * 2000 + b"}", b"\0" * 4), IdsForm(NPY), 400),
-        (npy([[1, 2]]), IdsForm(NPY), 422),
+        (npy_with(b"[" * 90 + b"]" * 90), IdsForm(NPY), 400),
         (npy(np.zeros((1, 1), "<u4")), IdsForm(NPY), 422),
-        (npy(np.uint32(1)), IdsForm(NPY), 422),
-        (npy(np.array([1], "<i8")), IdsForm(NPY), 422),
         (npy(np.array([1], ">u4")), IdsForm(NPY), 422),
         (npy(np.array([1.0])), IdsForm(NPY), 422),
         (npy([True]), IdsForm(NPY), 422),
@@ -275,22 +253,24 @@ BATCH = IdsForm(OCTETS, is_batch=True)
         (npy_with(HEADER.replace(b"'<u4'", b"[('a', '<u4')]"), b"\0" * 4), IdsForm(NPY), 422),
     ],
 )  # fmt: skip
-def test_bodies_that_are_not_what_they_say(
-    client: TestClient, body: bytes, form: IdsForm, status: int
-) -> None:
+def test_malformed_bodies_are_refused(body: bytes, form: IdsForm, status: int) -> None:
     with pytest.raises(Problem) as caught:
         parse_ids_body(body, form)
     assert caught.value.status == status
-    answer = decode(client, body, form.media_type)
-    assert (answer.status_code, answer.json()["code"]) == (status, caught.value.code)
 
 
-def test_a_batch_of_too_many_texts(client: TestClient) -> None:
+def test_a_malformed_body_is_refused_by_the_route(client: TestClient) -> None:
     body = struct.pack("<I", MAX_BATCH_ITEMS + 1)
     with pytest.raises(BatchTooLargeError):
         parse_ids_body(body, BATCH)
     answer = decode(client, body, BATCH.media_type)
     assert (answer.status_code, answer.json()["limit"]) == (413, MAX_BATCH_ITEMS)
+    for body, form, status, code in (
+        (b"\0" * 5, IdsForm(OCTETS), 400, "malformed_ids"),
+        (npy([True]), IdsForm(NPY), 422, "unsupported_dtype"),
+    ):
+        answer = decode(client, body, form.media_type)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
 @pytest.mark.promise(19)
@@ -304,14 +284,3 @@ def test_any_bytes_are_ids_or_a_problem(data: bytes, form: IdsForm) -> None:
         rows = found if isinstance(found, list) else [found]
         assert all(row.dtype == np.uint32 for row in rows)
         assert sum(row.nbytes for row in rows) <= len(body)
-
-
-def test_openapi_names_the_forms(client: TestClient) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
-    answers = paths["/encode"]["post"]["responses"]["200"]["content"]
-    assert set(answers) == {"application/json", OCTETS, NPY}
-    operation = paths["/decode"]["post"]
-    assert set(operation["requestBody"]["content"]) == {"application/json", OCTETS, NPY}
-    assert set(operation["responses"]["200"]["content"]) == {"application/json", OCTETS}
-    names = {parameter["name"] for parameter in operation["parameters"]}
-    assert names == {"tokenizer", "skip_special_tokens", "errors"}

@@ -1,9 +1,6 @@
 """Reading a body in the native engine gives the same request or the same error."""
 
-import gc
 import json
-import random
-import threading
 from typing import Any
 
 import pytest
@@ -69,9 +66,7 @@ def test_any_body_means_what_the_strict_parser_says(
     body = document.encode(errors="surrogatepass") + b" " * n_spaces
     for _ in range(0 if random is None else random.randint(0, 2)):
         place = random.randrange(len(body) + 1)
-        broken = random.choice(
-            [b'"', b"\\", b"\\u", b"\\ud83d", b"\x00", b"\xff", b",", b"}", b" "]
-        )
+        broken = random.choice(BREAKS)
         body = body[:place] + broken + body[place + random.randint(0, 1) :]
     for model in (EncodeRequest, CountRequest, TruncateRequest, ChunkRequest, VerifyRequest):
         expected = outcome(body, model, None)
@@ -114,7 +109,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans(), st.sampled_from([None, 1]), st.randoms())
-def test_what_is_read_natively_is_what_the_strict_parser_reads(
+def test_the_native_reader_reads_what_the_strict_parser_reads(
     value: Any, ascii_only: bool, indent: int | None, random: Any
 ) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -135,7 +130,7 @@ def test_what_is_read_natively_is_what_the_strict_parser_reads(
             assert repr(read_json(body, window_chars=16)) == repr(expected)
 
 
-def test_what_requests_hold_is_read_natively() -> None:
+def test_the_native_reader_has_limits_of_values_and_containers() -> None:
     body = {
         "messages": [{"role": "user", "content": [{"type": "text", "text": "é\n"}]}] * 500,
         "tokens": list(range(-5, 100_000)),
@@ -148,41 +143,6 @@ def test_what_requests_hold_is_read_natively() -> None:
         assert found[0] == json.loads(document)
         assert read_json_natively(document, most_values=10_000, most_containers=1_000) is None
         assert read_json_natively(document, most_values=4_000, most_containers=2_000) is None
-
-
-@pytest.mark.parametrize(
-    ("first", "n_items"),
-    [([70_000, 70_001, 70_002], 3_000_000), ([0.5, 1.5, 2.5], 1_000_000), ([[], [], []], 250_000)],
-)
-def test_other_threads_run_while_objects_are_made(first: list[Any], n_items: int) -> None:
-    """Another thread sees a list that is half made."""
-    document = json.dumps(first + first[:1] * (n_items - 3)).encode()
-    gc.freeze()  # leaves it few objects to look at
-    try:
-        # On a busy machine the other thread may miss a document, but not all.
-        assert any(is_seen_half_made(document, first, n_items) for _ in range(50))
-    finally:
-        gc.unfreeze()
-
-
-def is_seen_half_made(document: bytes, first: list[Any], n_items: int) -> bool:
-    seen: list[int] = []
-    is_done = threading.Event()
-
-    def look() -> None:
-        while not is_done.is_set() and not seen:
-            made = [found for found in gc.get_objects() if type(found) is list]
-            seen.extend(len(x) for x in made if 3 < len(x) < n_items and x[:3] == first)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        found = read_json_natively(document, most_values=1 << 20, most_containers=1 << 18)
-    finally:
-        is_done.set()
-        thread.join()
-    assert found is not None
-    return bool(seen)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +161,8 @@ def test_a_large_body_means_the_same_for_both_engines(body: bytes) -> None:
 
 def test_every_string_that_json_writes_is_read_back() -> None:
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x11_0000)]))
-    pieces = [every[start : start + 997] for start in range(0, len(every), 997)]
+    pieces = [every[start : start + 9973] for start in range(0, len(every), 9973)]
     for piece in pieces:
         for ascii_only in (False, True):
             document = json.dumps({"text": piece}, ensure_ascii=ascii_only).encode()
             assert decode_json_string(document, 9) == (piece, len(document) - 1)
-
-
-def test_random_bytes_are_refused_or_right() -> None:
-    noise = random.Random(1)
-    for _ in range(2000):
-        document = b'{"text":"' + noise.randbytes(12) + b'"}'
-        found = decode_json_string(document, 8)
-        if found is not None and document[found[1] :] == b"}":
-            assert json.loads(document) == {"text": found[0]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -20,7 +19,6 @@ from tokenizer_core.registry import ArtifactStore
 
 __all__ = ["rendering_here"]
 
-PATHS = {"{corpus_id}": "stories"}
 JSON_BODIES = [
     (method, path, body["examples"])
     for path, operations in create_app(Settings()).openapi()["paths"].items()
@@ -52,21 +50,16 @@ def client(
         yield client
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "examples"), JSON_BODIES, ids=[path for _, path, _ in JSON_BODIES]
-)
-def test_each_example_is_answered(
-    client: TestClient, method: str, path: str, examples: dict[str, Any]
-) -> None:
-    assert examples
-    for name, value in PATHS.items():
-        path = path.replace(name, value)
-    for name, example in examples.items():
-        assert example["summary"]
-        answer = client.request(method, path, json=example["value"])
-        assert answer.status_code in (200, 202), (name, answer.text)
+def test_each_example_is_answered(client: TestClient) -> None:
+    for method, path, examples in JSON_BODIES:
+        assert examples
+        for name, example in examples.items():
+            assert example["summary"]
+            where = path.replace("{corpus_id}", "stories")
+            answer = client.request(method, where, json=example["value"])
+            assert answer.status_code in (200, 202), (path, name, answer.text)
 
 
-def test_every_model_has_examples_and_every_example_a_place() -> None:
+def test_every_example_is_shown() -> None:
     shown = [name for _, _, examples in JSON_BODIES for name in examples]
     assert len(shown) == sum(map(len, REQUEST_EXAMPLES.values()))

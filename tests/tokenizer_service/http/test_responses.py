@@ -43,25 +43,18 @@ def test_a_range(wanted: str, expected: tuple[int, int]) -> None:
     assert span(range=wanted, if_range=f"W/{TAG}") == (0, 100)
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    ["", "bytes=", "bytes=-", "bytes=2-1", "lines=1-2", "bytes=0-1,3-4", "bytes=a-b", "bytes=٣-٤",
-     f"bytes={'9' * 19}-", "bytes= 1-2"],
-)  # fmt: skip
-def test_what_is_no_range_of_ours_means_all(wanted: str) -> None:
-    raw = [(b"range", wanted.encode())]
-    request: Any = SimpleNamespace(scope={"headers": raw})
-    assert requested_span(request, 100, TAG) == (0, 100)
+def test_another_range_means_all() -> None:
+    for wanted in ("", "bytes=", "bytes=-", "bytes=2-1", "lines=1-2", "bytes=0-1,3-4", "bytes=a-b",
+                   "bytes=٣-٤", f"bytes={'9' * 19}-", "bytes= 1-2"):  # fmt: skip
+        assert span(range=wanted) == (0, 100), wanted
 
 
-@pytest.mark.parametrize(
-    "wanted", ["bytes=100-", "bytes=100-200", "bytes=-0", f"bytes={'9' * 18}-"]
-)
-def test_a_range_behind_the_end_is_refused(wanted: str) -> None:
-    with pytest.raises(Problem) as caught:
-        span(range=wanted)
-    assert (caught.value.status, caught.value.limit) == (416, 100)
-    assert caught.value.headers == {"Content-Range": "bytes */100"}
+def test_a_range_after_the_end_is_refused() -> None:
+    for wanted in ("bytes=100-", "bytes=100-200", "bytes=-0", f"bytes={'9' * 18}-"):
+        with pytest.raises(Problem) as caught:
+            span(range=wanted)
+        assert (caught.value.status, caught.value.limit) == (416, 100)
+        assert caught.value.headers == {"Content-Range": "bytes */100"}
 
 
 def answer(path: Path, start: int, stop: int, **options: Any) -> tuple[FileBody, int]:
@@ -89,8 +82,8 @@ async def receive() -> Any:
     raise AssertionError("nothing is read")
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 1000), (0, 7), (7, 14), (999, 1000), (3, 998)])
-def test_the_bytes_come_in_pieces_though_the_file_is_removed(
+@pytest.mark.parametrize(("start", "stop"), [(0, 1000), (0, 7), (3, 998)])
+def test_the_bytes_come_in_pieces_after_the_file_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stop: int
 ) -> None:
     monkeypatch.setattr(responses, "_PIECE_BYTES", 7)
@@ -118,7 +111,7 @@ def test_the_bytes_come_in_pieces_though_the_file_is_removed(
     assert is_closed(descriptor)
 
 
-def test_a_reader_that_takes_nothing_is_given_up_and_the_file_closed(tmp_path: Path) -> None:
+def test_a_client_that_reads_nothing_closes_the_file(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     path.write_bytes(b"ids")
     body, descriptor = answer(path, 0, 3, idle_seconds=0.05)
@@ -132,7 +125,7 @@ def test_a_reader_that_takes_nothing_is_given_up_and_the_file_closed(tmp_path: P
     assert is_closed(descriptor)
 
 
-def test_a_file_that_becomes_shorter_cuts_the_answer_off(tmp_path: Path) -> None:
+def test_a_file_that_becomes_shorter_ends_the_response(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     path.write_bytes(b"ids")
     body, descriptor = answer(path, 0, 3)

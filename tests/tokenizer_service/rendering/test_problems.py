@@ -19,13 +19,7 @@ from tokenizer_core import errors as core
 ROOTS = {access.AccessError, serving.ServingError, jobs.JobsError, jobs.LimitError}
 
 CASES: list[tuple[Exception, int, str, str | None, str]] = [
-    (
-        access.KeyRequiredError("an admin key"),
-        401,
-        "key_required",
-        None,
-        "requires an admin key, as",
-    ),
+    (access.KeyRequiredError("an admin key"), 401, "key_required", None, "an admin key"),
     (access.AdminKeyRequiredError(), 403, "admin_key_required", None, "This is a read key"),
     (access.OverloadedError("wait for a thread"), 503, "overloaded", "1", "wait for a thread; try"),
     (access.WorkTooLongError(2.5), 413, "work_too_long", None, "more than 2.5 seconds; send less"),
@@ -58,13 +52,7 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
     (JobDatabaseUnusableError("/secret", "Do {x}."), 503, "job_database_unusable", None, "Do {x}."),
     (JobDatabaseError("secret", is_full=True), 507, "disk_full", None, "No space is left"),
     (JobDatabaseError("secret", is_read_only=True), 507, "disk_read_only", None, "is read-only"),
-    (
-        core.InvalidUtf8Error(7, is_cut=False),
-        400,
-        "invalid_utf8",
-        None,
-        "bytes at offset 7",
-    ),
+    (core.InvalidUtf8Error(7, is_cut=False), 400, "invalid_utf8", None, "offset 7"),
     (core.SplitTooSlowError("Slow."), 422, "split_too_slow", None, "Slow."),
     (core.PreTokenTooLongError("Long."), 413, "pre_token_too_long", None, "Long."),
     (core.ArtifactNotFoundError("secret"), 404, "tokenizer_not_found", None, "GET /tokenizers"),
@@ -105,9 +93,9 @@ def test_every_error_of_the_domain_has_a_row_and_a_case(module: ModuleType) -> N
     assert kinds <= {type(error) for error, *_ in CASES}
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.EPIPE, "x"), KeyError("x")])
-def test_other_errors_are_defects(error: Exception) -> None:
-    assert problem_of(error) is None
+def test_other_errors_are_defects() -> None:
+    for error in (ValueError("x"), OSError(errno.EPIPE, "x"), KeyError("x")):
+        assert problem_of(error) is None
 
 
 def test_a_subclass_without_a_row_is_answered_as_its_base() -> None:

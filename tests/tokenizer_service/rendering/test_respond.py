@@ -26,7 +26,6 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
 @pytest.mark.parametrize(
     ("path", "body", "thread"),
     [
-        ("/encode", {"text": LONG}, LOOP),
         ("/encode", {"text": LONG, "return": ["ids"]}, LOOP),
         ("/encode", {"text": ["a"] * INLINE_ITEMS}, LOOP),
         ("/encode", {"text": "a", "return": ["ids", "pieces", "offsets"]}, LOOP),
@@ -37,11 +36,8 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
         ("/decode", {"tokens": [1] * 500}, LOOP),
         ("/decode", {"tokens": [[1]] * (INLINE_ITEMS + 1)}, SMALL),
         ("/count", {"text": ["a"] * (INLINE_ITEMS + 1)}, SMALL),
-        ("/tokenize", {"prompt": LONG}, LOOP),
         ("/tokenize", {"prompt": LONG, "return_token_strs": True}, SMALL),
-        ("/tokenize", {"content": LONG, "with_pieces": True}, SMALL),
         ("/tokenize", {"inputs": LONG}, SMALL),
-        ("/tokenize", {"text": LONG}, SMALL),
         ("/chunk", {"text": "a", "max_tokens": 1}, LARGE),
     ],
 )

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -23,12 +22,12 @@ from tests.tokenizer_service.chats import (
     SPEC,
     START,
     START_ID,
-    TAGGED,
     chatml_ids,
     rendering_here,
     say,
     with_templates,
 )
+from tests.tokenizer_service.conftest import settings_for
 from tokenizer_core import Tokenizer, TokenizerSpec, tokenizer
 from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
@@ -49,16 +48,12 @@ ROUTES = (
 )
 
 
-@pytest.fixture(params=["native", "python"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def chat(store: ArtifactStore, settings: Settings) -> Iterator[TestClient]:
+@pytest.fixture(scope="module")
+def chat(shared_store: ArtifactStore) -> Iterator[TestClient]:
     """A service whose active tokenizer has templates; `starter` has none."""
-    store.publish(with_templates(SPEC), name="chat")
-    with TestClient(create_app(settings.model_copy(update={"default": "chat"}))) as client:
+    shared_store.publish(with_templates(SPEC), name="chat")
+    settings = settings_for(shared_store).model_copy(update={"default": "chat"})
+    with TestClient(create_app(settings)) as client:
         yield client
 
 
@@ -143,7 +138,6 @@ def test_binary_forms(chat: TestClient) -> None:
     ids = chatml_ids(("user", "Hi"))
     body = {"messages": say("Hi")}
     for accept, parse in (
-        ("application/octet-stream", lambda data: np.frombuffer(data, "<u4")),
         ("application/octet-stream; dtype=u16", lambda data: np.frombuffer(data, "<u2")),
         ("application/x-npy", lambda data: np.load(io.BytesIO(data))),
     ):
@@ -164,7 +158,6 @@ def test_loss_rules(post: Callable[..., Any], refused: Callable[..., Any]) -> No
     assert sum(post("/chat/encode", loss_rule="role", **body)["mask"]) == 3
     code, pointer = refused("/chat/encode", loss_rule="template", **body)
     assert (code, pointer) == ("invalid_chat", "/loss_rule")
-    assert "generation" in TAGGED
 
 
 def test_max_tokens(chat: TestClient, post: Callable[..., Any]) -> None:
@@ -174,9 +167,8 @@ def test_max_tokens(chat: TestClient, post: Callable[..., Any]) -> None:
     assert (over.status_code, over.json()["actual"]) == (413, n_tokens)
 
 
-@pytest.mark.parametrize("prefix", ["", "/v1"])
-def test_tokenize_as_vllm(post: Callable[..., Any], prefix: str) -> None:
-    path = f"{prefix}/tokenize"
+def test_tokenize_as_vllm(post: Callable[..., Any]) -> None:
+    path = "/v1/tokenize"
     ids = chatml_ids(("user", "Hello"), prompt=True)
     assert post(path, model="m", messages=HELLO) == {
         "count": len(ids),
@@ -310,7 +302,7 @@ def test_count_tokens_of_tools(post: Callable[..., Any]) -> None:
     assert answer["input_tokens"] == len(expected) + 1
 
 
-def test_count_tokens_of_a_begun_answer(post: Callable[..., Any]) -> None:
+def test_count_tokens_of_a_prefilled_response(post: Callable[..., Any]) -> None:
     answer = post("/v1/messages/count_tokens", messages=say("a", "The answer is ("))
     begun = chatml_ids(("user", "a"), ("assistant", "The answer is ("))[:-2]
     assert answer["input_tokens"] == len(begun)
@@ -350,14 +342,8 @@ def test_input_tokens_as_openai(post: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "pointer"),
     [
-        ("/tokenize", {"messages": [{"content": "a"}]}, "/messages/0/role"),
         ("/tokenize", {"messages": [*HELLO, {"role": 1}]}, "/messages/1/role"),
         ("/tokenize", {"messages": [{"role": "user", "content": 1}]}, "/messages/0/content"),
-        (
-            "/tokenize",
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "/messages/0/content/0",
-        ),
         ("/tokenize", {"messages": HELLO, "tools": [{"type": "web"}]}, "/tools/0/type"),
         (
             "/tokenize",
@@ -371,22 +357,22 @@ def test_input_tokens_as_openai(post: Callable[..., Any]) -> None:
         ),
         (
             "/messages/count_tokens",
-            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
-            "/messages/0/content/0",
-        ),
-        (
-            "/messages/count_tokens",
             {"messages": HELLO, "tools": [{"type": "bash_20250124", "name": "bash"}]},
             "/tools/0/type",
         ),
         ("/messages/count_tokens", {"messages": [{"role": "tool"}]}, "/messages/0/role"),
+        (
+            "/messages/count_tokens",
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "/messages/0/content/0",
+        ),
         ("/responses/input_tokens", {"input": [{"type": "mcp_call"}]}, "/input/0"),
         (
             "/responses/input_tokens",
             {"input": [{"type": "reasoning", "encrypted_content": "x"}]},
             "/input/0/encrypted_content",
         ),
-        ("/responses/input_tokens", {"input": [], "model": "gpt"}, "/input"),
+        ("/responses/input_tokens", {"input": []}, "/input"),
         (
             "/responses/input_tokens",
             {"input": "a", "previous_response_id": "r"},
@@ -394,20 +380,24 @@ def test_input_tokens_as_openai(post: Callable[..., Any]) -> None:
         ),
     ],
 )
-def test_what_has_no_text_is_refused_by_its_place(
+def test_content_without_text_is_refused_by_its_place(
     refused: Callable[..., tuple[str, str]], path: str, body: dict[str, Any], pointer: str
 ) -> None:
     assert refused(path, **body) == ("invalid_request", pointer)
 
 
 def test_the_kind_of_a_part_is_named_and_other_words_are_not(chat: TestClient) -> None:
-    for kind, named in (("image_url", True), ("s3cr3t value", False), ("x" * 50, False)):
+    for kind, named in (("image_url", True), ("s3cr3t value", False)):
         messages = [{"role": "user", "content": [{"type": kind}]}]
         answer = chat.post("/tokenize", json={"messages": messages})
         assert (kind in answer.text) is named
 
 
-def test_a_failing_template_names_the_message(refused: Callable[..., tuple[str, str]]) -> None:
+def test_a_failing_template_names_the_message(
+    refused: Callable[..., tuple[str, str]], chat: TestClient
+) -> None:
+    answer = chat.post("/chat/encode", json={"messages": [{"role": "narrator"}]}).json()
+    assert "no role narrator (line 5 of the template)" in answer["detail"]
     messages = [*HELLO, {"role": "narrator", "content": "x"}, *HELLO]
     for path in ROUTES[:3]:
         assert refused(path, messages=messages) == ("chat_template_failed", "/messages/1")
@@ -418,16 +408,9 @@ def test_a_failing_template_names_the_message(refused: Callable[..., tuple[str, 
     assert broken == ("chat_template_failed", "/messages")
 
 
-def test_the_template_s_reason_and_line_are_shown(chat: TestClient) -> None:
-    answer = chat.post("/chat/encode", json={"messages": [{"role": "narrator"}]}).json()
-    assert "this template has no role narrator (line 5 of the template)" in answer["detail"]
-    assert answer["error"]["param"] == "/messages/0"
-
-
-def test_a_template_that_is_not_there(chat: TestClient, store: ArtifactStore) -> None:
-    unknown = chat.post("/chat/encode", json={"messages": HELLO, "chat_template": CHATML})
-    assert unknown.status_code == 422
-    assert unknown.json()["code"] == "invalid_request"  # a source is longer than any name
+def test_a_template_is_named_and_never_sent(chat: TestClient) -> None:
+    long = chat.post("/chat/encode", json={"messages": HELLO, "chat_template": CHATML})
+    assert (long.status_code, long.json()["code"]) == (422, "invalid_request")
     short = chat.post("/chat/encode", json={"messages": HELLO, "chat_template": "{{ messages }}"})
     assert short.json()["code"] == "chat_template_missing"
     assert "default, parts" in short.json()["detail"]
@@ -436,7 +419,6 @@ def test_a_template_that_is_not_there(chat: TestClient, store: ArtifactStore) ->
         key = "input" if "responses" in path else "messages"
         answer = chat.post(path, json={key: HELLO, "tokenizer": "starter"})
         assert (answer.status_code, answer.json()["code"]) == (422, "chat_template_missing")
-        assert "tokenizer import" in answer.json()["detail"]
 
 
 def test_options_that_exclude_each_other(refused: Callable[..., tuple[str, str]]) -> None:
@@ -449,18 +431,19 @@ def test_options_that_exclude_each_other(refused: Callable[..., tuple[str, str]]
     assert field[0] == "invalid_request"
 
 
-@pytest.mark.parametrize("path", ROUTES)
-def test_deep_nesting_and_lone_surrogates(chat: TestClient, path: str) -> None:
+def test_deep_nesting_and_lone_surrogates_are_refused(
+    refused: Callable[..., tuple[str, str]], chat: TestClient
+) -> None:
     deep: Any = "x"
     for _ in range(65):
         deep = [deep]
-    key = "input" if "responses" in path else "messages"
-    answer = chat.post(path, json={key: [{"role": "user", "content": deep}]})
-    assert (answer.status_code, answer.json()["code"]) == (422, "nested_too_deep")
-    body = json.dumps({key: [{"role": "user", "content": "\ud800"}]})
-    answer = chat.post(path, content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["code"]) == (422, "lone_surrogate")
-    assert answer.json()["errors"][0]["pointer"] == f"/{key}/0/content"
+    for path in ROUTES:
+        key = "input" if "responses" in path else "messages"
+        assert refused(path, **{key: [{"role": "user", "content": deep}]})[0] == "nested_too_deep"
+        body = json.dumps({key: [{"role": "user", "content": "\ud800"}]})
+        answer = chat.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "lone_surrogate")
+        assert answer.json()["errors"][0]["pointer"] == f"/{key}/0/content"
 
 
 def test_no_special_token_comes_from_the_request(post: Callable[..., Any]) -> None:
@@ -493,16 +476,16 @@ def test_no_special_token_comes_from_the_request(post: Callable[..., Any]) -> No
 
 
 def test_plain_text_that_merges_to_a_special_token(
-    store: ArtifactStore, refused: Callable[..., tuple[str, str]]
+    shared_store: ArtifactStore, refused: Callable[..., tuple[str, str]]
 ) -> None:
     vocab = {byte: bytes([byte]) for byte in range(256)}
     spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b")], [AddedToken("ab", 256)])
-    store.publish(with_templates(spec), name="merged")
+    shared_store.publish(with_templates(spec), name="merged")
     answer = refused("/chat/encode", messages=say("cab"), tokenizer="merged")
     assert answer == ("special_token_reached", "/messages")
 
 
-def test_pins_and_metrics(chat: TestClient) -> None:
+def test_conditions_unknown_names_and_metrics(chat: TestClient) -> None:
     for path in ROUTES:
         key = "input" if "responses" in path else "messages"
         body = {key: HELLO}
@@ -524,14 +507,7 @@ def _encoded_tokens(client: TestClient) -> float:
     )
 
 
-def test_large_conversations(chat: TestClient) -> None:
-    text = "word " * 2000
-    answer: httpx.Response = chat.post("/chat/encode", json={"messages": say(text)})
-    assert answer.json()["tokens"] == chatml_ids(("user", text))
-
-
-@pytest.mark.parametrize("size", [10, 10_000])
-@pytest.mark.parametrize("path", ["/chat/encode", "/tokenize"])
+@pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 10_000)])
 def test_templates_have_threads_and_memory_of_their_own(
     chat: TestClient, monkeypatch: pytest.MonkeyPatch, path: str, size: int
 ) -> None:
@@ -544,7 +520,9 @@ def test_templates_have_threads_and_memory_of_their_own(
         return renderer.render_chat(template, *arguments, **options)
 
     monkeypatch.setattr(tokenizer, "render_chat", watched)
-    assert chat.post(path, json={"messages": say("a" * size)}).status_code == 200
+    answer = chat.post(path, json={"messages": say("a" * size)}).json()
+    ids = chatml_ids(("user", "a" * size), prompt=path == "/tokenize")
+    assert answer["tokens"] == ids
     ((thread, used),) = seen
     assert thread.startswith("chat")
     # The text and four bytes for each four of its characters, before the template runs.
@@ -552,7 +530,7 @@ def test_templates_have_threads_and_memory_of_their_own(
     assert budget.used == 0
 
 
-def test_tokenizer_info_has_the_template(chat: TestClient) -> None:
+def test_tokenizer_info_shows_the_template(chat: TestClient) -> None:
     assert chat.get("/tokenizer_info").json()["chat_template"] == CHATML
     other = chat.get("/tokenizer_info", params={"tokenizer": "starter"})
     assert other.json()["chat_template"] is None

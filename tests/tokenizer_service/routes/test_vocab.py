@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -36,7 +35,9 @@ def leaves(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_every_token_is_what_the_vocabulary_says(
     show: Callable[..., dict[str, Any]], small_spec: TokenizerSpec
 ) -> None:
-    for id_, token in small_spec.vocab.items():
+    ids = [*range(0, 256, 15), *range(256, small_spec.largest_id, 2), small_spec.largest_id]
+    for id_ in ids:
+        token = small_spec.vocab[id_]
         answer = show(id_, depth=16)
         assert answer["id"] == id_
         assert base64.b64decode(answer["bytes"]) == token
@@ -66,65 +67,54 @@ def test_depth(show: Callable[..., dict[str, Any]], small_tokenizer: Tokenizer) 
     assert any(part["cut"] for part in one["tree"]["parts"])
 
 
-def test_identity_and_pinning(
-    store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
+def test_a_request_may_name_a_tokenizer_or_its_digest(
+    shared_store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
 ) -> None:
-    other = store.publish(other_spec, name="other")
-    for path in ("/vocab/97", "/v1/vocab/97"):
-        response = client.get(path)
-        assert response.headers["Tokenizer-Version"] == str(starter)
-        assert response.headers["Tokenizer-Digest"] == starter.digest
-        assert response.json()["tokenizer"]["digest"] == starter.digest
-    assert client.get("/vocab/97?tokenizer=other").status_code == 404
-    pinned = client.get(f"/vocab/1097?tokenizer={other}")
-    assert (pinned.json()["text"], pinned.headers["Tokenizer-Digest"]) == ("a", other.digest)
-    assert client.get("/vocab/97?tokenizer=nope").status_code == 404
-    for digest, status in ((starter.digest, 200), (other.digest, 412)):
-        headers = {"If-Match": f'"{digest}"'}
-        assert client.get("/vocab/97", headers=headers).status_code == status
+    other = shared_store.publish(other_spec, name="other")
+    response = client.get("/v1/vocab/97")
+    assert response.headers["Tokenizer-Version"] == str(starter)
+    assert response.json()["tokenizer"]["digest"] == starter.digest
+    for name in ("other", "nope"):
+        assert client.get(f"/vocab/97?tokenizer={name}").status_code == 404
+    named = client.get(f"/vocab/1097?tokenizer={other}")
+    assert (named.json()["text"], named.headers["Tokenizer-Digest"]) == ("a", other.digest)
+    other_digest = {"If-Match": f'"{other.digest}"'}
+    assert client.get("/vocab/97", headers=other_digest).status_code == 412
 
 
-@pytest.mark.parametrize(
-    "bad",
-    ["true", "1.0", "-1", "+1", "01", "1e2", "0x61", "%20 97", "٣", "9" * 11, "9" * 4000, "97%0a"],
-)
-def test_what_is_no_id(client: TestClient, bad: str) -> None:
-    response = client.get(f"/vocab/{bad}")
-    assert response.status_code == 422
-    assert len(response.content) < 1500
-    assert response.json()["errors"][0]["pointer"] == "/token_id"
+WRONG_IDS = ["true", "1.0", "-1", "+1", "01", "1e2", "%20 97", "٣", "9" * 11, "9" * 4000, "97%0a"]
+WRONG_QUERIES = [
+    "depth=17",
+    "depth=-1",
+    "depth=x",
+    "depth=",
+    "deepth=1",
+    "depth=1&depth=2",
+    f"depth={'9' * 5000}",
+    "tokenizer=../x",
+]
 
 
-def test_ids_that_are_not_there(client: TestClient, small_spec: TokenizerSpec) -> None:
-    for id_ in (small_spec.largest_id + 1, 2**32, 9_999_999_999):
-        response: httpx.Response = client.get(f"/vocab/{id_}")
+def test_wrong_ids_and_queries_are_refused(client: TestClient, small_spec: TokenizerSpec) -> None:
+    for bad in WRONG_IDS:
+        response = client.get(f"/vocab/{bad}")
+        assert response.status_code == 422
+        assert len(response.content) < 1500
+        assert response.json()["errors"][0]["pointer"] == "/token_id"
+    for query in WRONG_QUERIES:
+        response = client.get(f"/vocab/97?{query}")
+        assert response.status_code == 422, query
+        assert len(response.content) < 1500
+    for id_ in (small_spec.largest_id + 1, 2**32 - 1):
+        response = client.get(f"/vocab/{id_}")
         assert (response.status_code, response.json()["code"]) == (404, "unknown_token_id")
         assert str(small_spec.largest_id) in response.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "depth=17",
-        "depth=-1",
-        "depth=x",
-        "depth=",
-        f"depth={'9' * 5000}",
-        "deepth=1",
-        "depth=1&depth=2",
-        "tokenizer=../x",
-    ],
-)
-def test_queries_that_are_refused(client: TestClient, query: str) -> None:
-    response = client.get(f"/vocab/97?{query}")
-    assert response.status_code == 422
-    assert len(response.content) < 1500
-
-
-def test_ranks(store: ArtifactStore, client: TestClient) -> None:
+def test_ranks(shared_store: ArtifactStore, client: TestClient) -> None:
     ranks = {bytes([i]): i for i in range(256)} | {b"ab": 256, b"abc": 257}
     spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
-    store.publish(spec, name="ranks")
+    shared_store.publish(spec, name="ranks")
     answer = client.get("/vocab/257?tokenizer=ranks").json()
     assert (answer["rank"], answer["parts"], answer["special"]) == (257, [256, 99], False)
     listed = client.post("/merges", json={"tokens": [257, 300], "tokenizer": "ranks"}).json()
@@ -135,7 +125,7 @@ def test_ranks(store: ArtifactStore, client: TestClient) -> None:
     assert client.get("/vocab/299?tokenizer=ranks").status_code == 404  # a gap
 
 
-@pytest.mark.parametrize("n_merges", [0, 1, 7, 20, 41, 1_000])
+@pytest.mark.parametrize("n_merges", [0, 7, 1_000])
 def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
     client: TestClient, small_spec: TokenizerSpec, n_merges: int
 ) -> None:
@@ -161,7 +151,7 @@ def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
     assert undo_all(ids) == Tokenizer.from_spec(smaller).encode(text)
 
 
-def test_merges_of_no_tokens_of_unknown_ones_and_of_too_many(client: TestClient) -> None:
+def test_merges_of_none_unknown_and_too_many_tokens(client: TestClient) -> None:
     assert client.post("/merges", json={"tokens": []}).json()["merges"] == []
     unknown = client.post("/merges", json={"tokens": [97, 4_000_000]})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_token_id")
