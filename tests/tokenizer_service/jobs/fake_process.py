@@ -145,7 +145,7 @@ class FakeRunner:
         child.ready()
         await asyncio.wait_for(child.allowed.wait(), SECONDS)
         ref = self.publish(child.request["name"])
-        child.publish(name=ref.name, version=ref.version, digest=ref.digest)
+        child.publish(name=ref.name, version=ref.version, digest=ref.digest, vocab_size=1)
         return ref
 
 
