@@ -37,26 +37,26 @@ def token_files(**files):
     return httpx.Response(200, json=view)
 
 
-def test_an_upload_is_begun_again_only_where_its_source_can_be(play, tmp_path, clock):
+def test_an_upload_is_repeated_only_if_its_source_can_be_read_again(play, tmp_path, clock):
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     sizes = []
     client, service = play(httpx.ReadError("reset"), problem(503), stored())
-    client.upload_corpus("c", path, on_progress=lambda *told: sizes.append(told))
+    client.corpora.upload("c", path, on_progress=lambda *told: sizes.append(told))
     assert [request.content for request in service.requests] == [b"abc"] * 3
     assert {request.headers["Content-Length"] for request in service.requests} == {"3"}
     assert sizes == [(3, 3)] * 3
     client, service = play(httpx.ReadError("reset"))
     with pytest.raises(ConnectionLostError):
-        client.upload_corpus("c", iter([b"abc"]))
+        client.corpora.upload("c", iter([b"abc"]))
     # The upload may exist: a second attempt would get an error that says so.
     client, service = play(httpx.ReadError("reset"))
     with pytest.raises(ConnectionLostError):
-        client.upload_corpus("c", path, replace=False)
+        client.corpora.upload("c", path, replace=False)
     assert service.requests[0].headers["If-None-Match"] == "*"
 
 
-def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
+def test_a_download_resumes(play, clock, tmp_path):
     def part(start):
         headers = {"Content-Range": f"bytes {start}-{len(DATA) - 1}/{len(DATA)}"}
         return httpx.Response(206, content=DATA[start:], headers=headers)
@@ -69,7 +69,7 @@ def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
         httpx.Response(200, content=b"{}"),
     )
     told = []
-    client.download_token_files("t", tmp_path, on_progress=lambda *sizes: told.append(sizes))
+    client.token_files.download("t", tmp_path, on_progress=lambda *sizes: told.append(sizes))
     assert (tmp_path / "train.bin").read_bytes() == DATA
     assert (tmp_path / "manifest.json").read_bytes() == b"{}"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["manifest.json", "train.bin"]
@@ -80,40 +80,40 @@ def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
     assert told[-1] == (len(DATA) + 2, len(DATA) + 2)
     # A second time: the client keeps the files that are complete.
     client, service = play(token_files(**{"manifest.json": b"{}", "train.bin": DATA}))
-    client.download_token_files("t", tmp_path)
+    client.token_files.download("t", tmp_path)
     assert len(service.requests) == 1
 
 
-def test_what_is_left_of_something_else_is_dropped(play, tmp_path):
+def test_a_partial_file_of_another_file_is_dropped(play, tmp_path):
     (tmp_path / "a.partial").write_bytes(b"other text that was left")
     client, service = play(
         token_files(a=DATA),
         httpx.Response(206, content=DATA[24:]),
         httpx.Response(200, content=DATA),
     )
-    client.download_token_files("t", tmp_path)
+    client.token_files.download("t", tmp_path)
     assert (tmp_path / "a").read_bytes() == DATA
     (tmp_path / "a").unlink()
     # A service that ignores the range and sends the whole file.
     (tmp_path / "a.partial").write_bytes(DATA[:5])
     client, service = play(token_files(a=DATA), httpx.Response(200, content=DATA))
-    client.download_token_files("t", tmp_path)
+    client.token_files.download("t", tmp_path)
     assert (tmp_path / "a").read_bytes() == DATA
     # More bytes than expected.
     (tmp_path / "b.partial").write_bytes(DATA * 2)
     client, service = play(token_files(b=DATA), httpx.Response(200, content=DATA))
-    client.download_token_files("t", tmp_path)
+    client.token_files.download("t", tmp_path)
     assert "Range" not in service.requests[1].headers
 
 
-def test_a_file_with_another_hash_is_never_there(play, tmp_path):
+def test_a_file_with_another_hash_is_not_kept(play, tmp_path):
     client, _ = play(token_files(a=DATA), httpx.Response(200, content=DATA[:-1] + b"x"))
     with pytest.raises(UnexpectedResponseError, match="wrong sha256"):
-        client.download_token_files("t", tmp_path)
+        client.token_files.download("t", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_that_gives_up_keeps_what_it_has(play, tmp_path):
+def test_a_failed_download_keeps_its_partial_file(play, tmp_path):
     client, _ = play(
         token_files(a=DATA),
         httpx.Response(200, content=DATA[:100]),
@@ -123,13 +123,13 @@ def test_a_download_that_gives_up_keeps_what_it_has(play, tmp_path):
         retries=RetryPolicy(max_attempts=2),
     )
     with pytest.raises(ConnectionLostError):
-        client.download_token_files("t", tmp_path)
+        client.token_files.download("t", tmp_path)
     (left,) = tmp_path.iterdir()
     assert (left.name, left.read_bytes()) == ("a.partial", DATA[:200])
 
 
-def test_files_stay_in_their_folder(play, tmp_path):
+def test_a_file_name_with_a_path_is_refused(play, tmp_path):
     client, _ = play(token_files(**{"../a": DATA}))
     with pytest.raises(UnexpectedResponseError, match="a path"):
-        client.download_token_files("t", tmp_path / "t")
+        client.token_files.download("t", tmp_path / "t")
     assert not (tmp_path / "a").exists()

@@ -15,7 +15,7 @@ from tokenizer_client.schemas.tokens import PromoteResponse
 READY = httpx.Response(200, json={"status": "ok"})
 
 
-def test_whether_it_is_ready_is_asked_once(play, clock):
+def test_readiness_is_requested_once(play, clock):
     for failure in (problem(503), httpx.ConnectError("refused")):
         client, service = play(failure, READY)
         assert client.is_ready() is False
@@ -23,7 +23,7 @@ def test_whether_it_is_ready_is_asked_once(play, clock):
     assert clock.slept == []
 
 
-def test_a_service_that_starts_is_waited_for(play, clock):
+def test_the_client_waits_for_a_starting_service(play, clock):
     client, service = play(httpx.ConnectError("refused"), problem(503), READY)
     client.wait_until_ready()
     assert len(service.requests) == 3
@@ -40,22 +40,26 @@ def test_a_service_that_starts_is_waited_for(play, clock):
 def test_a_roll_back_undoes_one_promotion_and_no_other(play):
     now, before = ({"name": name, "version": "v", "digest": name * 2} for name in "ab")
     client, service = play(promoted("b"))
-    client.roll_back(PromoteResponse.model_validate({"active": now, "previous": before}))
+    client.tokenizers.roll_back(PromoteResponse.model_validate({"active": now, "previous": before}))
     (request,) = service.requests
     assert request.headers["If-Match"] == '"aa"'
     with pytest.raises(ValueError, match="no tokenizer was active before"):
-        client.roll_back(PromoteResponse.model_validate({"active": now, "previous": None}))
+        client.tokenizers.roll_back(
+            PromoteResponse.model_validate({"active": now, "previous": None})
+        )
 
 
-def test_a_name_is_no_path(play):
+def test_a_name_is_escaped_in_the_path(play):
     client, service = play(httpx.Response(204))
-    client.remove_version("a/b@../c")
+    client.tokenizers.remove("a/b@../c")
     assert service.requests[0].url.raw_path == b"/tokenizers/a%2Fb/..%2Fc"
 
 
 PAGE = httpx.Response(200, html="<p>Log in first")
 VERSION = {**TOKENIZER, "active": True, "created_at": ""}
-CORPUS = httpx.Response(200, json={"id": "x", "bytes": 3, "sha256": "", "uploaded_at": ""})
+CORPUS = httpx.Response(
+    200, json={"id": "x", "bytes": 3, "sha256": "", "format": "txt", "uploaded_at": ""}
+)
 OTHER_JOB = httpx.Response(200, json={**JOB, "id": "x"})
 JOBS = httpx.Response(200, json={"jobs": [JOB]})
 EVENT = httpx.Response(
@@ -65,34 +69,33 @@ EVENT = httpx.Response(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "method", "arguments"),
-    [
-        (PAGE, "is_ready", ()),
-        (PAGE, "wait_until_ready", ()),
-        (PAGE, "info", ()),
-        (PAGE, "tokenizer_file", ("n@v", "vocab.pkl")),
-        (PAGE, "tokenizer_file", ("n@v", "tokenizer.json")),
-        (httpx.Response(200, json={"tokenizers": [VERSION], "active": None}),
-            "describe_tokenizer", ("m",)),
-        (promoted("n"), "promote", ("m",)),
-        (promoted("n"), "promote", ("n@w",)),
-        (OTHER_JOB, "describe_job", ("j",)),
-        (OTHER_JOB, "cancel_job", ("j",)),
-        (EVENT, "wait_for_job", ("j",)),
-        (CORPUS, "describe_corpus", ("c",)),
-        (CORPUS, "upload_corpus", ("c", b"abc")),
-        (PAGE, "upload_corpus", ("c", b"abc")),
-    ],
-)  # fmt: skip
-def test_a_response_about_another_thing_is_an_error(play, answer, method, arguments):
-    client, _ = play(answer)
-    with pytest.raises(UnexpectedResponseError, match="check the address"):
-        getattr(client, method)(*arguments)
+VERSIONS = httpx.Response(200, json={"tokenizers": [VERSION], "active": None})
+
+
+def test_a_response_about_another_thing_is_an_error(play):
+    for answer, call in (
+        (PAGE, lambda client: client.is_ready()),
+        (PAGE, lambda client: client.wait_until_ready()),
+        (PAGE, lambda client: client.info()),
+        (PAGE, lambda client: client.tokenizers.file("n@v", "vocab.pkl")),
+        (PAGE, lambda client: client.tokenizers.file("n@v", "tokenizer.json")),
+        (VERSIONS, lambda client: client.tokenizers.versions("m")),
+        (promoted("n"), lambda client: client.tokenizers.promote("m")),
+        (promoted("n"), lambda client: client.tokenizers.promote("n@w")),
+        (OTHER_JOB, lambda client: client.jobs.get("j")),
+        (OTHER_JOB, lambda client: client.jobs.cancel("j")),
+        (EVENT, lambda client: client.jobs.wait("j")),
+        (CORPUS, lambda client: client.corpora.get("c")),
+        (CORPUS, lambda client: client.corpora.upload("c", b"abc")),
+        (PAGE, lambda client: client.corpora.upload("c", b"abc")),
+    ):
+        client, _ = play(answer)
+        with pytest.raises(UnexpectedResponseError, match="check the address"):
+            call(client)
 
 
 def test_jobs_of_another_kind_are_an_error(play):
     client, _ = play(JOBS, JOBS)
-    assert [job.id for job in client.list_jobs(kind="train")] == ["j"]
+    assert [job.id for job in client.jobs.list(kind="train")] == ["j"]
     with pytest.raises(UnexpectedResponseError, match="kind"):
-        client.list_jobs(kind="encode")
+        client.jobs.list(kind="encode")
