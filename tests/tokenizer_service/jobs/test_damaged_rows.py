@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.views import summary_of, view_of
 from tokenizer_service.serving.workers import ProcessIdentity
 
-from tests.tokenizer_service.jobs.conftest import Fields
+from tests.tokenizer_service.jobs.conftest import Fields, Service
 from tests.tokenizer_service.jobs.fake_process import FakeRunner
 
 ME: Final = ProcessIdentity.of_this_process()
@@ -193,6 +194,33 @@ def test_a_damaged_attempt_is_not_overwritten_by_a_claim(tmp_path: Path) -> None
         assert store.claim_next(ME) is None
         found = connection.execute("SELECT state, attempt FROM jobs").fetchall()
     assert found == [("failed", "x")]  # attempt + 1 would be 1: the fence of an earlier owner
+
+
+def test_the_service_trains_beside_damaged_rows(
+    start_service: Callable[..., Service], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "artifacts"
+    store = JobStore.open(folder)
+    for number in range(3):
+        add(store, id_of(number))
+    with connect(folder) as connection:
+        make_running(connection, 3)
+        connection.execute("UPDATE jobs SET progress = 'x' WHERE sequence = 1")
+        # Only the runner refuses an id that is a text, but not a job's.
+        connection.execute("UPDATE jobs SET id = 'x' || sequence WHERE sequence > 1")
+    service = start_service(engine="auto")
+    last = service.start(name="last")
+    assert service.wait(last)["state"] == "live"
+    assert [record.message for record in caplog.records if record.exc_info] == []
+    newest, *damaged = service.client.get("/jobs").json()["jobs"]
+    assert (newest["id"], newest["error"]) == (last, None)
+    assert [job["id"] for job in damaged] == ["x3", "x2", id_of(0)]
+    for job in damaged:
+        assert (job["state"], job["error"]["code"]) == ("failed", "job_damaged")
+    assert service.client.get(f"/jobs/{id_of(0)}").json()["error"] == damaged[-1]["error"]
+    assert service.client.get("/jobs/x3").status_code == 404
+    for path in ("/corpora/absent", "/tokenizers/absent/20261121T041500Z-1a2b3c4d"):
+        assert service.client.delete(path).status_code == 404
 
 
 def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path) -> None:

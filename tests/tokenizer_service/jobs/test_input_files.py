@@ -49,6 +49,7 @@ def test_the_first_root_that_has_the_file_wins(root: Path, tmp_path: Path) -> No
 
 
 LEAVING_PATHS = [
+    "",
     "../secret.txt",
     "news/../../secret.txt",
     "news/..",
@@ -111,19 +112,22 @@ def test_a_file_that_is_not_regular_is_refused_without_waiting(
         find_input_file([Path("/dev")], "zero")
 
 
-def test_a_fifo_that_replaces_the_file_does_not_hang(root: Path) -> None:
+def test_a_fifo_or_link_that_replaces_the_file_is_refused(root: Path) -> None:
     """Between the check and the opening: O_NONBLOCK, and a second check of the opened file."""
     real_stat = os.stat
     regular = real_stat(root / "news" / "a.txt")
     os.mkfifo(root / "news" / "p")
+    (root / "news" / "link").symlink_to("a.txt")
 
     def stat_a_regular_file(path, *args, **kwargs):  # type: ignore[no-untyped-def]
-        return regular if path == "p" else real_stat(path, *args, **kwargs)
+        return regular if path in ("p", "link") else real_stat(path, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "stat", stat_a_regular_file)
         with pytest.raises(InputPathError, match="not a regular file"):
             open_under_root(root, ["news", "p"])
+        with pytest.raises(InputPathError, match="cannot be opened"):
+            open_under_root(root, ["news", "link"])
 
 
 def test_a_missing_file_is_named_with_the_remedy(root: Path) -> None:

@@ -148,9 +148,13 @@ def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path: Path)
             assert error_of(job) == ("failed", code)
             assert words in (job.error or {})["detail"]
         job_id = fake.add()
-        (await fake.next_child()).fail("invalid_corpus", "It is not UTF-8.")
+        child = await fake.next_child()
+        error = {"code": "invalid_corpus", "detail": "It is not UTF-8."}
+        child._events.put_nowait({"event": "error", **error})
+        await asyncio.sleep(0.05)  # it is slow to exit
+        child.exit(1)
         job = await fake.wait(job_id)
-        assert job.error == {"code": "invalid_corpus", "detail": "It is not UTF-8."}
+        assert job.error == error
         following = fake.add()
         await fake.succeed(await fake.next_child())
         assert (await fake.wait(following)).state == "live"
