@@ -103,7 +103,12 @@ def test_a_wrong_type_names_the_right_method_and_sends_nothing(play):
     for method in ("fits", "truncate", "chunk"):
         with pytest.raises(TypeError, match=rf"{method}\(\) takes one text"):
             getattr(client, method)(TEXTS, 5)
-    for method, wrong in (("encode_stream", [["a"]]), ("decode_stream", [1, 2])):
+    for method, wrong in (
+        ("encode_stream", [["a"]]),
+        ("encode_stream", 5),
+        ("decode_stream", [1, 2]),
+        ("decode_stream", np.array([1, 2], np.uint32)),
+    ):
         with pytest.raises(TypeError, match="give"):
             list(getattr(client, method)(wrong))
     assert service.requests == []
