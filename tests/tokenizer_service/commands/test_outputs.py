@@ -21,6 +21,7 @@ def test_ids_and_text_through_files(trained: Cli) -> None:
     (trained.folder / "text").write_bytes(b"newest lower")
     assert trained.run("encode", "--file=text", "-o", "ids")[0] == b""
     assert (trained.folder / "ids").read_bytes() == ids
+    assert trained.run("decode", *ids.decode().split())[0] == b"newest lower"
     trained.run("encode", "--file=text", "--format=u16", "--output=raw")
     assert np.fromfile(trained.folder / "raw", "<u2").tolist() == list(map(int, ids.split()))
     trained.run("decode", "--file=raw", "--format=u16", "-o", "again")

@@ -569,7 +569,9 @@ def test_an_unmounted_store_is_degraded_and_not_empty(
         while True:
             answer = client.get("/readyz")
             assert answer.status_code == 200
-            if (answer.json()["status"], answer.json()["tokenizer"]["name"]) == (status, "other"):
+            found = (answer.json()["status"], answer.json()["tokenizer"]["name"])
+            away = f"\ntokenizer_store_away {float(status == 'degraded')}\n"
+            if found == (status, "other") and away in client.get("/metrics").text:
                 return
             assert time.monotonic() < deadline, answer.json()
             time.sleep(0.02)
