@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-all test-full reliability soak test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
+.PHONY: help serve test test-integration test-full reliability soak findings test-language-model test-course test-native test-arm test-pythons parity-full fuzz fuzz-python setup wheel check check-native format lock clean
 
 VENV ?= .venv
 PYTHON ?=
@@ -78,10 +78,10 @@ serve: $(RUNTIME) ## start the service on 127.0.0.1:8000; it ends with this comm
 test: $(TOOLS) ## run the tests that need no other process: minutes
 	$(PYTEST) --ignore=tests/integration -m "not slow and not thorough" $(ARGS)
 
-test-all: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run these and the integration tests, with more examples
-	$(PYTEST) --hypothesis-profile=ci -m "not slow" $(ARGS)
+test-integration: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run the tests with servers, other programs and whole corpora
+	$(PYTEST) --hypothesis-profile=ci -m "(integration or thorough) and not slow" $(ARGS)
 
-test-full: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run all tests, also those that take minutes each
+test-full: $(TOOLS) $(TRANSFORMERS) $(DATATROVE) test-native ## run all tests, also whole matrices: hours, before a release
 	$(PYTEST) --hypothesis-profile=full $(ARGS)
 
 reliability: $(TOOLS) ## run the rows of bad input and the promises; ARGS="-k row_07" runs one
@@ -92,6 +92,9 @@ test-language-model: $(TOOLS) $(TORCH) ## install torch (5 GB, minutes) and run 
 
 test-course: $(TOOLS) $(TORCH) ## run the public tests of CS336's assignment; COURSE=folder
 	PYTHONPATH=$(abspath $(TORCH)) $(BIN)/python tests/course/run.py $(COURSE) $(ARGS)
+
+findings: ## run the findings about other libraries, each in packages of its own
+	@for finding in findings/*.sh; do echo "== $$finding"; sh "$$finding" || exit 1; done
 
 soak: $(TOOLS) ## put every kind of load on a server for ten minutes, check for leaks; ARGS="--minutes 60"
 	$(BIN)/python -m tests.integration.reliability.soak $(ARGS)

@@ -1,4 +1,4 @@
-"""The measured figures: what a benchmark returns, `figures.json`, and their places on the page.
+"""The measured figures: what a benchmark returns, `figures.json`, and their places in documents.
 
 A script calls `add_json_option` and ends with `report`: people see its tables, and `measure.py`
 reads them as JSON. `figures.json` has an entry for each name on docs/benchmarks.md:
@@ -7,6 +7,9 @@ reads them as JSON. `figures.json` has an entry for each name on docs/benchmarks
 - `only`: where there, the instruction set of the processors that measure it
 - `date`, `machine`, `peers`, `note`: when, where, beside which versions, under which conditions
 - `tables`: see `Table`; none before the first measurement
+
+Other documents show single cells: `<!-- figure: NAME; ROW; COLUMN -->335<!-- end -->`. Of several
+numbers in a cell they show the first.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ Cell: TypeAlias = "str | float | Sequence[Cell] | None"
 """A word, a number, nothing, or several of these: `[321.0, 577.0]` is shown as `321 / 577`."""
 
 Entry: TypeAlias = dict[str, Any]
+CELL_PLACE = re.compile(r"(<!-- figure: ([^>]+?) -->)[^<]*(<!-- end -->)")
 PLACE = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 NOT_INSTALLED = "not installed"
 
@@ -111,6 +115,29 @@ def render_page(page: str, entries: dict[str, Entry]) -> str:
     return PLACE.sub(
         lambda found: f"{found[1]}\n{render_entry(found[2], entries[found[2]])}\n{found[3]}", page
     )
+
+
+def render_cells(text: str, entries: dict[str, Entry]) -> str:
+    """The document with the cells of `entries` in its places; raises ValueError for a place that
+    names no cell."""
+    return CELL_PLACE.sub(
+        lambda found: f"{found[1]}{render_cell(_cell(found[2], entries))}{found[3]}", text
+    )
+
+
+def _cell(place: str, entries: dict[str, Entry]) -> Cell:
+    name, row, column = place.split("; ")
+    for table in entries.get(name, {}).get("tables", ()):
+        for cells in table["rows"]:
+            if cells[0] == row and column in table["columns"]:
+                cell: Any = cells[table["columns"].index(column)]
+                return cell[0] if isinstance(cell, list) else cell
+    raise ValueError(f"figures.json has no cell {place!r}")
+
+
+def documents() -> list[Path]:
+    """The documents that may show cells."""
+    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 # -------------------------------------------------------------------------------- from the scripts

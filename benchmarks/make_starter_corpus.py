@@ -3,12 +3,8 @@
     .venv/bin/python benchmarks/make_starter_corpus.py corpora/starter
     .venv/bin/tokenizer train corpora/starter/*.txt --name starter --vocab-size 32000 \
         --special-token '<|endoftext|>' --workers 2
-
-It also writes `benchmarks/starter_mix.json` with the end of each part. `own_figures.py starter`
-measures on the text after that end, which the starter has not seen.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -34,16 +30,12 @@ MIX = {
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    ends = []
     for corpus, n_bytes in MIX.items():
         with (DATA / "corpora" / f"{corpus}.txt").open("rb") as file:
             text = file.read(n_bytes)
         end = text.rfind(SEPARATOR) + len(SEPARATOR)
         (folder / f"{corpus}.txt").write_bytes(text[:end])
-        ends.append([corpus, end])
         print(f"{corpus}: {end:,} bytes")
-    listed = json.dumps(ends, indent=1) + "\n"
-    (REPOSITORY / "benchmarks" / "starter_mix.json").write_text(listed, encoding="utf-8")
 
 
 if __name__ == "__main__":

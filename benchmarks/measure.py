@@ -1,4 +1,4 @@
-"""Measure figures of docs/benchmarks.md again, and write them to `figures.json` and to the page.
+"""Measure figures again; write them to `figures.json`, docs/benchmarks.md and other documents.
 
     .venv/bin/python benchmarks/measure.py                    # list the figures; render the page
     .venv/bin/python benchmarks/measure.py encode one-thread  # measure these
@@ -28,9 +28,11 @@ from figures import (
     PAGE,
     REPOSITORY,
     Entry,
+    documents,
     load_average,
     load_figures,
     machine,
+    render_cells,
     render_figures,
     render_page,
 )  # fmt: skip
@@ -88,12 +90,16 @@ def measure(name: str, entry: Entry, peers_python: str) -> Entry:
 
 
 def write(entries: dict[str, Entry]) -> None:
-    """Write `figures.json` and the page."""
+    """Write `figures.json` and the documents."""
     text = render_figures(entries)
-    # From the text: it has fewer digits.
-    page = render_page(PAGE.read_text(encoding="utf-8"), json.loads(text))
+    rounded = json.loads(text)
+    page = render_page(PAGE.read_text(encoding="utf-8"), rounded)
     FIGURES.write_text(text, encoding="utf-8")
     PAGE.write_text(page, encoding="utf-8")
+    for document in documents():
+        document.write_text(
+            render_cells(document.read_text(encoding="utf-8"), rounded), encoding="utf-8"
+        )
 
 
 def main() -> int:

@@ -17,6 +17,14 @@ profiles.register()
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the integration tier, which its folder holds."""
+    folder = REPOSITORY / "tests" / "integration"
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker("integration")
+
+
 def pytest_collection_finish() -> None:
     """Take what lives as long as the session out of later collections of garbage."""
     gc.collect()

@@ -75,11 +75,10 @@ class Client(BaseClient):
     """The service, blocking; any number of threads may share one client.
 
     `base_url` defaults to TOKENIZER_URL, then http://127.0.0.1:8000; `unix:/path` names a Unix
-    socket. `api_key` defaults to TOKENIZER_API_KEY. `timeout` (earlier: `timeout_seconds`) bounds
-    each wait for the service, in seconds; `deadline_seconds` (None for none) a whole call with its
-    retries, except streams, transfers and waiting for jobs. `max_retries` (5) is the number of
-    further attempts; `retries` also sets their waits. `verify` sets how https verifies
-    certificates.
+    socket. `api_key` defaults to TOKENIZER_API_KEY. `timeout` bounds each wait for the service, in
+    seconds; `deadline_seconds` (None for none) a whole call with its retries, except streams,
+    transfers and waiting for jobs. `max_retries` (5) is the number of further attempts; `retries`
+    also sets their waits. `verify` sets how https verifies certificates.
 
     `http_client` is an httpx client with proxies, certificates or hooks of yours, which you close;
     streams and uploads do not use it, because httpx cannot read while it sends. Leave it out with a
@@ -102,9 +101,7 @@ class Client(BaseClient):
         verify: bool | ssl.SSLContext = True,
         http_client: httpx.Client | None = None,
         transport: httpx.BaseTransport | None = None,
-        timeout_seconds: float | None = None,
     ) -> None:
-        timeout = timeout if timeout_seconds is None else timeout_seconds
         super().__init__(base_url, api_key, timeout, max_retries, retries, deadline_seconds, verify)
         # This client would connect by the URL, to port 80 of this machine.
         if http_client is not None and self._address.socket_path is not None:
@@ -125,28 +122,6 @@ class Client(BaseClient):
         self.corpora = CorpusResource(self)
         self.tokenizers = TokenizerResource(self)
         self.token_files = TokenFileResource(self)
-        # The flat names of earlier releases.
-        self.list_jobs = self.jobs.list
-        self.describe_job = self.jobs.get
-        self.cancel_job = self.jobs.cancel
-        self.follow_job = self.jobs.follow
-        self.wait_for_job = self.jobs.wait
-        self.upload_corpus = self.corpora.upload
-        self.list_corpora = self.corpora.list
-        self.describe_corpus = self.corpora.get
-        self.remove_corpus = self.corpora.remove
-        self.encode_corpus = self.corpora.encode
-        self.list_tokenizers = self.tokenizers.list
-        self.describe_tokenizer = self.tokenizers.versions
-        self.active_tokenizer = self.tokenizers.active
-        self.tokenizer_file = self.tokenizers.file
-        self.promote = self.tokenizers.promote
-        self.roll_back = self.tokenizers.roll_back
-        self.remove_version = self.tokenizers.remove
-        self.list_token_files = self.token_files.list
-        self.describe_token_files = self.token_files.get
-        self.remove_token_files = self.token_files.remove
-        self.download_token_files = self.token_files.download
 
     def close(self) -> None:
         """Close all connections, which pinned clients share."""

@@ -1,8 +1,7 @@
 """The steps of a general normalizer: as data (`NormalizerStep`), and what runs them
 (`NormalizerRun`).
 
-A `tokenizer.json` may normalize a text in several steps. The file is long because each step is
-declared, checked, run and followed here.
+A `tokenizer.json` may normalize a text in several steps.
 """
 
 from __future__ import annotations

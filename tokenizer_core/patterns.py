@@ -100,8 +100,8 @@ class SplitPattern:
         return replace(self, before=())
 
     @property
-    def is_of_first_format(self) -> bool:
-        """Whether releases before the dialects read it in the same way."""
+    def is_plain(self) -> bool:
+        """Whether its name and its expression say all."""
         return self.dialect == "python" and self.unmatched == "keep" and not self.has_steps
 
     @property
@@ -121,7 +121,7 @@ class SplitPattern:
     def fields(self) -> dict[str, object]:
         """The fields of the pattern in a file; others than name and expression only if needed."""
         table: dict[str, object] = {"name": self.name, "expression": self.expression}
-        if not self.is_of_first_format:
+        if not self.is_plain:
             table |= {"dialect": self.dialect, "unmatched": self.unmatched}
         if self.behavior != "isolated":
             table |= {"behavior": self.behavior, "invert": self.invert}

@@ -545,7 +545,7 @@ class TokenizerSpec:
             return b"%d" % value
 
         extensions = self.extensions()
-        is_first = self.pattern.is_of_first_format and not extensions
+        is_first = self.pattern.is_plain and not extensions
         yield b"tokenizer-spec-1" if is_first else b"tokenizer-spec-2"
         yield self.kind.encode()
         yield number(self.ignore_merges)
@@ -579,8 +579,8 @@ class TokenizerSpec:
                 yield canonical_json(value)
 
     def extensions(self) -> dict[str, Any]:
-        """Name -> JSON value of the settings newer than the first manifest format that differ from
-        their default. The fingerprint covers them, and a manifest holds them.
+        """Name -> JSON value of the settings that few tokenizers have and that differ from their
+        default. The fingerprint covers them, and a manifest holds them.
 
         - `added_token_flags`: content -> the flags that are set, of each added token with any.
         - `byte_ids`: the ids of the bytes of a vocabulary of characters.

@@ -5,8 +5,6 @@ Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled on
 all cut at special tokens with this module, before any split pattern is applied. The file is long
 because every way of finding added tokens is here.
 
-Long because the searches with flags, policies and trust share one walk over the matches.
-
 Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are found as in
 `find_matches` of Hugging Face's `tokenizers`:
 

@@ -3,8 +3,8 @@
 Python's reader keeps the last of two equal keys (in a vocabulary, one token with two ids), accepts
 NaN, UTF-16 and lone surrogates, and holds the interpreter lock until it ends. This one refuses all
 of these, and can parse a large body in windows, so that other threads run in between. jiter and
-msgspec hold the lock too; jiter reads 1e400 as infinity, msgspec accepts duplicate keys
-(docs/benchmarks.md, JSON readers). The native engine reads request bodies faster
+msgspec hold the lock too; jiter reads 1e400 as infinity, msgspec accepts duplicate
+keys. The native engine reads request bodies faster
 (`native/src/json/values.rs`): it accepts a part of what this module accepts, with the same values.
 """
 

@@ -2,13 +2,12 @@
 
 It combines special tokens, normalization and an engine, and returns results as lists, arrays,
 offsets or JSON. `from_*` and `save_*` call `formats`. Immutable, thread-safe, picklable, and safe
-under fork and spawn. The file is long because it is the whole public surface, with its contracts.
+under fork and spawn.
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from functools import cached_property, partial
 from html import escape
 from operator import index
@@ -539,7 +538,6 @@ class Tokenizer:
         texts: Sequence[str],
         *,
         num_threads: int | None = None,
-        num_workers: int | None = None,
         allowed_special: Allowed = "all",
         disallowed_special: Disallowed = (),
     ) -> list[list[int]]:
@@ -548,17 +546,9 @@ class Tokenizer:
         With `num_threads` above 1 (default: one), the native engine divides the work between that
         many threads. The Python engine divides it between this process and `num_threads - 1`
         others, in blocks of at least 128 kB. Starting these processes for each call takes some
-        tenths of a second, so they save time only from some megabytes on. `num_workers` is the old
-        name of `num_threads`, kept for one release.
+        tenths of a second, so they save time only from some megabytes on.
         """
-        if num_workers is not None:
-            warnings.warn(
-                "num_workers of encode_batch is now num_threads; the old name goes with the next "
-                "release",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-        workers = num_threads or num_workers or 1
+        workers = num_threads or 1
         texts = _list_of(texts)
         options = (plain_policy(allowed_special), plain_policy(disallowed_special))
         if not self._engine.has_threads:

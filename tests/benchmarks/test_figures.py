@@ -1,15 +1,30 @@
-"""docs/benchmarks.md shows the figures of benchmarks/figures.json, which scripts measured."""
+"""The documents show the figures of benchmarks/figures.json, which scripts measured."""
 
 import importlib
 import json
 import re
 import shlex
+import sys
 
 import pytest
 
 from tests.conftest import REPOSITORY
 
 HOW = "no figure is written by hand: see `Measure` in CONTRIBUTING.md"
+TABLE = {"columns": ["text", "MB/s"], "rows": [["news", [321.4, 5.678]]], "title": ""}
+ONE = {
+    "command": "some.py", "date": "2026-11-25", "peers": {"fast": "1.2"}, "note": "Two rounds",
+    "machine": {"processor": "Zen", "cores": 2, "load": [0.5, 3.25]}, "tables": [TABLE],
+}  # fmt: skip
+PAGE = "A\n<!-- figures: one -->\nold\n<!-- end -->\nB\n"
+SCRIPT = """
+import sys
+from figures import Table, report
+from pathlib import Path
+if "fail" in sys.argv:
+    sys.exit(1)
+report([Table(["peers", "MB/s"], [[sys.argv[1], 25.45001]])], Path(sys.argv[-1]), "One round")
+"""
 
 
 @pytest.fixture
@@ -18,89 +33,111 @@ def figures(monkeypatch):
     return importlib.import_module("figures")
 
 
-def entry(tables, **more):
-    return {
-        "command": "benchmarks/some.py", "date": "2026-11-25", "peers": {}, "note": "",
-        "machine": {"processor": "Zen", "cores": 2, "load": [0.5, 3.25]}, "tables": tables, **more,
-    }  # fmt: skip
-
-
-TABLE = {"columns": ["text", "MB/s"], "rows": [["news", [321.4, 5.678]]], "title": ""}
-
-
-def test_the_page_shows_what_the_file_of_figures_holds(figures):
+def test_documents_show_what_the_file_of_figures_holds(figures):
+    entries = figures.load_figures()
     page = figures.PAGE.read_text(encoding="utf-8")
-    assert page == figures.render_page(page, figures.load_figures()), HOW
-
-
-def test_the_file_of_figures_is_as_the_command_writes_it(figures):
+    assert page == figures.render_page(page, entries), HOW
+    for document in figures.documents():
+        text = document.read_text(encoding="utf-8")
+        assert text == figures.render_cells(text, entries), HOW
     text = figures.FIGURES.read_text(encoding="utf-8")
-    assert text == figures.render_figures(json.loads(text))
+    assert text == figures.render_figures(entries)
 
 
-def test_every_table_stands_in_a_place(figures):
+def test_no_speed_is_written_by_hand(figures):
     prose = figures.PLACE.sub("", figures.PAGE.read_text(encoding="utf-8"))
     assert [line for line in prose.splitlines() if line.startswith("|")] == [], HOW
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    left = figures.CELL_PLACE.sub("", readme)
+    assert re.findall(r"[\d.,]+ (?:MB/s|requests/s|times|s \|)", left) == [], HOW
 
 
-def test_every_command_runs_a_script_of_the_repository(figures):
-    scripts = [
-        shlex.split(entry["command"])[0]
-        for entry in figures.load_figures().values()
-        if entry["command"]
-    ]
-    for script in set(scripts):
+def test_every_command_runs_a_script_that_reports(figures):
+    commands = [entry["command"] for entry in figures.load_figures().values()]
+    for script in {shlex.split(command)[0] for command in commands if command}:
         source = (REPOSITORY / script).read_text(encoding="utf-8")
         assert re.search(r"^ +(figures\.)?report\(", source, re.MULTILINE), script
 
 
-def test_a_page_is_rendered_with_machine_date_versions_and_command(figures):
-    page = "A\n<!-- figures: one -->\nold\n<!-- end -->\nB\n"
-    one = entry([TABLE], peers={"fast": "1.2", "slow": None}, note="Two rounds")
-    rendered = figures.render_page(page, {"one": one})
-    assert rendered == (
+def test_page_and_cells_are_rendered(figures):
+    assert figures.render_page(PAGE, {"one": ONE}) == (
         "A\n<!-- figures: one -->\n\n"
         "| text | MB/s |\n| --- | --- |\n| news | 321 / 5.68 |\n\n"
-        "*2026-11-25, Zen, 2 cores, load 0.5 to 3.25. fast 1.2, slow not installed. Two rounds. "
-        "`measure.py one`.*\n\n<!-- end -->\nB\n"
+        "*2026-11-25, Zen, 2 cores, load 0.5 to 3.25. fast 1.2. Two rounds. `measure.py one`.*\n"
+        "\n<!-- end -->\nB\n"
     )
-    assert figures.render_page(rendered, {"one": one}) == rendered
+    place = "<!-- figure: one; news; MB/s -->{}<!-- end -->"
+    assert figures.render_cells(place.format("9"), {"one": ONE}) == place.format("321")
 
 
 @pytest.mark.parametrize(
     ("page", "names"),
-    [
-        ("<!-- figures: one -->\n<!-- end -->\n", ["one", "two"]),
-        ("<!-- figures: one -->\n<!-- end -->\n<!-- figures: two -->\n<!-- end -->\n", ["one"]),
-        ("<!-- figures: one -->\n<!-- end -->\n" * 2, ["one"]),
-    ],
-    ids=["no place", "no entry", "two places"],
+    [(PAGE, ["one", "two"]), (PAGE * 2, ["one"]), (PAGE.replace("one", "two"), ["one"])],
+    ids=["no place", "two places", "no entry"],
 )
 def test_each_entry_has_one_place(figures, page, names):
     with pytest.raises(ValueError, match=r"two|one"):
-        figures.render_page(page, {name: entry([TABLE]) for name in names})
+        figures.render_page(page, dict.fromkeys(names, ONE))
 
 
-def test_a_row_has_a_cell_for_each_column(figures):
-    with pytest.raises(ValueError, match="2 cells"):
-        figures.Table(["a", "b"], [["x"]])
+def test_place_without_a_cell_is_refused(figures):
+    with pytest.raises(ValueError, match="one; chinese"):
+        figures.render_cells("<!-- figure: one; chinese; MB/s --><!-- end -->", {"one": ONE})
 
 
 @pytest.mark.parametrize(
     ("cell", "text"),
-    [
-        (None, ""), ("word", "word"), (1234567, "1,234,567"), (1234.5, "1,234"), (45.67, "45.7"),
-        (1.236, "1.24"), (0.0123, "0.012"), (0.0, "0.00"), ([1.0, [2, "x"]], "1.00 / 2 / x"),
-    ],
+    [(None, ""), ("word", "word"), (1234567, "1,234,567"), (45.67, "45.7"), (0.0123, "0.012"),
+     ([1.0, [2, "x"]], "1.00 / 2 / x")],
 )  # fmt: skip
 def test_cells_keep_the_digits_that_matter(figures, cell, text):
     assert figures.render_cell(cell) == text
 
 
-def test_a_script_writes_the_tables_that_it_prints(figures, tmp_path, capsys):
-    figures.report([figures.Table(["a"], [[1.5]])], tmp_path / "out.json", "Two rounds")
-    assert capsys.readouterr().out == "\n| a |\n| --- |\n| 1.50 |\n\nTwo rounds\n"
-    told = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert told == {
-        "tables": [{"columns": ["a"], "rows": [[1.5]], "title": ""}], "note": "Two rounds",
-    }  # fmt: skip
+@pytest.fixture
+def measure(figures, monkeypatch, tmp_path):
+    """Run `measure.py` with a page and figures of its own in `tmp_path`."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "benchmarks"))
+    module = importlib.import_module("measure")
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    command = f"{tmp_path / 'script.py'} {module.PEERS}"
+    entries = {
+        "one": ONE | {"command": command, "peers": {"pytest": "0.1"}},
+        "broken": ONE | {"command": f"{command} fail"},
+        "by-hand": ONE | {"command": None},
+        "elsewhere": ONE | {"only": "VAX"},
+    }
+    (tmp_path / "figures.json").write_text(figures.render_figures(entries), encoding="utf-8")
+    (tmp_path / "page.md").write_text("".join(PAGE.replace("one", name) for name in entries))
+    for holder in (figures, module):
+        monkeypatch.setattr(holder, "FIGURES", tmp_path / "figures.json")
+        monkeypatch.setattr(holder, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(module, "documents", list)
+
+    def run(*names):
+        monkeypatch.setattr(sys, "argv", ["measure.py", "--peers", sys.executable, *names])
+        return module.main()
+
+    return run
+
+
+def test_figure_is_measured_and_rendered(measure, tmp_path):
+    assert measure("one") == 0
+    one = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["one"]
+    assert one["tables"][0]["rows"] == [[sys.executable, 25.45]]
+    assert (one["note"], one["peers"]) == ("One round", {"pytest": pytest.__version__})
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert f"| {sys.executable} | 25.4 |" in page  # as the file has it, not 25.5
+
+
+def test_failed_command_leaves_the_figures(measure, tmp_path):
+    before = (tmp_path / "figures.json").read_bytes()
+    assert measure("broken") == 1
+    assert (tmp_path / "figures.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["by-hand", "unheard-of", "elsewhere"])
+def test_name_that_cannot_be_measured_here_is_refused(measure, name, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        measure(name)
+    assert name in capsys.readouterr().err

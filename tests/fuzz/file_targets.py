@@ -200,7 +200,7 @@ def published() -> tuple[ArtifactStore, ArtifactRef, dict[Path, bytes]]:
     folder.mkdir(parents=True)
     files = {folder / "manifest.json": manifest.to_json()}
     files |= {folder / name: data for name, data in pickles.items()}
-    files[root / "active.json"] = ActivePointer(str(ref), ref.digest, None, time).to_json()
+    files[root / "active.json"] = ActivePointer(str(ref), ref.digest, None, time, 1).to_json()
     for path, data in files.items():
         path.write_bytes(data)
     return ArtifactStore(root), ref, files

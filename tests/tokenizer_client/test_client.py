@@ -159,7 +159,7 @@ def test_calls_take_objects_of_the_service_or_their_names(play):
     )
     found = client.jobs.get("j")
     client.jobs.cancel(found)
-    corpus = Corpus(id="c", bytes=1, sha256="", uploaded_at="")
+    corpus = Corpus(id="c", bytes=1, sha256="", format="txt", uploaded_at="")
     client.corpora.remove(corpus)
     identity = TokenizerIdentity(name="m", version="v", digest="d")
     client.tokenizers.promote(identity)

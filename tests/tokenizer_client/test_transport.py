@@ -84,7 +84,7 @@ def test_the_response_is_read_while_the_body_is_sent(make_client, tmp_path, name
 
     with serving(echo, name and tmp_path / name) as url:
         lengths: list[int] = []
-        parts = make_client(url, timeout_seconds=20).encode_stream([PIECE] * N_PIECES)
+        parts = make_client(url, timeout=20).encode_stream([PIECE] * N_PIECES)
         with pytest.raises(StreamCutOffError):  # it has no last record
             lengths.extend(len(ids) for ids in parts)
     assert n_received[0] > N_PIECES * len(PIECE)
@@ -152,7 +152,7 @@ def test_a_silent_service_times_out(make_client):
     with serving(lambda connection: silence.wait(20)) as url:
         try:
             with pytest.raises(ConnectionLostError, match="ReadTimeout"):
-                list(make_client(url, timeout_seconds=0.05).encode_stream(iter([b"abc"])))
+                list(make_client(url, timeout=0.05).encode_stream(iter([b"abc"])))
         finally:
             silence.set()
 

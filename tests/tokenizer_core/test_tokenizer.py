@@ -584,10 +584,3 @@ def test_tokenizers_are_equal_by_what_decides_an_id(tokenizer, nfc):
     assert len({tokenizer, again, other_engine, nfc}) == 2
     assert tokenizer != nfc
     assert tokenizer != tokenizer.spec
-
-
-def test_the_old_name_of_the_threads_works_and_warns(tokenizer):
-    texts = ["the cat", "中文"]
-    with pytest.warns(DeprecationWarning, match="is now num_threads"):
-        old = tokenizer.encode_batch(texts, num_workers=2)
-    assert old == tokenizer.encode_batch(texts, num_threads=2) == tokenizer.encode_batch(texts)

@@ -34,10 +34,6 @@ MAX_SEPARATE_DOCUMENTS: Final = 10_000
 """Most documents that no special token can separate; each is stored as a file."""
 MAX_SEED_TOKENS: Final = 500
 MAX_SEED_TOKEN_CHARS: Final = 32
-_OPTIONS: Final = (
-    "min_frequency", "max_token_length", "seed_tokens", "reserved", "pad_to_multiple",
-    "format", "field", "separator",
-)  # fmt: skip
 
 FileFormat = Literal[
     "text", "txt", "txt.gz", "txt.zst", "jsonl", "jsonl.gz", "jsonl.zst", "parquet"
@@ -249,15 +245,8 @@ class TrainRequest(BaseModel):
         return self
 
     def digest(self) -> str:
-        """sha256 (hex) of the request with its defaults: equal for equal requests.
-
-        Leaves out newer options with their default values. So a request that an older server
-        stored with its idempotency key, before these options existed, keeps its digest.
-        """
+        """sha256 (hex) of the request with its defaults: equal for equal requests."""
         fields = self.model_dump(mode="json")
-        for name in _OPTIONS:
-            if fields[name] == TrainRequest.model_fields[name].default:
-                del fields[name]
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -268,10 +257,8 @@ class PublishedVersion(BaseModel):
     name: str
     version: str
     digest: str
-    vocab_size: int | None = Field(
-        None,
-        description="Its entries: fewer than asked for if training ended early. Null for jobs of "
-        "earlier releases.",
+    vocab_size: int = Field(
+        description="Its entries: fewer than asked for if training ended early."
     )
 
 
@@ -361,7 +348,7 @@ class Corpus(BaseModel):
     id: str
     bytes: int
     sha256: str = Field(description="Hash of the file, in hexadecimal")
-    format: str = Field("txt", description="How the file holds documents: `txt`, `jsonl.gz`, ...")
+    format: str = Field(description="How the file holds documents: `txt`, `jsonl.gz`, ...")
     field: str | None = Field(
         None, description="The field or column of the documents that was given at the upload"
     )

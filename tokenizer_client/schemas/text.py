@@ -122,19 +122,7 @@ class CountResponse(BaseModel):
     limit_exceeded: bool | list[bool] = Field(
         description="Whether the text has more than `limit` tokens."
     )
-    limit_reached: bool | list[bool] = Field(
-        description="The same value under its old name; the next release removes it.",
-        json_schema_extra={"deprecated": True},
-    )
     tokenizer: TokenizerIdentity
-
-    @validate_model(mode="before")
-    @classmethod
-    def _read_older_services(cls, value: Any) -> Any:
-        """Accept responses of the previous release, which has only `limit_reached`."""
-        if isinstance(value, dict) and "limit_exceeded" not in value and "limit_reached" in value:
-            return {**value, "limit_exceeded": value["limit_reached"]}
-        return value
 
 
 class TruncateResponse(BaseModel):

@@ -185,11 +185,6 @@ class EncodeCorpusRequest(RequestModel):
     def digest(self, corpus_id: str) -> str:
         """sha256 (hex) of the request with its defaults: equal for equal requests."""
         fields = self.model_dump()
-        fields["format"] = self.format or "text"  # the default of earlier releases
-        newer = ("loss", "chat_template", "skip_bad", "max_length", "over_length")
-        for name in newer:  # earlier releases had none of these
-            if fields[name] == EncodeCorpusRequest.model_fields[name].default:
-                del fields[name]
         for name in ("allowed_special", "disallowed_special"):
             if not isinstance(fields[name], str):
                 fields[name] = sorted(fields[name])

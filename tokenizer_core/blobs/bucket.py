@@ -64,14 +64,12 @@ class ObjectStorage:
         self.shown = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        """See `Storage`."""
         found = self.read_versioned(name, max_bytes=max_bytes)
         if found is None:
             raise self._missing(name)
         return found.data
 
     def read_versioned(self, name: str, *, max_bytes: int) -> Versioned | None:
-        """See `Storage`."""
         file = io.BytesIO()
         try:
             version = self._get(name, file, max_bytes)
@@ -80,7 +78,6 @@ class ObjectStorage:
         return Versioned(file.getvalue(), version)
 
     def fetch(self, name: str, path: Path) -> None:
-        """See `Storage`."""
         checked_storage_name(name)
         try:
             with path.open("wb") as file:
@@ -91,12 +88,10 @@ class ObjectStorage:
             raise StorageError(f"{name} cannot be copied to the disk: {error.strerror}") from error
 
     def size(self, name: str) -> int | None:
-        """See `Storage`."""
         head = self._head(name)
         return None if head is None else int(head["ContentLength"])
 
     def names(self, prefix: str = "") -> list[str]:
-        """See `Storage`."""
         request: dict[str, Any] = {
             "Bucket": self._bucket,
             "Prefix": self._key_prefix + checked_storage_prefix(prefix),
@@ -115,20 +110,17 @@ class ObjectStorage:
         return sorted(name for name in found if is_storage_name(name))
 
     def put(self, name: str, source: bytes | Path) -> None:
-        """See `Storage`."""
         path = self._path(name)
         with self._translating_errors(name):
             self._write(path, source, mode="overwrite")
 
     def create(self, name: str, source: bytes | Path) -> bool:
-        """See `Storage`."""
         path = self._path(name)
         return self._write_if(
             name, lambda marked: self._write(path, source, mode="create", **marked)
         )
 
     def swap(self, name: str, data: bytes, *, expected: str | None) -> bool:
-        """See `Storage`."""
         if expected is None:
             return self.create(name, data)
         location = self._location(name)
@@ -145,7 +137,6 @@ class ObjectStorage:
             return False
 
     def remove(self, name: str) -> None:
-        """See `Storage`."""
         location = self._location(name)
         with contextlib.suppress(StorageMissingError), self._translating_errors(name):
             self._call(self._store._call_s3, "delete_object", **location)

@@ -45,7 +45,6 @@ class FolderStorage:
         self.shown = str(self._root)
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        """See `Storage`."""
         with self._translating_errors(name), self._path(name).open("rb") as file:
             data = file.read(max_bytes + 1)
             if len(data) > max_bytes:
@@ -55,7 +54,6 @@ class FolderStorage:
         return data
 
     def read_versioned(self, name: str, *, max_bytes: int) -> Versioned | None:
-        """See `Storage`."""
         try:
             data = self.read(name, max_bytes=max_bytes)
         except StorageMissingError:
@@ -63,12 +61,10 @@ class FolderStorage:
         return Versioned(data, _version(data))
 
     def fetch(self, name: str, path: Path) -> None:
-        """See `Storage`."""
         with self._translating_errors(name):
             shutil.copyfile(self._path(name), path)
 
     def size(self, name: str) -> int | None:
-        """See `Storage`."""
         try:
             with self._translating_errors(name):
                 return self._path(name).stat().st_size
@@ -76,7 +72,6 @@ class FolderStorage:
             return None
 
     def names(self, prefix: str = "") -> list[str]:
-        """See `Storage`."""
         folder = self._root / checked_storage_prefix(prefix).rpartition("/")[0]
         found = []
         with self._translating_errors(prefix or "the list of names"):
@@ -86,14 +81,12 @@ class FolderStorage:
         return sorted(name for name in found if name.startswith(prefix) and is_storage_name(name))
 
     def put(self, name: str, source: bytes | Path) -> None:
-        """See `Storage`."""
         path = self._path(name)
         with self._translating_errors(name), self._staged(path, source) as staged:
             staged.replace(path)
             sync_folder(path.parent)
 
     def create(self, name: str, source: bytes | Path) -> bool:
-        """See `Storage`."""
         path = self._path(name)
         with self._translating_errors(name), self._staged(path, source) as staged:
             with contextlib.suppress(FileExistsError):
@@ -104,7 +97,6 @@ class FolderStorage:
             return won
 
     def swap(self, name: str, data: bytes, *, expected: str | None) -> bool:
-        """See `Storage`."""
         path = self._path(name)
         with self._translating_errors(name), self._staged(path, data) as staged, self._locked():
             try:
@@ -118,7 +110,6 @@ class FolderStorage:
             return True
 
     def remove(self, name: str) -> None:
-        """See `Storage`."""
         with self._translating_errors(name):
             remove_synced(self._path(name))
 

@@ -72,7 +72,6 @@ class ConversationEncoder:
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
     ) -> Iterator[EncodedConversation | None]:
-        """See `DocumentEncoder`."""
         for document in documents:
             try:
                 yield self._encode(tokenizer, parse_conversation(document))

@@ -168,13 +168,11 @@ class _Files:
         self.settings = settings
 
     def identities(self) -> list[Any]:
-        """See `EncodedCorpus`."""
         return [list(corpus_file_identity(file)) for file in self._files]
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
-        """See `EncodedCorpus`."""
         del plan  # the encoder has it
         start = CorpusPosition() if position is None else CorpusPosition.from_fields(position)
         reached = start

@@ -156,7 +156,7 @@ class _Run:
 
     def _check_identities(self, saved: list[Any]) -> None:
         """Raise if a file has changed since all were read; nothing reads them again."""
-        if not saved:  # by an older release, or the run checks its files
+        if not saved:  # the run ended before it saved them, or checks its files itself
             return
         files, found = self._settings["files"], self._corpus.identities()
         for file, before, now in zip(files, saved, found, strict=True):

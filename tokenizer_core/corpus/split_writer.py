@@ -74,7 +74,7 @@ class SplitWriter:
         writer._set_up(folder, plan, split)
         for name in _NUMBERS:
             setattr(writer, f"_{name}", state[name])
-        writer._n_loss_tokens = state.get("n_loss_tokens", 0)
+        writer._n_loss_tokens = state["n_loss_tokens"]
         writer._shards = list(map(parse_shard, state["shards"]))
         for shard in writer._shards:
             for name, record in shard.files.items():
@@ -118,10 +118,9 @@ class SplitWriter:
         """Sync everything to the disk; return the state for `restore`, as JSON."""
         for file in self._open_files():
             file.sync()
-        masked = {"n_loss_tokens": self._n_loss_tokens} if self._plan.loss_mask else {}
         return {
             **{name: getattr(self, f"_{name}") for name in _NUMBERS},
-            **masked,
+            "n_loss_tokens": self._n_loss_tokens,
             "has_open_shard": self._shard is not None,
             "shards": list(map(render_shard, self._shards)),
         }

@@ -7,7 +7,6 @@ checks the manifest and the size of each file, and the first use of a shard chec
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -119,15 +118,6 @@ class TokenFiles:
     def token_counts(self, split: str = "train") -> NDArray[np.uint64]:
         """The count of each id in a split, shape (largest_id + 1,), from its file."""
         return read_token_counts(self.path(self.manifest.split(split).use_name))
-
-    def token_use(self, split: str = "train") -> NDArray[np.uint64]:
-        """The old name of `token_counts`, kept for one release."""
-        warnings.warn(
-            "TokenFiles.token_use is now token_counts; the old name goes with the next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.token_counts(split)
 
     def copy_tokens(self, start: int, out: NDArray[Any], split: str = "train") -> None:
         """Fill `out`, shape (n,), with the ids from `start` on, across shards.

@@ -3,8 +3,6 @@
 It is written last. A reader checks that its names, sizes and counts are consistent before it opens
 any file. The manifest has no time and no machine name, so the same documents and plan give the same
 bytes.
-
-Version 2 adds a mask and a limit of lengths. Token files with neither are written as version 1.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ MANIFEST_NAME: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 1 << 28
 """The size limit: enough for a million sources and shards."""
 
-_FORMAT: Final = SealedFormat("token-files", 2, "token files", MAX_MANIFEST_BYTES, (1,))
+_FORMAT: Final = SealedFormat("token-files", 1, "token files", MAX_MANIFEST_BYTES)
 PACK_FORMAT: Final = SealedFormat("token-pack", 1, "a pack of token files", 1 << 20)
 """The manifest of a pack, which `packing` writes. It is here so that no reader of token files takes
 a sound pack for damaged ones."""
@@ -119,7 +117,7 @@ class TokenManifest:
 
     `document_encoder`: the settings of the encoder that made ids and masks from conversations, such
     as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
-    an encoder, and in manifests of releases that did not record it.
+    an encoder.
     """
 
     plan: TokenFilesPlan
@@ -150,11 +148,11 @@ class TokenManifest:
         encoder = self.document_encoder
         fields = {
             **render_plan(self.plan),
-            **({} if encoder is None else {"document_encoder": dict(encoder)}),
+            "document_encoder": None if encoder is None else dict(encoder),
             "sources": [asdict(source) for source in self.sources],
             "splits": [_render_split(split) for split in self.splits],
         }
-        return _FORMAT.render(fields, version=2 if needs_version_2(self.plan) else 1)
+        return _FORMAT.render(fields)
 
     @classmethod
     def from_json(cls, data: bytes) -> TokenManifest:
@@ -171,7 +169,7 @@ class TokenManifest:
                 plan=_parse_plan(fields),
                 splits=tuple(_parse_split(split) for split in fields["splits"]),
                 sources=tuple(_parse_source(source) for source in fields["sources"]),
-                document_encoder=_optional(fields.get("document_encoder"), dict),
+                document_encoder=_optional(fields["document_encoder"], dict),
             )
             manifest.check()
         except FormatError as error:
@@ -218,7 +216,7 @@ class TokenManifest:
         _require((split.n_loss_tokens is not None) == plan.loss_mask, f"the mask of {split.name}")
         counted = split.n_loss_tokens or 0
         _require(0 <= counted <= split.n_tokens, f"the tokens with loss of {split.name}")
-        _require((split.lost is not None) == needs_version_2(plan), "the lost documents")
+        _require((split.lost is not None) == counts_lost(plan), "the lost documents")
         lost = split.lost or LostTokens()
         n_other_way = lost.n_dropped if plan.over_length == "truncate" else lost.n_cut
         least = min(lost.n_cut, lost.n_dropped, lost.n_tokens, lost.n_refused)
@@ -312,21 +310,14 @@ def _require(condition: bool, what: str) -> None:
         raise TokenFilesCorruptError(f"the manifest contradicts itself: {what}; {_REMEDY}")
 
 
-def needs_version_2(plan: TokenFilesPlan) -> bool:
-    """Whether the manifest has fields that version 1 has not."""
+def counts_lost(plan: TokenFilesPlan) -> bool:
+    """Whether the splits record what is missing in them: only a mask or a limit loses anything."""
     return plan.loss_mask or plan.max_length is not None
 
 
 def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
     """The fields of a plan in a manifest."""
     tokenizer = plan.tokenizer
-    newer: dict[str, object] = {}
-    if needs_version_2(plan):
-        newer = {
-            "loss_mask": plan.loss_mask,
-            "max_length": plan.max_length,
-            "over_length": plan.over_length,
-        }
     return {
         "layout": plan.layout_name,
         "dtype": plan.dtype,
@@ -351,7 +342,9 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
         "begin_of_document_id": plan.begin_of_document_id,
         "end_of_document_id": plan.end_of_document_id,
         "seed": plan.seed,
-        **newer,
+        "loss_mask": plan.loss_mask,
+        "max_length": plan.max_length,
+        "over_length": plan.over_length,
     }
 
 
@@ -377,11 +370,6 @@ def _render_file(record: FileRecord) -> dict[str, object]:
 
 
 def _render_split(split: SplitRecord) -> dict[str, object]:
-    newer: dict[str, object] = {}
-    if split.n_loss_tokens is not None:
-        newer["n_loss_tokens"] = split.n_loss_tokens
-    if split.lost is not None:
-        newer["lost"] = asdict(split.lost)
     return {
         "name": split.name,
         "n_documents": split.n_documents,
@@ -390,7 +378,8 @@ def _render_split(split: SplitRecord) -> dict[str, object]:
         "document_ends": {"file": split.ends_name, **_render_file(split.document_ends)},
         "token_use": {"file": split.use_name, **_render_file(split.token_use)},
         "special_tokens_found": dict(split.special_tokens_found),
-        **newer,
+        "n_loss_tokens": split.n_loss_tokens,
+        "lost": None if split.lost is None else asdict(split.lost),
         "shards": list(map(render_shard, split.shards)),
     }
 
@@ -418,9 +407,9 @@ def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
         begin_of_document_id=_optional(fields["begin_of_document_id"], int),
         end_of_document_id=_optional(fields["end_of_document_id"], int),
         seed=_optional(fields["seed"], int),
-        loss_mask=typed(fields.get("loss_mask", False), bool),
-        max_length=_optional(fields.get("max_length"), int),
-        over_length=typed(fields.get("over_length", "truncate"), str),  # type: ignore[arg-type]
+        loss_mask=typed(fields["loss_mask"], bool),
+        max_length=_optional(fields["max_length"], int),
+        over_length=typed(fields["over_length"], str),  # type: ignore[arg-type]
     )
 
 
@@ -452,8 +441,8 @@ def _parse_split(table: Mapping[str, Any]) -> SplitRecord:
             token: typed(count, int) for token, count in table["special_tokens_found"].items()
         },
         shards=tuple(map(parse_shard, table["shards"])),
-        n_loss_tokens=_optional(table.get("n_loss_tokens"), int),
-        lost=parse_lost(table["lost"]) if "lost" in table else None,
+        n_loss_tokens=_optional(table["n_loss_tokens"], int),
+        lost=None if table["lost"] is None else parse_lost(table["lost"]),
     )
     _require(name == split.ends_name, f"the name {name!r:.60}")
     _require(name_of_use == split.use_name, f"the name {name_of_use!r:.60}")

@@ -204,10 +204,6 @@ class TokenSamples(RankedSamples["Sample"]):
         digest = sha256(self._files.manifest.to_json()).hexdigest()
         return {"token_files": digest, "split": self._split}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `RankedSamples`."""
-        super().load_state_dict(self._token_files | state)  # an older release saved neither
-
 
 def checked_loss_mask(loss_mask: LossMask, files: TokenFiles) -> LossMask:
     """How to show the mask: `ignored` if the files have none.

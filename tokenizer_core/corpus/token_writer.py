@@ -24,7 +24,7 @@ from tokenizer_core.corpus.token_manifest import (
     MAX_MANIFEST_BYTES,
     LostTokens,
     TokenManifest,
-    needs_version_2,
+    counts_lost,
     render_plan,
 )
 from tokenizer_core.corpus.token_plan import SPLITS, Split, TokenFilesPlan
@@ -210,7 +210,7 @@ class TokenFilesWriter:
             found = lost or {}
             for name in sorted(found.keys() - self._splits.keys()):
                 self._require_nothing_lost(name, found[name])
-            if needs_version_2(self.plan):
+            if counts_lost(self.plan):
                 splits = tuple(
                     replace(split, lost=found.get(split.name, LostTokens())) for split in splits
                 )

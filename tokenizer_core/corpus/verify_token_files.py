@@ -207,8 +207,7 @@ def _check_counts(files: TokenFiles, split: SplitRecord, found: TokenCounts) -> 
         )
     plan = files.manifest.plan
     special = special_tokens_found(counts, plan, split.n_documents)
-    # Earlier releases counted those of the chat template in files with a mask.
-    if special != split.special_tokens_found and not plan.loss_mask:
+    if special != split.special_tokens_found:
         raise TokenFilesCorruptError(
             f"the manifest does not say which special tokens stand in {split.name}; {_REMEDY}"
         )

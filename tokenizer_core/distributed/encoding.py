@@ -213,13 +213,11 @@ class JoinedShards:
         self.bytes_total = sum(shard.stop - shard.start for shard in shards)
 
     def identities(self) -> list[Any]:
-        """See `EncodedCorpus`."""
         return []  # the run checks its files
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
-        """See `EncodedCorpus`."""
         del plan  # only the layout depends on it
         reached = JoinPosition() if position is None else JoinPosition.from_fields(position)
         with (

@@ -44,8 +44,8 @@ class FileVersion:
     inode: int
     size_bytes: int
     modified_ns: int
-    changed_ns: int | None
-    """The time of the last change of text or status, which no program can set; None: unknown."""
+    changed_ns: int
+    """The time of the last change of text or status, which no program can set."""
 
     n_links: int
 
@@ -80,12 +80,7 @@ class FileVersion:
             return False
         # A further name (a hard link), or one less (a file that was replaced and is still open),
         # sets `changed_ns` and leaves the text.
-        is_renamed = self.n_links != later.n_links
-        return (
-            is_renamed
-            or None in (self.changed_ns, later.changed_ns)
-            or (self.changed_ns == later.changed_ns)
-        )
+        return self.n_links != later.n_links or self.changed_ns == later.changed_ns
 
 
 def _text_of(version: FileVersion) -> tuple[int, ...]:

@@ -77,7 +77,6 @@ class BaseEngine(ABC):
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32)
 
     def calls_of(self, matcher: SpecialTokenMatcher) -> CallsOfMatcher:
-        """As of `protocol.Engine`."""
         return CallsOfMatcher(self.encode, self.encode_to_numpy, matcher)
 
     def encode_to_json(

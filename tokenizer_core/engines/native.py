@@ -6,8 +6,6 @@ cases this engine does the same as the Python engine, so the results are identic
 
 Training keeps counts packed in the compiled module between counting and learning. Its callers first
 check with `resolve_engine` that the native engine is available.
-
-The file is long because the calls of the compiled module stand side by side.
 """
 
 from __future__ import annotations

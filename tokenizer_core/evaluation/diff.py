@@ -196,7 +196,7 @@ def _diff_settings(a: TokenizerSpec, b: TokenizerSpec) -> list[SettingDifference
 
 
 def _extensions_of(a: TokenizerSpec, b: TokenizerSpec) -> list[tuple[str, str, str]]:
-    """The settings of newer manifests, as JSON."""
+    """The extensions of the specs, as JSON."""
     one, other = a.extensions(), b.extensions()
     names = sorted({*one, *other})
     return [

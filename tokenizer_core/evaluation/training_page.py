@@ -40,7 +40,7 @@ def render_training_page(
     by name, and select their rows. All text from tokenizers, names and files is escaped.
 
     Raises:
-        ValueError: `runs` is empty, or a run has no curve (an old release made it).
+        ValueError: `runs` is empty, or a run has no curve.
     """
     if not all(run.get("curve") for run in runs.values()) or not runs:
         raise ValueError("nothing to show: no run, or one whose report has no curve")
@@ -158,7 +158,7 @@ def _run(run: Mapping[str, Any]) -> Markup:
         ["ties", run["tie_break"]],
         ["size asked for", f"{run['learned_vocab_size']:,}"],
         *([words, options[k]] for k, (words, default) in _OPTIONS.items() if options[k] != default),
-        *_pruning(run.get("pruning")),  # absent in manifests of older releases
+        *_pruning(run["pruning"]),
         *([["merges of seed tokens", run["n_seed_merges"]]] if run["n_seed_merges"] else []),
         ["seconds counting", f"{run['seconds_counting']:.1f}"],
         ["seconds learning", f"{run['seconds_learning']:.1f}"],

@@ -45,21 +45,16 @@ _EXTENSIONS: Final = frozenset(
         "word_suffix",
     )
 )
-_FORMAT: Final = SealedFormat(FORMAT_NAME, 2, "a tokenizer artifact", MAX_MANIFEST_BYTES, (1,))
+_FORMAT: Final = SealedFormat(FORMAT_NAME, 1, "a tokenizer artifact", MAX_MANIFEST_BYTES)
 
 
 def render_manifest_json(fields: Mapping[str, object]) -> bytes:
     """Render a manifest: its format, `fields`, and the sha256 that seals them.
 
-    A pattern with a dialect or an unmatched rule of its own, and extensions of the spec, need
-    version 2, which releases that know none of these refuse; any other manifest has version 1.
-
     Raises:
         FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
     """
-    pattern = fields.get("pattern")
-    is_new = isinstance(pattern, dict) and not pattern.keys() <= {"name", "expression"}
-    return _FORMAT.render(fields, 2 if is_new or "extensions" in fields else 1)
+    return _FORMAT.render(fields)
 
 
 def parse_manifest_json(data: bytes) -> dict[str, Any]:
@@ -162,9 +157,10 @@ def build_spec(
             f"{spec.fingerprint[:12]}, the manifest says {fingerprint!s:.12}"
         )
     for name, found in (("empty_ids", spec.empty_ids), ("missing_bytes", spec.missing_bytes())):
-        if fields.get(name, list(found)) != list(found):
+        if fields.get(name, []) != list(found):
             raise FormatError(
-                f"the manifest's {name} are {fields[name]!r:.60}, the vocabulary's {list(found)}"
+                f"the manifest's {name} are {fields.get(name, [])!r:.60}, the vocabulary's "
+                f"{list(found)}"
             )
     check_unicode_tables(spec)
     return spec

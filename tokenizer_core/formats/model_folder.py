@@ -1,7 +1,7 @@
 """A model folder of Hugging Face, read and written for the ids of `transformers.AutoTokenizer`.
 
 `tokenizer.json` defines the tokenizer; without it, the class of the folder builds one of
-`vocab.json` and `merges.txt`. The file is long because it compares the rules of all classes.
+`vocab.json` and `merges.txt`.
 The files beside it can change ids in three ways:
 
 - They declare tokens that `tokenizer.json` lacks. `transformers` adds those, and so does this

@@ -22,18 +22,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SealedFormat:
-    """One kind of manifest: the word and newest version in the file, what it describes, its size
-    cap, and the older versions that are read too."""
+    """One kind of manifest: the word and version in the file, what it describes, its size cap."""
 
     name: str
     version: int
     described: str
     max_bytes: int
-    older_versions: tuple[int, ...] = ()
 
-    def render(self, fields: Mapping[str, object], version: int | None = None) -> bytes:
-        """Render a manifest: its format, `fields`, and the sha256 that seals them. `version` is
-        the newest, or an older one whose readers read these fields.
+    def render(self, fields: Mapping[str, object]) -> bytes:
+        """Render a manifest: its format, `fields`, and the sha256 that seals them.
 
         Raises:
             FormatError: a value that JSON cannot represent (NaN, bytes, a lone surrogate).
@@ -43,7 +40,7 @@ class SealedFormat:
             >>> kind.parse(kind.render({"a": 1}))
             {'a': 1}
         """
-        table = {"format": self.name, "format_version": version or self.version, **fields}
+        table = {"format": self.name, "format_version": self.version, **fields}
         try:
             return _render({**table, "checksum": _checksum(table)})
         except (TypeError, ValueError) as error:
@@ -60,11 +57,10 @@ class SealedFormat:
         table = parse_strict_json(data, "the manifest")
         if not isinstance(table, dict) or table.get("format") != self.name:
             raise FormatError(f"the manifest is not that of {self.described}")
-        readable = (*self.older_versions, self.version)
-        if table.get("format_version") not in readable:
+        if table.get("format_version") != self.version:
             raise FormatError(
                 f"the manifest has format version {table.get('format_version')!r:.20}; this "
-                f"release reads version {' and '.join(map(str, readable))}"
+                f"release reads version {self.version}"
             )
         try:
             unchanged = _render(table) == data and table.pop("checksum", None) == _checksum(table)

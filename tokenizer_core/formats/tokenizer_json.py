@@ -9,8 +9,6 @@ The rules for ids come from the sources of `tokenizers` 0.23 (`added_vocabulary.
 of an added token. A token whose content is a model entry gets that entry's id; any other gets the
 next id after the model's *number* of entries. The reader refuses a file with other ids. If ids have
 gaps (cl100k), the writer also adds the added tokens to the model's vocabulary.
-
-The file is long because reading and writing are one contract, and are compared side by side.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ spelling. Any other expression is read in the dialect `oniguruma`, which transla
 refuses it, and is written as it is. A custom expression of another dialect is not written.
 
 **Templates.** Only the template for a single text matters; the library has no pairs of texts.
-
-The file is long because each part has a reader and a writer, which belong together.
 """
 
 from __future__ import annotations

@@ -75,7 +75,6 @@ class LocalExecutor:
         state: State,
         while_waiting: Callable[[], object] | None = None,
     ) -> Generator[tuple[int, Result | TaskFailure], None, None]:
-        """See `Executor`."""
         left = dict(enumerate(tasks))
         while left:
             indices = list(left)

@@ -116,7 +116,6 @@ class RayExecutor:
         state: State,
         while_waiting: Callable[[], object] | None = None,
     ) -> Generator[tuple[int, Result | TaskFailure], None, None]:
-        """See `Executor`."""
         import ray
 
         call: Any = ray.remote(max_retries=0)(_call)

@@ -4,9 +4,6 @@ A parser accepts the part of its dialect whose meaning is certain, and refuses e
 name and offset. What the two have in common is in `_Parser`; each subclass holds its own grammar:
 fancy-regex 0.19 with regex-syntax 0.8 (tiktoken 0.14), and Oniguruma 6.9 with its default syntax
 (`tokenizers` 0.23).
-
-The file is long because the two grammars are one grammar with differences in detail, which are
-easier to compare side by side.
 """
 
 from __future__ import annotations

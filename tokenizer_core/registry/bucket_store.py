@@ -111,7 +111,6 @@ class BucketArtifactStore(Artifacts):
         return self.resolve(wanted)
 
     def remove(self, name: str, version: str) -> None:
-        """See `Artifacts`."""
         prefix = _prefix(checked_name(name), checked_version(version))
         manifest = self._request(
             lambda storage: storage.read_versioned(
@@ -137,11 +136,9 @@ class BucketArtifactStore(Artifacts):
         self._clean()
 
     def pointer_mark(self) -> object:
-        """See `Artifacts`."""
         return self.pointer_state().version
 
     def pointer_state(self) -> PointerState:
-        """See `Artifacts`."""
         return self._request(_read_pointer)
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:

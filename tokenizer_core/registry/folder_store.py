@@ -84,7 +84,6 @@ class ArtifactStore(Artifacts):
         self._pointer = self.root / POINTER_NAME
 
     def names(self) -> Names:
-        """See `Artifacts`."""
         return [name for name in self._entries(self._tokenizers, NAME) if self._version_names(name)]
 
     def remove(self, name: str, version: str) -> None:
@@ -105,7 +104,6 @@ class ArtifactStore(Artifacts):
     poll_seconds = 0.2
 
     def pointer_mark(self) -> object:
-        """See `Artifacts`."""
         try:
             status = self._pointer.stat()
         except FileNotFoundError:
@@ -115,7 +113,6 @@ class ArtifactStore(Artifacts):
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def pointer_state(self) -> PointerState:
-        """See `Artifacts`."""
         with reading(POINTER_NAME):
             if not os.path.lexists(self._pointer):
                 return PointerState(None)

@@ -32,7 +32,7 @@ class ActivePointer:
     digest: str | None
     previous: str | None
     changed_at: str
-    generation: int = 0
+    generation: int
 
     def to_json(self) -> bytes:
         """The content of the file."""
@@ -40,7 +40,7 @@ class ActivePointer:
 
     @classmethod
     def from_json(cls, data: bytes) -> ActivePointer:
-        """The pointer in `data`. The generation is 0 in files of old releases, which have none.
+        """The pointer in `data`.
 
         Raises:
             ArtifactCorruptError, FormatError: the content is not a pointer.
@@ -53,7 +53,7 @@ class ActivePointer:
         """
         table = parse_strict_json(data, "the pointer")
         names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(table, dict) or {*table, "generation"} != names:
+        if not isinstance(table, dict) or table.keys() != names:
             raise ArtifactCorruptError("the pointer names no version; promote one")
         pointer = cls(**table)
         if (
@@ -107,7 +107,7 @@ class PointerState:
         """The content of a pointer to the same version, one generation after this state, or after
         the state `after`."""
         try:
-            pointer = self.pointer() or ActivePointer(None, None, None, _now())
+            pointer = self.pointer() or ActivePointer(None, None, None, _now(), 0)
         except ArtifactCorruptError:
             return self.data + b"\n"  # still damaged, but another state
         generation = (after or self).generation + 1

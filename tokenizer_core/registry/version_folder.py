@@ -116,7 +116,7 @@ def _read_verified(folder: Folder, name: str, record: FileRecord) -> bytes:
     except FileNotFoundError:
         if name != CHAT_FILE:
             raise
-        # A release without chat templates copied the version into the cache of a bucket.
+        # Without a pickle, a version is being removed; without this file alone, it is damaged.
         raise ArtifactCorruptError(f"{name} is missing") from None
     if len(data) != record.size_bytes:
         raise ArtifactCorruptError(

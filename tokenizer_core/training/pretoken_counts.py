@@ -35,8 +35,6 @@ MAX_SUM: Final = (1 << 64) - 1
 """Limit of the total bytes of all pre-tokens: the native learner counts in 64 bits."""
 
 _MAGIC: Final = b"tokenizer-pretoken-counts-1\n"
-# For a pattern with a dialect or an unmatched rule, which older releases would overlook.
-_MAGIC_OF_DIALECTS: Final = b"tokenizer-pretoken-counts-2\n"
 _DIGEST_BYTES: Final = 32
 _HASH_BYTES: Final = 1 << 20
 
@@ -176,7 +174,7 @@ class PretokenCounts:
         if self.pruning is not None:
             header["pruning"] = asdict(self.pruning)
         rendered = json.dumps(header, sort_keys=True).encode("ascii")
-        yield _MAGIC if self.pattern.is_of_first_format else _MAGIC_OF_DIALECTS
+        yield _MAGIC
         yield len(rendered).to_bytes(8, "little")
         yield rendered
         for column in counts.columns():
@@ -264,7 +262,7 @@ def _open_regular(path: str) -> IO[bytes]:
 
 def _parse(read_at: ReadAt, size: int, name: str, *, on_disk: bool) -> PretokenCounts:
     """Parse the counts in a file; checks every length against the file size before use."""
-    if read_at(0, len(_MAGIC)) not in (_MAGIC, _MAGIC_OF_DIALECTS):
+    if read_at(0, len(_MAGIC)) != _MAGIC:
         raise FormatError(f"{name} is not a file of pre-token counts")
     try:
         header, body = _parse_parts(read_at, size)

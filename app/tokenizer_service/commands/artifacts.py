@@ -260,8 +260,8 @@ def _write_training_page(
     for name, run in runs.items():
         if not run.get("curve"):
             raise CommandError(
-                f"{name} has no report of its training: it was imported, or an old release made "
-                f"it. tokenizer report measures any tokenizer"
+                f"{name} has no report of its training: it was imported. tokenizer report measures "
+                f"any tokenizer"
             )
     fingerprints = {name: spec.fingerprint for name, (spec, _) in inspected.items()}
     judgement = load_judgement(arguments.judge) if arguments.judge else None
@@ -346,7 +346,7 @@ def _describe_special_tokens(spec: TokenizerSpec) -> str:
 
 
 def _describe_dialect(spec: TokenizerSpec) -> list[tuple[str, str]]:
-    if spec.pattern.is_of_first_format:
+    if spec.pattern.is_plain:
         return []
     rule = "dropped; decoding does not give it back" if spec.pattern.drops else "kept"
     return [("dialect", spec.pattern.dialect), ("unmatched", f"text without a match is {rule}")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -78,11 +77,6 @@ class CommandParser(argparse.ArgumentParser):
         for name in (None, "store"):
             self.register("action", name, _StoreOnce)
         self.set_defaults(prog=self.prog)  # errors name the innermost command
-        self._renamed: dict[str, str] = {}
-
-    def rename_option(self, old: str, new: str) -> None:
-        """Accept `old` as a hidden alias of the option `new`, with a warning."""
-        self._renamed[old] = new
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""
@@ -91,8 +85,6 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         """Refuse unknown words here, where the similar options are known. The base class would pass
         them to the parent command."""
-        if arguments and arguments[0] is not None:
-            arguments = (self._replace_renamed(arguments[0]), *arguments[1:])
         parsed, unknown = super().parse_known_args(*arguments, **options)
         for word in unknown:
             if word.startswith("-"):
@@ -100,17 +92,6 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"there is no option {word}{near}")
             self.error(f"one argument too many: {word!r}; quotes keep words together")
         return parsed, unknown
-
-    def _replace_renamed(self, words: Sequence[str]) -> list[str]:
-        replaced = list(words)
-        for index, word in enumerate(replaced):
-            if word == "--":
-                break
-            old, separator, value = word.partition("=")
-            if (new := self._renamed.get(old)) is not None:
-                replaced[index] = f"{new}{separator}{value}"
-                print(f"{self.prog}: {old} is now called {new}; use that", file=sys.stderr)
-        return replaced
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -54,7 +54,6 @@ def add_sample(subcommands: Any) -> None:
         required=True,
         help="fraction of the documents to draw: 0.01 is a hundredth",
     )
-    parser.rename_option("--share", "--fraction")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
     parser.add_argument(
         "-o",

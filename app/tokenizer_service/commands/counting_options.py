@@ -53,8 +53,6 @@ def add_memory_options(parser: CommandParser) -> None:
         metavar="FOLDER",
         help="folder for unpacked text and for counts over the memory limit (default: system)",
     )
-    parser.rename_option("--memory", "--memory-limit")
-    parser.rename_option("--scratch", "--temp-dir")
 
 
 def parse_size(text: str) -> int:

@@ -22,7 +22,6 @@ def add_run_options(parser: CommandParser) -> None:
         help="work in shards and keep finished ones here, so that the same command continues after "
         "an interruption; a folder that all workers share, or s3://bucket/prefix",
     )
-    parser.rename_option("--run-storage", "--checkpoint-dir")
     parser.add_argument(
         "--executor",
         choices=["local", "ray"],

@@ -28,7 +28,6 @@ def add_temp_dir(parser: CommandParser) -> None:
         help="folder for unfinished token files of an address (default: below ~/.cache), and for "
         "unfinished shards (default: the system's)",
     )
-    parser.rename_option("--scratch", "--temp-dir")
 
 
 def encode_and_upload(

@@ -45,7 +45,7 @@ def parse_strict_json(
 ) -> Any:
     """Parse the JSON of a body, in the native engine if that is given.
 
-    The native one takes a tenth to a half of the time (docs/benchmarks.md, JSON readers). It
+    The native one takes a tenth to a half of the time. It
     accepts a part of what `read_json` accepts; the rest, and every error, is left to that.
 
     Raises:

@@ -68,8 +68,8 @@ class StoredCorpus:
     sha256: str
     uploaded_at: str
     file: str
-    format: str = "txt"
-    field: str | None = None
+    format: str
+    field: str | None
 
 
 class CorpusStore:

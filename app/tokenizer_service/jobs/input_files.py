@@ -43,13 +43,10 @@ class InputFile:
     inode: int
     size_bytes: int
     modified_ns: int
+    changed_ns: int = field(compare=False)
+    n_links: int = field(compare=False)
     label: str = field(default="", compare=False)
     """The caller's name for it if that is not its path: the id of a corpus, a URL."""
-
-    changed_ns: int | None = field(default=None, compare=False)
-    """None: an earlier release made the job."""
-
-    n_links: int = field(default=1, compare=False)
 
     format: str | None = field(default=None, compare=False)
     """How it holds documents; None: as its name says."""

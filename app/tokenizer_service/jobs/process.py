@@ -95,7 +95,6 @@ class JobProcess:
 
     @classmethod
     async def start(cls, job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
-        """See `StartProcess`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # without it the working directory could shadow a module
@@ -129,7 +128,6 @@ class JobProcess:
                     yield event
 
     async def let_publish(self) -> None:
-        """See `ChildProcess`."""
         stdin = self._process.stdin
         if stdin is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -137,11 +135,9 @@ class JobProcess:
                 await stdin.drain()
 
     def resident_bytes(self) -> int:
-        """See `ChildProcess`."""
         return resident_bytes_of_tree(self._process.pid)
 
     async def wait(self) -> int:
-        """See `ChildProcess`."""
         return await self._process.wait()
 
     async def end(self, grace_seconds: float) -> None:
@@ -215,7 +211,7 @@ class JobLock:
 
     def __init__(self, artifacts_dir: Path, host: str = "") -> None:
         suffix = f"-{hashlib.sha256(host.encode()).hexdigest()[:16]}" if host else ""
-        self._path = artifacts_dir / "run" / f"trainer{suffix}.lock"  # as earlier releases name it
+        self._path = artifacts_dir / "run" / f"job{suffix}.lock"
 
     def acquire(self, *, timeout_seconds: float) -> bool:
         """Take the lock for the life of this process; False if another held it until the timeout.

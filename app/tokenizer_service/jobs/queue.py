@@ -2,8 +2,7 @@
 
 A job must outlive the process that accepted it: one server process may serve the request, a second
 run the job, and a third notice its end. Calls block for some milliseconds, and for seconds if the
-database is unreachable: call them from a thread, not from the event loop. The file is long because
-a job's row and all its transitions belong together.
+database is unreachable: call them from a thread, not from the event loop.
 
 The process that runs a job, its owner, holds a lease on it. Other hosts check the lease, because
 they cannot check a pid. On PostgreSQL all times are the database's, and no host's clock matters. On
@@ -61,7 +60,7 @@ _MOST: Final = 2**31 - 2
 
 _NAMES: Final = {"train": "name", "encode": "token_files_id"}
 _RESULTS: Final[Mapping[str, Mapping[str, type]]] = {
-    "train": {"name": str, "version": str, "digest": str},
+    "train": {"name": str, "version": str, "digest": str, "vocab_size": int},
     "encode": {"id": str, "documents": int, "tokens": int, "bytes": int},
 }
 """For each kind: the field of the request that names the job, and the fields of its result."""
@@ -123,7 +122,7 @@ class Job:
         return cls(
             sequence=row["sequence"],
             id=row["id"],
-            kind="train" if row["kind"] is None else row["kind"],  # None: of an earlier release
+            kind=row["kind"],
             request=json.loads(row["request"]),
             state=row["state"],
             phase=row["phase"],
@@ -131,8 +130,8 @@ class Job:
             counters=json.loads(row["counters"]),
             cancel_requested={0: False, 1: True}[row["cancel_requested"]],
             attempt=row["attempt"],
-            deaths=row["deaths"] or 0,
-            takeovers=row["takeovers"] or 0,
+            deaths=row["deaths"],
+            takeovers=row["takeovers"],
             owner=ProcessIdentity.from_json(row["owner"]),
             owner_host=row["owner_host"],
             lease_ends_at=row["lease_ends_at"],
@@ -159,18 +158,15 @@ class Job:
         tokenizer = self.request.get("tokenizer") if self.kind == "encode" else None
         if tokenizer is not None:
             shown += [tokenizer[part] for part in ("name", "version", "digest")]
-        has_lease = self.owner_host is None or self.lease_ends_at is not None
         is_sound = (
             self.state in get_args(State)
             and 0 <= self.progress <= 1
-            and (has_lease or self.state != "running")
+            and (self.lease_ends_at is not None or self.state != "running")
             and all(abs(moment or 0) < _LATEST for moment in moments)
             and all(0 <= n <= _MOST for n in (self.attempt, self.deaths, self.takeovers))
             and all(isinstance(number, int) for number in self.counters.values())
             and isinstance(self.request.get("corpus_ids"), list | None)
             and all(isinstance((self.result or {})[name], kind) for name, kind in fields.items())
-            # Missing in rows of earlier releases.
-            and isinstance((self.result or {}).get("vocab_size"), int | None)
         )
         "".join(shown).encode()  # strings, without a lone surrogate
         if not is_sound:
@@ -224,7 +220,7 @@ class Job:
     @property
     def is_of_this_host(self) -> bool:
         """Whether its owner and child are processes of this host."""
-        return self.owner_host in (None, this_host())  # None: claimed by a release without leases
+        return self.owner_host == this_host()
 
 
 class JobStore:
@@ -334,15 +330,14 @@ class JobStore:
     def latest(self, *, limit: int = 100, kind: Kind | None = None) -> list[Job]:
         """The latest jobs, newest first; only of `kind` if it is given."""
         return self._select(
-            "SELECT * FROM jobs WHERE ? IN ('', COALESCE(kind, 'train'))"
-            " ORDER BY sequence DESC LIMIT ?",
+            "SELECT * FROM jobs WHERE ? IN ('', kind) ORDER BY sequence DESC LIMIT ?",
             (kind or "", limit),
         )
 
     def running(self) -> list[Job]:
         """The running jobs of this folder."""
         return self._select(
-            "SELECT * FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?",
+            "SELECT * FROM jobs WHERE state = 'running' AND folder = ?",
             (self._folder,),
         )
 
@@ -360,7 +355,7 @@ class JobStore:
         with self.database.read() as run:
             # Read first, without a write lock: every server process asks twice a second.
             if not run(
-                "SELECT 1 FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ? LIMIT 1",
+                "SELECT 1 FROM jobs WHERE state = 'queued' AND folder = ? LIMIT 1",
                 (self._folder,),
             ):
                 return None
@@ -374,13 +369,13 @@ class JobStore:
         """The claimed job, and the damaged jobs that failed before it."""
         damaged: list[Job] = []
         if run(
-            "SELECT 1 FROM jobs WHERE state = 'running' AND COALESCE(folder, '') = ?"
+            "SELECT 1 FROM jobs WHERE state = 'running' AND folder = ?"
             " AND ? IN ('', owner_host) LIMIT 1",
             (self._folder, self.host),
         ):
             return None, damaged
         while rows := run(
-            "SELECT * FROM jobs WHERE state = 'queued' AND COALESCE(folder, '') = ?"
+            "SELECT * FROM jobs WHERE state = 'queued' AND folder = ?"
             " ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED",
             (self._folder,),
         ):
@@ -411,8 +406,8 @@ class JobStore:
         with self.database.transaction() as run:
             rows = run(
                 "UPDATE jobs SET attempt = attempt + 1, owner = ?, owner_host = ?, child = NULL,"
-                " lease_ends_at = unix_now() + ?, deaths = COALESCE(deaths, 0) + 1,"
-                " takeovers = COALESCE(takeovers, 0) + ?"
+                " lease_ends_at = unix_now() + ?, deaths = deaths + 1,"
+                " takeovers = takeovers + ?"
                 " WHERE id = ? AND state = 'running' AND attempt = ?"
                 " AND (? = 0 OR lease_ends_at < unix_now()) RETURNING *",
                 (
@@ -474,7 +469,7 @@ class JobStore:
             " finished_at = CASE cancel_requested WHEN 1 THEN unix_now() ELSE NULL END,"
             " phase = CASE cancel_requested WHEN 1 THEN 'cancelled' ELSE 'queued' END,"
             " progress = 0, owner = NULL, owner_host = NULL, lease_ends_at = NULL, child = NULL,"
-            " deaths = COALESCE(deaths, 0) + ?",
+            " deaths = deaths + ?",
             (int(died),),
         )
 
@@ -536,7 +531,7 @@ class JobStore:
         with self.database.transaction() as run:
             rows = run(
                 "DELETE FROM jobs WHERE state NOT IN ('queued', 'running') AND sequence <="
-                " (SELECT MAX(sequence) FROM jobs) - ? AND COALESCE(folder, '') = ? RETURNING id",
+                " (SELECT MAX(sequence) FROM jobs) - ? AND folder = ? RETURNING id",
                 (kept, self._folder),
             )
         return [row["id"] for row in rows if isinstance(row["id"], str)]
@@ -551,8 +546,7 @@ class JobStore:
         """(kind, state) -> number of jobs in the table, of all folders."""
         with self.database.read() as run:
             rows = run(
-                "SELECT COALESCE(kind, 'train') AS kind, state, COUNT(*) AS n_jobs FROM jobs"
-                " GROUP BY COALESCE(kind, 'train'), state",
+                "SELECT kind, state, COUNT(*) AS n_jobs FROM jobs GROUP BY kind, state",
                 (),
             )
         return {(row["kind"], row["state"]): int(row["n_jobs"]) for row in rows}
@@ -607,7 +601,7 @@ def _count_unfinished(run: Run, folder: str) -> int:
     """Number of jobs that count against the limit; all running jobs of all hosts count as one."""
     rows = run(
         "SELECT state, COUNT(*) AS n_jobs FROM jobs WHERE state IN ('queued', 'running')"
-        " AND COALESCE(folder, '') = ? GROUP BY state",
+        " AND folder = ? GROUP BY state",
         (folder,),
     )
     counts = {row["state"]: int(row["n_jobs"]) for row in rows}

@@ -169,14 +169,9 @@ export class Pane {
     if (this.merges?.of !== whole) this.merges = null;
     this.size.show(null);
     if (!this.isResizable || whole.length > MOST_RESIZED) return whole;
-    try {
-      const answer = await whole.loadMerges(signal);
-      if (answer === null || answer.full_size <= answer.base_size) return whole;
-      this.merges = { of: whole, ...answer };
-    } catch (error) {
-      if (signal.aborted || error.status !== 404) throw error;
-      return whole; // a service of an older release
-    }
+    const answer = await whole.loadMerges(signal);
+    if (answer === null || answer.full_size <= answer.base_size) return whole;
+    this.merges = { of: whole, ...answer };
     this.size.show(this.merges);
     return this.size.isWhole ? whole : whole.undo(this.merges, this.size.value);
   }

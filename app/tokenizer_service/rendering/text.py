@@ -68,7 +68,6 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
     fields = {
         "count": counts if is_batch else counts[0],
         "limit_exceeded": exceeded if is_batch else exceeded[0],
-        "limit_reached": exceeded if is_batch else exceeded[0],  # deprecated name
     }
     chunks = [dump(fields)[:-1], b',"tokenizer":' + live.identity_json + b"}"]
     return Rendered(chunks, n_tokens, n_bytes)

@@ -131,7 +131,7 @@ class WorkerStates:
     """The state files in `folder`, and the files of this process.
 
     The versions that requests named are in files of their own: they change at other times, on
-    other threads, and release 0.1.0 reads no state with more fields.
+    other threads.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -196,7 +196,7 @@ def test_nanochat_unpickles_its_tokenizer(tmp_path):
 
 def test_datatrove_writes_the_ids_of_this_library(tmp_path):
     if not DATATROVE.is_dir():
-        pytest.skip("datatrove is not there; make test-all installs it")
+        pytest.skip("datatrove is not there; make test-integration installs it")
     lines = "".join(
         json.dumps({"text": story, "id": str(i)}) + "\n" for i, story in enumerate(STORIES)
     )

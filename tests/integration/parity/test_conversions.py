@@ -198,7 +198,7 @@ def test_a_freshly_trained_one_is_the_same_in_every_format(target, pattern, tmp_
 
 def test_transformers_takes_part(tmp_path):
     if not TransformersReader.is_there():
-        pytest.skip("no transformers beside this environment; make test-all installs it")
+        pytest.skip("no transformers beside this environment; make test-integration installs it")
     with ExitStack() as stack:
         for target in ("tokenizer.json", "gpt2"):
             paths, _ = convert_spec(starter(), target, tmp_path)

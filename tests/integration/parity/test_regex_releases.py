@@ -1,6 +1,6 @@
 """Two releases of `regex` with different Unicode tables split every text alike.
 
-The tests themselves run on one release; the child process imports another, which `make test-all`
+The tests themselves run on one release; the child process imports another, which `make test-integration`
 installs for transformers. This file is also that child: it prints the digests.
 """
 
@@ -55,7 +55,7 @@ def digests() -> list[list[object]]:
 
 
 @pytest.mark.skipif(
-    not TransformersReader.is_there(), reason="no other regex; make test-all installs it"
+    not TransformersReader.is_there(), reason="no other regex; make test-integration installs it"
 )
 def test_another_release_of_regex_splits_every_code_point_alike():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FOLDER), str(REPOSITORY)])}

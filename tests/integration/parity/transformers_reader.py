@@ -37,7 +37,7 @@ class TransformersReader:
 
     @staticmethod
     def is_there() -> bool:
-        """Whether `make test-all` has installed transformers for the process below."""
+        """Whether `make test-integration` has installed transformers for the process below."""
         return FOLDER.is_dir()
 
     def __enter__(self) -> TransformersReader:

@@ -41,7 +41,7 @@ def test_a_type_checker_sees_the_types(tmp_path):
         "client = Client(timeout=5, max_retries=2)\n"
         "assert_type(client.encode('a', allowed_special='none'), list[int])\n"
         "assert_type(client.jobs.wait(client.train(documents=['a'])), AnyJobView)\n"
-        "assert_type(client.wait_for_job('j'), AnyJobView)\n"
+        "assert_type(client.jobs.wait('j'), AnyJobView)\n"
         "async def main() -> None:\n"
         "    async with AsyncClient() as client:\n"
         "        assert_type(await client.encode_batch(['a']), list[list[int]])\n"

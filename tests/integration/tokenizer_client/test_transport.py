@@ -33,7 +33,7 @@ def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
         yield b"low lower"
 
     async def stream() -> int:
-        async with AsyncClient(server.url, timeout_seconds=read_seconds) as client:
+        async with AsyncClient(server.url, timeout=read_seconds) as client:
             return sum([len(ids) async for ids in client.encode_stream(slowly())])
 
     real_timeout = asyncio.timeout
@@ -45,5 +45,5 @@ def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
 
 def test_problems_of_the_real_service(client):
     with pytest.raises(ProblemError) as told:
-        client.upload_corpus("c", [PIECE] * 1000)
+        client.corpora.upload("c", [PIECE] * 1000)
     assert told.value.status == 401

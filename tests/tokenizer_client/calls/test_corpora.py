@@ -12,7 +12,7 @@ from tokenizer_client import (
     UnexpectedResponseError,
 )
 
-CORPUS = {"id": "c", "bytes": 3, "sha256": "", "uploaded_at": ""}
+CORPUS = {"id": "c", "bytes": 3, "sha256": "", "format": "txt", "uploaded_at": ""}
 DATA = bytes(range(256)) * 10
 
 

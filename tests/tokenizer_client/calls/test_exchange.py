@@ -31,7 +31,7 @@ JOB = {
 
 
 def counted(n=3):
-    fields = {"count": n, "limit_exceeded": False, "limit_reached": False, "tokenizer": TOKENIZER}
+    fields = {"count": n, "limit_exceeded": False, "tokenizer": TOKENIZER}
     return httpx.Response(200, json=fields)
 
 

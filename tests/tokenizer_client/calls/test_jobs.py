@@ -130,7 +130,7 @@ def test_a_full_queue_is_an_error_at_once(play, clock):
 
 def test_training_can_wait_for_its_end(play):
     started = httpx.Response(202, json=job("queued"))
-    done = {"name": "n", "version": "v", "digest": "d"}
+    done = {"name": "n", "version": "v", "digest": "d", "vocab_size": 1}
     seen = []
     client, service = play(started, events(job(progress=0.5), job("live", 1.0, result=done)))
     ended = client.train(

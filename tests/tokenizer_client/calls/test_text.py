@@ -38,7 +38,7 @@ def test_numbers_of_numpy_are_numbers(play):
     fields = {"count": 1, "tokenizer": {"name": "n", "version": "v", "digest": "d"}}
     client, service = play(
         octets(b"\x07\0\0\0", "dtype=u32"),
-        httpx.Response(200, json={**fields, "limit_reached": False}),
+        httpx.Response(200, json={**fields, "limit_exceeded": False}),
     )
     assert client.encode("a", max_tokens=np.int64(3)) == [7]
     assert client.fits("a", np.uint8(3))
@@ -89,6 +89,7 @@ WRONG_TYPES = [
     ("decode_bytes", ROWS, r"call decode_batch\(\)"),
     ("decode_batch", [1, 2], r"rows\[0\] is int; call decode\(\)"),
     ("decode_batch", np.array([1, 2]), r"call decode\(\)"),
+    ("decode_batch", "12", "list of lists of ids"),
     ("decode_batch", ["12"], r"rows\[0\] is str"),
     ("verify_ids", ROWS, r"call verify_ids\(\) for each"),
     ("describe_token", True, "one id as an int, not bool"),
@@ -164,7 +165,7 @@ def as_json(**fields):
 
 
 def counts(count, exceeded=False):
-    return as_json(count=count, limit_exceeded=exceeded, limit_reached=exceeded)
+    return as_json(count=count, limit_exceeded=exceeded)
 
 
 PIECE = {"text": "a", "bytes": "YQ=="}

@@ -84,15 +84,9 @@ def plain() -> ImmutableSandboxedEnvironment:
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of expressions such as 1[0]
 @given(expressions, texts, texts)
-def test_an_expression(expression: str, t: str, u: str) -> None:
-    source = (
-        _SETTINGS
-        + "{{ "
-        + expression
-        + " }}{% set x %}|{{ "
-        + expression
-        + " }}{% endset %}{{ x }}"
-    )
+def test_an_expression_gives_the_text_of_jinja(expression: str, t: str, u: str) -> None:
+    source = f"{_SETTINGS}{{{{ {expression} }}}}"
+    source += f"{{% set x %}}|{{{{ {expression} }}}}{{% endset %}}{{{{ x }}}}"
     chat = {"messages": [{"role": "user", "t": t, "u": u}]}
     try:
         expected = plain().from_string(source).render(**VARIABLES, **chat)
@@ -111,25 +105,31 @@ def test_an_expression(expression: str, t: str, u: str) -> None:
         at += length
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "m.t", "m.items is callable", "m.items()|length", "m['items']", "m.get('get')", "m['get']",
-        "m.nothing is defined", "m.nothing.t", "m.__class__", "m['__class__']", "m.clear",
-        "m.tools.pop", "m.tools.items().mapping", "m.1",
-    ],
-)  # fmt: skip
-def test_a_field_with_the_name_of_a_method(expression: str) -> None:
+def test_a_field_may_have_the_name_of_a_method() -> None:
     fields = {"t": "T", "items": "I", "get": "G", "__class__": "C", "clear": "D", "1": "one"}
     chat = {"messages": [{"role": "user", **fields, "tools": {"pop": "P", "mapping": "M"}}]}
-    source = "{% set m = messages[0] %}{{ " + expression + " }}"
-    outcomes = []
-    for render in (
-        lambda: plain().from_string(source).render(**VARIABLES, **chat),
-        lambda: str(ChatTemplate(source).render(template_request(chat))[0]),
+    for expression in (
+        "m.items is callable",
+        "m.items()|length",
+        "m['items']",
+        "m.get('get')",
+        "m.nothing is defined",
+        "m.nothing.t",
+        "m.__class__",
+        "m['__class__']",
+        "m.clear",
+        "m.tools.pop",
+        "m.tools.items().mapping",
+        "m.1",
     ):
-        try:
-            outcomes.append(re.sub("0x[0-9a-f]+", "0x", render()))
-        except Exception as error:
-            outcomes.append(f"{type(error).__name__}: {error}")
-    assert outcomes[0] == outcomes[1]
+        source = "{% set m = messages[0] %}{{ " + expression + " }}"
+        outcomes = []
+        for render in (
+            lambda source: plain().from_string(source).render(**VARIABLES, **chat),
+            lambda source: str(ChatTemplate(source).render(template_request(chat))[0]),
+        ):
+            try:
+                outcomes.append(re.sub("0x[0-9a-f]+", "0x", render(source)))
+            except Exception as error:
+                outcomes.append(f"{type(error).__name__}: {error}")
+        assert outcomes[0] == outcomes[1]

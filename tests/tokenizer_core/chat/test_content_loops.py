@@ -28,7 +28,7 @@ def turn(body: str) -> str:
         turn("{% generation %}{% for p in m.content %}{{ p }}{% endfor %}{% endgeneration %}"),
     ],
 )
-def test_loops(source: str) -> None:
+def test_loops_over_content_are_found(source: str) -> None:
     assert loops_over_content(source)
 
 
@@ -45,5 +45,5 @@ def test_loops(source: str) -> None:
         "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     ],
 )
-def test_no_loops(source: str) -> None:
+def test_other_loops_are_not_over_content(source: str) -> None:
     assert not loops_over_content(source)

@@ -41,26 +41,21 @@ CHAT: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=["python", "native"])
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    vocab = {i: bytes([i]) for i in range(256)}
-    if request.param == "native":
-        pytest.importorskip("tokenizer_core._native", reason="no native engine")
-    made = Tokenizer(vocab, [], SPECIAL, engine=request.param)
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    made = Tokenizer({i: bytes([i]) for i in range(256)}, [], SPECIAL)
     return made.with_chat_templates(
         {"default": CHATML, "tagged": TAGGED, "instruction": INSTRUCTION, "plain": PLAIN},
         variables={"bos_token": "<s>"},
     )
 
 
-@pytest.fixture(params=["python", "native"], scope="module")
-def merging(request: pytest.FixtureRequest) -> Tokenizer:
+@pytest.fixture(scope="module")
+def merging(engine: str) -> Tokenizer:
     """A tokenizer whose tokens stand over the ends of messages."""
-    if request.param == "native":
-        pytest.importorskip("tokenizer_core._native", reason="no native engine")
     merges = [(b"a", b"b"), (b"ab", b"a"), (b"b", b"\xc3"), (b"\xc3", b"\xa9"), (b"\xb8", b"\xad")]
     tokens = [bytes([i]) for i in range(256)] + [left + right for left, right in merges]
-    return Tokenizer(dict(enumerate(tokens)), merges, engine=request.param)
+    return Tokenizer(dict(enumerate(tokens)), merges, engine=engine)
 
 
 def learned(
@@ -150,10 +145,6 @@ def test_loss_counts_what_a_template_writes_around_a_call(tokenizer: Tokenizer) 
 
 
 # Ends of turns that depend on what follows, and prompts that earlier turns lack.
-END_LAST = (
-    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|endoftext|>{% endif %}"
-)
 CHANNELS = (
     "{% for m in messages %}<|start|>{{ m.role }}"
     "{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m.content }}"
@@ -164,10 +155,6 @@ CALLS = (
     "{% for m in messages %}<|head|>{{ m.role }}<|/head|>\n{{ m.content }}"
     "{% if m.tool_calls %}<|call|>{% else %}<|turn|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|head|>assistant<|/head|>\n{% endif %}"
-)
-THINKING = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n<think>\n{% endif %}"
 )
 HOISTED = (
     "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
@@ -201,7 +188,6 @@ def messages_of(*turns: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("template", "turns", "expected"),
     [
-        (END_LAST, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a<|end|>", "b<|end|>"]),
         (
             CHANNELS,
             ["user:q", "assistant:a", "user:r", "assistant:b"],
@@ -209,8 +195,7 @@ def messages_of(*turns: str) -> list[dict[str, Any]]:
         ),
         (CALLS, ["user:q", "call:c", "tool:2", "assistant:b"], ["c<|call|>", "b<|turn|>"]),
         (CALLS, ["user:q", "assistant:a", "user:r", "call:c"], ["a<|turn|>", "c<|call|>"]),
-        (THINKING, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a<|end|>", "b<|end|>"]),
-        (THINKING, ["user:q", "assistant:", "user:r", "assistant:b"], ["b<|end|>"]),
+        (CALLS, ["user:q", "assistant:", "user:r", "assistant:b"], ["b<|turn|>"]),
         (
             HOISTED,
             ["system:s", "user:q", "assistant:a", "system:t", "user:r", "assistant:b"],
@@ -244,7 +229,6 @@ def test_every_turn_is_learned_with_its_own_end(
             {0, 2},
             ["<|channel|>final<|message|>a<|end|>"],
         ),
-        (CHANNELS, ["user:q", "assistant:a"], {0}, ["<|channel|>final<|message|>a<|return|>"]),
         (TAGGED, ["user:q", "assistant:a", "assistant:b"], {1}, ["b<|im_end|>"]),
         (TAGGED, ["user:q", "assistant:a", "assistant:b"], {0, 2}, ["a<|im_end|>"]),
         (

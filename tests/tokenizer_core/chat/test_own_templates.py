@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
 from tokenizer_core.chat.renderer import RenderedChat
@@ -57,7 +56,7 @@ def marked(chat: RenderedChat) -> str:
     return "".join(text if trusted else f"«{text}»" for text, trusted in chat.segments)
 
 
-def test_chatml_with_tools() -> None:
+def test_chatml_template_with_tools() -> None:
     messages = [SYSTEM, ASKED, CALLING, *RESULTS, REPLY, THANKS]
     chat = render("chatml_tools", messages, tools=TOOLS, add_generation_prompt=True)
     assert marked(chat) == (
@@ -72,53 +71,7 @@ def test_chatml_with_tools() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("thinking", "prompt"),
-    [(False, "<think>\n\n</think>\n\n"), (True, ""), (None, "")],
-)
-def test_a_variable_of_the_request_decides(thinking: bool | None, prompt: str) -> None:
-    kwargs = {"enable_thinking": thinking}
-    chat = render("chatml_tools", [THANKS], kwargs=kwargs, add_generation_prompt=True)
-    assert chat.text.endswith(f"<|im_start|>assistant\n{prompt}")
-
-
-def test_reasoning_under_another_name() -> None:
-    chat = render(
-        "chatml_tools", [THANKS, {"role": "assistant", "content": "4", "reasoning": "\n2"}]
-    )
-    assert marked(chat).endswith("<|im_start|>assistant\n<think>\n«2»\n</think>\n\n«4»<|im_end|>\n")
-
-
-@pytest.mark.parametrize(
-    ("continued", "end"),
-    [(True, "</think>\n\n«Sunny. »"), ("reasoning_content", "<think>\n«2 + »")],
-)
-def test_continuing_the_last_message(continued: bool | str, end: str) -> None:
-    final = {"role": "assistant", "content": "Sunny. ", "reasoning_content": "2 + "}
-    chat = render("chatml_tools", [THANKS, final], continue_final_message=continued)
-    assert marked(chat).endswith(end)
-
-
-def test_generation_tags() -> None:
-    chat = render("generation", [SYSTEM, ASKED, REPLY, THANKS], add_generation_prompt=True)
-    assert marked(chat) == (
-        "<s>\n<|system|>\n«Be brief.»\n<|user|>\n«Weather in Zürich? <|im_end|>»\n<|assistant|>\n"
-        "«<think>x</think>\n\nSunny.»</s>\n<|user|>\n«Thanks»\n<|assistant|>\n"
-    )
-    assert [chat.text[start:end] for start, end in chat.generated_spans] == [
-        "<think>x</think>\n\nSunny.</s>\n"
-    ]
-
-
-def test_inst() -> None:
-    chat = render("inst", [SYSTEM, ASKED, REPLY, THANKS])
-    assert marked(chat) == (
-        "<s>[INST] «Weather in Zürich? <|im_end|>» [/INST] «<think>x</think>\n\nSunny.»</s>"
-        "[INST] «Be brief.»\n\n«Thanks» [/INST]"
-    )
-
-
-def test_macros() -> None:
+def test_template_with_macros() -> None:
     chat = render(
         "macros",
         [SYSTEM, {**ASKED, "shout": True}, REPLY, THANKS],

@@ -50,16 +50,6 @@ def cut(text: str, runs: Runs) -> list[tuple[str, int]]:
     return result
 
 
-def test_chatml() -> None:
-    assert parts(CHATML, add_generation_prompt=True) == [
-        ("<|im_start|>user\n", TRUSTED),
-        ("hi", USER),
-        ("<|im_end|>\n<|im_start|>assistant\n", TRUSTED),
-        ("yo", ASSISTANT),
-        ("<|im_end|>\n<|im_start|>assistant\n", TRUSTED),
-    ]
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -68,10 +58,6 @@ def test_chatml() -> None:
         ("{{ ['<', messages[1].content]|join('>') }}", [("<>", TRUSTED), ("yo", ASSISTANT)]),
         (
             "{{ messages|map(attribute='content')|join('<b>') }}",
-            [("hi", USER), ("<b>", TRUSTED), ("yo", ASSISTANT)],
-        ),
-        (
-            "{{ messages|join('<b>', attribute='content') }}",
             [("hi", USER), ("<b>", TRUSTED), ("yo", ASSISTANT)],
         ),
         ("{% set x %}<{{ messages[0].content }}{% endset %}{{x}}", [("<", TRUSTED), ("hi", USER)]),
@@ -90,21 +76,14 @@ def test_chatml() -> None:
             [("<a>", TRUSTED), ("hi", USER), ("yo", ASSISTANT)],
         ),
         ("{% set d = {'k': '<a>'} %}{{ d.k }}{{ d['k'] }}", [("<a><a>", TRUSTED)]),
-        ("{{ ['<a>', '<b>'][1] }}", [("<b>", TRUSTED)]),
-        ("{{ 'x' if messages else 'y' }}", [("x", TRUSTED)]),
-        ("{{ '<a>|'.split('|')[0] }}", [("<a>", TRUSTED)]),
         ("{{ 'a{}b'.format(1) }}", [("a", TRUSTED), ("1", LOST), ("b", TRUSTED)]),
         ("{{ '<{}|{k}>{{}}'.format(messages[0].content, k='k') }}",
          [("<", TRUSTED), ("hi", USER), ("|k>{}", TRUSTED)]),
         ("{{ '<{:>4}>'.format(messages[0].content) }}", [("<  hi>", LOST)]),
-        ("{{ '<{!r}>'.format(messages[0].content) }}", [("<'hi'>", LOST)]),
         ("{{ '<{0[content]}>'.format(messages[0]) }}", [("<hi>", LOST)]),
-        ("{{ '<{k}>'.format_map({'k': 'k'}) }}", [("<k>", LOST)]),
         ("{{ (messages[0].content + '{}').format('<a>') }}", [("hi<a>", LOST)]),
         ("{{ '%s<a>' % messages[0].content }}", [("hi", USER), ("<a>", TRUSTED)]),
         ("{{ '<a>%4s' % messages[0].content }}", [("<a>", TRUSTED), ("  hi", LOST)]),
-        ("{{ '<A>'|lower }}", [("<a>", TRUSTED)]),
-        ("{{ loop_index }}", []),
         ("{{ 1 + 1 }}", [("2", TRUSTED)]),
         ("{{ messages|length }}", [("2", LOST)]),
         ("{{ ('a\nb' + messages[0].content)|indent(2) }}", [("a\n  b", TRUSTED), ("hi", USER)]),
@@ -113,7 +92,6 @@ def test_chatml() -> None:
         ("{{ messages[0]|tojson }}", [('{"role": "user", "content": "hi"}', LOST)]),
         ("{{ messages[0].content|tojson }}", [('"hi"', USER)]),
         ("{% set a = '<a>' %}{{ a|tojson }}", [('"<a>"', LOST)]),
-        ("{{ messages[0].content|safe }}", [("hi", USER)]),
         ("{% set a = '<a>' %}{{ a|safe }}{{ '<b>'|safe }}", [("<a><b>", TRUSTED)]),
         ("{{ '<'|safe + messages[0].content + '>' }}",
          [("<", TRUSTED), ("hi", USER), ("&gt;", TRUSTED)]),
@@ -204,7 +182,7 @@ def test_continue_final_message_ends_after_its_content(content: str, expected: s
         (CHATML, [{"role": "user", "content": [{"type": "image"}]}], True, "no text to continue"),
     ],
 )
-def test_continue_final_message_is_refused_where_it_cannot_hold(
+def test_continue_final_message_needs_a_text_to_continue(
     source: str, messages: list[dict[str, Any]], continued: bool | str, message: str
 ) -> None:
     with pytest.raises(ChatInputError, match=message):

@@ -13,10 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
 from tokenizer_core.chat.renderer import RenderLimits, _read_response
 from tokenizer_core.chat.template import ChatTemplate, Rendered, _Environment
@@ -44,14 +41,6 @@ ARGUMENTS = [0, 1, 5, 7]
 
 VALUE = (
     "{% set m = messages[0] %}{% set v = [" + ", ".join(VALUES) + "] %}{% set literal = 'tT_|' %}"
-)
-METHODS = sorted(
-    {
-        name
-        for kind in (str, bytes, list, dict, int)
-        for name in dir(kind)
-        if not name.startswith("_")
-    }
 )
 STATEMENTS = {
     "for": "{% for x in v[i] %}{{ x }}{{ loop.cycle(v[j], x) }}{{ loop.previtem }}{% endfor %}",
@@ -129,68 +118,40 @@ def check(source: str, *indices: Iterable[int]) -> int:
 ALL = range(len(VALUES))
 
 
-@pytest.mark.parametrize("name", sorted(_Environment().filters))
-def test_filters(name: str) -> None:
-    check(f"{{{{ v[i]|{name} }}}}", ALL)
-    check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS)
-    check(f"{{{{ v[i]|{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
-    check(f"{{{{ v[i]|map('{name}')|join(v[j]) }}}}", ALL, ARGUMENTS[:2])
-    check(f"{{% filter {name} %}}t{{{{ v[i] }}}}T{{% endfilter %}}", ALL)
+def test_filters_never_make_the_request_trusted() -> None:
+    for name in sorted(_Environment().filters):
+        check(f"{{{{ v[i]|{name} }}}}", ALL)
+        check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS)
+        check(f"{{{{ v[i]|{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
+        check(f"{{{{ v[i]|map('{name}')|join(v[j]) }}}}", ALL, ARGUMENTS[:2])
+        check(f"{{% filter {name} %}}t{{{{ v[i] }}}}T{{% endfilter %}}", ALL)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_methods(name: str) -> None:
-    check(f"{{{{ v[i].{name}() }}}}", ALL)
-    check(f"{{{{ v[i].{name}(v[j]) }}}}", ALL, ARGUMENTS)
-    check(f"{{{{ v[i].{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
-    check(f"{{{{ v[i].{name}(v[j])|join('t') }}}}", ALL, ARGUMENTS[:2])
-    check(f"{{{{ v[i].{name}(t=v[j]) }}}}", ALL, ARGUMENTS[:2])
+@pytest.mark.parametrize("kind", [str, bytes, list, dict, int])
+def test_methods_never_make_the_request_trusted(kind: type) -> None:
+    others = set(dir(str)) if kind is not str else set()
+    for name in sorted({name for name in dir(kind) if not name.startswith("_")} - others):
+        check(f"{{{{ v[i].{name}() }}}}", ALL)
+        check(f"{{{{ v[i].{name}(v[j]) }}}}", ALL, ARGUMENTS)
+        check(f"{{{{ v[i].{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
+        check(f"{{{{ v[i].{name}(v[j])|join('t') }}}}", ALL, ARGUMENTS[:2])
+        check(f"{{{{ v[i].{name}(t=v[j]) }}}}", ALL, ARGUMENTS[:2])
 
 
-def test_tests_and_operators() -> None:
+def test_tests_and_operators_never_make_the_request_trusted() -> None:
     for name in filter(str.isidentifier, _Environment().tests):
         check(f"{{{{ v[i] is {name} }}}}{{{{ v[i]|select('{name}')|join }}}}", ALL)
     for operator in ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "and", "or", "in"):
         check(f"{{{{ v[i] {operator} v[j] }}}}", ALL, ALL)
-        check(f"{{{{ (v[i] {operator} v[j])[1:] }}}}", ALL, ALL)
+        check(f"{{{{ (v[i] {operator} v[j])[1:] }}}}", ALL, ARGUMENTS)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-def test_statements(name: str) -> None:
+def test_statements_never_make_the_request_trusted(name: str) -> None:
     assert check(STATEMENTS[name], ALL, ARGUMENTS)
 
 
-# Literals stand in a variable. Jinja computes an expression of constants when it compiles, so its
-# result is literal text of the template: '4' in `{{ 'tT_|'|length }}` is trusted, and rightly so.
-EXPRESSIONS = st.recursive(
-    st.sampled_from([*VALUES[:4], "literal", "kw", "bos_token", "messages|length"]),
-    lambda inner: st.one_of(
-        st.builds("({} ~ {})".format, inner, inner),
-        st.builds("({} + {})".format, inner, inner),
-        st.builds("({} * 2)".format, inner),
-        st.builds("({})[{}:{}]".format, inner, st.integers(-3, 3), st.integers(-3, 9)),
-        st.builds("({})[{}]".format, inner, st.integers(-3, 3)),
-        st.builds("({}).replace({}, {})".format, inner, inner, inner),
-        st.builds("({}).split({})|join({})".format, inner, inner, inner),
-        st.builds("({}).{}()".format, inner, st.sampled_from(METHODS)),
-        st.builds("({})|{}".format, inner, st.sampled_from(sorted(_Environment().filters))),
-        st.builds("({})|indent({}, true, true)".format, inner, inner),
-        st.builds("'t{{}}{{}}'.format({}, {})".format, inner, inner),
-        st.builds("('t%s%s' % ({}, {}))".format, inner, inner),
-        st.builds("('t%' ~ {} ~ '%(t)s' % {{'t': {}}})".format, inner, inner),
-        st.builds("({} if {} else {})".format, inner, inner, inner),
-    ),
-    max_leaves=6,
-)
-
-
-@examples(10)
-@given(EXPRESSIONS)
-def test_nested_expressions(expression: str) -> None:
-    check("{{ " + expression + " }}")
-
-
-def test_the_arguments_of_format_are_not_confused() -> None:
+def test_arguments_of_format_are_not_confused() -> None:
     """A template that has the text of a message as a literal does not make it trusted."""
     for form in (
         "'{}'.format(m.content, **{'0': 'tT'})",
@@ -208,7 +169,6 @@ def test_the_arguments_of_format_are_not_confused() -> None:
     ("expression", "trusted"),
     [
         ("'t_%s_T' % m.content", "t__T"),
-        ("'t%sT' % bos_token", "tBT"),
         ("'%s%sT' % (bos_token, m.content)", "BT"),
         ("'t%%%s' % m.content", "t%"),
         ("'t%(a)s%(b)s%(a)s' % {'a': bos_token, 'b': m.content}", "tBB"),
@@ -217,22 +177,20 @@ def test_the_arguments_of_format_are_not_confused() -> None:
         ("'t%dT' % messages|length", "tT"),  # a number may be of the request
         ("'t%3sT' % bos_token", "tT"),
         ("'t%*dT' % (messages|length, 1)", ""),
+        ("m.content ~ '%s' % bos_token", "B"),
     ],
 )
-@pytest.mark.parametrize("content", ["Ж", "%s", "tT"])
-def test_percent_keeps_origins(expression: str, trusted: str, content: str) -> None:
+def test_percent_keeps_origins(expression: str, trusted: str) -> None:
     template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
-    assert trusted_text(template.render(request(content))) == trusted
-
-
-@pytest.mark.parametrize("expression", ["m.content % bos_token", "('t' ~ m.content) % bos_token"])
-def test_percent_trusts_nothing_where_the_request_is_its_form(expression: str) -> None:
-    template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
-    assert trusted_text(template.render(request("%s"))) == ""
+    for content in ("Ж", "%s", "tT"):
+        assert trusted_text(template.render(request(content))) == trusted
+    for form in ("m.content % bos_token", "('t' ~ m.content) % bos_token"):
+        template = ChatTemplate("{% set m = messages[0] %}{{ " + form + " }}")
+        assert trusted_text(template.render(request("%s"))) == ""
 
 
 @pytest.mark.parametrize("options", ["2", "2, true", "2, true, true", "'T'"])
-def test_line_breaks_of_the_request_stay_its_own_when_lines_are_indented(options: str) -> None:
+def test_indented_line_breaks_of_the_request_stay_its_own(options: str) -> None:
     template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
     for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
         found = trusted_text(template.render(request(content)))

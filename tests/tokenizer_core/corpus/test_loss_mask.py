@@ -1,7 +1,6 @@
 """The mask beside the ids: written, read, resumed and verified in step with them."""
 
 import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -34,12 +33,10 @@ from tokenizer_core.corpus.corpus_encoding import check_settings
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.distributed import encode_distributed
 from tokenizer_core.errors import (
-    FormatError,
     TokenFilesCorruptError,
     TokenFilesError,
     TokenFilesPlanError,
 )
-from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.parallel import LocalExecutor
 
 Marked = list[tuple[int, int]]
@@ -147,23 +144,11 @@ def test_the_mask_is_read_back_beside_the_ids(
             assert (folder / name).stat().st_size == shard.n_tokens
 
 
-def test_an_older_release_refuses_the_manifest_by_its_version(tmp_path: Path) -> None:
-    manifest = write_marked(tmp_path / "t", [[(1, 1)]])
-    data = (tmp_path / "t" / "manifest.json").read_bytes()
-    assert TokenManifest.from_json(data) == manifest
-    with pytest.raises(FormatError, match="format version 2; this release reads version 1"):
-        SealedFormat("token-files", 1, "token files", 1 << 20).parse(data)
-
-
-def test_files_without_a_mask_are_those_of_older_releases(tmp_path: Path) -> None:
+def test_files_without_a_mask(tmp_path: Path) -> None:
     plan = plan_token_files(NARROW, end_of_document="<|end|>")
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         writer.append([97, 258], n_bytes=1)
         writer.finish()
-    fields = json.loads((tmp_path / "t" / "manifest.json").read_bytes())
-    assert fields["format_version"] == 1
-    assert not {"loss_mask", "max_length", "over_length"} & set(fields)
-    assert not {"n_loss_tokens", "lost"} & set(fields["splits"][0])
     assert sorted(path.suffix for path in (tmp_path / "t").iterdir()) == [
         *(".bin", ".json", ".u64", ".u64")
     ]

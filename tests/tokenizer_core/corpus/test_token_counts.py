@@ -64,12 +64,12 @@ def test_special_tokens_of_an_encoder_of_conversations_are_not_found_in_texts(
         manifest = writer.finish()
     assert manifest.split("train").special_tokens_found == {}
     verify_token_files(tmp_path / "t")
-    # As earlier releases wrote it.
     found = {"<|begin|>": 1, "<|end|>": 1}
     (train,) = manifest.splits
-    earlier = replace(manifest, splits=(replace(train, special_tokens_found=found),))
-    (tmp_path / "t" / "manifest.json").write_bytes(earlier.to_json())
-    verify_token_files(tmp_path / "t")
+    wrong = replace(manifest, splits=(replace(train, special_tokens_found=found),))
+    (tmp_path / "t" / "manifest.json").write_bytes(wrong.to_json())
+    with pytest.raises(TokenFilesCorruptError, match="which special tokens"):
+        verify_token_files(tmp_path / "t")
 
 
 def test_ids_are_counted_again_from_files(tmp_path: Path) -> None:
@@ -81,10 +81,3 @@ def test_ids_are_counted_again_from_files(tmp_path: Path) -> None:
     for n_tokens in (4, 5):
         with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
             TokenCounts(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)
-
-
-def test_the_old_name_of_token_counts_warns(tmp_path: Path) -> None:
-    write_texts(tmp_path / "t", "raw")
-    files = TokenFiles.open(tmp_path / "t")
-    with pytest.warns(DeprecationWarning, match="token_counts"):
-        assert files.token_use().tolist() == files.token_counts().tolist()

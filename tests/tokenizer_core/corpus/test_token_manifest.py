@@ -33,7 +33,7 @@ def test_it_names_no_time_and_no_machine(manifest):
     assert names == {
         *("format", "format_version", "layout", "dtype", "tokens_per_shard", "tokenizer"),
         *("special_tokens", "begin_of_document_id", "end_of_document_id", "seed", "sources"),
-        *("splits", "checksum"),
+        *("loss_mask", "max_length", "over_length", "document_encoder", "splits", "checksum"),
     }
 
 

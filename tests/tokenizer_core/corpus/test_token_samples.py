@@ -139,9 +139,6 @@ def test_a_state_of_other_token_files_of_the_same_length_is_refused(dataset, tmp
     state = dataset.samples(CONTEXT, seed=5).state_dict()
     with pytest.raises(ValueError, match="the state has token_files"):
         other.load_state_dict(state)
-    # An older release did not save what tells them apart.
-    older = {name: state[name] for name in state if name not in ("token_files", "split")}
-    other.load_state_dict(older)
 
 
 def test_what_cannot_be_is_refused(dataset):

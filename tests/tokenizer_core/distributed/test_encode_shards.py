@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -15,11 +14,10 @@ from tokenizer_core.blobs import open_storage
 from tokenizer_core.corpus import (
     CorpusFormat,
     TokenFilesPlan,
-    document_cuts,
     plan_token_files,
 )
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
-from tokenizer_core.distributed import Attempt, encode_shards
+from tokenizer_core.distributed import Attempt
 from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
@@ -77,7 +75,7 @@ def test_a_shard_is_its_documents(tmp_path, attempt):
     assert sorted(attempt.commit(figures).files) == ["documents", "ids"]
 
 
-def test_a_file_is_hashed_where_it_is_one_shard_or_apart(tmp_path, attempt):
+def test_a_file_is_hashed_in_its_only_shard_or_separately(tmp_path, attempt):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntwo")
     expected = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -102,14 +100,6 @@ def test_a_forbidden_token_is_reported_with_its_document(tmp_path, attempt, star
         encode_shard(encoding(plan), shard_of(tmp_path / "a.txt", start), attempt)
 
 
-def test_a_document_that_cannot_be_cut_is_reported_with_its_line(tmp_path, attempt, monkeypatch):
-    monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 1000)
-    monkeypatch.setattr(encode_shards, "BATCH_BYTES", 100)
-    (tmp_path / "a.txt").write_text("one\n" + "ACGT" * 1000)
-    with pytest.raises(CorpusError, match=r"a.txt', document 1: a document has no place"):
-        encode_shard(encoding(), shard_of(tmp_path / "a.txt"), attempt)
-
-
 def test_a_file_that_has_changed_is_refused(tmp_path, attempt):
     path = tmp_path / "a.txt"
     path.write_text("one\n")
@@ -121,14 +111,7 @@ def test_a_file_that_has_changed_is_refused(tmp_path, attempt):
         hash_source(encoding(), shard.source, attempt)
 
 
-def test_a_worker_with_other_tables_refuses(tmp_path, attempt):
-    (tmp_path / "a.txt").write_text("one")
-    other = replace(encoding(), unicode_tables="regex 2020.1.1")
-    with pytest.raises(RunError, match="install the same version everywhere"):
-        encode_shard(other, shard_of(tmp_path / "a.txt"), attempt)
-
-
-def test_a_store_that_does_not_respond_is_retried(attempt):
+def test_a_store_that_does_not_respond_is_a_retryable_error(attempt):
     store = fsspec.filesystem("memory")
     store.pipe("/some/a.txt", b"one")
     shard = CorpusShard(SourceFile.examine("memory://some/a.txt"), 0, 3)
@@ -137,7 +120,7 @@ def test_a_store_that_does_not_respond_is_retried(attempt):
         encode_shard(encoding(), shard, attempt)
 
 
-def test_a_process_makes_its_encoder_once():
+def test_an_encoder_is_made_once_in_a_process():
     data = pickle.dumps(encoding())
     first, second = pickle.loads(data), pickle.loads(data)
     assert first is second

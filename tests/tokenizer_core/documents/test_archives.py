@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.tokenizer_core.documents.corpus_writer import PACKERS, zstd
 from tokenizer_core.documents import archives
 from tokenizer_core.documents.archives import FREE_BYTES, unpack_gzip, unpack_zstd
@@ -37,16 +38,17 @@ def unpack(
     st.lists(st.binary(max_size=100) | st.integers(0, 70_000).map(lambda n: b"ab" * n), min_size=1),
     st.integers(1, 50),
 )
+@examples(1 / 2)
 def test_members_follow_each_other(packed, parts, block_bytes):
     data = b"".join(map(PACKERS[packed], parts))
     assert unpack(data, packed, block_bytes) == b"".join(parts)
 
 
 def test_output_is_bounded_by_the_step_and_not_by_the_file(packed, monkeypatch):
-    data = PACKERS[packed](bytes(10_000_000))
-    steps = list(UNPACKERS[packed](iter([data]), "some", 1e9))
+    data = PACKERS[packed](bytes(5_000_000))
+    steps = list(UNPACKERS[packed](iter([data]), "some", 1))  # small output may expand at will
     assert max(map(len, steps)) <= 1 << 18
-    assert sum(map(len, steps)) == 10_000_000
+    assert sum(map(len, steps)) == 5_000_000
     # Every step that can cut the output, around the size of the output itself.
     data = PACKERS[packed](TEXT)
     for taken in [*range(1, 20), *range(len(TEXT) - 3, len(TEXT) + 3)]:
@@ -63,45 +65,43 @@ def test_an_archive_cut_anywhere_is_an_error(packed):
                 unpack(data[:size], packed)
 
 
-def test_a_changed_bit_is_found_or_changes_nothing(packed):
+def test_a_changed_bit_is_found(packed):
     # With a checksum: gzip always has one, zstd as its command writes it.
     options = {zstd.CompressionParameter.checksum_flag: 1}
     data = gzip.compress(TEXT) if packed == "gz" else zstd.compress(TEXT, options=options)
+    bits = range(0, 8 * len(data), 31)
     n_found = 0
-    for bit in range(0, 8 * len(data), 7):
+    for bit in bits:
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         try:
             assert unpack(bytes(changed), packed) == TEXT  # for example the time in gzip's header
         except CorpusError:
             n_found += 1
-    assert n_found > 0.95 * 8 * len(data) / 7
+    assert n_found > 0.95 * len(bits)
 
 
-def test_data_after_the_end_is_an_error(packed):
+def test_other_data_before_or_after_is_an_error(packed):
     with pytest.raises(CorpusError, match="something else after its end"):
         unpack(PACKERS[packed](TEXT) + b"more", packed)
     with pytest.raises(CorpusError, match=r"is no (gzip|zstd) file"):
         unpack(TEXT, packed)
 
 
-def test_only_zeros_may_pad_a_gzip_file():
+def test_zeros_may_pad_gzip_and_notes_stand_between_zstd_frames():
     data = gzip.compress(b"a") + bytes(700) + gzip.compress(b"b") + bytes(100_000)
-    for block_bytes in (1, 7, 512, 1 << 20):
+    for block_bytes in (1, 512, 1 << 20):
         assert unpack(data, "gz", block_bytes) == b"ab"
     with pytest.raises(CorpusError):
         unpack(bytes(10) + gzip.compress(b"a"), "gz")
+    note = b"\x50\x2a\x4d\x18\x04\x00\x00\x00note"
+    assert unpack(note + zstd.compress(b"a") + note + zstd.compress(b"b"), "zst", 3) == b"ab"
     with pytest.raises(CorpusError):
         unpack(zstd.compress(b"a") + bytes(10), "zst")
 
 
-def test_skippable_frames_are_skipped():
-    note = b"\x50\x2a\x4d\x18\x04\x00\x00\x00note"
-    assert unpack(note + zstd.compress(b"a") + note + zstd.compress(b"b"), "zst", 3) == b"ab"
-
-
 @pytest.mark.row(26)
-def test_bombs_end_before_they_fill_the_memory(packed):
+def test_an_archive_bomb_is_refused_in_little_memory(packed):
     bomb = PACKERS[packed](bytes(FREE_BYTES))
     bomb += PACKERS[packed](bytes(1 << 20))
     sizes: list[int] = []
@@ -117,12 +117,8 @@ def test_bombs_end_before_they_fill_the_memory(packed):
     assert len(unpack(bomb, packed, max_expansion=1e9)) == FREE_BYTES + (1 << 20)
 
 
-def test_small_output_may_expand_without_limit(packed):
-    assert unpack(PACKERS[packed](b"a" * 5_000_000), packed, max_expansion=1) == b"a" * 5_000_000
-
-
 @pytest.mark.row(26)
-def test_a_window_of_gigabytes_is_refused():
+def test_a_large_zstd_window_is_refused():
     for log in (27, 28, 31):
         compressor = zstd.ZstdCompressor(
             options={
@@ -149,7 +145,7 @@ def test_without_its_library_the_error_names_the_extra(monkeypatch):
             unpack(b"", "zst")
 
 
-def test_many_empty_members_take_linear_time():
+def test_many_empty_members_are_read():
     empty = zlib.compressobj(wbits=31)
-    data = (empty.compress(b"") + empty.flush()) * 50_000
+    data = (empty.compress(b"") + empty.flush()) * 20_000
     assert unpack(data, "gz") == b""

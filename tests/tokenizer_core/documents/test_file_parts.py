@@ -56,16 +56,16 @@ def test_parts_of_plain_text(tmp_path, monkeypatch, text, separator, part_bytes,
     assert found == join(list(as_text()))
 
 
-@pytest.mark.parametrize("separator", ["aa", "aba", "abab"])
-def test_separators_that_overlap_themselves(tmp_path, monkeypatch, separator):
+def test_separators_that_overlap_themselves(tmp_path, monkeypatch):
     """All texts of two letters: of overlapping matches, only the first is a separator."""
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 3)
     path = tmp_path / "corpus.txt"
-    for letters in product("ab", repeat=6):
-        path.write_text(text := "".join(letters))
-        for cut in range(1, len(text)):
-            found = read(path, separator, (0, cut)) + read(path, separator, (cut, len(text)))
-            assert found == read(path, separator, None), (text, cut)
+    for separator, n_letters in (("aa", 6), ("aba", 6), ("abab", 5)):
+        for letters in product("ab", repeat=n_letters):
+            path.write_text(text := "".join(letters))
+            for cut in range(1, len(text)):
+                found = read(path, separator, (0, cut)) + read(path, separator, (cut, len(text)))
+                assert found == read(path, separator, None), (text, cut)
 
 
 @limits
@@ -82,12 +82,6 @@ def test_parts_of_json_lines(tmp_path, texts, end, is_ended, part_bytes):
     parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
     found = [one.decode() for part in parts for one in read(path, None, part)]
     assert found == texts
-
-
-def test_most_parts_of_a_run_of_separators_are_not_empty(tmp_path):
-    (tmp_path / "a.txt").write_text("one|" * 100)
-    found = [read(tmp_path / "a.txt", "|", (start, start + 40)) for start in range(0, 400, 40)]
-    assert [len(part) for part in found] == [10] * 10
 
 
 def test_a_part_is_read_from_a_store_too():
@@ -111,18 +105,18 @@ def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
     assert can_be_entered("a.bin", separator="|")
 
 
-@pytest.mark.parametrize("start", [0, 1, 15, 16, 17, 31, 32, 47, 48])
-def test_an_error_of_a_part_names_the_line_of_the_file(start, tmp_path, monkeypatch):
+def test_an_error_in_a_part_names_the_line_of_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 7)
-    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
-    with (
-        pytest.raises(CorpusError, match=r"a.jsonl', line 4: it holds no JSON object"),
-        open_documents(tmp_path / "a.jsonl", within=(start, 90)) as reader,
-    ):
-        list(reader)
-    n_before = (start + 15) // 16
-    place = place_of_document(tmp_path / "a.jsonl", "jsonl", 3 - n_before, start=start)
-    assert place == "line 4"
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
+    for start in (0, 1, 15, 16, 17, 31, 32, 47, 48):
+        with (
+            pytest.raises(CorpusError, match=r"a.jsonl', line 4: it holds no JSON object"),
+            open_documents(path, within=(start, 90)) as reader,
+        ):
+            list(reader)
+        n_before = (start + 15) // 16
+        assert place_of_document(path, "jsonl", 3 - n_before, start=start) == "line 4"
 
 
 def test_errors_name_the_byte_from_which_they_count(tmp_path):
@@ -134,13 +128,12 @@ def test_errors_name_the_byte_from_which_they_count(tmp_path):
         list(reader)
 
 
-def test_a_file_that_changes_is_noticed_in_its_parts(tmp_path):
+def test_a_part_of_a_changed_file_is_an_error(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("one|two|three")
     for change in ("one|two|three|four", "one|t"):
+        path.write_text("one|two|three")
         with open_documents(path, separator="|", within=(4, 8), max_piece_chars=1) as reader:
             next(reader)
             path.write_text(change)
             with pytest.raises(CorpusError, match="changed while it was read"):
                 list(reader)
-        path.write_text("one|two|three")

@@ -38,7 +38,6 @@ LETTERS = "".join(_rng.choices("qxzj", k=1 << 21))
 LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
 LIST = IDS[:1_000_000].tolist()
-CYRILLIC_IDS = np.tile(np.array([0xD0, 0xB0], dtype=np.uint32), 1_000_000)
 JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
 # Made of few parts: large ones, freed again, would leave memory to the calls.
 JSON_OF_ALL = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
@@ -67,15 +66,11 @@ def _learn() -> None:
 
 CALLS: dict[str, Callable[[], object]] = {
     "encode": lambda: engine().encode(TEXT),
-    "encode a short text": lambda: engine().encode(TEXT[:60_000]),
-    "encode letters": lambda: engine().encode(LETTERS),
     "encode_to_numpy": lambda: engine().encode_to_numpy(CYRILLIC),
-    "encode_to_numpy, threads": lambda: engine().encode_to_numpy(TEXT, 2),
     "encode_to_json": lambda: engine().encode_to_json(TEXT),
     "encode_to_json, changed": lambda: engine().encode_to_json(
         MARKS, changes=changes_by_nfc(MARKS, None)
     ),
-    "encode_batch": lambda: engine().encode_batch(LISTED),
     "encode_batch, threads": lambda: engine().encode_batch(LISTED, 3),
     "encode_batch_to_numpy": lambda: engine().encode_batch_to_numpy([CYRILLIC, *LISTED], 2),
     "encode_documents": lambda: engine().encode_documents(
@@ -83,14 +78,9 @@ CALLS: dict[str, Callable[[], object]] = {
     ),
     "encode_pre_tokens": lambda: engine().encode_pre_tokens(LISTED),
     "count": lambda: engine().count(CYRILLIC),
-    "count letters": lambda: engine().count(LETTERS),
-    "count up to a limit": lambda: engine().count(CYRILLIC, 10**9),
     "decode": lambda: engine().decode(IDS),
-    "decode, Cyrillic": lambda: engine().decode(CYRILLIC_IDS),
     "decode, list": lambda: engine().decode_bytes(LIST),
-    "decode, strided": lambda: engine().decode_bytes(IDS[::2]),
     "nfc_changes": lambda: engine().nfc_changes(("x" * 150 + "e\u0301") * 20_000),
-    "nfc_changes, all": lambda: engine().nfc_changes(MARKS),
     "json_of_ids": lambda: engine().json_of_ids(IDS),
     "decode_json_string": lambda: decode_json_string(JSON, 8),
     "read_json": lambda: read_json_natively(

@@ -6,7 +6,7 @@ from tests.tokenizer_core.engines.random_specs import spec_of
 from tokenizer_core.engines.base import BaseEngine
 
 
-def test_an_engine_that_cannot_encode_plain_text_cannot_be_made():
+def test_an_engine_without_encode_plain_cannot_be_made():
     class Unfinished(BaseEngine):
         pass
 

@@ -57,7 +57,7 @@ def test_long_pre_tokens_are_not_cached_and_the_cache_is_bounded():
 
 
 @pytest.mark.row(10)
-@pytest.mark.parametrize("unit", ["a", "^", " ", "\u0301", "a\u200d", "中", "ab"])
+@pytest.mark.parametrize("unit", ["a", "\u0301", "ab"])
 def test_work_on_a_long_pre_token_grows_with_its_length(unit):
     # Counted, not timed: every merge looks up two ranks, for any length.
     class CountingRanks(dict):

@@ -1,7 +1,6 @@
 """A flag that another thread sets ends a call, within one long pre-token and in batch threads."""
 
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -29,10 +28,8 @@ def test_a_long_call_of_another_thread_is_cancelled(way):
     engine.encode("the first call makes tables")
     text = "abc" * (64 << 20)
     threading.Timer(0.1, flag.cancel).start()
-    started = time.perf_counter()
     with stoppable(flag), pytest.raises(CancelledError):
         WAYS[way](engine, text)
-    assert time.perf_counter() - started < 20
 
 
 def test_splitting_by_an_automaton_is_cancelled():
@@ -57,7 +54,7 @@ def test_a_search_of_a_foreign_expression_is_cancelled(name):
 
 
 @pytest.mark.parametrize("name", ["native", "python"])
-def test_only_calls_within_look_at_the_flag(name):
+def test_only_calls_inside_the_context_are_cancelled(name):
     if name == "native":
         native_module()
     engine, flag, outer = create_engine(SPEC, name), make_stop_flag(), make_stop_flag()

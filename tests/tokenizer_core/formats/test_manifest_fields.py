@@ -13,7 +13,6 @@ from tokenizer_core.formats.manifest_fields import (
     render_manifest_json,
     render_spec_fields,
 )
-from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -27,27 +26,21 @@ def test_fields_and_back():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "version"),
+    "pattern",
     [
-        (SplitPattern("custom", r"\s+|\S+"), 1),
-        (SplitPattern("custom", r"\s+|\S+", unmatched="drop"), 2),
-        (SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"), 2),
-        (SplitPattern("custom", r"\h+$|.", "oniguruma"), 2),
+        SplitPattern("custom", r"\s+|\S+"),
+        SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
+        SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"),
+        SplitPattern("custom", r"\h+$|.", "oniguruma"),
     ],
 )
-def test_a_dialect_has_a_version_that_older_releases_refuse(pattern, version):
+def test_a_dialect_and_an_unmatched_rule_are_kept(pattern):
     spec = trained_spec(30, pattern=pattern)
     fields = render_spec_fields(spec)
-    data = render_manifest_json(fields)
-    assert json.loads(data)["format_version"] == version
-    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
-    older = SealedFormat("tokenizer-artifact", 1, "a tokenizer artifact", 1 << 22)
-    if version == 1:
-        assert fields["pattern"] == {"name": "custom", "expression": pattern.expression}
-        assert older.parse(data) == parse_manifest_json(data)
-    else:
-        with pytest.raises(FormatError, match="has format version 2; this release reads version 1"):
-            older.parse(data)
+    assert (
+        build_spec(parse_manifest_json(render_manifest_json(fields)), spec.vocab, spec.merges)
+        == spec
+    )
 
 
 @pytest.mark.parametrize("field", [{"dialect": "perl"}, {"unmatched": "burn"}, {"dialect": ["x"]}])
@@ -165,9 +158,6 @@ def test_missing_bytes_and_empty_tokens_are_declared():
         for wrong in ([], [0xC1], [0xC0, 0xC1], None, {}):
             with pytest.raises(FormatError, match=f"manifest's {name}"):
                 build_spec({**fields, name: wrong}, spec.vocab, spec.merges)
-        # Manifests of earlier releases do not say it.
-        earlier = {key: value for key, value in fields.items() if key != name}
-        assert build_spec(earlier, spec.vocab, spec.merges) == spec
 
 
 def test_other_unicode_tables_are_refused_with_the_remedy():
@@ -183,7 +173,6 @@ def test_extensions_are_kept_and_unknown_ones_refused():
     listed = [{"name": "custom", "expression": expression} for expression in ("[0-9]", r"\s+|\S+")]
     assert fields["extensions"] == {"split_steps": listed}
     data = render_manifest_json(fields)
-    assert json.loads(data)["format_version"] == 2
     assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges).pattern == spec.pattern
     without = dataclasses.replace(spec, pattern=SplitPattern("custom", r"\s+|\S+"))
     assert without.fingerprint != spec.fingerprint

@@ -131,7 +131,6 @@ def test_written_files_and_manifests_give_the_same(normalizer, text):
     assert parse_tokenizer_json(data) == spec
     assert tokenizers.Tokenizer.from_str(data.decode()).encode(text).ids == theirs.encode(text).ids
     manifest = render_manifest_json(render_spec_fields(spec))
-    assert json.loads(manifest)["format_version"] == (2 if spec.extensions() else 1)
     again = build_spec(parse_manifest_json(manifest), spec.vocab, spec.merges)
     assert again == spec
     assert again.added_tokens == spec.added_tokens

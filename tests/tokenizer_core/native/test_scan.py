@@ -2,7 +2,6 @@
 the alternatives."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 import regex
@@ -50,15 +49,17 @@ def test_every_code_point_in_contractions(native, name):
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_every_text_of_up_to_four_kinds_of_character(native, name):
-    for length in range(1, 5):
-        for characters in itertools.product(KINDS, repeat=length):
-            assert_same_split(native, "".join(characters), name)
+def test_texts_of_up_to_four_kinds_of_character(native, name):
+    texts = itertools.chain.from_iterable(itertools.product(KINDS, repeat=n) for n in (1, 2, 3))
+    for characters in texts:
+        assert_same_split(native, "".join(characters), name)
+    for characters in itertools.islice(itertools.product(KINDS, repeat=4), 0, None, 11):
+        assert_same_split(native, "".join(characters), name)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_adversarial_texts(native, name):
-    for text in adversarial_texts(n_random=1000, seed=77):
+    for text in adversarial_texts(n_random=300, seed=77):
         assert_same_split(native, text, name)
 
 
@@ -66,15 +67,6 @@ def test_adversarial_texts(native, name):
 @given(text=mixed_text | text_of_bytes | st.text(KINDS, max_size=80))
 def test_random_texts(native, name, text):
     assert_same_split(native, text, name)
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", PATTERNS)
-def test_corpora(native, name, shared_data: Path):
-    for path in sorted((shared_data / "corpora").glob("*.txt")):
-        with path.open("rb") as file:
-            text = file.read(300_000).decode("utf-8", "ignore")
-        assert_same_split(native, text, name)
 
 
 def test_an_unknown_pattern_is_an_error(native):

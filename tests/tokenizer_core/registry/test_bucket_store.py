@@ -312,8 +312,9 @@ def test_chat_templates_go_with_their_version(objects: Make) -> None:
     assert store._storage.names("tokenizers/") == []
 
 
-def test_a_copy_of_an_older_release_is_fetched_again(objects: Make, tmp_path: Path) -> None:
-    """An older release copies a version into the cache without its chat templates."""
+def test_a_cached_copy_without_its_chat_templates_is_fetched_again(
+    objects: Make, tmp_path: Path
+) -> None:
     store = objects()
     ref = store.publish(A.with_chat(CHAT), name="t")
     for read in (store.open, lambda ref: store.read_file(ref, CHAT_FILE)):

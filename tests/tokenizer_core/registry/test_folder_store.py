@@ -747,7 +747,6 @@ def test_the_manifest_lists_the_templates_with_digests(store):
     # Without templates, a manifest is what it was.
     fields = json.loads(store.read_file(plain, "manifest.json"))
     assert "chat_templates" not in fields
-    assert fields["format_version"] == 1
     assert ChatTemplates.from_json(store.read_file(plain, CHAT_FILE)) == ChatTemplates()
     assert not (folder_of(store, plain) / CHAT_FILE).exists()
 

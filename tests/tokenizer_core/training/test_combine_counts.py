@@ -11,10 +11,8 @@ from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import (
     CorpusSource,
     PretokenCounts,
-    TrainingOptions,
     combine_counts,
     count_pretokens,
-    train,
     train_from_counts,
 )
 
@@ -40,16 +38,6 @@ def test_merged_counts_are_those_of_the_files_together(tmp_path, engine):
     assert grown == together
 
 
-def test_training_from_merged_counts_is_training_on_the_files(tmp_path, engine):
-    merged = combine_counts([(count(tmp_path, name, engine), 1) for name in "abc"])
-    merged.save(tmp_path / "counts")
-    from_counts = train_from_counts(PretokenCounts.load(tmp_path / "counts"), 280, engine=engine)
-    files = [tmp_path / name for name in "abc"]
-    trained = train(files, TrainingOptions(vocab_size=280, special_tokens=["<|e|>"], engine=engine))
-    assert from_counts.spec.fingerprint == trained.spec.fingerprint
-    assert from_counts.counts == trained.counts
-
-
 def test_a_weight_is_so_many_copies_of_the_files(tmp_path, engine):
     a, b, c = (count(tmp_path, name, engine) for name in "abc")
     weighted = combine_counts([(a, Fraction(1, 2)), (b, Fraction("0.75")), (c, 2)])  # 2 : 3 : 8
@@ -65,6 +53,8 @@ def test_a_weight_is_so_many_copies_of_the_files(tmp_path, engine):
 
 def test_weights_are_kept_in_the_file_and_multiplied(tmp_path):
     a, b, c = (count(tmp_path, name) for name in "abc")
+    assert combine_counts([(a, 4), (b, 4)]) == combine_counts([(a, 1), (b, 1)])
+    assert combine_counts([(a, Fraction(1, 3))]) == a
     two = combine_counts([(a, 2), (b, 3)])
     two.save(tmp_path / "two")
     loaded = PretokenCounts.load(tmp_path / "two")
@@ -75,12 +65,6 @@ def test_weights_are_kept_in_the_file_and_multiplied(tmp_path):
         weight * source.size_bytes
         for weight, source in zip(three.weights, three.sources, strict=True)
     )
-
-
-def test_equal_weights_are_none(tmp_path):
-    a, b = (count(tmp_path, name) for name in "ab")
-    assert combine_counts([(a, 4), (b, 4)]) == combine_counts([(a, 1), (b, 1)])
-    assert combine_counts([(a, Fraction(1, 3))]) == a
 
 
 def test_numbers_beyond_what_floats_hold_are_exact():
@@ -104,10 +88,12 @@ def test_sums_beyond_64_bits_are_refused(engine):
             combine_counts([(counts, 4), (other, 1)])
 
 
-@pytest.mark.parametrize("weight", [0, -1, Fraction(-1, 2), 0.5, "2"])
-def test_impossible_weights(weight):
-    with pytest.raises(CorpusError, match="must be a whole number or a fraction above 0"):
-        combine_counts([(PretokenCounts({"a": 1}, GPT2), weight)])
+def test_invalid_weights_and_no_counts_are_refused():
+    for weight in (0, Fraction(-1, 2), 0.5, "2"):
+        with pytest.raises(CorpusError, match="whole number or a fraction above 0"):
+            combine_counts([(PretokenCounts({"a": 1}, GPT2), weight)])
+    with pytest.raises(ValueError, match="no counts"):
+        combine_counts([])
 
 
 @pytest.mark.parametrize(
@@ -130,8 +116,3 @@ def test_one_file_in_two_counts_is_refused_unless_it_is_empty(tmp_path):
     empty = CorpusSource("empty", 0, "ab" * 32)
     counts = PretokenCounts({"a": 1}, GPT2, sources=(empty,))
     assert combine_counts([(counts, 1), (counts, 1)]).sources == (empty, empty)
-
-
-def test_nothing_to_combine():
-    with pytest.raises(ValueError, match="no counts"):
-        combine_counts([])

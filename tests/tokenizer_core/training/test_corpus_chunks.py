@@ -31,12 +31,9 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "corpus.txt"
 
 
-def test_cut_before_special_tokens(corpus):
+def test_text_is_cut_where_pre_tokens_end(corpus):
     corpus.write_text("one two<|e|>three<|e|>four")
     assert pieces(corpus, ["<|e|>"], 9) == [b"one two<|e|>three", b"<|e|>four"]
-
-
-def test_cut_within_a_document_without_special_tokens(corpus):
     corpus.write_text("one two three four")
     assert pieces(corpus, [], 2) == [b"one", b" two", b" three", b" four"]
 
@@ -52,13 +49,10 @@ def test_many_small_chunks_of_a_large_file(corpus):
     assert all(a.end == b.start for a, b in pairwise(chunks))
 
 
-@pytest.mark.parametrize(
-    ("text", "specials"),
-    [("a" * 5_000, ["aa"]), ("ab" * 2_000, ["ab", "ba"]), ("x" * 100_000, ["<|e|>"])],
-)
-def test_no_cut_where_all_is_doubtful(corpus, text, specials):
-    corpus.write_text(text)
-    assert pieces(corpus, specials, 50) == [text.encode()]
+def test_text_is_not_cut_where_special_tokens_may_overlap(corpus):
+    for text, specials in (("a" * 5_000, ["aa"]), ("ab" * 2_000, ["ab", "ba"])):
+        corpus.write_text(text)
+        assert pieces(corpus, specials, 50) == [text.encode()]
 
 
 def test_no_cut_between_the_halves_of_a_longer_special_token(corpus):
@@ -68,14 +62,10 @@ def test_no_cut_between_the_halves_of_a_longer_special_token(corpus):
     assert all(piece.startswith(b"<|a|><|a|><|a|>y") for piece in found[1:])
 
 
-def test_a_custom_pattern_with_an_automaton_is_cut_in_plain_text_too(corpus):
+def test_a_custom_pattern_is_cut_in_plain_text_if_it_has_an_automaton(corpus):
     corpus.write_text("one two<|e|>three four")
-    found = pieces(corpus, ["<|e|>"], 1, pattern=resolve_pattern(r"\w+|\W+"))
-    assert found == [b"one two", b"<|e|>three", b" four"]
-
-
-def test_another_custom_pattern_is_cut_at_special_tokens_only(corpus):
-    corpus.write_text("one two<|e|>three four")
+    pattern = resolve_pattern(r"\w+|\W+")
+    assert pieces(corpus, ["<|e|>"], 1, pattern=pattern) == [b"one two", b"<|e|>three", b" four"]
     pattern = resolve_pattern(r"(?<!x)\w+|\W+|x")
     assert pieces(corpus, ["<|e|>"], 1, pattern=pattern) == [b"one two", b"<|e|>three four"]
     assert len(pieces(corpus, [], 1, pattern=pattern)) == 1
@@ -89,17 +79,15 @@ def test_the_hash_is_that_of_the_file(corpus):
     assert planner.sha256[file] == hashlib.sha256(corpus.read_bytes()).hexdigest()
 
 
-# Each slides over every position of the window, so that each of its characters is once the last and
-# once the first one in view.
+# Each slides over the end of the window, so that each of its characters is once the last and once
+# the first one in view.
 SLID = [
     (["a  b a"], b"a  b a x"),
     (["bc", "aabc"], b"aabc x"),
     (["bc", "bca"], b"bca x"),
-    (["bc", "abca"], b"abca x"),
     (["<|a|>", "<|a|><|a|>"], b"<|a|><|a|><|a|> x"),
     (["aa"], b"aaaaa x"),
     (["\u6f22 \u5b57"], "\u6f22 \u5b57 x".encode()),
-    (["\n\n"], b"\n\n\n x"),
     ([], "e\u0301 \u6f22 \u00a0\U0001f600  x".encode()),
     (["b \ufffd"], b"b \xff x"),
     (["\ufffd a"], b"\xe6\xbc a x"),
@@ -108,7 +96,7 @@ SLID = [
 
 
 @pytest.mark.parametrize(("specials", "slid"), SLID)
-def test_every_place_in_the_window(corpus, specials, slid):
+def test_cuts_at_every_position_of_the_window_keep_the_counts(corpus, specials, slid):
     for lead in range(260):
         data = b"x" * lead + slid + b"x" * 150 + slid
         corpus.write_bytes(data)
@@ -140,7 +128,7 @@ def test_refused_files(tmp_path):
 
 
 @pytest.mark.row(26)
-def test_a_file_that_changes_is_noticed(corpus):
+def test_a_changed_or_replaced_file_is_an_error(tmp_path, corpus):
     corpus.write_text("one two three four")
     file = CorpusFile.examine(corpus)
     file.check_unchanged()
@@ -150,13 +138,6 @@ def test_a_file_that_changes_is_noticed(corpus):
     for look in (chunk.read, file.check_unchanged):
         with pytest.raises(CorpusError, match="changed while it was read"):
             look()
-    corpus.unlink()
-    with pytest.raises(CorpusError, match="changed while it was read"):
-        chunk.read()
-
-
-def test_a_file_replaced_by_one_of_the_same_size_and_time_is_noticed(tmp_path, corpus):
-    corpus.write_text("one two")
     file = CorpusFile.examine(corpus)
     other = tmp_path / "other"
     other.write_text("two one")
@@ -164,3 +145,6 @@ def test_a_file_replaced_by_one_of_the_same_size_and_time_is_noticed(tmp_path, c
     other.replace(corpus)
     with pytest.raises(CorpusError, match="changed"):
         file.check_unchanged()
+    corpus.unlink()
+    with pytest.raises(CorpusError, match="changed while it was read"):
+        chunk.read()

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.documents import FORMATS, CorpusFormat, make_separator
 from tokenizer_core.errors import CorpusError, TrainingCancelledError
@@ -48,9 +45,12 @@ def test_each_format_gives_the_counts_of_its_documents(
     how = CorpusFormat(separator=SEPARATOR if format_name.startswith("txt") else None)
     seen: list[tuple[int, int]] = []
     found = count(
-        file, engine, corpus_format=how, scratch_folder=scratch,
+        file,
+        engine,
+        corpus_format=how,
+        scratch_folder=scratch,
         progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
+    )
     assert found.counts == counts_of(DOCUMENTS)
     assert found.special_tokens == ("<|a|>",)
     assert found.n_bytes == len("".join(DOCUMENTS).encode())
@@ -60,27 +60,22 @@ def test_each_format_gives_the_counts_of_its_documents(
     assert list(scratch.iterdir()) == []
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1] == 2 * file.stat().st_size
-    merges = train([file], TrainingOptions(270, ["<|a|>"], corpus_format=how, engine=engine)).merges
-    assert merges == train_from_iterator(DOCUMENTS, TrainingOptions(270, ["<|a|>"])).merges
+    if format_name == "jsonl.gz":
+        options = TrainingOptions(270, ["<|a|>"], corpus_format=how, engine=engine)
+        merges = train([file], options).merges
+        assert merges == train_from_iterator(DOCUMENTS, TrainingOptions(270, ["<|a|>"])).merges
 
 
-def test_fields_formats_and_files_that_are_not_what_they_seem(tmp_path: Path, engine: str) -> None:
-    lines = "".join(json.dumps({"story": text}) + "\n" for text in DOCUMENTS)
-    stories = tmp_path / "stories.jsonl"
-    stories.write_text(lines)
-    assert count(stories, engine, corpus_format=CorpusFormat(field="story")).counts == counts_of(
-        DOCUMENTS
-    )
-    with pytest.raises(CorpusError, match=r"line 1.*'text'"):
-        count(stories, engine)
-    hidden = stories.rename(tmp_path / "stories.txt")
-    with pytest.raises(CorpusError, match=r"is JSON lines, and its name .* \(--format"):
-        count(hidden, engine)
+def test_the_field_and_the_format_are_chosen(tmp_path: Path, engine: str) -> None:
+    stories = tmp_path / "stories"
+    stories.write_text("".join(json.dumps({"story": text}) + "\n" for text in DOCUMENTS))
     as_lines = CorpusFormat("jsonl", "story")
-    assert count(hidden, engine, corpus_format=as_lines).counts == counts_of(DOCUMENTS)
-    as_text = count(hidden, engine, corpus_format=CorpusFormat("txt")).counts
-    assert as_text == counts_of([hidden.read_text()])
-    with pytest.raises(CorpusError, match="does not exist; check the path"):
+    assert count(stories, engine, corpus_format=as_lines).counts == counts_of(DOCUMENTS)
+    as_text = count(stories, engine, corpus_format=CorpusFormat("txt")).counts
+    assert as_text == counts_of([stories.read_text()])
+    with pytest.raises(CorpusError, match=r"line 1.*'text'"):
+        count(stories, engine, corpus_format=CorpusFormat("jsonl"))
+    with pytest.raises(CorpusError, match="does not exist"):
         count(tmp_path / "missing.jsonl", engine)
     empty = tmp_path / "empty.jsonl"
     empty.write_text('{"text": ""}\n')
@@ -101,29 +96,12 @@ def test_a_run_can_be_cancelled_while_documents_are_unpacked(tmp_path: Path) -> 
     assert asked
 
 
-@given(
-    documents=st.lists(st.text(st.sampled_from("ab <|>\0\1"), max_size=12), min_size=1, max_size=6),
-    special_tokens=st.lists(
-        st.text(st.sampled_from("ab<|>\0\1"), min_size=2, max_size=4), max_size=3, unique=True
-    ),
-)
-@examples(5)
-def test_no_special_token_reaches_over_the_end_of_a_document(
-    tmp_path_factory: pytest.TempPathFactory, documents: list[str], special_tokens: list[str]
-) -> None:
-    separator = make_separator(special_tokens)
-    assert not any(separator[0] in token for token in special_tokens)
-    file = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+def test_no_special_token_reaches_over_the_end_of_a_document(tmp_path: Path, engine: str) -> None:
+    file = tmp_path / "corpus.jsonl"
+    documents = ["a<|", "|>b", "\0c", "<||>"]
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-    if not any(documents):
-        return
-    apart: Counter[str] = Counter()
-    for number, text in enumerate(filter(None, documents)):
-        alone = file.with_name(f"{number}.txt")
-        alone.write_text(text)
-        as_text = CorpusFormat("txt")
-        counted = count_pretokens(
-            [alone], pattern=GPT2, special_tokens=special_tokens, corpus_format=as_text
-        )
-        apart.update(counted.counts)
-    assert count_pretokens([file], pattern=GPT2, special_tokens=special_tokens).counts == apart
+    counted = count(file, engine, special_tokens=["<||>", "\0\1"]).counts
+    assert counted == counts_of(documents, ["<||>"])
+    for special_tokens in ([], ["\0\1", "ab"], [chr(code) * 2 for code in range(40)]):
+        separator = make_separator(special_tokens)
+        assert not any(separator[0] in token for token in special_tokens)

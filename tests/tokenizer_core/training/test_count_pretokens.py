@@ -1,7 +1,6 @@
 """Counting whole corpora: errors that name the position, files that change, workers, memory."""
 
 import hashlib
-import os
 from importlib import import_module
 from pathlib import Path
 
@@ -56,10 +55,7 @@ def test_several_files_are_counted_each_by_itself(tmp_path):
 def test_newlines_and_byte_order_marks_are_text(corpus):
     corpus.write_bytes("\ufeffa\r\nb\rc".encode())
     counted = count_pretokens([corpus], pattern=GPT2).counts
-    assert counted == {"\ufeff": 1, "a": 1, "\r": 2, "\n": 1, "b": 1, "c": 1} or counted == {
-        "\ufeff": 1, "a": 1, "\r\n": 1, "b": 1, "\r": 1, "c": 1
-    }  # fmt: skip
-    assert sum(len(token) * n for token, n in counted.items()) == 7
+    assert counted == {"\ufeff": 1, "a": 1, "\r": 2, "\n": 1, "b": 1, "c": 1}
 
 
 def test_the_file_ends_inside_a_code_point(corpus):
@@ -70,31 +66,12 @@ def test_the_file_ends_inside_a_code_point(corpus):
     assert replaced.counts == {"ab": 1, " \ufffd": 1}
 
 
-def test_no_corpus(corpus):
-    with pytest.raises(CorpusError, match="no corpus file was given"):
-        count_pretokens([], pattern=GPT2)
-    corpus.write_text("")
-    with pytest.raises(CorpusError, match="the corpus is empty"):
-        count_pretokens([corpus, corpus], pattern=GPT2)
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_corpus_that_grows_meanwhile_is_an_error(corpus, use_processes, num_workers):
-    corpus.write_text("some words " * 1_000)
-
-    def append(done: int, total: int) -> None:
-        with corpus.open("a") as file:
-            file.write("x")
-
-    with pytest.raises(CorpusError, match="changed while it was read"):
-        count_pretokens(
-            [corpus], pattern=GPT2, chunk_bytes=2_000, num_workers=num_workers, progress=append
-        )
-
-
 @pytest.mark.row(26)
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("chunk_bytes", [2_000, 1 << 20], ids=["midway", "at the end"])
+@pytest.mark.parametrize(
+    ("change", "chunk_bytes"),
+    [*((change, 2_000) for change in CHANGES), (CHANGES[0], 1 << 20), (CHANGES[2], 1 << 20)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes):
     corpus.write_text("some words " * 1_000)
     changes = [change]
@@ -107,7 +84,7 @@ def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes
         count_pretokens([corpus], pattern=GPT2, chunk_bytes=chunk_bytes, progress=change_once)
 
 
-def test_a_further_name_is_no_change(corpus):
+def test_a_hard_link_is_no_change(corpus):
     corpus.write_text("some words")
     links = [add_name]
     counted = count_pretokens(
@@ -116,16 +93,8 @@ def test_a_further_name_is_no_change(corpus):
     assert counted.counts == {"some": 1, " words": 1}
 
 
-def test_a_change_after_the_last_chunk_is_an_error(corpus):
-    corpus.write_text("some words")
-    with pytest.raises(CorpusError, match="changed"):
-        count_pretokens(
-            [corpus], pattern=GPT2, progress=lambda done, total: os.utime(corpus, (1, 1))
-        )
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_what_is_raised_while_waiting_ends_the_run(corpus, use_processes, num_workers):
+def test_an_error_while_waiting_ends_the_run(corpus, use_processes, num_workers):
     corpus.write_text("some words " * 1_000)
 
     def stop() -> None:
@@ -155,13 +124,14 @@ def test_number_of_workers(monkeypatch):
         choose(large, 0)
 
 
-def test_unknown_error_handling(corpus):
+def test_invalid_arguments_are_refused(corpus):
     corpus.write_text("a")
     with pytest.raises(ValueError, match="errors must be 'strict' or 'replace'"):
         count_pretokens([corpus], pattern=GPT2, errors="ignore")
-
-
-def test_one_string_is_no_list_of_special_tokens(corpus):
-    corpus.write_text("a")
     with pytest.raises(InvalidSpecError, match="must be a list of strings"):
         count_pretokens([corpus], pattern=GPT2, special_tokens="<|endoftext|>")
+    with pytest.raises(CorpusError, match="no corpus file was given"):
+        count_pretokens([], pattern=GPT2)
+    corpus.write_text("")
+    with pytest.raises(CorpusError, match="the corpus is empty"):
+        count_pretokens([corpus, corpus], pattern=GPT2)

@@ -3,7 +3,6 @@
 from tokenizer_service.commands.command_line import (
     DEFAULT_ARTIFACTS_DIR,
     DEFAULT_TOKENIZER,
-    CommandParser,
 )
 from tokenizer_service.settings import Settings
 
@@ -28,12 +27,3 @@ def test_an_option_that_is_given_twice_is_joined_or_refused(trained: Cli) -> Non
         ("train", "corpus.txt", "--vocab-size=290", "--vocab-size=260"),
     ):
         assert "is given twice; leave one out" in trained.fail(*words, code=2)
-
-
-def test_words_after_two_dashes_are_no_options() -> None:
-    parser = CommandParser(prog="p")
-    parser.add_argument("--new")
-    parser.add_argument("text", nargs="*")
-    parser.rename_option("--old", "--new")
-    parsed = parser.parse_args(["--old", "1", "--", "--old"])
-    assert (parsed.new, parsed.text) == ("1", ["--old"])

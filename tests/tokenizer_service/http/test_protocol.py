@@ -7,13 +7,11 @@ working.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import logging
 import random
 import re
 import socket
-import sys
 from contextvars import ContextVar
 from typing import Any
 
@@ -509,10 +507,3 @@ def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
         ("tokenizer_service.http", "a response is cut off: the server ends"),
     ]
     assert not any(r.exc_info for r in logged)
-
-
-def test_the_old_module_warns_and_gives_the_same_protocol() -> None:
-    sys.modules.pop("tokenizer_service.http_protocol", None)
-    with pytest.warns(DeprecationWarning, match=r"use app\.http\.protocol"):
-        alias = importlib.import_module("tokenizer_service.http_protocol")
-    assert alias.GuardedHttpProtocol is GuardedHttpProtocol

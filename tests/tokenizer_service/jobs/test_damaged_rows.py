@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tokenizer_service.jobs.database import migrations
+from tokenizer_service.jobs.database import creation
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.errors import IdempotencyConflictError
 from tokenizer_service.jobs.folder import JobFolder
@@ -32,7 +32,7 @@ DAMAGED_ID: Final = "20261121T041500Z-00000000000d"
 def columns() -> dict[str, tuple[str, bool]]:
     """For each column its type, and whether it may be NULL."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        for statement in migrations([], sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
+        for statement in creation(sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
             connection.execute(statement)
         found = connection.execute("PRAGMA table_info(jobs)").fetchall()
     return {name: (kind, not required) for _, name, kind, required, _, key in found if not key}
@@ -65,7 +65,7 @@ WRONG: Final = [
     if name in names
 ] + [
     ("counters", """'{"\\ud800": 1}'"""),
-    ("result", """'{"name": "\\ud800", "version": "v", "digest": "d"}'"""),
+    ("result", """'{"name": "\\ud800", "version": "v", "digest": "d", "vocab_size": 1}'"""),
     ("result", """'{"name": "n", "version": "v", "digest": "d", "vocab_size": "x"}'"""),
     ("owner", """'{"pid": Infinity, "started": 1}'"""),
     ("request", """'{"corpus_ids": 5}'"""),

@@ -235,14 +235,12 @@ def test_count(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) 
     ):
         answer = answer_of(post("/count", text=TEXT, limit=limit))
         assert (answer["count"], answer["limit_exceeded"]) == (count, is_reached), limit
-        assert answer["limit_reached"] is answer["limit_exceeded"]  # kept for one release
-        assert set(answer) == {"count", "limit_exceeded", "limit_reached", "tokenizer"}
+        assert set(answer) == {"count", "limit_exceeded", "tokenizer"}
     plain = answer_of(post("/count", text=TEXT, allowed_special="none"))["count"]
     assert plain == small_tokenizer.count(TEXT, allowed_special="none") > n_tokens
     assert answer_of(post("/count", text="", limit=0))["count"] == 0
     batch = answer_of(post("/count", text=["", TEXT, "the"], limit=1))
     assert (batch["count"], batch["limit_exceeded"]) == ([0, 1, 1], [False, True, False])
-    assert batch["limit_reached"] == batch["limit_exceeded"]
     assert answer_of(post("/count", text=[]))["count"] == []
     assert post("/count", text=[""] * 65_537).status_code == 413
     forbidden = post("/count", text=["a", "<|a|>"], allowed_special=[], disallowed_special="all")

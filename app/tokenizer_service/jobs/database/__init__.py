@@ -107,25 +107,24 @@ CREATE TABLE jobs (
     owner_host       TEXT,
     lease_ends_at    DOUBLE PRECISION,
     child            TEXT,
-    kind             TEXT,
-    deaths           INTEGER,
+    kind             TEXT NOT NULL,
+    deaths           INTEGER NOT NULL DEFAULT 0,
     result           TEXT,
     error            TEXT,
     created_at       DOUBLE PRECISION NOT NULL,
     started_at       DOUBLE PRECISION,
     finished_at      DOUBLE PRECISION,
-    folder           TEXT,
-    takeovers        INTEGER
+    folder           TEXT NOT NULL,
+    takeovers        INTEGER NOT NULL DEFAULT 0
 )
 """
 _NULL: Final = type(None)
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     name: types
     for types, names in (
-        ((str,), "id request_digest request state phase counters"),
-        ((str, _NULL), "idempotency_key owner owner_host child kind result error folder"),
-        ((int,), "sequence attempt cancel_requested"),
-        ((int, _NULL), "deaths takeovers"),
+        ((str,), "id request_digest request state phase counters kind folder"),
+        ((str, _NULL), "idempotency_key owner owner_host child result error"),
+        ((int,), "sequence attempt cancel_requested deaths takeovers"),
         ((int, float), "progress created_at"),
         ((int, float, _NULL), "lease_ends_at started_at finished_at"),
     )
@@ -133,33 +132,10 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 INDEX: Final = "CREATE INDEX jobs_by_state ON jobs (state, sequence)"
 
-_COLUMNS_SINCE: Final = {
-    "owner_host": "TEXT",
-    "lease_ends_at": "DOUBLE PRECISION",
-    "kind": "TEXT",
-    "deaths": "INTEGER",
-    "folder": "TEXT",
-    "takeovers": "INTEGER",
-}
-"""Columns that tables of earlier releases lack. All may be NULL, so that a server of such a release
-can still use the table."""
 
-
-def migrations(columns: Sequence[str], *, sequence: str) -> list[str]:
-    """The statements that migrate a table with these columns; without columns, those to create it.
-
-    Example:
-        >>> migrations(["id", "owner_host", "lease_ends_at", "kind", "deaths", "folder"],
-        ...            sequence="INTEGER PRIMARY KEY")
-        ['ALTER TABLE jobs ADD COLUMN takeovers INTEGER']
-    """
-    if not columns:
-        return [TABLE.format(sequence=sequence), INDEX]
-    return [
-        f"ALTER TABLE jobs ADD COLUMN {name} {kind}"
-        for name, kind in _COLUMNS_SINCE.items()
-        if name not in columns
-    ]
+def creation(*, sequence: str) -> list[str]:
+    """The statements that create the table, with this type of its `sequence`."""
+    return [TABLE.format(sequence=sequence), INDEX]
 
 
 def check_types(row: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ and for unacknowledged packets. An idle connection is tested before use, and an 
 connections. While the server is unreachable, one call per second tries to reach it and all others
 fail immediately, because they run in threads that serving needs as well.
 
-The first connection, not the start of the service, creates or migrates the table under an advisory
+The first connection, not the start of the service, creates the table under an advisory
 lock. So a service starts and serves without its database.
 """
 
@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_service.jobs.database import JobDatabaseError, Rows, Run, migrations
+from tokenizer_service.jobs.database import JobDatabaseError, Rows, Run, creation
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -78,24 +78,20 @@ class PostgresDatabase:
 
     @property
     def trouble(self) -> str | None:
-        """See `JobDatabase`."""
         return self._trouble
 
     @property
     def answers_for_seconds(self) -> float:
-        """See `JobDatabase`."""
         since = self._answers_since
         return 0.0 if since is None else time.monotonic() - since
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Run]:
-        """See `JobDatabase`."""
         with self._connection() as connection:
             yield _runner(connection)
 
     @contextlib.contextmanager
     def transaction(self, *, alone: str = "") -> Iterator[Run]:
-        """See `JobDatabase`."""
         with self._connection() as connection, connection.transaction():
             if alone:
                 lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
@@ -103,7 +99,6 @@ class PostgresDatabase:
             yield _runner(connection)
 
     def close(self) -> None:
-        """See `JobDatabase`."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -267,18 +262,18 @@ def _translate(statement: str) -> bytes:
 
 
 def _prepare(connection: psycopg.Connection[Any]) -> None:
-    """Create or migrate the table; a lock keeps other processes from doing so."""
+    """Create the table; a lock keeps other processes from doing so."""
     with connection.transaction():
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('tokenizer-service jobs table', 0))"
         connection.execute(lock)
         rows = connection.execute(
-            "SELECT column_name FROM information_schema.columns"
+            "SELECT 1 FROM information_schema.tables"
             " WHERE table_schema = current_schema() AND table_name = 'jobs'"
         ).fetchall()
-        there = [row["column_name"] for row in rows]
-        sequence = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
-        for statement in migrations(there, sequence=sequence):
-            connection.execute(statement.encode())
+        if not rows:
+            sequence = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+            for statement in creation(sequence=sequence):
+                connection.execute(statement.encode())
 
 
 def _parse_address(psycopg: ModuleType, address: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from tokenizer_service.jobs.database import (
     JobDatabaseUnusableError,
     Rows,
     Run,
-    migrations,
+    creation,
 )
 
 log = logging.getLogger("tokenizer_service.jobs")
@@ -49,7 +49,7 @@ refuses only that row, for its lone surrogates."""
 
 
 class SqliteDatabase:
-    """The database in the file `path`; creates the file and migrates its table.
+    """The database in the file `path`; creates the file and its table.
 
     Raises: JobDatabaseError from every method, not from the constructor, when the file cannot be
         read or written, for example because the disk is full; JobDatabaseUnusableError when the
@@ -84,7 +84,6 @@ class SqliteDatabase:
 
     @property
     def trouble(self) -> str | None:
-        """See `JobDatabase`."""
         return None if self._unusable is None else self._unusable.remedy
 
     @property
@@ -94,7 +93,6 @@ class SqliteDatabase:
 
     @contextmanager
     def read(self) -> Iterator[Run]:
-        """See `JobDatabase`."""
         with self._prepared_connection() as connection:
             yield _runner(connection)
 
@@ -113,7 +111,7 @@ class SqliteDatabase:
             yield connection
 
     def _prepare(self) -> None:
-        """Check the file, and create or migrate its table.
+        """Check the file, and create its table.
 
         Only the start creates them. If an operator moves the file away later, an empty new file
         would be in the way when it is moved back.
@@ -128,11 +126,11 @@ class SqliteDatabase:
             if found != "ok":
                 raise sqlite3.OperationalError(" ".join(found.split()))
             with _transaction(connection):
-                there = [row["name"] for row in connection.execute("PRAGMA table_info(jobs)")]
-                if not there and not self._may_create:
-                    raise sqlite3.OperationalError(_NO_TABLE)
-                for statement in migrations(there, sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
-                    connection.execute(statement)
+                if connection.execute("PRAGMA table_info(jobs)").fetchone() is None:
+                    if not self._may_create:
+                        raise sqlite3.OperationalError(_NO_TABLE)
+                    for statement in creation(sequence="INTEGER PRIMARY KEY AUTOINCREMENT"):
+                        connection.execute(statement)
         with self._lock:
             if self._unusable is not None:
                 log.warning("the job database can be used again")

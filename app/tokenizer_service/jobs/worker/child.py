@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         folder = JobFolder(Path(arguments[0]))
         request = folder.read_request()
-        kind = KINDS[request.get("kind", "train")]
+        kind = KINDS[request["kind"]]
         job = WorkerJob(folder, request, events, allowed, names)
         lock = JobLock(job.artifacts_dir, request["lock_host"])
         if not lock.acquire(timeout_seconds=_LOCK_WAIT_SECONDS):

@@ -126,7 +126,7 @@ def name_inputs(
 ) -> list[Path]:
     """Links to the open files, under the caller's names, which manifests record. If the job has no
     format for all of them, each name ends in its own, by which the library reads the file."""
-    by_name = job.request.get("corpus_format", {}).get("format") is None
+    by_name = job.request["corpus_format"]["format"] is None
     folder = job.folder.scratch_path / "inputs"
     shutil.rmtree(folder, ignore_errors=True)  # a killed attempt may have left it
     paths = []
@@ -157,19 +157,14 @@ def check_inputs(files: Sequence[InputFile], descriptors: Sequence[int]) -> None
 
 
 def vocabulary_options(request: Mapping[str, Any]) -> VocabularyOptions:
-    """The vocabulary options of a training request, which an older server may have stored.
-
-    Example:
-        >>> vocabulary_options({"reserved": 3}).n_reserved
-        3
-    """
+    """The vocabulary options of a training request."""
     # Imported here because encoding jobs do not need the trainer.
     from tokenizer_core.training import VocabularyOptions
 
     return VocabularyOptions(
-        min_frequency=request.get("min_frequency", 1),
-        max_token_length=request.get("max_token_length"),
-        seed_tokens=tuple(request.get("seed_tokens", ())),
-        n_reserved=request.get("reserved", 0),
-        pad_to_multiple=request.get("pad_to_multiple", 1),
+        min_frequency=request["min_frequency"],
+        max_token_length=request["max_token_length"],
+        seed_tokens=tuple(request["seed_tokens"]),
+        n_reserved=request["reserved"],
+        pad_to_multiple=request["pad_to_multiple"],
     )

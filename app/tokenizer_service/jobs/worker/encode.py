@@ -74,7 +74,7 @@ def encode_and_publish(job: WorkerJob) -> None:
 def _open_pinned(job: WorkerJob) -> tuple[Tokenizer, TokenFilesPlan]:
     """The pinned tokenizer, and the plan that was checked with it."""
     pinned = job.request["tokenizer"]
-    store = open_artifacts(job.request.get("store"), job.artifacts_dir)
+    store = open_artifacts(job.request["store"], job.artifacts_dir)
     ref = store.resolve(f"{pinned['name']}@{pinned['version']}")
     engine = choose_engine(job.request["engine"])
     tokenizer = Tokenizer.from_spec(store.open(ref), engine=engine.name)
@@ -110,7 +110,7 @@ def _encode(
 ) -> TokenManifest:
     request = job.request
     files = [InputFile.from_json(value) for value in request["inputs"]]
-    how = request.get("conversations")  # jobs of earlier releases have none
+    how = request["conversations"]
     with _encoder(job, files) as encoder:
         encode = partial(
             encoder,
@@ -125,7 +125,7 @@ def _encode(
         )
         try:
             return encode(resume=True)
-        # The files are damaged, or an earlier release or another executor wrote them.
+        # The files are damaged, or another executor wrote them.
         except (TokenFilesCorruptError, TokenFilesPlanError) as error:
             say(f"the files of an earlier attempt cannot be used, starting again: {error}")
             return encode(resume=False)

@@ -27,7 +27,7 @@ def train_and_publish(job: WorkerJob) -> None:
     """Train as requested, and publish the tokenizer once the server allows it."""
     request, events = job.request, job.events
     files = [InputFile.from_json(value) for value in request["inputs"]]
-    if request.get("input_urls"):
+    if request["input_urls"]:
         files = _download(job)
     engine = choose_engine(request["engine"])
     with open_inputs(files) as descriptors:
@@ -43,8 +43,7 @@ def train_and_publish(job: WorkerJob) -> None:
                 is_read = True
             events.report(progress.phase, progress.done, progress.total, progress.message)
 
-        # An earlier release made the job: it knew text only.
-        how = CorpusFormat(**request.get("corpus_format", {"format": "txt"}))
+        how = CorpusFormat(**request["corpus_format"])
         if "ray_address" in request:
             result = train_on_cluster(job, files, engine.name, report, corpus_format=how)
         else:
@@ -74,7 +73,7 @@ def train_and_publish(job: WorkerJob) -> None:
         n_entries = f"{result.report.curve[-1].vocab_size} of {request['vocab_size']} entries"
         say(f"training ended early, with {n_entries}: {result.report.stopped_early}")
     job.wait_for_permission()
-    ref = open_artifacts(job.request.get("store"), job.artifacts_dir).publish(
+    ref = open_artifacts(job.request["store"], job.artifacts_dir).publish(
         result.spec,
         name=request["name"],
         training=result.report.to_dict(),

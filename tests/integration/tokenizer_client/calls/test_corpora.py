@@ -15,18 +15,18 @@ _numbers = itertools.count()
 
 def test_corpora_of_the_real_service(admin, tmp_path):
     name = f"c-{next(_numbers)}"
-    corpus = admin.upload_corpus(name, iter(["a ", b"b ", "é"]))
+    corpus = admin.corpora.upload(name, iter(["a ", b"b ", "é"]))
     assert (corpus.id, corpus.bytes) == (name, 6)
     assert corpus.sha256 == hashlib.sha256("a b é".encode()).hexdigest()
-    assert admin.describe_corpus(name) == corpus
+    assert admin.corpora.get(name) == corpus
     with pytest.raises(PreconditionFailedError) as told:
-        admin.upload_corpus(name, b"other", replace=False)
+        admin.corpora.upload(name, b"other", replace=False)
     assert told.value.code == "corpus_exists"
     with pytest.raises(InvalidRequestError) as told:
-        admin.upload_corpus(name, b"abc\xff")
+        admin.corpora.upload(name, b"abc\xff")
     assert told.value.byte_offset == 3
-    assert admin.describe_corpus(name) == corpus
-    assert admin.upload_corpus(name, b"other").bytes == 5
-    admin.remove_corpus(name)
+    assert admin.corpora.get(name) == corpus
+    assert admin.corpora.upload(name, b"other").bytes == 5
+    admin.corpora.remove(name)
     with pytest.raises(FileNotFoundError):
-        admin.upload_corpus(name, tmp_path / "none")
+        admin.corpora.upload(name, tmp_path / "none")

@@ -26,37 +26,37 @@ def test_the_way_of_a_corpus(admin, tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text(TEXT)
     told = []
-    corpus = admin.upload_corpus("news", path, on_progress=lambda *sizes: told.append(sizes))
+    corpus = admin.corpora.upload("news", path, on_progress=lambda *sizes: told.append(sizes))
     assert corpus.bytes == len(TEXT.encode())
     assert told == [(corpus.bytes, corpus.bytes)]
 
-    before = admin.active_tokenizer()
-    promotion = admin.promote("other", if_match=before.digest)
-    assert admin.active_tokenizer().digest == promotion.active.digest != before.digest
+    before = admin.tokenizers.active()
+    promotion = admin.tokenizers.promote("other", if_match=before.digest)
+    assert admin.tokenizers.active().digest == promotion.active.digest != before.digest
 
     # The other tokenizer's ids begin at 1000: none is also one of the pinned one.
     pinned = admin.pinned(f"starter@{before.version}", digest=before.digest)
     seen = []
-    started = pinned.encode_corpus("news", token_files_id="news", validation_share=0.2, seed=1)
-    done = admin.wait_for_job(started.id, on_progress=seen.append)
+    started = pinned.corpora.encode("news", token_files_id="news", validation_share=0.2, seed=1)
+    done = admin.jobs.wait(started.id, on_progress=seen.append)
     assert (done.state, seen[-1]) == ("succeeded", done)
     folder = tmp_path / "tokens"
-    view = admin.download_token_files("news", folder)
+    view = admin.token_files.download("news", folder)
     files = TokenFiles.open(folder)
     assert files.manifest.plan.tokenizer.version == before.version
     assert files.n_tokens("train") == view.splits["train"].tokens
     text = pinned.decode(np.fromfile(folder / "train.bin", np.uint16)[:50])
     assert text == TEXT[: len(text)]
 
-    assert admin.roll_back(promotion).active.digest == before.digest
-    assert admin.active_tokenizer() == before
+    assert admin.tokenizers.roll_back(promotion).active.digest == before.digest
+    assert admin.tokenizers.active() == before
     with pytest.raises(ConflictError):  # a rollback can return to it
-        admin.remove_version(f"other@{promotion.active.version}")
-    admin.remove_token_files("news")
-    admin.remove_corpus("news")
-    assert admin.list_corpora().corpora == []
-    assert admin.list_token_files().token_files == []
-    assert [one.kind for one in admin.list_jobs(kind="encode")] == ["encode"]
+        admin.tokenizers.remove(f"other@{promotion.active.version}")
+    admin.token_files.remove("news")
+    admin.corpora.remove("news")
+    assert admin.corpora.list().corpora == []
+    assert admin.token_files.list().token_files == []
+    assert [one.kind for one in admin.jobs.list(kind="encode")] == ["encode"]
 
 
 @pytest.mark.parametrize("make_client", ["blocking"], indirect=True)
@@ -64,12 +64,12 @@ def test_a_job_that_cannot_be_done_is_told_why(admin):
     with pytest.raises(InvalidRequestError, match="exactly one of"):
         admin.train(vocab_size=300)
     with pytest.raises(NotFoundError):
-        admin.encode_corpus("no-such-corpus")
+        admin.corpora.encode("no-such-corpus")
     with pytest.raises(NotFoundError):
-        admin.wait_for_job("20261122T000000Z-0123456789ab")
+        admin.jobs.wait("20261122T000000Z-0123456789ab")
     started = admin.train(documents=["low lower " * 50], vocab_size=300, limits={"seconds": 0.001})
     with pytest.raises(JobFailedError, match=started.id) as told:
-        admin.wait_for_job(started.id)
+        admin.jobs.wait(started.id)
     assert told.value.job.state == "failed"
     assert told.value.code == told.value.job.error.code
-    assert admin.cancel_job(started.id).state == "failed"
+    assert admin.jobs.cancel(started.id).state == "failed"

@@ -10,15 +10,15 @@ from tokenizer_client import NotFoundError
 def test_what_serves(client, small_tokenizer):
     info = client.info()
     assert info.vocab_size == small_tokenizer.vocab_size
-    assert info.tokenizer.digest == client.active_tokenizer().digest
-    listed = client.list_tokenizers()
+    assert info.tokenizer.digest == client.tokenizers.active().digest
+    listed = client.tokenizers.list()
     assert [one.name for one in listed.tokenizers] == ["starter"]
-    (described,) = client.describe_tokenizer("starter")
+    (described,) = client.tokenizers.versions("starter")
     assert described.manifest is not None
     version = f"starter@{described.version}"
-    model = json.loads(client.tokenizer_file(version, "tokenizer.json"))["model"]
+    model = json.loads(client.tokenizers.file(version, "tokenizer.json"))["model"]
     assert len(model["merges"]) == len(small_tokenizer.spec.merges)
     with pytest.raises(NotFoundError):
-        client.describe_tokenizer("nobody")
+        client.tokenizers.versions("nobody")
     client.wait_until_ready()
     assert client.is_ready()

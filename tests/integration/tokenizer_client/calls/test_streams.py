@@ -49,7 +49,7 @@ def test_a_file_of_ids_is_there_whole_or_not_at_all(client, small_tokenizer, pat
     for width, dtype in (("u32", np.uint32), ("u16", np.uint16)):
         done = client.encode_file(path, tmp_path / width, width=width)
         assert np.fromfile(tmp_path / width, dtype).tolist() == small_tokenizer.encode(TEXT)
-        digest = client.active_tokenizer().digest
+        digest = client.tokenizers.active().digest
         assert done == EncodedFile(small_tokenizer.count(TEXT), len(DATA), digest)
     with pytest.raises(InvalidRequestError):
         client.encode_file([DATA, b"\xff"], tmp_path / "none")

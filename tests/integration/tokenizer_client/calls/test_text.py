@@ -91,7 +91,7 @@ def test_verify_and_pieces_and_one_token(client, small_tokenizer):
 
 
 def test_a_pinned_client(client, small_tokenizer):
-    active = client.active_tokenizer()
+    active = client.tokenizers.active()
     pinned = client.pinned(f"{active.name}@{active.version}", digest=active.digest)
     assert pinned.encode("the fox") == small_tokenizer.encode("the fox")
     assert pinned.decode(pinned.encode("the fox")) == "the fox"

@@ -471,7 +471,9 @@ def test_the_trainer_ends_at_once_when_its_server_is_gone(service: Service) -> N
     folder.write_request(
         {
             **job.request,
+            "kind": "train",
             "job_id": running,
+            "store": None,
             "artifacts_dir": str(service.settings.artifacts_dir.absolute()),
             "engine": "python",
             "lock_host": "",

@@ -10,6 +10,7 @@ from tokenizer_service.jobs.worker.context import vocabulary_options
 
 from tests.tokenizer_service.jobs.conftest import READ_KEY, SLOW, Service
 from tests.tokenizer_service.jobs.test_training_route import problem
+from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core.training import TrainingOptions, VocabularyOptions, train
 
 
@@ -92,6 +93,7 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(service: Service
     )
     assert len(trained.vocab) % 5 == 0
     assert job["result"]["digest"] == trained.spec.fingerprint
+    defaults = TrainRequest(documents=[text]).model_dump()
     # Each option changes the result, so that the test detects a lost one.
     for name in options:
         fewer = train(
@@ -99,7 +101,7 @@ def test_the_options_of_the_vocabulary_are_those_of_the_trainer(service: Service
             TrainingOptions(
                 vocab_size=281,
                 special_tokens=["<|endoftext|>"],
-                vocabulary=vocabulary_options({k: v for k, v in options.items() if k != name}),
+                vocabulary=vocabulary_options({**options, name: defaults[name]}),
             ),
         )
         assert fewer.spec.fingerprint != trained.spec.fingerprint, name

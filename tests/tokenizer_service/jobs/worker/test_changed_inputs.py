@@ -23,6 +23,7 @@ from tests.tokenizer_core.documents.file_changes import (
     replace,
     rewrite,
 )
+from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.errors import CorpusError, TokenizerCoreError
@@ -41,17 +42,18 @@ def make_job(tmp_path: Path, file: InputFile, change: Change, **fields: object) 
 
     events.report.side_effect = report
     folder = JobFolder.of(tmp_path / "artifacts", ID)
+    asked = TrainRequest(documents=["low"], name="n", vocab_size=258, special_tokens=[])
     folder.write_request(
         {
+            **asked.model_dump(),
             "artifacts_dir": str(tmp_path / "artifacts"),
             "job_id": ID,
+            "store": None,
             "inputs": [file.to_json()],
+            "corpus_format": {"format": "txt"},
             "engine": "auto",
             "num_workers": 1,
-            "name": "n",
-            "vocab_size": 258,
-            "special_tokens": [],
-            "pattern": "gpt2",
+            "conversations": None,
             **fields,
         }
     )

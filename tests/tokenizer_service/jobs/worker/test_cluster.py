@@ -25,6 +25,7 @@ from tokenizer_service.settings import Settings
 
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_service.jobs.conftest import Fields
+from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -37,7 +38,7 @@ from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module
 from tokenizer_core.training import TrainingOptions, TrainingProgress, train
 
-ASKED: Fields = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "pattern": "gpt2"}
+ASKED: Fields = TrainRequest(documents=["low"], vocab_size=300).model_dump()
 ID = "20261121T041500Z-0123456789ab"
 
 
@@ -147,7 +148,7 @@ def test_token_files_of_another_executor_are_started_again(
     plan = plan_token_files(tokenizer)
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
     inputs = [find_input_file([corpus], "small.txt").to_json()]
-    asked = how | {"inputs": inputs, "num_workers": 1}
+    asked = how | {"inputs": inputs, "num_workers": 1, "conversations": None}
     request = {**job.request, **asked} if executor == "ray" else asked
     job.folder.scratch_path.mkdir(exist_ok=True)
     with TokenFilesWriter(tmp_path / "growing", plan) as writer:

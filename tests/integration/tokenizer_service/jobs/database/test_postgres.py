@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -16,7 +15,6 @@ from tokenizer_service.serving.workers import ProcessIdentity
 
 from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
 from tests.tokenizer_service.jobs.conftest import OpenJobs
-from tests.tokenizer_service.jobs.database.test_postgres import psycopg
 
 ME = ProcessIdentity.of_this_process()
 
@@ -67,38 +65,6 @@ def test_many_processes_make_the_table_at_once(postgres_address: str) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     assert [process.communicate(timeout=60) for process in processes] == [("0\n", "")] * 4
-
-
-def test_a_table_of_an_earlier_version_is_brought_up_by_many_at_once(
-    postgres_jobs: OpenJobs, postgres_server: PostgresServer, postgres_address: str
-) -> None:
-    store = postgres_jobs()
-    add(store, "before")
-    database = postgres_address.rpartition("/")[2]
-    alter = "ALTER TABLE jobs DROP COLUMN takeovers, DROP COLUMN deaths"
-    postgres_server.execute(alter, database=database)
-    found: list[list[str]] = []
-
-    def bring_up() -> None:
-        found.append([job.id for job in postgres_jobs().latest()])
-
-    threads = [threading.Thread(target=bring_up) for _ in range(6)]
-    with psycopg.connect(postgres_address) as other, other.transaction():
-        lock = "SELECT pg_advisory_xact_lock(hashtextextended('tokenizer-service jobs table', 0))"
-        other.execute(lock)
-        for thread in threads:
-            thread.start()
-        waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        deadline = time.monotonic() + 60
-        while postgres_server.execute(waiting, database=database) != [(6,)]:
-            assert time.monotonic() < deadline
-            assert found == []  # only the holder of the lock continues
-    for thread in threads:
-        thread.join()
-    assert found == [["before"]] * 6
-    claimed = postgres_jobs().claim_next(ME)
-    assert claimed is not None
-    assert (claimed.deaths, claimed.takeovers) == (0, 0)
 
 
 def test_connections_that_died_are_replaced_without_a_word(
