@@ -45,32 +45,29 @@ def public(kind):
 BLOCKING, AWAITED = public(Client), public(AsyncClient)
 
 
-def test_both_clients_have_the_same_methods():
+def test_every_method_has_types_and_a_docstring_and_is_alike_in_both_clients():
+    """`help(client.encode)` must not show `(session, text, **options)`."""
     assert BLOCKING.keys() - {"close"} == AWAITED.keys() - {"aclose"}
     assert len(BLOCKING) > 45
+    for name in sorted(BLOCKING.keys() - {"close"}):
+        mine, other = map(inspect.signature, (BLOCKING[name], AWAITED[name]))
+        assert mine.parameters == other.parameters, name
+        assert inspect.getdoc(BLOCKING[name]), name
+        assert inspect.getdoc(BLOCKING[name]) == inspect.getdoc(AWAITED[name])
+        first, *parameters = mine.parameters.values()
+        assert first.name == "self"
+        kinds = {parameter.kind for parameter in parameters}
+        assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        for parameter in parameters:
+            assert parameter.annotation not in (parameter.empty, "Any"), (name, parameter)
+        is_stream = str(mine.return_annotation).startswith("Generator[")
+        assert inspect.iscoroutinefunction(AWAITED[name]) != (is_stream or name == "pinned")
+        assert typing.get_type_hints(BLOCKING[name])["return"] is not typing.Any
+        if not is_stream:
+            assert mine.return_annotation == other.return_annotation, name
 
 
-@pytest.mark.parametrize("name", sorted(BLOCKING.keys() - {"close"}))
-def test_a_method_says_what_it_takes_and_returns(name):
-    """`help(client.encode)` showed `(session, text, **options)`."""
-    mine, other = map(inspect.signature, (BLOCKING[name], AWAITED[name]))
-    assert mine.parameters == other.parameters
-    assert inspect.getdoc(BLOCKING[name])
-    assert inspect.getdoc(BLOCKING[name]) == inspect.getdoc(AWAITED[name])
-    first, *parameters = mine.parameters.values()
-    assert first.name == "self"
-    kinds = {parameter.kind for parameter in parameters}
-    assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
-    for parameter in parameters:
-        assert parameter.annotation not in (parameter.empty, "Any"), parameter
-    is_stream = str(mine.return_annotation).startswith("Generator[")
-    assert inspect.iscoroutinefunction(AWAITED[name]) != (is_stream or name == "pinned")
-    assert typing.get_type_hints(BLOCKING[name])["return"] is not typing.Any
-    if not is_stream:
-        assert mine.return_annotation == other.return_annotation
-
-
-def test_the_async_client_is_made_of_the_other():
+def test_the_async_client_is_generated_from_the_blocking_one():
     made = make_async_client.make(make_async_client.SOURCE.read_text(encoding="utf-8"))
     assert made == make_async_client.TARGET.read_text(encoding="utf-8"), (
         "run python -m tests.tokenizer_client.make_async_client"
@@ -103,20 +100,6 @@ def test_importing_a_package_imports_nothing_of_the_server(tmp_path, package, ot
     roots = {name.partition(".")[0] for name in loaded}
     assert package in roots
     assert roots & (SERVER | others) == set()
-
-
-def test_a_project_with_a_folder_app_can_use_the_client(tmp_path):
-    for name in ("app", "app/schemas", "tests"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("OWNER = 'the project'\n")
-    code = (
-        "import app, app.schemas\n"
-        "from tokenizer_client import AsyncClient, Client\n"
-        "with Client('http://service.example') as client:\n"
-        "    print(app.OWNER, app.schemas.OWNER, client)\n"
-    )
-    shown = run_python(code, tmp_path)
-    assert shown == "the project the project Client('http://service.example')\n"
 
 
 def test_literal_limits_are_those_of_the_library():

@@ -37,7 +37,7 @@ def token_files(**files):
     return httpx.Response(200, json=view)
 
 
-def test_an_upload_is_begun_again_only_where_its_source_can_be(play, tmp_path, clock):
+def test_an_upload_is_repeated_only_if_its_source_can_be_read_again(play, tmp_path, clock):
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     sizes = []
@@ -56,7 +56,7 @@ def test_an_upload_is_begun_again_only_where_its_source_can_be(play, tmp_path, c
     assert service.requests[0].headers["If-None-Match"] == "*"
 
 
-def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
+def test_a_download_resumes(play, clock, tmp_path):
     def part(start):
         headers = {"Content-Range": f"bytes {start}-{len(DATA) - 1}/{len(DATA)}"}
         return httpx.Response(206, content=DATA[start:], headers=headers)
@@ -84,7 +84,7 @@ def test_a_download_goes_on_where_it_was(play, clock, tmp_path):
     assert len(service.requests) == 1
 
 
-def test_what_is_left_of_something_else_is_dropped(play, tmp_path):
+def test_a_partial_file_of_another_file_is_dropped(play, tmp_path):
     (tmp_path / "a.partial").write_bytes(b"other text that was left")
     client, service = play(
         token_files(a=DATA),
@@ -106,14 +106,14 @@ def test_what_is_left_of_something_else_is_dropped(play, tmp_path):
     assert "Range" not in service.requests[1].headers
 
 
-def test_a_file_with_another_hash_is_never_there(play, tmp_path):
+def test_a_file_with_another_hash_is_not_kept(play, tmp_path):
     client, _ = play(token_files(a=DATA), httpx.Response(200, content=DATA[:-1] + b"x"))
     with pytest.raises(UnexpectedResponseError, match="wrong sha256"):
         client.token_files.download("t", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_that_gives_up_keeps_what_it_has(play, tmp_path):
+def test_a_failed_download_keeps_its_partial_file(play, tmp_path):
     client, _ = play(
         token_files(a=DATA),
         httpx.Response(200, content=DATA[:100]),
@@ -128,7 +128,7 @@ def test_a_download_that_gives_up_keeps_what_it_has(play, tmp_path):
     assert (left.name, left.read_bytes()) == ("a.partial", DATA[:200])
 
 
-def test_files_stay_in_their_folder(play, tmp_path):
+def test_a_file_name_with_a_path_is_refused(play, tmp_path):
     client, _ = play(token_files(**{"../a": DATA}))
     with pytest.raises(UnexpectedResponseError, match="a path"):
         client.token_files.download("t", tmp_path / "t")

@@ -17,17 +17,18 @@ def collect(source):
 
 
 @pytest.mark.parametrize("read", [lambda source: list(source.pieces()), collect])
-def test_small_items_are_joined_and_nothing_is_held_whole(read):
-    source = Source((["a", b"b"] * PIECE_BYTES), render_text)
+def test_small_items_are_joined_and_large_ones_are_cut(read):
+    source = Source(["a" * (PIECE_BYTES // 4), b"b" * (PIECE_BYTES // 4)] * 4, render_text)
     pieces = read(source)
     assert [len(piece) for piece in pieces] == [PIECE_BYTES, PIECE_BYTES]
-    assert b"".join(pieces) == b"ab" * PIECE_BYTES
+    joined = b"a" * (PIECE_BYTES // 4) + b"b" * (PIECE_BYTES // 4)
+    assert b"".join(pieces) == joined * 4
     assert source.n_bytes == 2 * PIECE_BYTES
     large = Source(io.BytesIO(bytes(PIECE_BYTES + 1)), render_text)
     assert [len(piece) for piece in read(large)] == [PIECE_BYTES, 1]
 
 
-def test_what_is_awaited_is_sent_as_it_comes():
+def test_awaited_items_are_sent_as_they_come():
     async def arriving():
         for item in ("a", "", b"b"):
             yield item
@@ -37,7 +38,7 @@ def test_what_is_awaited_is_sent_as_it_comes():
         list(Source(arriving(), render_text).pieces())
 
 
-def test_what_can_be_read_again(tmp_path):
+def test_files_and_bytes_can_be_read_again(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     for given in (path, b"abc"):
@@ -66,7 +67,7 @@ def test_a_partial_file_is_written_by_one(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["train.bin"]
 
 
-def test_a_partial_file_is_gone_on_from_unless_another_writes_it(tmp_path):
+def test_a_partial_file_is_resumed_unless_another_writes_it(tmp_path):
     path = tmp_path / "train.bin"
     first = PartialFile(path)
     first.write(b"half")

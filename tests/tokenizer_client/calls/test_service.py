@@ -1,7 +1,5 @@
 """The service and its tokenizers: versions, readiness, files, promotions."""
 
-import operator
-
 import httpx
 import pytest
 
@@ -17,7 +15,7 @@ from tokenizer_client.schemas.tokens import PromoteResponse
 READY = httpx.Response(200, json={"status": "ok"})
 
 
-def test_whether_it_is_ready_is_asked_once(play, clock):
+def test_readiness_is_requested_once(play, clock):
     for failure in (problem(503), httpx.ConnectError("refused")):
         client, service = play(failure, READY)
         assert client.is_ready() is False
@@ -25,7 +23,7 @@ def test_whether_it_is_ready_is_asked_once(play, clock):
     assert clock.slept == []
 
 
-def test_a_service_that_starts_is_waited_for(play, clock):
+def test_the_client_waits_for_a_starting_service(play, clock):
     client, service = play(httpx.ConnectError("refused"), problem(503), READY)
     client.wait_until_ready()
     assert len(service.requests) == 3
@@ -51,7 +49,7 @@ def test_a_roll_back_undoes_one_promotion_and_no_other(play):
         )
 
 
-def test_a_name_is_no_path(play):
+def test_a_name_is_escaped_in_the_path(play):
     client, service = play(httpx.Response(204))
     client.tokenizers.remove("a/b@../c")
     assert service.requests[0].url.raw_path == b"/tokenizers/a%2Fb/..%2Fc"
@@ -71,30 +69,29 @@ EVENT = httpx.Response(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "method", "arguments"),
-    [
-        (PAGE, "is_ready", ()),
-        (PAGE, "wait_until_ready", ()),
-        (PAGE, "info", ()),
-        (PAGE, "tokenizers.file", ("n@v", "vocab.pkl")),
-        (PAGE, "tokenizers.file", ("n@v", "tokenizer.json")),
-        (httpx.Response(200, json={"tokenizers": [VERSION], "active": None}),
-            "tokenizers.versions", ("m",)),
-        (promoted("n"), "tokenizers.promote", ("m",)),
-        (promoted("n"), "tokenizers.promote", ("n@w",)),
-        (OTHER_JOB, "jobs.get", ("j",)),
-        (OTHER_JOB, "jobs.cancel", ("j",)),
-        (EVENT, "jobs.wait", ("j",)),
-        (CORPUS, "corpora.get", ("c",)),
-        (CORPUS, "corpora.upload", ("c", b"abc")),
-        (PAGE, "corpora.upload", ("c", b"abc")),
-    ],
-)  # fmt: skip
-def test_a_response_about_another_thing_is_an_error(play, answer, method, arguments):
-    client, _ = play(answer)
-    with pytest.raises(UnexpectedResponseError, match="check the address"):
-        operator.attrgetter(method)(client)(*arguments)
+VERSIONS = httpx.Response(200, json={"tokenizers": [VERSION], "active": None})
+
+
+def test_a_response_about_another_thing_is_an_error(play):
+    for answer, call in (
+        (PAGE, lambda client: client.is_ready()),
+        (PAGE, lambda client: client.wait_until_ready()),
+        (PAGE, lambda client: client.info()),
+        (PAGE, lambda client: client.tokenizers.file("n@v", "vocab.pkl")),
+        (PAGE, lambda client: client.tokenizers.file("n@v", "tokenizer.json")),
+        (VERSIONS, lambda client: client.tokenizers.versions("m")),
+        (promoted("n"), lambda client: client.tokenizers.promote("m")),
+        (promoted("n"), lambda client: client.tokenizers.promote("n@w")),
+        (OTHER_JOB, lambda client: client.jobs.get("j")),
+        (OTHER_JOB, lambda client: client.jobs.cancel("j")),
+        (EVENT, lambda client: client.jobs.wait("j")),
+        (CORPUS, lambda client: client.corpora.get("c")),
+        (CORPUS, lambda client: client.corpora.upload("c", b"abc")),
+        (PAGE, lambda client: client.corpora.upload("c", b"abc")),
+    ):
+        client, _ = play(answer)
+        with pytest.raises(UnexpectedResponseError, match="check the address"):
+            call(client)
 
 
 def test_jobs_of_another_kind_are_an_error(play):

@@ -26,7 +26,7 @@ def served(cli: Cli) -> str:
     return active
 
 
-def test_back_to_what_answered_before(cli: Cli, versions: list[str]) -> None:
+def test_rollback_returns_to_the_version_served_before(cli: Cli, versions: list[str]) -> None:
     assert served(cli).startswith("starter@")  # the default, shown before any promotion
     assert "nothing was promoted before" in cli.fail("rollback")
     cli.run("promote", versions[0])
@@ -43,7 +43,7 @@ def test_back_to_what_answered_before(cli: Cli, versions: list[str]) -> None:
     assert found["previous"]["version"] == versions[1].partition("@")[2]
 
 
-def test_back_among_the_versions_of_a_name(cli: Cli, versions: list[str]) -> None:
+def test_rollback_of_a_name_goes_through_its_versions(cli: Cli, versions: list[str]) -> None:
     assert "promote news does it" in cli.fail("rollback", "news")
     cli.run("promote", "news")
     for expected in (versions[1], versions[0]):
@@ -53,11 +53,11 @@ def test_back_among_the_versions_of_a_name(cli: Cli, versions: list[str]) -> Non
     assert "name alone" in cli.fail("rollback", versions[0], code=2)
 
 
-def test_any_tokenizer_is_inspected(cli: Cli) -> None:
-    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=news")
+def test_any_tokenizer_is_inspected(trained: Cli) -> None:
+    cli = trained
     tokenizer = Tokenizer.from_preset("gpt2")
     tokenizer.save_tokenizer_json(cli.folder / "tokenizer.json")
-    shown = cli.run("inspect", "gpt2", "tokenizer.json", "news")[0].decode()
+    shown = cli.run("inspect", "gpt2", "tokenizer.json", "worked")[0].decode()
     assert [line for line in shown.splitlines() if not line.startswith(" ")][:2] == [
         "gpt2",
         "tokenizer.json",
@@ -68,18 +68,18 @@ def test_any_tokenizer_is_inspected(cli: Cli) -> None:
     assert "no report of its training" in cli.fail("inspect", "gpt2", "--html=page.html")
 
 
-@pytest.mark.parametrize("command", ["promote", "rollback"])
-def test_only_a_published_tokenizer_serves(cli: Cli, command: str) -> None:
+def test_only_a_published_tokenizer_can_serve(cli: Cli) -> None:
     (cli.folder / "tokenizer.json").write_text("{}")
-    said = "it: tokenizer import --preset gpt2 --name gpt2"
-    assert said in cli.fail(command, "gpt2")
     path = str(cli.folder / "tokenizer.json")
-    assert f"publish it: tokenizer import {path} --name NAME" in cli.fail(command, path)
-    assert "there is no tokenizer 'nothing'" in cli.fail(command, "nothing")
-    assert "invalid name" in cli.fail(command, "No/File")
+    for command in ("promote", "rollback"):
+        said = "it: tokenizer import --preset gpt2 --name gpt2"
+        assert said in cli.fail(command, "gpt2")
+        assert f"publish it: tokenizer import {path} --name NAME" in cli.fail(command, path)
+        assert "there is no tokenizer 'nothing'" in cli.fail(command, "nothing")
+        assert "invalid name" in cli.fail(command, "No/File")
 
 
-def test_back_from_a_version_that_is_gone(cli: Cli, versions: list[str]) -> None:
+def test_rollback_from_a_damaged_version(cli: Cli, versions: list[str]) -> None:
     cli.run("promote", versions[0])
     cli.run("promote", versions[1])
     name, _, version = versions[1].partition("@")
@@ -90,7 +90,7 @@ def test_back_from_a_version_that_is_gone(cli: Cli, versions: list[str]) -> None
     assert served(cli) == versions[0]
 
 
-def test_with_one_tokenizer_there_is_no_way_back(cli: Cli) -> None:
+def test_with_one_tokenizer_there_is_no_rollback(cli: Cli) -> None:
     cli.run("train", "corpus.txt", "--vocab-size=258", "--name=starter", "--promote")
     assert "all that was ever served" in cli.fail("rollback")
     cli.run("train", "corpus.txt", "--vocab-size=259", "--name=other")

@@ -41,7 +41,7 @@ def plain_ids() -> list[int]:
     return chatml_ids(*TURNS)
 
 
-def test_ids(chat: Cli) -> None:
+def test_a_conversation_becomes_ids(chat: Cli) -> None:
     out, error = chat.run("chat", "chat.json")
     assert (out, error) == (printed(plain_ids()), "")
     assert plain_ids().count(257) == 2  # the one in the message is plain text
@@ -73,7 +73,7 @@ def test_a_template_for_a_tokenizer_without_one(cli: Cli, rendering_here: None) 
     assert "there is no file starter" in cli.fail(*add, "--pattern", "gpt2", code=2)
 
 
-def test_forms(chat: Cli) -> None:
+def test_the_output_is_text_a_count_or_pieces(chat: Cli) -> None:
     text = f"{START}user\nHi{END}\n{START}assistant\nno {END}{END}\n"
     assert chat.run("chat", "chat.json", "--text")[0].decode() == text
     assert chat.run("chat", "chat.json", "--count")[0] == b"%d\n" % len(plain_ids())
@@ -85,7 +85,7 @@ def test_forms(chat: Cli) -> None:
     assert "not allowed with" in chat.fail("chat", "chat.json", "--text", "--count", code=2)
 
 
-def test_many_conversations(chat: Cli) -> None:
+def test_each_line_of_json_lines_is_a_conversation(chat: Cli) -> None:
     rows: list[Any] = [say("a"), {"messages": say("b"), "id": 1}]
     (chat.folder / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
     out, _ = chat.run("chat", "chats.jsonl")
@@ -94,7 +94,7 @@ def test_many_conversations(chat: Cli) -> None:
     assert chat.run("chat", "one.jsonl")[0] == printed(chatml_ids(("user", "b")))
 
 
-def test_tools_and_variables(chat: Cli) -> None:
+def test_tools_and_variables_reach_the_template(chat: Cli) -> None:
     tools = [{"name": "f"}]
     (chat.folder / "tools.json").write_text(json.dumps(tools))
     (chat.folder / "with.json").write_text(json.dumps({"messages": CHAT, "tools": tools}))
@@ -105,7 +105,7 @@ def test_tools_and_variables(chat: Cli) -> None:
     assert chat.run("chat", "chat.json", *options)[0].endswith(b"<think></think>")
 
 
-def test_templates(chat: Cli) -> None:
+def test_a_template_is_a_name_or_a_file(chat: Cli) -> None:
     by_name = chat.run("chat", "chat.json", "--template", "tagged", "--text")[0].decode()
     assert by_name == f"{START}user\nHi{END}{START}assistant\nno {END}{END}"
     (chat.folder / "own.jinja").write_text("{{ messages[0].content }}<|im_end|>")
@@ -115,7 +115,7 @@ def test_templates(chat: Cli) -> None:
     assert "default, parts" in missing
 
 
-def test_wrong_input(chat: Cli) -> None:
+def test_wrong_input_is_one_line(chat: Cli) -> None:
     assert "no.json" in chat.fail("chat", "no.json")
     for name, content, reason in (
         ("a.json", b"", "is empty"),

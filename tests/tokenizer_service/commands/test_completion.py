@@ -36,24 +36,18 @@ def test_bash_completes_commands_options_names_and_files(trained: Cli) -> None:
         return set(done.stdout.split())
 
     assert complete("") == set(_COMMANDS)
-    assert complete("corpus", "v") == {"verify"}
-    assert complete("encode", "--tok") == {"--tokenizer"}
     assert complete("encode", "--format", "") == {"ids", "json", "pieces", "u16", "u32"}
     assert complete("encode", "--tokenizer", "") >= {"worked", "corpus.txt"}
     assert complete("promote", "w") == {"worked"}
     assert complete("encode", "--file", "corp") == {"corpus.txt"}
-    assert complete("compare", "") >= {"worked", "corpus.txt"}
     assert complete("corpus", "verify", "") == {"artifacts"}
     assert complete("jobs", "show", "2026") == {"20261121T041500Z-0123456789ab"}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_has_a_script_with_every_command(cli: Cli, shell: str) -> None:
-    script = cli.run("completion", shell)[0].decode()
-    assert all(command in script for command in _COMMANDS)
-    assert "_tokenizer_below" in script
-    assert Path("artifacts").exists() is False  # it read nothing from the disk
-
-
-def test_an_unknown_shell_is_said(cli: Cli) -> None:
+def test_every_shell_has_a_script_with_every_command(cli: Cli) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        script = cli.run("completion", shell)[0].decode()
+        assert all(command in script for command in _COMMANDS)
+        assert "_tokenizer_below" in script
+    assert not Path("artifacts").exists()  # it read nothing from the disk
     assert "bash" in cli.fail("completion", "ksh", code=2)

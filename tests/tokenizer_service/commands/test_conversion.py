@@ -42,23 +42,30 @@ def ids_of(loaded: Any) -> list[int]:
     return list(loaded.encode(TEXT))
 
 
-@pytest.mark.parametrize("target", ["tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"])
-def test_a_published_tokenizer_is_loaded_by_the_lines_it_prints(trained: Cli, target: str) -> None:
-    out, error = trained.run("convert", "worked", "--to", target, "--output", "there")
-    assert error == ""
-    assert b"read: 265 tokens, pattern gpt2, special tokens '<|endoftext|>'\n" in out
-    assert b"read back: same" in out
-    lines = [line for line in printed_lines(out) if line.partition(".")[0] in LIBRARIES]
-    assert lines[0].startswith("tokenizer_core.Tokenizer.")
-    for line in lines:
-        assert ids_of(eval(line, dict(LIBRARIES))) == worked(trained).encode(TEXT), line
+def test_a_converted_tokenizer_is_loaded_by_the_lines_it_prints(trained: Cli) -> None:
+    for target in ("tokenizer.json", "transformers", "tiktoken", "gpt2", "pickle"):
+        out, error = trained.run("convert", "worked", "--to", target, "--output", f"as-{target}")
+        assert error == ""
+        assert b"read: 265 tokens, pattern gpt2, special tokens '<|endoftext|>'\n" in out
+        assert b"read back: same" in out
+        if target == "tiktoken":
+            assert b"left out: the split pattern (gpt2), the special tokens (1)\n" in out
+        if target == "tokenizer.json":
+            assert b"left out: nothing that decides ids\n" in out
+        lines = [line for line in printed_lines(out) if line.partition(".")[0] in LIBRARIES]
+        assert lines[0].startswith("tokenizer_core.Tokenizer.")
+        for line in lines:
+            assert ids_of(eval(line, dict(LIBRARIES))) == worked(trained).encode(TEXT), line
 
 
-def test_every_file_is_a_source(trained: Cli) -> None:
+def test_every_format_is_a_source(trained: Cli) -> None:
     """Convert from format to format, and back to the first."""
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     trained.run("convert", "t.json", "--to=gpt2", "--output=g")
-    trained.run("convert", "g/vocab.json", "g/merges.txt", SPECIAL, "--to=pickle", "--output=p")
+    files = ("g/vocab.json", "g/merges.txt")
+    out, _ = trained.run("convert", *files, "--to=tokenizer.json", "--output=bare")
+    assert b"no special tokens" in out
+    trained.run("convert", *files, SPECIAL, "--to=pickle", "--output=p")
     trained.run("convert", "p/vocab.pkl", "p/merges.pkl", SPECIAL, "--to=tiktoken", "--output=r")
     out, _ = trained.run(
         "convert", "r", "--pattern=gpt2", SPECIAL, "--to=tiktoken", "--output=again"
@@ -71,21 +78,6 @@ def test_every_file_is_a_source(trained: Cli) -> None:
         assert ids_of(theirs) == worked(trained).encode(TEXT)
 
 
-def test_what_is_left_out_is_said(trained: Cli) -> None:
-    out, _ = trained.run("convert", "worked", "--to=tiktoken", "--output=t")
-    assert b"left out: the split pattern (gpt2), the special tokens (1)\n" in out
-    out, _ = trained.run("convert", "worked", "--to=tokenizer.json", "--output=j")
-    assert b"left out: nothing that decides ids\n" in out
-
-
-def test_a_file_without_special_tokens_is_said_to_have_none(trained: Cli) -> None:
-    trained.run("convert", "worked", "--to=gpt2", "--output=g")
-    out, _ = trained.run(
-        "convert", "g/vocab.json", "g/merges.txt", "--to=tokenizer.json", "--output=t"
-    )
-    assert b"no special tokens" in out
-
-
 def test_nothing_is_overwritten_unless_forced(trained: Cli) -> None:
     place = trained.folder / "t.json"
     place.write_text("mine")
@@ -96,40 +88,35 @@ def test_nothing_is_overwritten_unless_forced(trained: Cli) -> None:
     assert tokenizers.Tokenizer.from_file(str(place))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("worked", "--to", "tiktoken"), 2, "--output"),
-        (("worked", "--output", "x"), 2, "--to"),
-        (("worked", "--to", "sentencepiece", "--output", "x"), 2, "invalid choice"),
-        (
-            ("none", "--to", "tiktoken", "--output", "x"),
-            1,
-            "no file none, and there is no tokenizer 'none'",
-        ),
-        (("none.json", "--to", "tiktoken", "--output", "x"), 1, "none.json"),
-        (("./none", "--to", "tiktoken", "--output", "x"), 1, "none is not there"),
-        (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
-        (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
-        (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),
-        (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
-        (("worked", "--to", "tiktoken", "--output", "no/x"), 1, "no folder no; make it first"),
-        (("worked", "--to", "gpt2", "--output", "corpus.txt"), 1, "give a folder"),
-    ],
-)
-def test_an_error_is_one_line_with_the_remedy(
-    trained: Cli, arguments: tuple[str, ...], code: int, words: str
-) -> None:
-    assert words in trained.fail("convert", *arguments, code=code)
+ERRORS = [
+    (("worked", "--to", "tiktoken"), 2, "--output"),
+    (
+        ("none", "--to", "tiktoken", "--output", "x"),
+        1,
+        "no file none, and there is no tokenizer 'none'",
+    ),
+    (("none.json", "--to", "tiktoken", "--output", "x"), 1, "none.json"),
+    (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
+    (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
+    (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),
+    (("artifacts", "--to", "tiktoken", "--output", "x"), 1, "artifacts has no tokenizer.json"),
+    (("worked", "--to", "tiktoken", "--output", "no/x"), 1, "no folder no; make it first"),
+    (("worked", "--to", "gpt2", "--output", "corpus.txt"), 1, "give a folder"),
+]
 
 
-def test_a_rank_file_wants_pattern_and_special_tokens(trained: Cli) -> None:
+def test_an_error_is_one_line_with_the_remedy(trained: Cli) -> None:
+    for arguments, code, words in ERRORS:
+        assert words in trained.fail("convert", *arguments, code=code)
+
+
+def test_a_rank_file_needs_pattern_and_special_tokens(trained: Cli) -> None:
     trained.run("convert", "worked", "--to=tiktoken", "--output=r50k.tiktoken")
     error = trained.fail("convert", "r50k.tiktoken", "--to=gpt2", "--output=x", code=2)
     assert "--pattern gpt2 --special '<|endoftext|>=50256'" in error
 
 
-def test_what_the_format_cannot_hold_is_named(trained: Cli) -> None:
+def test_a_tokenizer_that_a_format_cannot_hold_is_refused(trained: Cli) -> None:
     trained.run(
         "train", "corpus.txt", "--vocab-size=265", "--name=llama", "--pattern=llama3",
     )  # fmt: skip
@@ -143,19 +130,12 @@ def test_what_the_format_cannot_hold_is_named(trained: Cli) -> None:
     ("stop", "code", "words"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
-        (
-            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-            1,
-            "device); what was there still is",
-        ),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "device); what was there still is"),
     ],
+    ids=["interrupt", "full disk"],
 )
-def test_an_interrupt_or_a_full_disk_leaves_what_was_there(
-    trained: Cli,
-    stop: BaseException,
-    code: int,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_interrupt_or_a_full_disk_keeps_the_earlier_file(
+    trained: Cli, monkeypatch: pytest.MonkeyPatch, stop: BaseException, code: int, words: str
 ) -> None:
     def write(spec: Any, path: Path) -> None:
         save_tokenizer_json(spec, path)
@@ -173,7 +153,7 @@ def test_an_interrupt_or_a_full_disk_leaves_what_was_there(
     assert sorted(path.name for path in trained.folder.iterdir()) == before
 
 
-def test_the_chat_template_of_a_folder_goes_along(trained: Cli) -> None:
+def test_the_chat_template_of_a_folder_is_converted(trained: Cli) -> None:
     (trained.folder / "chat.jinja").write_text("{{ messages }}", encoding="utf-8")
     template = ("--chat-template", "chat.jinja")
     trained.run("convert", "worked", "--to=transformers", "--output=model", *template)

@@ -30,7 +30,7 @@ def run_first(store: JobStore) -> Job:
     return job
 
 
-def test_without_a_service_there_is_no_job(cli: Cli) -> None:
+def test_without_a_database_there_are_no_jobs(cli: Cli) -> None:
     assert b"no jobs" in cli.run("jobs", "list")[0]
     assert json.loads(cli.run("jobs", "list", "--json")[0]) == {"jobs": []}
     for command in ("show", "watch"):
@@ -39,7 +39,7 @@ def test_without_a_service_there_is_no_job(cli: Cli) -> None:
     assert not (cli.folder / "artifacts" / DATABASE_NAME).exists()
 
 
-def test_the_list_and_one_of_it(cli: Cli, store: JobStore) -> None:
+def test_jobs_are_listed_and_shown(cli: Cli, store: JobStore) -> None:
     run_first(store)
     newest, first = cli.run("jobs", "list")[0].decode().splitlines()
     assert newest.split() == [SECOND, "train", "queued", "later"]
@@ -87,7 +87,7 @@ def test_a_job_is_cancelled_as_the_service_does(cli: Cli, store: JobStore) -> No
     assert json.loads(cli.run("jobs", "cancel", SECOND, "--json")[0])["state"] == "cancelled"
 
 
-def test_a_database_that_is_none_is_said(cli: Cli) -> None:
+def test_a_file_that_is_no_database_is_refused(cli: Cli) -> None:
     (cli.folder / "artifacts").mkdir()
     (cli.folder / "artifacts" / DATABASE_NAME).write_text("no database" * 100)
     assert "cannot be used" in cli.fail("jobs", "list")

@@ -21,6 +21,7 @@ def test_ids_and_text_through_files(trained: Cli) -> None:
     (trained.folder / "text").write_bytes(b"newest lower")
     assert trained.run("encode", "--file=text", "-o", "ids")[0] == b""
     assert (trained.folder / "ids").read_bytes() == ids
+    assert trained.run("decode", *ids.decode().split())[0] == b"newest lower"
     trained.run("encode", "--file=text", "--format=u16", "--output=raw")
     assert np.fromfile(trained.folder / "raw", "<u2").tolist() == list(map(int, ids.split()))
     trained.run("decode", "--file=raw", "--format=u16", "-o", "again")
@@ -28,7 +29,7 @@ def test_ids_and_text_through_files(trained: Cli) -> None:
     assert trained.run("decode", "--file=ids", "-o", "-")[0] == b"newest lower"
 
 
-def test_a_link_is_written_through_and_a_device_as_it_is(trained: Cli) -> None:
+def test_an_output_may_be_a_link_or_a_device(trained: Cli) -> None:
     (trained.folder / "real").write_bytes(b"before")
     (trained.folder / "link").symlink_to("real")
     trained.run("encode", "low", "-o", "link")
@@ -39,7 +40,7 @@ def test_a_link_is_written_through_and_a_device_as_it_is(trained: Cli) -> None:
 
 
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_is_ended_half_way_leaves_what_was_there(
+def test_an_interrupted_command_keeps_the_earlier_file(
     trained: Cli, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals, code: int
 ) -> None:
     (trained.folder / "ids").write_bytes(b"before")
@@ -63,7 +64,7 @@ def test_what_is_ended_half_way_leaves_what_was_there(
     assert (trained.folder / "ids").read_bytes() == b"before"
 
 
-def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
+def test_an_output_that_is_an_input_is_refused(trained: Cli) -> None:
     before = (trained.folder / "corpus.txt").read_bytes()
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     trained.run("counts", "make", "corpus.txt", "--output=c.counts")
@@ -83,30 +84,23 @@ def test_an_output_is_no_input_and_has_a_folder(trained: Cli) -> None:
     assert "is a folder" in trained.fail("encode", "low", "-o", ".")
 
 
-@pytest.mark.parametrize("option", ["--json", "--html"])
-@pytest.mark.parametrize("command", ["train", "report"])
-def test_a_report_replaces_no_corpus(trained: Cli, command: str, option: str) -> None:
+def test_a_report_does_not_replace_a_corpus(trained: Cli) -> None:
     (trained.folder / "more.txt").write_text("newest")
-    words = ("worked", "--corpus=corpus.txt") if command == "report" else ("corpus.txt",)
-    line = trained.fail(command, *words, option, "more.txt", code=2)
-    assert f"'more.txt' does not end in .{option[2:]}" in line
-    assert "put it before the option" in line
-    assert (trained.folder / "more.txt").read_text() == "newest"
-
-
-def test_a_report_goes_to_a_pipe_or_device(trained: Cli) -> None:
+    for words in (
+        ("report", "worked", "--corpus=corpus.txt", "--html"),
+        ("train", "corpus.txt", "--json"),
+    ):
+        line = trained.fail(*words, "more.txt", code=2)
+        assert f"'more.txt' does not end in .{words[-1][2:]}" in line
+        assert "put it before the option" in line
+        assert (trained.folder / "more.txt").read_text() == "newest"
     out, _ = trained.run("report", "worked", "--corpus=corpus.txt", "--json", "/dev/null")
     assert b"bytes/token" in out
+    for outputs in (("--json=a.json", "--save-counts=./a.json"), ("--json=-", "--html=-")):
+        assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
 
 
-@pytest.mark.parametrize(
-    "outputs", [("--json=a.json", "--save-counts=./a.json"), ("--json=-", "--html=-")]
-)
-def test_two_outputs_have_two_files(trained: Cli, outputs: tuple[str, str]) -> None:
-    assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
-
-
-def test_text_that_is_packed_and_ids_with_a_byte_order_mark(trained: Cli) -> None:
+def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained: Cli) -> None:
     (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
     line = trained.fail("count", "--file", "t.gz")
     assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line

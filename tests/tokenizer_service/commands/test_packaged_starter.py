@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
-
 from tests.tokenizer_service.run_cli import Cli
 
 IDS = b"16500 44 2067 33\n"
@@ -23,22 +21,20 @@ def test_commands_find_it_in_an_empty_folder(cli: Cli) -> None:
 
 
 def test_a_version_of_it_is_found_and_another_is_not(cli: Cli) -> None:
-    inspected = cli.run("inspect", "starter")[0].decode()
-    version = inspected.split()[0]
+    version = cli.run("inspect", "starter")[0].decode().split()[0]
     assert cli.run("encode", "--tokenizer", version, "Hello, world!")[0] == IDS
     cli.fail("encode", "--tokenizer", "starter@20200101T000000Z-00000000", "x")
+    assert "'mine'" in cli.fail("encode", "x", TOKENIZER_DEFAULT="mine")
+    assert "'other'" in cli.fail("encode", "--tokenizer", "other", "x")
 
 
-def test_a_folder_with_tokenizers_and_none_active_does_not_fall_back(cli: Cli) -> None:
-    cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
-    line = cli.fail("encode", "x")
+def test_a_folder_with_tokenizers_and_none_active_does_not_fall_back(trained: Cli) -> None:
+    assert trained.run("encode", "Hello, world!")[0] != IDS
+    (trained.folder / "artifacts" / "active.json").unlink()
+    line = trained.fail("encode", "x")
     assert "no tokenizer is active, and 'starter' is not published; name one (--tokenizer" in line
     assert line.endswith("make it active: tokenizer promote worked\n")
-    assert cli.run("encode", "--tokenizer", "starter", "Hello, world!")[0] == IDS  # it is named
-
-
-def test_an_active_tokenizer_comes_first(trained: Cli) -> None:
-    assert trained.run("encode", "Hello, world!")[0] != IDS
+    assert trained.run("encode", "--tokenizer", "starter", "Hello, world!")[0] == IDS
 
 
 def test_an_active_tokenizer_that_is_gone_is_an_error(trained: Cli) -> None:
@@ -46,35 +42,23 @@ def test_an_active_tokenizer_that_is_gone_is_an_error(trained: Cli) -> None:
     assert "worked" in trained.fail("encode", "x")
 
 
-@pytest.mark.parametrize("name", ["TOKENIZER_ARTIFACTS_DIR", "TOKENIZER_STORE"])
-def test_a_named_folder_does_not_fall_back(cli: Cli, name: str) -> None:
-    assert MISSING in cli.fail("encode", "x", **{name: str(cli.folder / "empty")})
+def test_a_named_folder_does_not_fall_back(cli: Cli) -> None:
+    for name in ("TOKENIZER_ARTIFACTS_DIR", "TOKENIZER_STORE"):
+        assert MISSING in cli.fail("encode", "x", **{name: str(cli.folder / "empty")})
     assert MISSING in cli.fail("encode", "x", "--artifacts-dir", "empty")
+    for named, reason in (
+        ("", "TOKENIZER_ARTIFACTS_DIR is empty; name a folder"),
+        ("corpus.txt", "is no folder of"),
+    ):
+        assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)
 
 
-def test_it_can_be_published_in_a_named_folder(cli: Cli) -> None:
-    cli.run("import", "starter", "--name", "starter", "--promote", "--artifacts-dir", "other")
-    assert cli.run("encode", "Hello, world!", "--artifacts-dir", "other")[0] == IDS
-
-
-def test_only_import_takes_it_and_not_in_place_of_a_damaged_one(cli: Cli) -> None:
-    convert = ("convert", "starter", "--to", "tiktoken", "-o", "t", "--artifacts-dir", "other")
+def test_only_import_takes_it_in_a_named_folder(cli: Cli) -> None:
+    other = ("--artifacts-dir", "other")
+    convert = ("convert", "starter", "--to", "tiktoken", "-o", "t", *other)
     assert "no tokenizer 'starter'" in cli.fail(*convert)
-    cli.run("import", "starter", "--name", "starter", "--artifacts-dir", "other")
+    cli.run("import", "starter", "--name", "starter", "--promote", *other)
+    assert cli.run("encode", "Hello, world!", *other)[0] == IDS
     (manifest,) = (cli.folder / "other" / "tokenizers" / "starter").glob("*/manifest.json")
     manifest.write_text("x")
-    again = ("import", "starter", "--name", "again", "--artifacts-dir", "other")
-    assert "manifest" in cli.fail(*again)
-
-
-@pytest.mark.parametrize(
-    ("named", "reason"),
-    [("", "TOKENIZER_ARTIFACTS_DIR is empty; name a folder"), ("corpus.txt", "is no folder of")],
-)
-def test_what_is_no_folder_is_not_an_empty_one(cli: Cli, named: str, reason: str) -> None:
-    assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)
-
-
-def test_another_default_does_not_fall_back(cli: Cli) -> None:
-    assert "'mine'" in cli.fail("encode", "x", TOKENIZER_DEFAULT="mine")
-    assert "'other'" in cli.fail("encode", "--tokenizer", "other", "x")
+    assert "manifest" in cli.fail("import", "starter", "--name", "again", *other)

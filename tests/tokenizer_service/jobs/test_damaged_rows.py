@@ -6,25 +6,24 @@ be a NULL. Each damaged row is between two sound jobs.
 
 from __future__ import annotations
 
-import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from tokenizer_service.jobs.database import creation
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.errors import IdempotencyConflictError
-from tokenizer_service.jobs.folder import JobFolder, is_job_id
+from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.views import summary_of, view_of
 from tokenizer_service.serving.workers import ProcessIdentity
 
 from tests.tokenizer_service.jobs.conftest import Fields, Service
 from tests.tokenizer_service.jobs.fake_process import FakeRunner
-from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 
 ME: Final = ProcessIdentity.of_this_process()
 DAMAGED_ID: Final = "20261121T041500Z-00000000000d"
@@ -135,14 +134,18 @@ def with_states(wrong: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize("column", COLUMNS)
-def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path, column: str) -> None:
+def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path) -> None:
+    make_nullable(tmp_path / "sound")
+    for column in COLUMNS:
+        check_column(shutil.copytree(tmp_path / "sound", tmp_path / column), column)
+
+
+def check_column(folder: Path, column: str) -> None:
+    """Put each wrong value of the column between two sound jobs."""
     wrong = with_states([(name, value) for name, value in WRONG if name == column])
-    assert wrong
-    make_nullable(tmp_path)
-    store = JobStore.open(tmp_path)
+    store = JobStore.open(folder)
     add(store, "first")
-    with connect(tmp_path) as connection:
+    with connect(folder) as connection:
         damage_copies(connection, "first", wrong)
     add(store, "last")
 
@@ -152,8 +155,9 @@ def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path, column: 
     assert (first.id, last.id) == ("first", "last")
     for number, job in enumerate(reversed(damaged)):
         assert job.id == (f"row-{job.sequence}" if column == "id" else id_of(number))
+        assert (job.state, job.error and job.error["code"]) == ("failed", "job_damaged")
         assert b"job_damaged" in summary_of(job).model_dump_json().encode()
-        assert b"job_damaged" in view_of(job, tmp_path).model_dump_json().encode()
+        assert b"job_damaged" in view_of(job, folder).model_dump_json().encode()
         if column == "idempotency_key":
             assert store.find_by_key(f"key-{number}", "d") is None
         else:
@@ -192,94 +196,44 @@ def test_a_damaged_attempt_is_not_overwritten_by_a_claim(tmp_path: Path) -> None
     assert found == [("failed", "x")]  # attempt + 1 would be 1: the fence of an earlier owner
 
 
-def check_routes(service: Service) -> list[Fields]:
-    """Call every route that reads jobs; returns the jobs that `GET /jobs` lists."""
-    client = service.client
-    listed: list[Fields] = client.get("/jobs?limit=200").json()["jobs"]
-    routes = ["/train?limit=200", "/jobs?kind=encode", "/jobs?kind=train", "/metrics", "/readyz"]
-    for route in routes:
-        assert client.get(route).status_code == 200, route
-    for job in listed:
-        expected = 200 if is_job_id(job["id"]) else 404
-        shown = client.get(f"/jobs/{job['id']}")
-        assert shown.status_code == expected, job
-        if expected == 200:
-            assert shown.json()["error"] == job["error"]
-    assert client.delete("/corpora/absent").status_code == 404
-    assert client.delete("/tokenizers/absent/20261121T041500Z-1a2b3c4d").status_code == 404
-    return listed
-
-
-def test_the_service_shows_the_rows_and_runs_the_others(
+def test_the_service_trains_beside_damaged_rows(
     start_service: Callable[..., Service], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "artifacts"
-    make_nullable(folder)
-    service = start_service(engine="auto", train_queue=200)
-    first = service.start()
-    assert service.wait(first)["state"] == "live"
-
-    wrong = [(*pair, ("queued", "running")[n % 2]) for n, pair in enumerate(WRONG)]
-    # Only the runner refuses an id that is a text, but not a job's.
-    wrong += [("id", "'x'", "queued"), ("id", "'y'", "running")]
+    store = JobStore.open(folder)
+    for number in range(3):
+        add(store, id_of(number))
     with connect(folder) as connection:
-        damage_copies(connection, first, wrong)
+        make_running(connection, 3)
+        connection.execute("UPDATE jobs SET progress = 'x' WHERE sequence = 1")
+        # Only the runner refuses an id that is a text, but not a job's.
+        connection.execute("UPDATE jobs SET id = 'x' || sequence WHERE sequence > 1")
+    service = start_service(engine="auto")
     last = service.start(name="last")
-    check_routes(service)
     assert service.wait(last)["state"] == "live"
-
     assert [record.message for record in caplog.records if record.exc_info] == []
-    newest, *damaged, oldest = check_routes(service)
-    assert (newest["id"], oldest["id"]) == (last, first)
-    assert newest["error"] is None
-    assert oldest["error"] is None
-    assert len(damaged) == len(wrong)  # nothing is deleted
-    for case, job in zip(reversed(wrong), damaged, strict=True):
-        assert job["error"], case
-        assert (job["state"], job["error"]["code"]) == ("failed", "job_damaged"), case
-
-    body = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n"}
-    for number, case in enumerate(wrong):
-        answer = service.train(body, **{"Idempotency-Key": f"key-{number}"})
-        assert answer.status_code in (202, 422), (case, answer.text)
+    newest, *damaged = service.client.get("/jobs").json()["jobs"]
+    assert (newest["id"], newest["error"]) == (last, None)
+    assert [job["id"] for job in damaged] == ["x3", "x2", id_of(0)]
+    for job in damaged:
+        assert (job["state"], job["error"]["code"]) == ("failed", "job_damaged")
+    assert service.client.get(f"/jobs/{id_of(0)}").json()["error"] == damaged[-1]["error"]
+    assert service.client.get("/jobs/x3").status_code == 404
+    for path in ("/corpora/absent", "/tokenizers/absent/20261121T041500Z-1a2b3c4d"):
+        assert service.client.delete(path).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "status"),
-    [("kind", "'x'", 202), ("id", "X'ff'", 202), ("request_digest", "X'ff'", 422)],
-)
-def test_an_encoding_request_with_the_key_of_a_damaged_row(
-    start_service: Callable[..., Service], tmp_path: Path, column: str, value: str, status: int
-) -> None:
-    folder = tmp_path / "artifacts"
-    digest = EncodeCorpusRequest(token_files_id="t").digest("c")
-    JobStore.open(folder).add(
-        DAMAGED_ID, {}, kind="encode", request_digest=digest, idempotency_key="k", queue_limit=9
-    )
-    with connect(folder) as connection:
-        connection.execute(f"UPDATE jobs SET {column} = {value}")
-    answer = start_service().client.post(
-        "/corpora/c/encode", json={"token_files_id": "t"}, headers={"Idempotency-Key": "k"}
-    )
-    assert answer.status_code == status, answer.text
-    if status == 202:
-        found = answer.json()
-        assert (found["kind"], found["error"]["code"]) == ("encode", "job_damaged")
-
-
-@pytest.mark.parametrize(
-    "tokenizer", ["5", "{}", '{"name": 1, "version": 2, "digest": 3}', '[["name", "n"]]']
-)
-def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path, tokenizer: str) -> None:
+def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path) -> None:
     store = JobStore.open(tmp_path)
     options: Fields = {"request_digest": "d", "idempotency_key": None, "queue_limit": 9}
     sound = {"name": "n", "version": "v", "digest": "d"}
-    store.add("sound", {"tokenizer": sound}, kind="encode", **options)
-    store.add("damaged", {"tokenizer": json.loads(tokenizer)}, kind="encode", **options)
-    assert [job.is_damaged for job in store.latest()] == [True, False]
+    wrong: list[Any] = [5, {}, {"name": 1, "version": 2, "digest": 3}, [["name", "n"]]]
+    for number, tokenizer in enumerate([sound, *wrong]):
+        store.add(f"job{number}", {"tokenizer": tokenizer}, kind="encode", **options)
+    assert [job.is_damaged for job in store.latest()] == [True] * len(wrong) + [False]
 
 
-def test_an_old_row_with_a_damaged_id_is_forgotten_like_others(tmp_path: Path) -> None:
+def test_an_old_row_with_a_damaged_id_is_forgotten(tmp_path: Path) -> None:
     store = JobStore.open(tmp_path)
     for job_id in ("first", "second", "last"):
         add(store, job_id)
@@ -290,7 +244,7 @@ def test_an_old_row_with_a_damaged_id_is_forgotten_like_others(tmp_path: Path) -
     assert [job.id for job in store.latest()] == ["last"]
 
 
-def test_the_runner_forgets_other_jobs_than_one_without_a_folder(
+def test_the_runner_skips_a_forgotten_job_whose_id_is_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeRunner(tmp_path)

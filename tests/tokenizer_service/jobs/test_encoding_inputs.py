@@ -18,18 +18,18 @@ def write(folder: Path, name: str, text: str) -> InputFile:
     return find_input_file([folder], name)
 
 
-@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_the_estimate_is_near_what_is_written(
-    tmp_path: Path, small_tokenizer: Tokenizer, dtype: str
+def test_the_estimate_is_within_a_tenth_of_the_size(
+    tmp_path: Path, small_tokenizer: Tokenizer
 ) -> None:
-    texts = ["the quick brown fox " * 20_000, "中文 café " * 9_000, "", *["low lower " * 500] * 20]
+    texts = ["the quick brown fox " * 5_000, "中文 café " * 4_000, "", *["low lower " * 500] * 5]
     files = [write(tmp_path, f"{n}.txt", text) for n, text in enumerate(texts)]
-    plan = plan_token_files(small_tokenizer, dtype=dtype)  # type: ignore[arg-type]
-    estimate = estimate_bytes(files, small_tokenizer, plan)
     paths = [tmp_path / file.path for file in files]
-    encode_corpus(small_tokenizer, paths, tmp_path / "tokens", plan)
-    written = (tmp_path / "tokens" / "train.bin").stat().st_size
-    assert abs(estimate - written) < 0.1 * written
+    for dtype in ("uint16", "uint32"):
+        plan = plan_token_files(small_tokenizer, dtype=dtype)  # type: ignore[arg-type]
+        estimate = estimate_bytes(files, small_tokenizer, plan)
+        encode_corpus(small_tokenizer, paths, tmp_path / dtype, plan)
+        written = (tmp_path / dtype / "train.bin").stat().st_size
+        assert abs(estimate - written) < 0.1 * written
 
 
 def test_a_sample_may_end_inside_a_character(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
@@ -37,9 +37,7 @@ def test_a_sample_may_end_inside_a_character(tmp_path: Path, small_tokenizer: To
     assert estimate_bytes([file], small_tokenizer, plan_token_files(small_tokenizer)) > 60_000
 
 
-def test_a_corpus_that_is_replaced_meanwhile_is_said_to_be(
-    tmp_path: Path, small_tokenizer: Tokenizer
-) -> None:
+def test_a_corpus_that_was_replaced_is_refused(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
     file = write(tmp_path, "a.txt", "one")
     write(tmp_path, "a.txt", "another")
     with pytest.raises(CorpusReplacedError):

@@ -87,7 +87,7 @@ class Listener:
                 await self.sent.wait()
 
 
-def test_only_what_changed_is_sent_and_nothing_twice(jobs: JobStore, job: Job) -> None:
+def test_only_changes_are_sent_and_none_twice(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
         watch = JobWatch(jobs, folder_of(jobs))
         new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
@@ -109,7 +109,7 @@ def test_only_what_changed_is_sent_and_nothing_twice(jobs: JobStore, job: Job) -
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
-def test_a_listener_that_takes_nothing_is_given_up(jobs: JobStore, job: Job) -> None:
+def test_a_listener_that_reads_nothing_is_disconnected(jobs: JobStore, job: Job) -> None:
     class Deaf(Listener):
         async def _send(self, message: Any) -> None:
             await asyncio.Event().wait()
@@ -124,7 +124,7 @@ def test_a_listener_that_takes_nothing_is_given_up(jobs: JobStore, job: Job) -> 
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
-def test_all_listeners_are_looked_at_once(
+def test_one_read_serves_all_listeners(
     jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
@@ -147,7 +147,7 @@ def test_all_listeners_are_looked_at_once(
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
-def test_a_silent_stream_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
+def test_a_stream_without_events_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
         watch = JobWatch(jobs, folder_of(jobs))
         often = Listener(watch, jobs, heartbeat_seconds=0)
@@ -161,7 +161,7 @@ def test_a_silent_stream_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
-def test_a_client_that_goes_frees_its_place(jobs: JobStore, job: Job) -> None:
+def test_a_disconnected_client_is_no_longer_counted(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
         watch = JobWatch(jobs, folder_of(jobs), max_listeners=1)
         first = Listener(watch, jobs)
@@ -184,7 +184,7 @@ def test_a_client_that_goes_frees_its_place(jobs: JobStore, job: Job) -> None:
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
-def test_a_job_that_is_forgotten_ends_the_stream(jobs: JobStore, job: Job) -> None:
+def test_a_forgotten_job_ends_the_stream(jobs: JobStore, job: Job) -> None:
     async def follow() -> None:
         watch = JobWatch(jobs, folder_of(jobs))
         listener = Listener(watch, jobs)
@@ -196,7 +196,7 @@ def test_a_job_that_is_forgotten_ends_the_stream(jobs: JobStore, job: Job) -> No
     asyncio.run(asyncio.wait_for(follow(), 60))
 
 
-def test_a_database_that_fails_for_a_while_ends_no_stream(
+def test_a_database_that_fails_for_a_while_does_not_end_the_stream(
     jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def follow() -> None:

@@ -3,7 +3,6 @@
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -49,104 +48,86 @@ def test_the_first_root_that_has_the_file_wins(root: Path, tmp_path: Path) -> No
     assert found.root == str(other)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../secret.txt",
-        "news/../../secret.txt",
-        "news/..",
-        "..",
-        ".",
-        "./news/a.txt",
-        "news//a.txt",
-        "news/",
-        "",
-        "/etc/passwd",
-        "//etc/passwd",
-        "~/secret.txt",
-        "\\etc\\passwd",
-        "..\\secret.txt",
-        "%2e%2e/secret.txt",
-        "%2E%2E%2Fsecret.txt",
-        "news%2fa.txt",
-        "news/a.txt%00",
-        "news/a.txt\0",
-        "news/a.txt\0.jpg",
-        "news\r\n/a.txt",
-        "news/\x7fa.txt",
-        "file:///etc/passwd",
-        "http://169.254.169.254/latest",
-        "s3://bucket/key",
-        "C:/windows",
-        "a" * 300,
-        "a/" * 3000 + "a",
-        "\ud800",
-    ],
-)
-def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root: Path, path: str) -> None:
-    with pytest.raises(InputPathError):
-        split_input_path(path)
-    with pytest.raises(InputPathError):
-        find_input_file([root], path)
+LEAVING_PATHS = [
+    "",
+    "../secret.txt",
+    "news/../../secret.txt",
+    "news/..",
+    "./news/a.txt",
+    "news/",
+    "/etc/passwd",
+    "~/secret.txt",
+    "\\etc\\passwd",
+    "%2e%2e/secret.txt",
+    "news%2fa.txt",
+    "news/a.txt\0",
+    "news\r\n/a.txt",
+    "news/\x7fa.txt",
+    "file:///etc/passwd",
+    "s3://bucket/key",
+    "a" * 300,
+    "a/" * 3000 + "a",
+    "\ud800",
+]
 
 
-def test_names_that_only_look_odd_are_taken(root: Path) -> None:
+def test_a_path_that_could_leave_the_root_is_refused_before_the_disk(root: Path) -> None:
+    for path in LEAVING_PATHS:
+        with pytest.raises(InputPathError):
+            split_input_path(path)
+        with pytest.raises(InputPathError):
+            find_input_file([root], path)
+
+
+def test_unusual_names_are_accepted(root: Path) -> None:
     for name in ("..a", "a..b", "100%.txt", "häuser 東京.txt", "-rf", "..."):
         (root / name).write_text("x")
         assert find_input_file([root], name).size_bytes == 1
 
 
-@pytest.mark.parametrize("target", ["../secret.txt", "news/a.txt"])
-def test_a_symbolic_link_is_refused_wherever_it_points(root: Path, target: str) -> None:
-    (root / "link.txt").symlink_to(root / target)
-    with pytest.raises(InputPathError, match="symbolic link"):
-        find_input_file([root], "link.txt")
-
-
-def test_a_symbolic_link_in_the_middle_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_below_the_root_is_refused(root: Path, tmp_path: Path) -> None:
+    (root / "inside.txt").symlink_to(root / "news/a.txt")
+    (root / "outside.txt").symlink_to(tmp_path / "secret.txt")
     (root / "up").symlink_to(tmp_path)
-    with pytest.raises(InputPathError, match="symbolic link"):
-        find_input_file([root], "up/secret.txt")
-
-
-def test_a_root_that_is_a_link_itself_is_the_operators_choice(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "linked").symlink_to(root)
+    for path in ("inside.txt", "outside.txt", "up/secret.txt"):
+        with pytest.raises(InputPathError, match="symbolic link"):
+            find_input_file([root], path)
+    (tmp_path / "linked").symlink_to(root)  # the operator's choice
     assert find_input_file([tmp_path / "linked"], "news/a.txt").size_bytes == 6
 
 
-def test_a_fifo_is_refused_without_waiting(root: Path) -> None:
-    os.mkfifo(root / "pipe")
-    with pytest.raises(InputPathError, match="not a regular file"):
-        find_input_file([root], "pipe")  # else it would wait for a writer for ever
-
-
-def test_a_socket_a_folder_and_a_device_are_refused(
+def test_a_file_that_is_not_regular_is_refused_without_waiting(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)  # socket paths have a short limit
+    os.mkfifo("pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("sock")
-        with pytest.raises(InputPathError, match="not a regular file"):
-            find_input_file([root], "sock")
+        for path in ("pipe", "sock"):
+            with pytest.raises(InputPathError, match="not a regular file"):
+                find_input_file([root], path)
     with pytest.raises(InputPathError, match="is a folder"):
         find_input_file([root], "news")
     with pytest.raises(InputPathError, match="not a regular file"):
         find_input_file([Path("/dev")], "zero")
 
 
-def test_a_fifo_that_takes_the_files_place_does_not_hang(root: Path) -> None:
+def test_a_fifo_or_link_that_replaces_the_file_is_refused(root: Path) -> None:
     """Between the check and the opening: O_NONBLOCK, and a second check of the opened file."""
     real_stat = os.stat
     regular = real_stat(root / "news" / "a.txt")
     os.mkfifo(root / "news" / "p")
+    (root / "news" / "link").symlink_to("a.txt")
 
     def stat_a_regular_file(path, *args, **kwargs):  # type: ignore[no-untyped-def]
-        return regular if path == "p" else real_stat(path, *args, **kwargs)
+        return regular if path in ("p", "link") else real_stat(path, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "stat", stat_a_regular_file)
         with pytest.raises(InputPathError, match="not a regular file"):
             open_under_root(root, ["news", "p"])
+        with pytest.raises(InputPathError, match="cannot be opened"):
+            open_under_root(root, ["news", "link"])
 
 
 def test_a_missing_file_is_named_with_the_remedy(root: Path) -> None:
@@ -156,7 +137,7 @@ def test_a_missing_file_is_named_with_the_remedy(root: Path) -> None:
         find_input_file([root], "news/a.txt/b")
 
 
-def test_a_file_swapped_for_a_link_after_the_request_is_not_followed(
+def test_a_file_or_folder_swapped_for_a_link_after_the_request_is_not_followed(
     root: Path, tmp_path: Path
 ) -> None:
     found = find_input_file([root], "news/a.txt")
@@ -164,19 +145,13 @@ def test_a_file_swapped_for_a_link_after_the_request_is_not_followed(
     (root / "news" / "a.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(InputChangedError, match="symbolic link"):
         reopen_input_file(found)
-
-
-def test_a_folder_swapped_for_a_link_after_the_request_is_not_followed(
-    root: Path, tmp_path: Path
-) -> None:
-    found = find_input_file([root], "news/a.txt")
     (root / "news").rename(tmp_path / "moved")
     (root / "news").symlink_to(tmp_path / "moved")
     with pytest.raises(InputChangedError):
         reopen_input_file(found)
 
 
-def test_a_file_replaced_or_written_to_after_the_request_is_seen(root: Path) -> None:
+def test_a_file_changed_after_the_request_is_refused(root: Path) -> None:
     found = find_input_file([root], "news/a.txt")
     with (root / "news" / "a.txt").open("a") as file:
         file.write("more")
@@ -184,7 +159,7 @@ def test_a_file_replaced_or_written_to_after_the_request_is_seen(root: Path) -> 
         reopen_input_file(found)
 
 
-def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path) -> None:
+def test_a_race_of_swaps_never_opens_the_file_outside(root: Path, tmp_path: Path) -> None:
     inside, link = root / "news" / "swap", tmp_path / "link"
     stop = threading.Event()
 
@@ -201,8 +176,7 @@ def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path
     swapper.start()
     opened = refused = 0
     try:
-        deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline or not (opened and refused):
+        while min(opened, refused) < 100:
             try:
                 descriptor = open_under_root(root, ["news", "swap"])
             except (InputPathError, FileNotFoundError):
@@ -215,5 +189,3 @@ def test_no_race_of_swaps_ever_opens_the_file_outside(root: Path, tmp_path: Path
     finally:
         stop.set()
         swapper.join()
-    assert opened
-    assert refused

@@ -24,18 +24,18 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cgroup"
 
 
-def test_without_groups_it_is_the_memory_of_the_machine(groups: Path) -> None:
+def test_without_groups_the_memory_is_that_of_the_machine(groups: Path) -> None:
     assert available_memory_bytes() == MACHINE
     put(groups.parent, "own", "0::/")
     assert available_memory_bytes() == MACHINE
 
 
-@pytest.mark.parametrize("limited", ["", "a", "a/b"])
-def test_a_limit_of_version_2_holds_for_all_groups_below(groups: Path, limited: str) -> None:
+def test_a_limit_of_version_2_holds_for_all_groups_below(groups: Path) -> None:
     put(groups.parent, "own", "0::/a/b")
-    for name in ("", "a", "a/b"):
-        put(groups / name, "memory.max", "4096" if name == limited else "max")
-    assert available_memory_bytes() == 4096
+    for limited in ("", "a", "a/b"):
+        for name in ("", "a", "a/b"):
+            put(groups / name, "memory.max", "4096" if name == limited else "max")
+        assert available_memory_bytes() == 4096
 
 
 def test_a_container_sees_its_own_limit_at_the_root(groups: Path) -> None:

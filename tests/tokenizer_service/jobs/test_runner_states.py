@@ -133,26 +133,29 @@ def test_a_cancel_after_the_last_look_still_refuses_to_publish(
 
 
 @pytest.mark.promise(2)
-@pytest.mark.parametrize(
-    ("exit_code", "code", "words"),
-    [
-        (-9, "trainer_killed", "memory"),
-        (-11, "trainer_crashed", "SIGSEGV"),
-        (-15, "trainer_killed", "SIGTERM"),
-        (-250, "trainer_crashed", "signal 250"),
-        (3, "trainer_crashed", "exit status 3"),
-    ],
-)
-def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(
-    tmp_path: Path, exit_code: int, code: str, words: str
-) -> None:
+def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path: Path) -> None:
     async def test(fake: FakeRunner) -> None:
-        job_id, following = fake.add(), fake.add()
-        (await fake.next_child()).exit(exit_code)
+        for exit_code, code, words in (
+            (-9, "trainer_killed", "memory"),
+            (-11, "trainer_crashed", "SIGSEGV"),
+            (-15, "trainer_killed", "SIGTERM"),
+            (-250, "trainer_crashed", "signal 250"),
+            (3, "trainer_crashed", "exit status 3"),
+        ):
+            job_id = fake.add()
+            (await fake.next_child()).exit(exit_code)
+            job = await fake.wait(job_id)
+            assert error_of(job) == ("failed", code)
+            assert words in (job.error or {})["detail"]
+        job_id = fake.add()
+        child = await fake.next_child()
+        error = {"code": "invalid_corpus", "detail": "It is not UTF-8."}
+        child._events.put_nowait({"event": "error", **error})
+        await asyncio.sleep(0.05)  # it is slow to exit
+        child.exit(1)
         job = await fake.wait(job_id)
-        assert error_of(job) == ("failed", code)
-        assert job.error is not None
-        assert words in job.error["detail"]
+        assert job.error == error
+        following = fake.add()
         await fake.succeed(await fake.next_child())
         assert (await fake.wait(following)).state == "live"
 
@@ -171,20 +174,12 @@ def test_an_encoding_job_resumes_until_it_has_died_too_often(tmp_path: Path) -> 
     run(tmp_path, test)
 
 
-def test_the_childs_own_error_is_the_jobs(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
-        job_id = fake.add()
-        (await fake.next_child()).fail("invalid_corpus", "It is not UTF-8.")
-        job = await fake.wait(job_id)
-        assert job.error == {"code": "invalid_corpus", "detail": "It is not UTF-8."}
-
-    run(tmp_path, test)
-
-
-@pytest.mark.parametrize("is_ready", [False, True])
 @pytest.mark.parametrize(
-    ("limits", "code"),
-    [({"seconds": 0.01}, "time_limit"), ({"memory_bytes": MEBIBYTE - 1}, "memory_limit")],
+    ("limits", "code", "is_ready"),
+    [
+        ({"seconds": 0.01}, "time_limit", False),
+        ({"memory_bytes": MEBIBYTE - 1}, "memory_limit", True),
+    ],
 )
 def test_a_limit_ends_a_job_also_before_the_first_look(
     tmp_path: Path,
@@ -211,49 +206,30 @@ def test_a_limit_ends_a_job_also_before_the_first_look(
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize(
-    ("operators", "asked", "named"),
-    [
-        (8 * MEBIBYTE, None, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
-        (8 * MEBIBYTE, 4 << 30, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
-        (4 << 30, 8 * MEBIBYTE, "limits.memory_bytes = 8388608"),
-    ],
-)
-def test_the_lower_of_the_operators_and_the_requests_memory_limit_holds(
-    tmp_path: Path, operators: int, asked: int | None, named: str
+def test_the_lowest_memory_limit_ends_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(fake: FakeRunner) -> None:
-        job_id = fake.add(limits={"memory_bytes": asked})
-        child = await fake.next_child()
-        child.n_resident = 8 * MEBIBYTE
-        await fake.until(job_id, lambda job: job.state == "running")
-        child.n_resident += 1
-        job = await fake.wait(job_id)
-        assert error_of(job) == ("failed", "memory_limit")
-        assert job.error is not None
-        assert named in job.error["detail"]
-
-    run(tmp_path, test, train_memory_bytes=operators)
-
-
-@pytest.mark.parametrize("asked", [None, 1 << 50])
-def test_without_a_setting_three_quarters_of_the_memory_are_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int | None
-) -> None:
+    """Of the operator's, the request's and, by default, three quarters of the memory."""
     monkeypatch.setattr(attempt, "available_memory_bytes", lambda: 16 * MEBIBYTE)
+    default = "TOKENIZER_TRAIN_MEMORY_BYTES, by default 3/4 of its memory = 12582912"
 
     async def test(fake: FakeRunner) -> None:
-        job_id = fake.add(limits={"memory_bytes": asked})
-        child = await fake.next_child()
-        child.n_resident = 12 * MEBIBYTE
-        await fake.until(job_id, lambda job: job.state == "running")
-        child.n_resident += 1
-        job = await fake.wait(job_id)
-        assert error_of(job) == ("failed", "memory_limit")
-        assert job.error is not None
-        limit = "TOKENIZER_TRAIN_MEMORY_BYTES, by default 3/4 of its memory = 12582912"
-        assert limit in job.error["detail"]
-        assert "break up text that goes on without a space" in job.error["detail"]
+        for operators, asked, limit, named in (
+            (8 * MEBIBYTE, None, 8 * MEBIBYTE, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
+            (8 * MEBIBYTE, 4 << 30, 8 * MEBIBYTE, "TOKENIZER_TRAIN_MEMORY_BYTES = 8388608"),
+            (4 << 30, 8 * MEBIBYTE, 8 * MEBIBYTE, "limits.memory_bytes = 8388608"),
+            (None, 1 << 50, 12 * MEBIBYTE, default),
+        ):
+            changes = {"train_memory_bytes": operators}
+            fake.runner._settings = fake.settings.model_copy(update=changes)
+            job_id = fake.add(limits={"memory_bytes": asked})
+            child = await fake.next_child()
+            child.n_resident = limit
+            await fake.until(job_id, lambda job: job.state == "running")
+            child.n_resident += 1
+            job = await fake.wait(job_id)
+            assert error_of(job) == ("failed", "memory_limit")
+            assert named in (job.error or {})["detail"]
 
     run(tmp_path, test)
 
@@ -264,7 +240,7 @@ def test_a_job_within_its_limits_goes_live(tmp_path: Path) -> None:
         ref = await fake.succeed(await fake.next_child())
         job = await fake.wait(job_id)
         assert (job.state, job.result and job.result["version"]) == ("live", ref.version)
-        assert fake.live.require_active().ref == ref
+        assert fake.live.require_active().ref == fake.store.active() == ref
 
     run(tmp_path, test)
 
@@ -299,23 +275,21 @@ def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(
 
 
 @pytest.mark.row(36)
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EMFILE])
-@pytest.mark.parametrize("step", ["write_request", "start"])
 def test_a_child_that_cannot_be_started_is_a_failed_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*arguments: Any) -> Any:
-        raise OSError(number, os.strerror(number))
-
     async def test(fake: FakeRunner) -> None:
-        with monkeypatch.context() as patch:
-            if step == "start":
-                patch.setattr(fake.runner, "_start_process", refuse)
-            else:
-                patch.setattr(JobFolder, "write_request", refuse)
-            job = await fake.wait(fake.add())
-        code = "disk_full" if number == errno.ENOSPC else "start_failed"
-        assert error_of(job) == ("failed", code)
+        for owner, name, number, code in (
+            (fake.runner, "_start_process", errno.EMFILE, "start_failed"),
+            (JobFolder, "write_request", errno.ENOSPC, "disk_full"),
+        ):
+
+            def refuse(*arguments: Any, number: int = number) -> Any:
+                raise OSError(number, os.strerror(number))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, refuse)
+                assert error_of(await fake.wait(fake.add())) == ("failed", code)
         job_id = fake.add()
         await fake.succeed(await fake.next_child())
         assert (await fake.wait(job_id)).state == "live"
@@ -324,19 +298,26 @@ def test_a_child_that_cannot_be_started_is_a_failed_job(
 
 
 @pytest.mark.row(36)
-@pytest.mark.parametrize("method", ["finish", "set_result", "set_progress", "allow_publishing"])
 def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, refusals = getattr(JobStore, method), [True, True]
+    methods = ("finish", "set_result", "set_progress", "allow_publishing")
+    refusals = [(method, number) for method in methods for number in range(2)]
 
-    def refuse(*arguments: Any, **options: Any) -> Any:
-        if refusals:
-            refusals.pop()
-            raise JobDatabaseError("database or disk is full", is_full=True)
-        return real(*arguments, **options)
+    def refuse(name: str) -> None:
+        real = getattr(JobStore, name)
 
-    monkeypatch.setattr(JobStore, method, refuse)
+        def call(*arguments: Any, **options: Any) -> Any:
+            for number in range(2):
+                if (name, number) in refusals:
+                    refusals.remove((name, number))
+                    raise JobDatabaseError("database or disk is full", is_full=True)
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(JobStore, name, call)
+
+    for method in methods:
+        refuse(method)
 
     async def test(fake: FakeRunner) -> None:
         job_id = fake.add()
@@ -367,17 +348,6 @@ def test_stopping_requeues_and_the_next_start_runs_it_again(tmp_path: Path) -> N
     run(tmp_path, test)
 
 
-def test_a_job_cancelled_while_the_server_stops_is_cancelled(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
-        job_id = fake.add()
-        await fake.next_child()
-        fake.jobs.request_cancel(job_id)
-        await fake.runner.stop()
-        assert fake.job(job_id).state == "cancelled"
-
-    run(tmp_path, test)
-
-
 def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_path: Path) -> None:
     async def test(fake: FakeRunner) -> None:
         ref = fake.publish()
@@ -396,42 +366,39 @@ def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_p
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize("promote", ["auto", "manual"])
-def test_only_what_is_to_be_promoted_is_promoted(tmp_path: Path, promote: str) -> None:
+def test_a_job_without_promotion_only_publishes(tmp_path: Path) -> None:
     async def test(fake: FakeRunner) -> None:
         before = fake.store.active()
-        job_id = fake.add(promote=promote)
-        ref = await fake.succeed(await fake.next_child())
-        job = await fake.wait(job_id)
-        assert job.state == ("live" if promote == "auto" else "succeeded")
-        assert fake.store.active() == (ref if promote == "auto" else before)
+        job_id = fake.add(promote="manual")
+        await fake.succeed(await fake.next_child())
+        assert (await fake.wait(job_id)).state == "succeeded"
+        assert fake.store.active() == before
 
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (SwapTimeoutError(30.0, 2), "swap_timeout", "is published, but: 2 server processes did"),
-        (ArtifactCorruptError("Damaged."), "artifact_corrupt", "Damaged."),
-        (ValueError("x"), "promotion_failed", "PUT /tokenizers/active tries again"),
-    ],
-)
-def test_a_promotion_that_fails_is_a_failed_job_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, words: str
+def test_a_failed_promotion_is_a_failed_job_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    raised: list[Exception] = []
+
     async def promote(*arguments: Any, **options: Any) -> None:
-        raise error
+        raise raised[-1]
 
     async def test(fake: FakeRunner) -> None:
         monkeypatch.setattr(fake.live, "promote", promote)
-        job_id = fake.add()
-        await fake.succeed(await fake.next_child())
-        job = await fake.wait(job_id)
-        assert error_of(job) == ("failed", code)
-        assert job.error is not None
-        assert words in job.error["detail"]
-        assert job.result is not None
+        for error, code, words in (
+            (SwapTimeoutError(30.0, 2), "swap_timeout", "is published, but: 2 server processes"),
+            (ArtifactCorruptError("Damaged."), "artifact_corrupt", "Damaged."),
+            (ValueError("x"), "promotion_failed", "PUT /tokenizers/active tries again"),
+        ):
+            raised.append(error)
+            job_id = fake.add(name=f"n{len(raised)}")
+            await fake.succeed(await fake.next_child())
+            job = await fake.wait(job_id)
+            assert error_of(job) == ("failed", code)
+            assert words in (job.error or {})["detail"]
+            assert job.result is not None
 
     run(tmp_path, test)
 

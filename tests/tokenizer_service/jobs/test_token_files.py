@@ -23,7 +23,7 @@ def grow(folder: TokenFilesFolder, job_id: str, text: str = "x") -> Path:
     return growing
 
 
-def test_what_is_published_is_moved_and_what_is_not_is_no_token_files(
+def test_published_token_files_are_moved_and_listed(
     folder: TokenFilesFolder,
 ) -> None:
     assert folder.names() == []
@@ -36,30 +36,27 @@ def test_what_is_published_is_moved_and_what_is_not_is_no_token_files(
     assert [path.name for path in folder.path("stories").iterdir()] == ["train.bin"]
 
 
-@pytest.mark.parametrize("is_folder", [True, False])
-def test_what_is_there_is_never_replaced(folder: TokenFilesFolder, is_folder: bool) -> None:
+def test_existing_token_files_are_never_replaced(folder: TokenFilesFolder) -> None:
     growing = grow(folder, JOB)
-    place = folder.path("stories")
-    if is_folder:
-        place.mkdir()
-        (place / "mine").touch()
-    else:
-        place.touch()
-    with pytest.raises(TokenFilesTakenError, match="DELETE"):
-        folder.publish(folder.growing(JOB), "stories")
-    assert growing.exists()
-    assert place.exists()
+    folder.path("stories").mkdir()
+    (folder.path("stories") / "mine").touch()
+    folder.path("file").touch()
+    for name in ("stories", "file"):
+        with pytest.raises(TokenFilesTakenError, match="DELETE"):
+            folder.publish(folder.growing(JOB), name)
+        assert growing.exists()
+        assert folder.path(name).exists()
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".unfinished", "A", "x" * 65])
-def test_no_id_leads_elsewhere(folder: TokenFilesFolder, name: str) -> None:
-    with pytest.raises(ValueError, match="not an id"):
-        folder.path(name)
-    with pytest.raises(ValueError, match="not a job id"):
-        folder.growing(name)
+def test_a_wrong_id_is_refused(folder: TokenFilesFolder) -> None:
+    for name in ("", ".", "..", "../x", "a/b", ".unfinished", "A", "x" * 65):
+        with pytest.raises(ValueError, match="not an id"):
+            folder.path(name)
+        with pytest.raises(ValueError, match="not a job id"):
+            folder.growing(name)
 
 
-def test_dropping_a_job_leaves_nothing_of_it_and_all_of_others(folder: TokenFilesFolder) -> None:
+def test_dropping_a_job_removes_only_its_files(folder: TokenFilesFolder) -> None:
     growing = grow(folder, JOB)
     partial = growing.with_name(f".{JOB}.partial")
     (partial / "files").mkdir(parents=True)
@@ -71,7 +68,9 @@ def test_dropping_a_job_leaves_nothing_of_it_and_all_of_others(folder: TokenFile
     assert other.exists()
 
 
-def test_removing_leaves_nothing_and_the_rest(folder: TokenFilesFolder) -> None:
+def test_removing_token_files_keeps_other_names(
+    folder: TokenFilesFolder,
+) -> None:
     for job_id, name in ((JOB, "one"), (OTHER, "two")):
         grow(folder, job_id)
         folder.publish(folder.growing(job_id), name)
@@ -84,7 +83,7 @@ def test_removing_leaves_nothing_and_the_rest(folder: TokenFilesFolder) -> None:
         folder.remove("one")
 
 
-def test_a_sweep_keeps_what_a_job_will_come_back_to(folder: TokenFilesFolder) -> None:
+def test_a_sweep_keeps_the_files_of_unfinished_jobs(folder: TokenFilesFolder) -> None:
     kept, gone = grow(folder, JOB), grow(folder, OTHER)
     partial = kept.with_name(f".{JOB}.partial")
     partial.mkdir()

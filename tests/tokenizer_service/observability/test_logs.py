@@ -30,7 +30,7 @@ def test_a_traceback_keeps_its_lines_indented(caplog: pytest.LogCaptureFixture) 
     assert all(part.startswith("    ") for part in rest)
 
 
-def test_what_belongs_to_a_request_names_it() -> None:
+def test_a_line_of_a_request_has_its_id() -> None:
     record = logging.makeLogRecord({"msg": "x", "levelname": "INFO"})
     known = REQUEST_ID.set("r1")
     try:
@@ -43,7 +43,7 @@ def test_what_belongs_to_a_request_names_it() -> None:
 
 
 @pytest.mark.row(34)
-def test_a_line_of_json_is_one_line_whatever_it_holds() -> None:
+def test_json_logs_are_one_line_each() -> None:
     text = "x\r\n2026 ERROR forged\x1b[31m\x7f\x85\u2028 é\ud800"
     try:
         raise ValueError(text)

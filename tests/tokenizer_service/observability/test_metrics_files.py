@@ -41,7 +41,7 @@ def test_every_block_of_a_file_is_reserved(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_file_has_its_name_when_it_is_whole(
+def test_a_file_gets_its_name_after_it_is_reserved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may read every file of the folder at any moment to serve /metrics."""
@@ -60,7 +60,7 @@ def test_a_file_has_its_name_when_it_is_whole(
 
 @pytest.mark.row(36)
 @pytest.mark.parametrize("n_bytes_free", [0, 3 * FIRST_BYTES])
-def test_without_room_the_numbers_stay_in_the_process(
+def test_on_a_full_disk_the_numbers_stay_in_the_process(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -70,7 +70,7 @@ def traced(settings: Settings, collector: Collector) -> Callable[[], TestClient]
     return lambda: TestClient(create_app(settings), raise_server_exceptions=False)
 
 
-def test_a_span_says_route_status_and_tokenizer_and_nothing_that_was_sent(
+def test_a_span_has_route_status_and_tokenizer_and_no_request_data(
     traced: Callable[[], TestClient], collector: Collector
 ) -> None:
     with traced() as client:
@@ -95,7 +95,7 @@ def test_a_span_says_route_status_and_tokenizer_and_nothing_that_was_sent(
     assert b"hidden" not in b"".join(collector.bodies)
 
 
-def test_a_defect_is_an_error_without_its_words(
+def test_a_defect_is_an_error_without_its_message(
     traced: Callable[[], TestClient], collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -117,7 +117,7 @@ def test_without_the_variables_nothing_is_traced(
     assert tracing.open_traces() is None
 
 
-def test_without_the_extra_there_is_a_warning(
+def test_a_missing_extra_is_a_warning(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.trace", None)

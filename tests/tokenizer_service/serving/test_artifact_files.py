@@ -29,7 +29,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_what_was_rendered_is_kept(
+def test_a_rendered_file_is_kept(
     store: ArtifactStore, starter: ArtifactRef, rendered: list[str]
 ) -> None:
     files = ArtifactFiles(store, NOTHING_LOADED)
@@ -38,7 +38,7 @@ def test_what_was_rendered_is_kept(
     assert rendered == ["tokenizer.json", "vocab.json", "tokenizer.tiktoken"]  # has merges
 
 
-def test_no_more_is_kept_than_the_bound(
+def test_rendered_files_are_kept_up_to_the_limit(
     store: ArtifactStore, starter: ArtifactRef, other_spec: TokenizerSpec, rendered: list[str]
 ) -> None:
     other = store.publish(other_spec, name="other")

@@ -17,33 +17,28 @@ def log_of(error: BaseException, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (
-            CorpusError("notes.txt, line 1: no JSON;\nuse text"),
-            r"invalid_corpus: notes.txt, line 1: ",
-        ),
-        (InputChangedError("notes.txt was replaced"), "corpus_changed: notes.txt was replaced"),
-        (StorageError(errno.EIO, "the bucket is away"), "the bucket is away"),
-        (OSError(errno.ENOSPC, "No space", "/secret/x"), "disk_full: no space is left"),
-        (MemoryError(), "out_of_memory: the training process ran out of memory"),
-    ],
-)
-def test_an_expected_failure_is_one_line_of_the_log(
-    error: BaseException, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = log_of(error, capsys)
-    assert says in log
-    assert log.count("\n") == 1
-    for inside in ("Traceback", __file__, "/secret"):
-        assert inside not in log
+EXPECTED = [
+    (CorpusError("a.txt, line 1: no JSON;\nuse text"), "invalid_corpus: a.txt, line 1: "),
+    (InputChangedError("notes.txt was replaced"), "corpus_changed: notes.txt was replaced"),
+    (StorageError(errno.EIO, "the bucket is away"), "the bucket is away"),
+    (OSError(errno.ENOSPC, "No space", "/secret/x"), "disk_full: no space is left"),
+    (MemoryError(), "out_of_memory: "),
+]
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), OSError(errno.EIO, "broken"), SystemExit(3)])
+def test_an_expected_failure_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    for error, says in EXPECTED:
+        log = log_of(error, capsys)
+        assert says in log
+        assert log.count("\n") == 1
+        for inside in ("Traceback", __file__, "/secret"):
+            assert inside not in log
+
+
 def test_another_failure_leaves_its_traceback_in_the_log(
-    error: BaseException, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = log_of(error, capsys)
-    assert log.startswith("Traceback")
-    assert __file__ in log
+    for error in (KeyError("x"), OSError(errno.EIO, "broken"), SystemExit(3)):
+        log = log_of(error, capsys)
+        assert log.startswith("Traceback")
+        assert __file__ in log

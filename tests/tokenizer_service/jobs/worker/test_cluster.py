@@ -58,38 +58,27 @@ def job(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Worker
     return WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
 
 
-def test_the_tokenizer_is_the_one_that_is_trained_here(job: WorkerJob, corpus: Path) -> None:
+def test_a_cluster_trains_the_same_tokenizer(job: WorkerJob, corpus: Path) -> None:
+    lines = corpus / "news.jsonl.gz"
+    lines.write_bytes(gzip.compress(b'{"body": "low lower"}\n{"body": "lowest newest"}\n' * 40))
+    how = CorpusFormat(field="body")
     seen: list[TrainingProgress] = []
-    file = find_input_file([corpus], "small.txt")
-    result = train_on_cluster(job, [file], "auto", seen.append)
-    expected = train(
-        [corpus / "small.txt"], TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"])
-    )
+    file = find_input_file([corpus], lines.name)
+    result = train_on_cluster(job, [file], "auto", seen.append, corpus_format=how)
+    options = TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"], corpus_format=how)
+    expected = train([lines], options)
     assert result.spec.fingerprint == expected.spec.fingerprint
     assert result.report.seconds_counting > 0
+    assert result.counts.n_bytes == expected.counts.n_bytes == 40 * len("low lowerlowest newest")
     (source,) = result.counts.sources
-    assert (source.path, source.sha256) == ("small.txt", expected.counts.sources[0].sha256)
+    assert (source.path, source.sha256) == (lines.name, expected.counts.sources[0].sha256)
     assert {progress.phase for progress in seen} >= {"count", "merge"}
     assert (job.folder.path / "run" / "run.json").exists()
     job.folder.remove_inputs()
     assert not (job.folder.path / "run").exists()
 
 
-def test_lines_of_json_are_counted_by_their_field(job: WorkerJob, corpus: Path) -> None:
-    lines = corpus / "news.jsonl.gz"
-    lines.write_bytes(gzip.compress(b'{"body": "low lower"}\n{"body": "lowest newest"}\n' * 40))
-    how = CorpusFormat(field="body")
-    file = find_input_file([corpus], lines.name)
-    result = train_on_cluster(job, [file], "auto", Mock(), corpus_format=how)
-    expected = train(
-        [lines],
-        TrainingOptions(vocab_size=300, special_tokens=["<|endoftext|>"], corpus_format=how),
-    )
-    assert result.spec.fingerprint == expected.spec.fingerprint
-    assert result.counts.n_bytes == expected.counts.n_bytes == 40 * len("low lowerlowest newest")
-
-
-def test_a_wrong_size_is_said_before_anything_is_counted(job: WorkerJob, corpus: Path) -> None:
+def test_a_wrong_size_is_refused_before_counting(job: WorkerJob, corpus: Path) -> None:
     file = find_input_file([corpus], "small.txt")
     wrong = WorkerJob(job.folder, {**job.request, "vocab_size": 10}, job.events, job.allowed)
     with pytest.raises(VocabSizeError):
@@ -97,7 +86,7 @@ def test_a_wrong_size_is_said_before_anything_is_counted(job: WorkerJob, corpus:
     assert not (job.folder.path / "run").exists()
 
 
-def test_a_link_that_took_the_place_of_a_file_is_refused(job: WorkerJob, corpus: Path) -> None:
+def test_a_file_that_was_replaced_by_a_link_is_refused(job: WorkerJob, corpus: Path) -> None:
     file = find_input_file([corpus], "small.txt")
     (corpus / "small.txt").rename(corpus / "away.txt")
     (corpus / "small.txt").symlink_to(corpus / "slow.txt")
@@ -105,7 +94,7 @@ def test_a_link_that_took_the_place_of_a_file_is_refused(job: WorkerJob, corpus:
         train_on_cluster(job, [file], "auto", Mock())
 
 
-def test_what_is_kept_elsewhere_is_removed_with_the_job(tmp_path: Path) -> None:
+def test_the_run_storage_is_removed_with_the_job(tmp_path: Path) -> None:
     settings = Settings(executor="ray", run_storage=f"{tmp_path}/runs/")
     asked = cluster_settings(settings, ID)
     assert asked == {"ray_address": "auto", "run_storage": f"{tmp_path}/runs/{ID}"}
@@ -122,7 +111,7 @@ def test_what_is_kept_elsewhere_is_removed_with_the_job(tmp_path: Path) -> None:
     assert others.exists()
 
 
-def test_a_storage_that_is_gone_keeps_no_job_from_ending(
+def test_an_unreachable_storage_does_not_keep_a_job_from_ending(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = JobFolder.of(tmp_path, ID)
@@ -131,7 +120,7 @@ def test_a_storage_that_is_gone_keeps_no_job_from_ending(
     assert "could not be removed" in caplog.text
 
 
-def test_the_token_files_are_those_that_are_made_here(
+def test_a_cluster_writes_the_same_token_files(
     job: WorkerJob, corpus: Path, tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
@@ -152,14 +141,14 @@ def test_the_token_files_are_those_that_are_made_here(
 
 
 @pytest.mark.parametrize("executor", ["local", "ray"])
-def test_what_another_executor_began_begins_anew(
+def test_token_files_of_another_executor_are_started_again(
     job: WorkerJob, corpus: Path, tmp_path: Path, executor: str
 ) -> None:
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     plan = plan_token_files(tokenizer)
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
     inputs = [find_input_file([corpus], "small.txt").to_json()]
-    asked = how | {"inputs": inputs, "num_workers": 1}
+    asked = how | {"inputs": inputs, "num_workers": 1, "conversations": None}
     request = {**job.request, **asked} if executor == "ray" else asked
     job.folder.scratch_path.mkdir(exist_ok=True)
     with TokenFilesWriter(tmp_path / "growing", plan) as writer:
