@@ -8,6 +8,7 @@ from tests.tokenizer_service.commands.test_jobs import FIRST, run_first
 from tests.tokenizer_service.run_cli import Cli
 
 
+@pytest.mark.slow
 def test_jobs_on_postgres_are_found_by_the_address(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
