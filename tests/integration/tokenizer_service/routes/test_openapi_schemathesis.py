@@ -76,7 +76,10 @@ def described() -> Any:
 
 
 DOCUMENT: Final = described()
-KEYS: Final = pytest.mark.parametrize("key", [None, ADMIN_KEY], ids=["bare", "admin"])
+KEYS: Final = pytest.mark.parametrize(
+    "key",
+    [pytest.param(ADMIN_KEY, id="admin"), pytest.param(None, id="bare", marks=pytest.mark.slow)],
+)
 
 
 @pytest.fixture(scope="module")

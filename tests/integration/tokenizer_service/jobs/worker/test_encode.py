@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -109,7 +109,7 @@ def expected_files(
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until the event is set, a finished child waits for permission to publish."""
     opened = threading.Event()
     real = JobStore.allow_publishing
@@ -119,7 +119,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         return real(store, job)
 
     monkeypatch.setattr(JobStore, "allow_publishing", wait_at_the_gate)
-    return opened
+    yield opened
+    opened.set()
 
 
 def wait_at_gate(service: Service, job_id: str) -> None:
