@@ -139,7 +139,7 @@ def soak(
         )
         temporary.mkdir()
         accounts.mkdir()
-        shutil.copytree(REPOSITORY / "artifacts", artifacts_dir)
+        shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts_dir / "tokenizers")
         other = publish_bytes(artifacts_dir, "other", first_id=SECOND_FIRST_ID)
         versions = [other, ArtifactStore(artifacts_dir).resolve("starter")]
         environment = (f"TMPDIR={temporary}", f"{ACCOUNTS}={accounts}", *GIVE_BACK)

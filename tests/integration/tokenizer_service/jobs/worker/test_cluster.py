@@ -54,6 +54,7 @@ def test_a_training_job_on_a_real_cluster(
     assert "/proc/" not in json.dumps(manifest)
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_leaves_no_task(
     ray_cluster: str, start_service: Callable[..., Service]
 ) -> None:
