@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tokenizer_service.settings import describe, unknown_variables
 
 from tests.conftest import REPOSITORY
+from tokenizer_service.settings import describe, unknown_variables
 
 ENTRYPOINT = (REPOSITORY / "deploy" / "entrypoint.sh").read_text(encoding="utf-8")
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")

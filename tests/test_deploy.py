@@ -12,10 +12,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
-from tokenizer_service.main import create_app
-from tokenizer_service.settings import Settings, describe, unknown_variables
 
 from tests.conftest import REPOSITORY
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings, describe, unknown_variables
 
 DEPLOY = REPOSITORY / "deploy"
 FILES = [path for path in DEPLOY.rglob("*") if path.suffix in (".json", ".yaml", ".yml")]

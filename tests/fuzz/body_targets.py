@@ -9,6 +9,19 @@ import struct
 from typing import Any
 
 import numpy as np
+
+from tests.fuzz.promises import taken
+from tests.fuzz.small_tokenizer import live, slow_tokenizer
+from tokenizer_client.schemas.dialects import IdsRequest
+from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_client.schemas.tokens import EncodeRequest, PromoteRequest
+from tokenizer_core import strict_json as strict_files
+from tokenizer_core.chat.renderer import RenderLimits
+from tokenizer_core.corpus import plan_token_files
+from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import FormatError
+from tokenizer_core.streaming import StreamingEncoder
 from tokenizer_service.access.limits import ByteBudget, WorkQueue
 from tokenizer_service.http.bodies import read_model, validate
 from tokenizer_service.http.duplex import (
@@ -42,19 +55,6 @@ from tokenizer_service.rendering.text import (
     render_verification,
 )
 from tokenizer_service.routes import decode, dialects
-
-from tests.fuzz.promises import taken
-from tests.fuzz.small_tokenizer import live, slow_tokenizer
-from tokenizer_client.schemas.dialects import IdsRequest
-from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
-from tokenizer_client.schemas.token_files import EncodeCorpusRequest
-from tokenizer_client.schemas.tokens import EncodeRequest, PromoteRequest
-from tokenizer_core import strict_json as strict_files
-from tokenizer_core.chat.renderer import RenderLimits
-from tokenizer_core.corpus import plan_token_files
-from tokenizer_core.engines import choose_engine
-from tokenizer_core.errors import FormatError
-from tokenizer_core.streaming import StreamingEncoder
 
 FORMS = [
     IdsForm(NPY, "u32"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.jobs.errors import JobsError
-
-from tokenizer_core.errors import TokenizerCoreError
 
 
 @contextmanager

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 import httptools
 import uvicorn
 from starlette.requests import Request
+from uvicorn.server import ServerState
+
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.access.auth import AccessKeys, _holds
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.http.bodies import (
@@ -36,9 +39,6 @@ from tokenizer_service.http.responses import requested_span
 from tokenizer_service.ingress import EVERY_HOST, LOOPBACK, AllowedHosts
 from tokenizer_service.observability.tracing import Tracing
 from tokenizer_service.rendering.preconditions import not_modified, require_match
-from uvicorn.server import ServerState
-
-from tokenizer_core.registry import ArtifactRef
 
 DIGEST = "0123456789abcdef" * 4
 REF = ArtifactRef("news", "20261121T041500Z-01234567", DIGEST)

@@ -14,7 +14,6 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from tokenizer_service.http.id_formats import render_ids_form
 
 from tests.fuzz.body_targets import FORMS
 from tests.fuzz.file_targets import (
@@ -32,6 +31,7 @@ from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_service.http.id_formats import render_ids_form
 
 CORPUS_TEXT = "one<|e|>\r\n<|e|><|e|>zwei é 🙂".encode()
 CORPUS_LINES = b'{"text": "one", "n": [1.5, null]}\n{"text": "\\u00e9\\ud83d\\ude00 \xc3\xa9"}\r\n'

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MERGES = [(b"a", b"b"), (b"ab", b"c"), (b" ", b"ab"), (b"\xf0", b"\x9f")]

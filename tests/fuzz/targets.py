@@ -11,11 +11,6 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from tokenizer_service.egress import CorpusUrlError
-from tokenizer_service.http.problem import Problem, problem_response
-from tokenizer_service.jobs.errors import JobsError
-from tokenizer_service.rendering.problems import problem_of
-
 from tests.fuzz import body_targets, file_targets, request_targets
 from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core.errors import (
@@ -26,6 +21,10 @@ from tokenizer_core.errors import (
     InvalidSpecError,
     TokenizerCoreError,
 )
+from tokenizer_service.egress import CorpusUrlError
+from tokenizer_service.http.problem import Problem, problem_response
+from tokenizer_service.jobs.errors import JobsError
+from tokenizer_service.rendering.problems import problem_of
 
 _FILE: Final = (FormatError, InvalidSpecError)
 _BODY: Final = (Problem,)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.running_server import RunningServer, run_server
 from tests.integration.s3_server import s3_bucket, s3_server
+from tests.integration.server_process import Server, serve
 from tests.tokenizer_service.chats import with_templates
 from tests.tokenizer_service.conftest import other_spec, small_spec, small_tokenizer
 from tokenizer_core import TokenizerSpec
@@ -16,10 +16,12 @@ __all__ = ["other_spec", "s3_bucket", "s3_server", "small_spec", "small_tokenize
 
 @pytest.fixture(scope="session")
 def server(
-    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec
-) -> Iterator[RunningServer]:
-    """One server, shared by tests that do not change it."""
+    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec, other_spec: TokenizerSpec
+) -> Iterator[Server]:
+    """One server with `starter` and `other`; a test that changes it restores it."""
     root = tmp_path_factory.mktemp("server") / "artifacts"
     ArtifactStore(root).publish(with_templates(small_spec), name="starter")
-    with run_server(root) as running:
+    ArtifactStore(root).publish(other_spec, name="other")
+    with serve(root) as running:
         yield running
+        assert "Traceback" not in running.output

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
+from tests.integration.server_process import free_port
 
 SHIPPED = (REPOSITORY / "deploy" / "nginx.conf").read_text(encoding="utf-8")
 # Debian's path, which not every user has on PATH.
@@ -37,14 +38,6 @@ class Nginx:
     def requests_logged(self) -> list[str]:
         """The lines of the access log; nginx writes each when its request has ended."""
         return (self.folder / "access.log").read_text().splitlines()
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def replace_once(text: str, old: str, new: str) -> str:

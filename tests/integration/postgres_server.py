@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.integration.server_process import free_port
 
 USER, PASSWORD = "tokenizer", "not-to-be-seen"
 START_SECONDS = 60.0
@@ -53,7 +54,7 @@ class PostgresServer:
         `clients`: addresses it accepts connections from besides its own host's."""
         self._folder, self._user = folder, _unprivileged_user()
         self._command, self._address, self._clients = list(command), address, clients
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def address(self, database: str = "postgres") -> str:
@@ -177,10 +178,3 @@ def _unprivileged_user() -> pwd.struct_passwd | None:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

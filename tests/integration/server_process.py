@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,11 +27,15 @@ from tokenizer_core.spec import TokenizerSpec
 
 ADMIN_KEY = "end-to-end-key"
 ADMIN = {"X-API-Key": ADMIN_KEY}
+PATIENCE_SECONDS = 60.0
+"""For conditions that hold at once on an idle machine."""
 START_SECONDS = 90.0
 
 
 class Server:
     """One running server. `lines` has its output, standard error included."""
+
+    host = "127.0.0.1"
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -83,6 +87,19 @@ class Server:
             options["transport"] = httpx.HTTPTransport(uds=self.socket_path)
         return httpx.Client(base_url=url, headers=ADMIN, timeout=30, **options)
 
+    def metric(self, name: str) -> float:
+        """The sum of the samples whose lines begin with `name`."""
+        lines = httpx.get(f"{self.url}/metrics", timeout=30).text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    def wait_for_in_flight(self, wanted: int) -> None:
+        """Wait until this many requests are in progress besides the one that asks."""
+        wait_until(lambda: self.metric("tokenizer_inflight ") - 1 == wanted)
+
+    def resident_bytes(self) -> int:
+        rss: int = psutil.Process(self.process.pid).memory_info().rss
+        return rss
+
     def encode_on_new_connection(self, text: str) -> httpx.Response:
         """With several workers each connection may reach another of them."""
         return httpx.post(f"{self.url}/encode", json={"text": text}, timeout=30)
@@ -96,7 +113,7 @@ class Server:
         """The processes that serve."""
         return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", self.output)]
 
-    def terminate(self, *, seconds: float = 15) -> float:
+    def terminate(self, *, seconds: float = 60) -> float:
         """SIGTERM; returns how long the server took to end. Fails if it takes longer than
         `seconds`."""
         started = time.monotonic()
@@ -146,6 +163,14 @@ def serve(
         process.wait()
 
 
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> ArtifactRef:
     """Publish a tokenizer of single bytes whose ids begin at `first_id`."""
     vocab = {first_id + byte: bytes([byte]) for byte in range(256)}
@@ -166,13 +191,18 @@ def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 300) -> 
         time.sleep(min(max(0.02, waited / 20), 0.25))
 
 
-def wait_until_gone(pids: list[int], *, seconds: float) -> None:
+def wait_until(condition: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> None:
+    """Fail unless the condition holds within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)
+
+
+def wait_until_gone(pids: list[int], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Fail unless all these processes end within `seconds`."""
     deadline = time.monotonic() + seconds
-    while True:
-        left = [pid for pid in pids if _is_running(pid)]
-        if not left:
-            return
+    while left := [pid for pid in pids if _is_running(pid)]:
         assert time.monotonic() < deadline, f"still running: {left}"
         time.sleep(0.02)
 

@@ -16,11 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from tokenizer_service.jobs.corpora import CorpusStore
-from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
-from tokenizer_service.jobs.folder import JobFolder
-from tokenizer_service.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
-from tokenizer_service.jobs.token_files import TokenFilesFolder
 
 from tests.power_loss.recorder import mark
 from tests.tokenizer_core.corpus.small_corpora import (
@@ -45,6 +40,11 @@ from tokenizer_core.corpus.remote_token_files import StoredTokenFiles, upload_to
 from tokenizer_core.errors import TokenFilesError
 from tokenizer_core.registry import Artifacts, ArtifactStore
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
+from tokenizer_service.jobs.corpora import CorpusStore
+from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
+from tokenizer_service.jobs.token_files import TokenFilesFolder
 
 Step = Callable[[Path], object]
 

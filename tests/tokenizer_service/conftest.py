@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 from starlette.testclient import TestClient
-from tokenizer_service.main import create_app
-from tokenizer_service.settings import Settings
 
 from tests.tokenizer_service import run_cli
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import Tokenizer, TokenizerSpec, train_bpe
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
 
 ADMIN_KEY = "an-admin-key-for-the-tests"
 SPECIALS = ["<|endoftext|>", "<|a|>", "<|a|><|a|>"]

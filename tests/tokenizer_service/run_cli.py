@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tokenizer_service.cli import main
 
 CORPUS = "low low lower newest newest widest widest widest"

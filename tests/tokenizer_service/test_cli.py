@@ -13,11 +13,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from tokenizer_service import cli as cli_module
-from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
-from tokenizer_service.commands import text as text_commands
-from tokenizer_service.commands.command_line import parse_special_token
-from tokenizer_service.commands.progress import has_colours
 
 from tests.tokenizer_core.formats.model_folders import make_folder
 from tests.tokenizer_core.formats.small_specs import small_tekken
@@ -26,6 +21,11 @@ from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native
 from tokenizer_core.formats import save_gpt2_files
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_service import cli as cli_module
+from tokenizer_service.cli import _COMMANDS, build_whole_parser, main
+from tokenizer_service.commands import text as text_commands
+from tokenizer_service.commands.command_line import parse_special_token
+from tokenizer_service.commands.progress import has_colours
 
 
 def test_train_publishes_and_reports(cli: Cli) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
+
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
 
 pytestmark = pytest.mark.row(25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tokenizer_service.ingress import LOOPBACK, AllowedHosts
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import httpx
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.main import create_app
-from tokenizer_service.settings import Settings
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core.engines import choose_engine, native
 from tokenizer_core.errors import EngineUnavailableError
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
 
 
 def test_openapi_shows_models_and_problems(shared_client: TestClient) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tokenizer_service.settings import Settings, SettingsError, describe, missing_corpus_roots
 
 

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.running_server import RunningServer, run_server
+from tests.integration.server_process import ADMIN, Server, serve
 from tests.tokenizer_service.chats import SPEC, with_templates
-from tests.tokenizer_service.conftest import ADMIN_KEY, other_spec
+from tests.tokenizer_service.conftest import other_spec
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 
@@ -42,16 +42,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def site(
-    tmp_path_factory: pytest.TempPathFactory, other_spec: TokenizerSpec
-) -> Iterator[RunningServer]:
+def site(tmp_path_factory: pytest.TempPathFactory, other_spec: TokenizerSpec) -> Iterator[Server]:
     """The service with the starter tokenizer, `bytes`, which has no merges, and `chat`, which has
     chat templates."""
     artifacts = tmp_path_factory.mktemp("site") / "artifacts"
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", artifacts / "tokenizers")
     ArtifactStore(artifacts).publish(other_spec, name="bytes")
     ArtifactStore(artifacts).publish(with_templates(SPEC), name="chat")
-    with run_server(artifacts) as running:
+    with serve(artifacts) as running:
         yield running
 
 
@@ -63,8 +61,7 @@ class Service:
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        headers = {"X-API-Key": ADMIN_KEY}
-        answer = self.client.request(method, self.url + path, headers=headers, **options)
+        answer = self.client.request(method, self.url + path, headers=ADMIN, **options)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -79,7 +76,7 @@ class Service:
 
 
 @pytest.fixture
-def service(site: RunningServer) -> Iterator[Service]:
+def service(site: Server) -> Iterator[Service]:
     """Before each test the starter becomes active, and reading needs no key."""
     asked = Service(site.url)
     asked.promote("starter")

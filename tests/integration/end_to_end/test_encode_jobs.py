@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from tokenizer_service.jobs.queue import Job, JobStore
 
 from tests.integration.server_process import publish_bytes, serve, wait_until_gone
 from tokenizer_core import Tokenizer
@@ -25,6 +24,7 @@ from tokenizer_core.corpus import (
     verify_token_files,
 )
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.jobs.queue import Job, JobStore
 
 END = "<|endoftext|>"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 
 from tests.integration.server_process import (
     ADMIN_KEY,
@@ -20,6 +19,7 @@ from tests.integration.server_process import (
     wait_for_job,
     wait_until_gone,
 )
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 
 _SENTENCES = ("The lowest of the low went slowly west.", "A newer, wider river ran to the east.")
 _CORPUS = "<|endoftext|>".join(_SENTENCES * 2000)

@@ -18,9 +18,6 @@ from typing import Any
 
 import httpx
 import pytest
-from tokenizer_service.jobs.events import MAX_LISTENERS
-from tokenizer_service.jobs.process import JobLock
-from tokenizer_service.settings import Settings
 
 from tests.integration.nginx_process import (
     NGINX,
@@ -34,6 +31,9 @@ from tests.integration.nginx_process import (
 from tests.integration.server_process import ADMIN, Server, publish_bytes, serve
 from tests.reliability.socket_client import Answer, connect, exchange, head, read_one, send
 from tests.tokenizer_service.raw_http import RawRequest
+from tokenizer_service.jobs.events import MAX_LISTENERS
+from tokenizer_service.jobs.process import JobLock
+from tokenizer_service.settings import Settings
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 

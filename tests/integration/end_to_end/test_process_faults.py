@@ -17,9 +17,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from tokenizer_service.commands import serving
-from tokenizer_service.commands.serving import GRACEFUL_SECONDS
-from tokenizer_service.jobs.queue import JobStore
 
 from tests.integration.server_process import (
     Server,
@@ -28,6 +25,9 @@ from tests.integration.server_process import (
     wait_for_job,
     wait_until_gone,
 )
+from tokenizer_service.commands import serving
+from tokenizer_service.commands.serving import GRACEFUL_SECONDS
+from tokenizer_service.jobs.queue import JobStore
 
 GONE_SECONDS = 8.0
 """The promise is two seconds on an idle machine, which `test_orphans_have_less_than_two_seconds`

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tokenizer_service.settings import render_page
 
 from tests.conftest import REPOSITORY
+from tokenizer_service.settings import render_page
 
 PAGES = {
     name: (REPOSITORY / name).read_text(encoding="utf-8")

@@ -21,11 +21,11 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from tokenizer_service.jobs.queue import Job, JobStore
 
 from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
 from tests.integration.server_process import ADMIN, Server, publish_bytes, serve
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.jobs.queue import Job, JobStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.promise(15)]
 

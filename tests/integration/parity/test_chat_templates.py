@@ -26,7 +26,7 @@ from tokenizer_core.chat.renderer import RenderedChat, has_generation_tags
 from tokenizer_core.chat.template import ChatTemplate
 
 pytestmark = pytest.mark.skipif(
-    not TransformersReader.is_there(), reason="transformers is not there; make test-integration installs it"
+    not TransformersReader.is_there(), reason="make test-integration installs transformers"
 )
 
 _FOLDER = os.environ.get("TOKENIZER_CHAT_TEMPLATES")

@@ -19,7 +19,7 @@ from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import save_gpt2_files
 
 pytestmark = pytest.mark.skipif(
-    not TransformersReader.is_there(), reason="transformers is not there; make test-integration installs it"
+    not TransformersReader.is_there(), reason="make test-integration installs transformers"
 )
 
 

@@ -14,7 +14,6 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,19 +29,14 @@ from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 KINDS = {
     "small": 2,
-    "decode": 1,
     "batch": 1,
-    "large": 1,
     "binary": 1,
-    "pinned": 1,
-    "texts": 1,
     "encode_stream": 1,
     "decode_stream": 1,
     "wrong": 1,
     "hang_up": 1,
     "swap": 1,
     "train": 1,
-    "corpora": 1,
     "token_files": 1,
     "look": 1,
     "idle": 1,
@@ -102,11 +96,6 @@ class SoakLoad:
             thread.join(120)
             if thread.is_alive():
                 self._fail("a client did not come to its end")
-
-    def go_round(self, kind: str) -> None:
-        """One round of one kind."""
-        with self.server.client() as client:
-            getattr(self, f"_{kind}")(client, random.Random(kind))
 
     def warm(self) -> None:
         """Enough new text that caches of words reach their bounds, and enough requests at once that
@@ -189,25 +178,12 @@ class SoakLoad:
         answer = self.ask(client, "POST", "/encode", json={"text": text})
         self.check("encode", answer, text, answer.json()["tokens"])
 
-    def _decode(self, client: httpx.Client, source: random.Random) -> None:
-        (ref, tokenizer), text = self._pin(source), words(source, 20)
-        body = {"tokens": tokenizer.encode(text), "tokenizer": str(ref)}
-        if self.ask(client, "POST", "/decode", json=body).json()["text"] != text:
-            self._fail("decode: another text")
-        self._count(checked=1)
-
     def _batch(self, client: httpx.Client, source: random.Random) -> None:
         texts = [words(source, source.randrange(60)) for _ in range(32)]
         wanted = source.choice([["ids"], ["ids", "pieces"], ["ids", "offsets"]])
         answer = self.ask(client, "POST", "/encode", json={"text": texts, "return": wanted})
         for text, ids in zip(texts, answer.json()["tokens"], strict=True):
             self.check("batch", answer, text, ids)
-
-    def _large(self, client: httpx.Client, source: random.Random) -> None:
-        text = words(source, _WORDS_OF_A_MEGABYTE)
-        answer = self.ask(client, "POST", "/encode", json={"text": text})
-        self.check("large", answer, text, answer.json()["tokens"])
-        self._stop.wait(0.5)
 
     def _binary(self, client: httpx.Client, source: random.Random) -> None:
         text = words(source, source.choice([10, 5000, _WORDS_OF_A_MEGABYTE]))
@@ -226,25 +202,6 @@ class SoakLoad:
         if back.status_code == 200 and back.content != text.encode():
             self._fail(f"decode of {accept}: another text")
         self._stop.wait(0.2)
-
-    def _pinned(self, client: httpx.Client, source: random.Random) -> None:
-        (ref, _), text = self._pin(source), words(source, 10)
-        body = {"text": text, "tokenizer": str(ref)}
-        answer = self.ask(client, "POST", "/encode", json=body)
-        if answer.headers["tokenizer-version"] != str(ref):
-            self._fail("pinned: answered by another version")
-        self.check("pinned", answer, text, answer.json()["tokens"])
-
-    def _texts(self, client: httpx.Client, source: random.Random) -> None:
-        text = words(source, 300)
-        for path, options in (
-            ("/count", {}),
-            ("/truncate", {"max_tokens": 100}),
-            ("/chunk", {"max_tokens": 64, "overlap_tokens": 8}),
-            ("/verify", {}),
-        ):
-            self.ask(client, "POST", path, json={"text": text, **options})
-        self.ask(client, "POST", "/tokenize", json={"content": text, "with_pieces": True})
 
     def _encode_stream(self, client: httpx.Client, source: random.Random) -> None:
         text = words(source, 5000)
@@ -373,16 +330,6 @@ class SoakLoad:
             if job["state"] not in ("queued", "running") or time.monotonic() > deadline:
                 return job
             time.sleep(0.1)
-
-    def _corpora(self, client: httpx.Client, source: random.Random) -> None:
-        def pieces(n: int) -> Iterator[bytes]:
-            return (words(source, 2000).encode() for _ in range(n))
-
-        self.ask(client, "PUT", "/corpora/there", 201, content=pieces(20))
-        self.ask(client, "PUT", "/corpora/there", content=pieces(2))
-        self.ask(client, "PUT", "/corpora/there", 400, content=b"not UTF-8 \xff")
-        self.ask(client, "DELETE", "/corpora/there", 204)
-        self._stop.wait(0.2)
 
     def _token_files(self, client: httpx.Client, source: random.Random) -> None:
         """From a corpus to token files, cancelled or not, downloaded and removed."""

@@ -9,24 +9,22 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 
 from tests.integration.server_process import (
     ADMIN,
     Server,
     publish_bytes,
     serve,
+    wait_until,
     wait_until_gone,
 )
 from tests.integration.swap_load import SECOND_FIRST_ID
-from tests.profiles import first_and_slow
 from tests.reliability.socket_client import Answer, connect, exchange, head
 from tokenizer_core.registry import ArtifactRef
 
@@ -70,7 +68,7 @@ def held_connections(pid: int) -> int:
 def test_kill_9_of_a_worker_costs_only_what_it_had_in_hand(artifacts: Path) -> None:
     stop = threading.Event()
     with serve(artifacts, workers=2) as server:
-        clients = [SteadyClient(server, stop) for _ in range(12)]
+        clients = [SteadyClient(server, stop) for _ in range(6)]
         for client in clients:
             client.start()
         wait_until(lambda: all(client.statuses[200] >= 5 for client in clients))
@@ -79,36 +77,32 @@ def test_kill_9_of_a_worker_costs_only_what_it_had_in_hand(artifacts: Path) -> N
         assert in_hand
         os.kill(victim, signal.SIGKILL)
         before = [client.statuses[200] for client in clients]
-        # Both continue, with the remaining worker and the new one.
+        # All continue, with the remaining worker and the new one.
         wait_until(
-            lambda: all(c.statuses[200] >= n + 50 for c, n in zip(clients, before, strict=True))
+            lambda: all(c.statuses[200] >= n + 20 for c, n in zip(clients, before, strict=True)),
+            seconds=120,
         )
         server.wait_until_ready(workers=3)
         stop.set()
         for client in clients:
-            client.join(20)
+            client.join(60)
         failures = [failure for client in clients for failure in client.failures]
         assert set().union(*(client.statuses for client in clients)) == {200}
         assert len(failures) <= in_hand, failures
         assert max(len(client.failures) for client in clients) <= 1
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.promise(4)
-@pytest.mark.parametrize("seed", first_and_slow(range(10)))
+@pytest.mark.parametrize(
+    ("seed", "n_rounds"), [(0, 1), *(pytest.param(n, 3, marks=pytest.mark.slow) for n in range(9))]
+)
 def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
-    artifacts: Path, seed: int
+    artifacts: Path, seed: int, n_rounds: int
 ) -> None:
     moments = random.Random(seed)
     old = publish_bytes(artifacts, "starter")
     new = publish_bytes(artifacts, "other", first_id=SECOND_FIRST_ID)
-    for _ in range(3):
+    for _ in range(n_rounds):
         with serve(artifacts, workers=2) as server:
             pids = [process.pid for process in server.processes()]
             swap = threading.Thread(target=_try_to_promote, args=(server, new))
@@ -117,8 +111,8 @@ def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
             for pid in moments.sample(pids, len(pids)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            swap.join(20)
-            wait_until_gone(pids, seconds=20)
+            swap.join()
+            wait_until_gone(pids)
         with serve(artifacts, workers=2) as server:
             versions = set()
             for _ in range(6):
@@ -140,7 +134,7 @@ def _try_to_promote(server: Server, ref: ArtifactRef) -> None:
             f"{server.url}/tokenizers/active",
             json={"tokenizer": str(ref)},
             headers=ADMIN,
-            timeout=20,
+            timeout=60,
         )
 
 
@@ -155,16 +149,16 @@ def test_sigterm_waits_for_nobody_without_end(artifacts: Path, workers: int) -> 
         pids = [process.pid for process in server.processes()]
         for data in sent * 4:
             held.enter_context(connect(server.port)).sendall(data)
-        time.sleep(0.3)
-        assert server.terminate(seconds=60) < GRACEFUL_SECONDS + 10
-        wait_until_gone(pids, seconds=10)
+        server.wait_for_in_flight(2 * 4)
+        server.terminate()
+        wait_until_gone(pids)
 
 
 OVERLOAD_BODY = b'{"text":"' + b"some words " * 80_000 + b'"}'
 
 
 @pytest.mark.promise(13)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_overload_is_200_or_503_and_everybody_is_answered(artifacts: Path, workers: int) -> None:
     """Far more bodies at once than a process holds in memory, and small requests between them."""
     large = head("POST /encode HTTP/1.1", JSON, f"Content-Length: {len(OVERLOAD_BODY)}",

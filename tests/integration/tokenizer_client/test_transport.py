@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from tests.tokenizer_client.test_transport import PIECE
 from tokenizer_client import (
     AsyncClient,
     Client,
@@ -12,7 +11,7 @@ from tokenizer_client import (
 )
 
 
-def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
+def test_a_slow_source_does_not_time_out_the_stream(server, monkeypatch):
     """While its source is slow, each wait of the client for the service times out at once."""
     read_seconds = 60.0
     n_waits = 0
@@ -43,7 +42,13 @@ def test_a_service_is_not_blamed_for_a_slow_source(server, monkeypatch):
         assert n_ids == client.count("low lower")
 
 
-def test_problems_of_the_real_service(client):
+def test_a_refused_upload_raises_its_problem(client):
     with pytest.raises(ProblemError) as told:
-        client.corpora.upload("c", [PIECE] * 1000)
+        client.corpora.upload("c", [bytes(65_536)] * 1000)
     assert told.value.status == 401
+
+
+def test_a_key_that_is_no_header_is_not_repeated_in_the_error(admin):
+    with pytest.raises(ValueError, match="a header of the request") as told:
+        admin.train(documents=["a"], idempotency_key="secret\nkey")
+    assert "secret" not in str(told.value)

@@ -34,8 +34,8 @@ from tokenizer_core.errors import (
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import save_gpt2_files, save_tiktoken
 from tokenizer_core.formats.manifest_fields import (
-    parse_manifest_json,
     build_spec,
+    parse_manifest_json,
     render_manifest_json,
     render_spec_fields,
 )

@@ -10,13 +10,13 @@ from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.testclient import TestClient
+
+from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.access.auth import AccessKeys, access_keys, require_admin, require_read
 from tokenizer_service.access.errors import KeyRequiredError
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings, SettingsError
-
-from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
-from tokenizer_core.registry import ArtifactStore
 
 READ_KEY = "a-read-key"
 

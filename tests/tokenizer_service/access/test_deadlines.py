@@ -8,6 +8,7 @@ import gc
 import weakref
 
 import pytest
+
 from tokenizer_service.access.deadlines import Pace, within
 
 

@@ -1,12 +1,11 @@
 """The defaults of the commands are those of the service."""
 
+from tests.tokenizer_service.run_cli import Cli
 from tokenizer_service.commands.command_line import (
     DEFAULT_ARTIFACTS_DIR,
     DEFAULT_TOKENIZER,
 )
 from tokenizer_service.settings import Settings
-
-from tests.tokenizer_service.run_cli import Cli
 
 
 def test_the_defaults_are_those_of_the_settings() -> None:

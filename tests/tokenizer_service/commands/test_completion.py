@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tokenizer_service.cli import _COMMANDS
 
 from tests.tokenizer_service.run_cli import Cli
+from tokenizer_service.cli import _COMMANDS
 
 ASK = """
 source "$1"; shift

@@ -10,7 +10,6 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
-from tokenizer_service.commands import corpus
 
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_service.test_cli import Cli
@@ -24,6 +23,7 @@ from tokenizer_core.corpus import (
     encoding_run,
 )
 from tokenizer_core.distributed import encode_distributed
+from tokenizer_service.commands import corpus
 
 STORIES = "One day.<|endoftext|>Two days, three."
 

@@ -5,11 +5,11 @@ import sys
 from typing import Any
 
 import pytest
-from tokenizer_service.commands import counts
 
 from tests.native_module import native_module
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.training import count_pretokens
+from tokenizer_service.commands import counts
 
 OTHER = "wide wider widest\n<|endoftext|>low"
 

@@ -4,12 +4,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
+
+from tests.tokenizer_service.run_cli import Cli
 from tokenizer_service.commands import jobs
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
-
-from tests.tokenizer_service.run_cli import Cli
 
 FIRST, SECOND = "20261121T041500Z-0123456789ab", "20261121T041501Z-0123456789ab"
 ME = ProcessIdentity.of_this_process()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizer_service.commands import text
 
 from tests.tokenizer_service.run_cli import Cli
+from tokenizer_service.commands import text
 
 
 def names_in(folder: Path) -> set[str]:

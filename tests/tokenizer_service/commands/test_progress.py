@@ -1,6 +1,7 @@
 """Progress bars appear on a terminal and nowhere else."""
 
 import pytest
+
 from tokenizer_service.commands.progress import HiddenBar, is_shown
 
 

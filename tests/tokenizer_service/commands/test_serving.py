@@ -13,14 +13,14 @@ from typing import NoReturn
 
 import pytest
 import uvicorn
-from tokenizer_service.commands.command_line import CommandError
-from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening
-from tokenizer_service.settings import Settings
 from uvicorn.supervisors import Multiprocess
 
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.commands.command_line import CommandError
+from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening
+from tokenizer_service.settings import Settings
 
 
 def must_not_run(*arguments: object, **options: object) -> NoReturn:

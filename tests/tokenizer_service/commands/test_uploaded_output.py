@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from tokenizer_service.commands import uploaded_output
-from tokenizer_service.commands.command_line import CommandError
-from tokenizer_service.commands.uploaded_output import encode_and_upload
 
 from tests.tokenizer_core.corpus.small_corpora import NARROW
 from tokenizer_core.corpus import TokenManifest, encode_corpus, plan_token_files
 from tokenizer_core.errors import StorageError
+from tokenizer_service.commands import uploaded_output
+from tokenizer_service.commands.command_line import CommandError
+from tokenizer_service.commands.uploaded_output import encode_and_upload
 
 
 def test_a_changed_corpus_is_not_uploaded_as_it_was(

@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tokenizer_service.commands import vocabulary_download, vocabulary_files
 
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import presets
 from tokenizer_core.presets import Preset
+from tokenizer_service.commands import vocabulary_download, vocabulary_files
 
 TINY = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
 PRESET = Preset("tiny", "tiny.tiktoken", hashlib.sha256(TINY).hexdigest(), "gpt2", {"<|end|>": 256})

@@ -11,13 +11,13 @@ import httpx
 import pytest
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
+
+from tests.tokenizer_service.access.test_auth import ADMIN, READ
+from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_service.access.errors import OverloadedError
 from tokenizer_service.http import bodies
 from tokenizer_service.http.bodies import COLLECT, accepts, body_windows, read_body
 from tokenizer_service.http.problem import Problem
-
-from tests.tokenizer_service.access.test_auth import ADMIN, READ
-from tests.tokenizer_service.conftest import ADMIN_KEY
 
 JSON_ROUTES = [
     ("POST", "/encode"),

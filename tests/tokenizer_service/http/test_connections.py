@@ -3,6 +3,7 @@ from __future__ import annotations
 import resource
 
 import pytest
+
 from tokenizer_service.http.connections import (
     ConnectionGuard,
     derive_max_connections,

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.streaming import StreamingEncoder
 from tokenizer_service.access.limits import ByteBudget, WorkQueue
 from tokenizer_service.http.duplex import NDJSON, DuplexStream, StreamCodec
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
@@ -16,10 +20,6 @@ from tokenizer_service.observability.metrics import ServiceMetrics
 from tokenizer_service.rendering.problems import problem_of
 from tokenizer_service.rendering.stream_codecs import DecodeCodec, EncodeCodec, RawIds
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-from tokenizer_core import Tokenizer
-from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.streaming import StreamingEncoder
 
 SCOPE: dict[str, Any] = {"type": "http", "headers": []}
 FIRST = {True: b"the quick ", False: b"a\0\0\0b\0\0\0"}

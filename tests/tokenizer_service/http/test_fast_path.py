@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_ITEMS
 from tokenizer_service.http.protocol import GuardedHttpProtocol
 from tokenizer_service.http.request_examples import REQUEST_EXAMPLES
@@ -21,11 +26,6 @@ from tokenizer_service.observability.logs import REQUEST_ID
 from tokenizer_service.observability.tracing import VARIABLES
 from tokenizer_service.rendering import encode as encode_rendering
 from tokenizer_service.settings import Settings
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
-from tokenizer_core.registry import ArtifactStore
-from tokenizer_core.spec import TokenizerSpec
 
 TEXT = {"text": "the quick brown fox"}
 JSON = "Content-Type: application/json"

@@ -13,6 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
+
+from tests.tokenizer_service.conftest import settings_for
+from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
+from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.http.id_formats import (
     NPY,
     OCTETS,
@@ -23,11 +28,6 @@ from tokenizer_service.http.id_formats import (
 )
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.main import create_app
-
-from tests.tokenizer_service.conftest import settings_for
-from tokenizer_client.schemas.tokens import MAX_BATCH_ITEMS, BatchTooLargeError
-from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 TEXT = "The quick <|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\x00"
 TEXTS = [TEXT, "", "low", TEXT * 500]

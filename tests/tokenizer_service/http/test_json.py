@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tokenizer_service.http import json as json_bodies
 from tokenizer_service.http.json import MAX_CONTAINERS, MAX_VALUES, parse_strict_json
 from tokenizer_service.http.problem import Problem

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.observability.logs import REQUEST_ID, JsonFormatter
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.observability.logs import REQUEST_ID, JsonFormatter
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 WHICH = ("Tokenizer-Version", "Tokenizer-Digest")
 

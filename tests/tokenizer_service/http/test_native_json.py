@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizer_service.http import json as json_bodies
-from tokenizer_service.http.bodies import read_model, validate
-from tokenizer_service.http.json import parse_strict_json
-from tokenizer_service.http.problem import Problem
 
 from tests.native_module import native_module
 from tokenizer_client.schemas.text import ChunkRequest, CountRequest, TruncateRequest, VerifyRequest
 from tokenizer_client.schemas.tokens import EncodeRequest
 from tokenizer_core.engines import EngineChoice, decode_json_string, read_json_natively
 from tokenizer_core.strict_json import StrictJsonError, read_json
+from tokenizer_service.http import json as json_bodies
+from tokenizer_service.http.bodies import read_model, validate
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem
 
 NATIVE = EngineChoice("native", "a test", None)
 PYTHON = EngineChoice("python", "a test", None)

@@ -17,6 +17,8 @@ import pytest
 import uvicorn
 import uvloop
 from starlette.requests import ClientDisconnect, Request
+from uvicorn.server import ServerState
+
 from tokenizer_service.access.deadlines import send_within, within
 from tokenizer_service.access.errors import OverloadedError
 from tokenizer_service.commands import serving
@@ -24,7 +26,6 @@ from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY, read_body
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
 from tokenizer_service.http.protocol import GuardedHttpProtocol
 from tokenizer_service.settings import Settings
-from uvicorn.server import ServerState
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
+
 from tokenizer_service.http import responses
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.responses import FileBody, requested_span

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.main import create_app
 from tokenizer_service.services import Services
 from tokenizer_service.settings import Settings
-
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
-from tokenizer_core.spec import TokenizerSpec
 
 OpenJobs = Callable[..., JobStore]
 """Opens the test's job database again, as another process would; takes a folder's id."""

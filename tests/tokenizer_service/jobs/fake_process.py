@@ -10,15 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from tests.tokenizer_service.jobs.conftest import publish_starter
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec import TokenizerSpec
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity
 from tokenizer_service.settings import Settings
-
-from tests.tokenizer_service.jobs.conftest import publish_starter
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
-from tokenizer_core.spec import TokenizerSpec
 
 SECONDS = 30.0
 """Each wait of these tests fails after this long."""

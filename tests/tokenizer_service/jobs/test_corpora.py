@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.errors import CorporaQuotaError, CorpusExistsError
 

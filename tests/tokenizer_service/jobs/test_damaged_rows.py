@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
+from tests.tokenizer_service.jobs.conftest import Fields, Service
+from tests.tokenizer_service.jobs.fake_process import FakeRunner
 from tokenizer_service.jobs.database import creation
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.errors import IdempotencyConflictError
@@ -21,9 +24,6 @@ from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.views import summary_of, view_of
 from tokenizer_service.serving.workers import ProcessIdentity
-
-from tests.tokenizer_service.jobs.conftest import Fields, Service
-from tests.tokenizer_service.jobs.fake_process import FakeRunner
 
 ME: Final = ProcessIdentity.of_this_process()
 DAMAGED_ID: Final = "20261121T041500Z-00000000000d"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.tokenizer_service.jobs.conftest import Service
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.jobs import downloads as corpus_download
 from tokenizer_service.jobs.downloads import DownloadError, download_corpora, resolve_once
-
-from tests.tokenizer_service.jobs.conftest import Service
 
 TEXT = b"low lower lowest new newer newest " * 50
 OK = b"HTTP/1.1 200 OK\r\n"

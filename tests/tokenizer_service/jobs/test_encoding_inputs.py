@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tokenizer_service.jobs.errors import CorpusReplacedError
-from tokenizer_service.jobs.input_files import InputFile, find_input_file
-from tokenizer_service.jobs.inputs import estimate_bytes
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import encode_corpus, plan_token_files
+from tokenizer_service.jobs.errors import CorpusReplacedError
+from tokenizer_service.jobs.input_files import InputFile, find_input_file
+from tokenizer_service.jobs.inputs import estimate_bytes
 
 
 def write(folder: Path, name: str, text: str) -> InputFile:

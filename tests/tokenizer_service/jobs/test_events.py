@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
+
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database.sqlite import SqliteDatabase
 from tokenizer_service.jobs.errors import TooManyListenersError

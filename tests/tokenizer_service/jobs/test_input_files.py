@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from tokenizer_service.jobs.input_files import (
     InputChangedError,
     InputPathError,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tokenizer_service.jobs import process
 from tokenizer_service.jobs.process import available_memory_bytes
 

@@ -9,6 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.tokenizer_service.jobs.conftest import OpenJobs
+from tokenizer_core.errors import ArtifactNotFoundError
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database.sqlite import SqliteDatabase
 from tokenizer_service.jobs.errors import (
@@ -25,10 +29,6 @@ from tokenizer_service.jobs.queue import (
 )
 from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
-
-from tests.tokenizer_service.jobs.conftest import OpenJobs
-from tokenizer_core.errors import ArtifactNotFoundError
-from tokenizer_core.registry import ArtifactStore
 
 ME = ProcessIdentity.of_this_process()
 OTHER = ProcessIdentity(pid=1, started=0.5)

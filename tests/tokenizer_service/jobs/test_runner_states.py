@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.tokenizer_service.jobs.fake_process import FakeProcess, FakeRunner, run, running
+from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_service.jobs import attempt, runner
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder
@@ -19,9 +22,6 @@ from tokenizer_service.jobs.kinds import cancel_job
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.errors import SwapTimeoutError
 from tokenizer_service.serving.workers import ProcessIdentity
-
-from tests.tokenizer_service.jobs.fake_process import FakeProcess, FakeRunner, run, running
-from tokenizer_core.errors import ArtifactCorruptError
 
 MEBIBYTE = 1 << 20
 

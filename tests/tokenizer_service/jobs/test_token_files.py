@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 
 JOB = "20261121T041500Z-0123456789ab"

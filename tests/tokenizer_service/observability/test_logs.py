@@ -6,6 +6,7 @@ import re
 import sys
 
 import pytest
+
 from tokenizer_service.observability.logs import REQUEST_ID, EscapingFormatter, JsonFormatter
 
 

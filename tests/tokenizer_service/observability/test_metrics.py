@@ -17,14 +17,14 @@ from prometheus_client import CollectorRegistry, Histogram, Metric, generate_lat
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.testclient import TestClient
-from tokenizer_service.jobs.queue import JobStore
-from tokenizer_service.observability import metrics
-from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
-from tokenizer_service.rendering import encode as encode_answers
 
 from tests.conftest import REPOSITORY
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.observability import metrics
+from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
+from tokenizer_service.rendering import encode as encode_answers
 
 NAMES = (
     "tokenizer_inflight",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.mmap_dict import MmapedDict
+
 from tokenizer_service.commands import serving
 from tokenizer_service.observability import metrics_files
 from tokenizer_service.observability.metrics_files import FIRST_BYTES, ReservedFile

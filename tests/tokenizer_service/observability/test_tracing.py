@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.testclient import TestClient
+
 from tokenizer_service.main import create_app
 from tokenizer_service.observability import tracing
 from tokenizer_service.settings import Settings

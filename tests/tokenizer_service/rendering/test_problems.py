@@ -8,13 +8,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tokenizer_core import errors as core
 from tokenizer_service.access import errors as access
 from tokenizer_service.jobs import errors as jobs
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from tokenizer_service.rendering.problems import TABLE, Row, problem_of
 from tokenizer_service.serving import errors as serving
-
-from tokenizer_core import errors as core
 
 ROOTS = {access.AccessError, serving.ServingError, jobs.JobsError, jobs.LimitError}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from starlette.testclient import TestClient
+
+from tokenizer_core import TokenizerSpec
 from tokenizer_service.rendering import decode as decode_responses
 from tokenizer_service.rendering import dialects as dialect_responses
 from tokenizer_service.rendering import text as text_responses
-
-from tokenizer_core import TokenizerSpec
 
 CONTROLS = "\x01" * 40_000
 QUOTES = '"\\' * 20_000

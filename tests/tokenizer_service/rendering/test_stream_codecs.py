@@ -8,6 +8,10 @@ import struct
 from collections.abc import Callable, Iterable
 
 import pytest
+
+from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.streaming import StreamingEncoder
 from tokenizer_service.http.id_formats import OCTETS, IdsForm
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.rendering import stream_codecs
@@ -20,10 +24,6 @@ from tokenizer_service.rendering.stream_codecs import (
     RawIds,
 )
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer
-
-from tokenizer_core import Tokenizer
-from tokenizer_core.registry import ArtifactRef
-from tokenizer_core.streaming import StreamingEncoder
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028 e\u0301'
 

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.main import create_app
-from tokenizer_service.settings import Settings
 
 from tests.tokenizer_service.chats import (
     CHATML,
@@ -32,6 +30,8 @@ from tokenizer_core import Tokenizer, TokenizerSpec, tokenizer
 from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
 
 __all__ = ["rendering_here"]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.jobs import corpora
-from tokenizer_service.settings import Settings
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_client.schemas.jobs import FILE_FORMATS
 from tokenizer_core.documents import FORMATS
+from tokenizer_service.jobs import corpora
+from tokenizer_service.settings import Settings
 
 KEY = {"X-API-Key": ADMIN_KEY}
 TEXT = "low lower lowest, 中文 café\n".encode() * 100

@@ -8,13 +8,13 @@ import httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.http.problem import Problem
-from tokenizer_service.rendering import decode as decode_answers
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 from tests.tokenizer_service.no_ids import NO_IDS
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.rendering import decode as decode_answers
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TEXT = 'The quick <|a|> héllo 中文字符 👩‍👩‍👧 "\\/\x00\n\x7f\u2028'
 

@@ -9,15 +9,15 @@ import httpx
 import pytest
 import tokenizers
 from starlette.testclient import TestClient
-from tokenizer_service.main import create_app
-from tokenizer_service.rendering import decode as decode_answers
-from tokenizer_service.rendering import encode as encode_answers
 
 from tests.tokenizer_core.formats.small_specs import character_spec
 from tests.tokenizer_service.conftest import settings_for
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_service.main import create_app
+from tokenizer_service.rendering import decode as decode_answers
+from tokenizer_service.rendering import encode as encode_answers
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 WORDS = {256: b"He", 257: b"ll", 258: b"o", 259: b" w", 260: b"or", 261: b"ld"}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.rendering import encode as encode_answers
-from tokenizer_service.rendering import json_values as answers
 
 from tests.profiles import first_and_thorough
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.rendering import encode as encode_answers
+from tokenizer_service.rendering import json_values as answers
 
 TEXT = (
     "The quick brown fox<|a|> héllo 中文字符 👩‍👩‍👧 don't\r\n\r\n  \x00\ufeff\uffff\U0010ffff 12345"

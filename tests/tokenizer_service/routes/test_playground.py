@@ -8,10 +8,10 @@ from fnmatch import fnmatch
 
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.routes.playground import assets
 
 from tests.conftest import REPOSITORY
 from tokenizer_core.patterns import PATTERNS
+from tokenizer_service.routes.playground import assets
 
 FOLDER = REPOSITORY / "app" / "tokenizer_service" / "playground"
 FILES = sorted(path.name for path in FOLDER.iterdir())

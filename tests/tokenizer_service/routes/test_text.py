@@ -10,12 +10,12 @@ import httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.rendering import decode as decode_answers
-from tokenizer_service.rendering import json_values as answers
-from tokenizer_service.rendering import text as text_answers
 
 from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.rendering import decode as decode_answers
+from tokenizer_service.rendering import json_values as answers
+from tokenizer_service.rendering import text as text_answers
 
 TEXT = (
     'The quick <|a|><|a|><|a|> brown fox, "héllo" 中文字符 👩‍👩‍👧 '

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.jobs.runner import JobRunner
-from tokenizer_service.jobs.token_files import TokenFilesFolder
-from tokenizer_service.settings import Settings
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.jobs.token_files import TokenFilesFolder
+from tokenizer_service.settings import Settings
 
 Fields = dict[str, Any]
 TEXT = b"low lower<|endoftext|>lowest"

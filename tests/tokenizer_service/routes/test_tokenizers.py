@@ -11,14 +11,14 @@ import tiktoken
 import tiktoken.load
 import tokenizers
 from starlette.testclient import TestClient
-from tokenizer_service.serving import artifact_files
-from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 
 from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS, SPECIALS
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.serving import artifact_files
+from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 
 TEXT = CORPUS + " 🙂 e\u0301 unseen words"
 

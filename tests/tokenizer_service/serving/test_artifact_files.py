@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tokenizer_service.serving import artifact_files
-from tokenizer_service.serving.artifact_files import RENDERED, ArtifactFiles
 
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.serving import artifact_files
+from tokenizer_service.serving.artifact_files import RENDERED, ArtifactFiles
 
 NOTHING_LOADED: Any = SimpleNamespace(loaded=list)
 

@@ -20,16 +20,6 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.testclient import TestClient
-from tokenizer_service.serving.errors import (
-    NoTokenizerError,
-    PromotionInProgressError,
-    SwapFailedError,
-    SwapTimeoutError,
-)
-from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip, identity_of
-from tokenizer_service.serving.live_tokenizers import LiveTokenizers
-from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
-from tokenizer_service.settings import Settings
 
 from tests.parity.vocabularies import NAMES, OPEN_FILES, load_ours
 from tests.profiles import first_and_thorough
@@ -40,6 +30,16 @@ from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_service.serving.errors import (
+    NoTokenizerError,
+    PromotionInProgressError,
+    SwapFailedError,
+    SwapTimeoutError,
+)
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip, identity_of
+from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, WorkerStates
+from tokenizer_service.settings import Settings
 
 
 @pytest.mark.row(36)

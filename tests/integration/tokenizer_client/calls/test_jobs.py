@@ -17,12 +17,7 @@ TEXT = f"{CORPUS}{SPECIAL}" * 20
 
 
 @pytest.mark.parametrize("make_client", ["async"], indirect=True)
-def test_the_way_of_a_corpus(admin, tmp_path):
-    """Upload, encode, download, remove; promote, and roll back.
-
-    `tests/integration/end_to_end/test_client_examples.py` does it with the other client, and
-    trains.
-    """
+def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text(TEXT)
     told = []
@@ -60,7 +55,7 @@ def test_the_way_of_a_corpus(admin, tmp_path):
 
 
 @pytest.mark.parametrize("make_client", ["blocking"], indirect=True)
-def test_a_job_that_cannot_be_done_is_told_why(admin):
+def test_a_failed_job_raises_its_reason(admin):
     with pytest.raises(InvalidRequestError, match="exactly one of"):
         admin.train(vocab_size=300)
     with pytest.raises(NotFoundError):

@@ -7,12 +7,12 @@ import pytest
 from tokenizer_client import NotFoundError
 
 
-def test_what_serves(client, small_tokenizer):
+def test_info_and_versions_of_the_server(client, small_tokenizer):
     info = client.info()
     assert info.vocab_size == small_tokenizer.vocab_size
     assert info.tokenizer.digest == client.tokenizers.active().digest
     listed = client.tokenizers.list()
-    assert [one.name for one in listed.tokenizers] == ["starter"]
+    assert {one.name for one in listed.tokenizers} == {"starter", "other"}
     (described,) = client.tokenizers.versions("starter")
     assert described.manifest is not None
     version = f"starter@{described.version}"

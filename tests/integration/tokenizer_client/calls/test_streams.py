@@ -5,14 +5,18 @@ import io
 import numpy as np
 import pytest
 
-from tests.tokenizer_client.calls.test_streams import DATA, TEXT, path
-from tokenizer_client import (
-    EncodedFile,
-    InvalidRequestError,
-    ProblemError,
-)
+from tests.tokenizer_service.conftest import CORPUS
+from tokenizer_client import EncodedFile, InvalidRequestError, ProblemError
 
-__all__ = ["path"]
+TEXT = CORPUS * 20
+DATA = TEXT.encode()
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(DATA)
+    return path
 
 
 SOURCES = {
@@ -24,28 +28,24 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_ids_are_those_of_the_whole(client, small_tokenizer, path, source):
-    ids = np.concatenate(list(client.encode_stream(SOURCES[source](path))))
-    assert ids.dtype == np.uint32
-    assert ids.tolist() == small_tokenizer.encode(TEXT)
+def test_ids_are_those_of_the_whole_text(client, small_tokenizer, path):
+    for name, source in SOURCES.items():
+        ids = np.concatenate(list(client.encode_stream(source(path))))
+        assert ids.dtype == np.uint32
+        assert ids.tolist() == small_tokenizer.encode(TEXT), name
 
 
-def test_text_comes_back(client, small_tokenizer, tmp_path):
+def test_streamed_ids_decode_to_the_text(client, small_tokenizer, tmp_path):
     ids = small_tokenizer.encode(TEXT)
     lists = [ids[:5], np.array(ids[5:9]), ids[9:]]
     assert "".join(client.decode_stream(lists)) == TEXT
     raw = tmp_path / "ids.u16"
     np.array(ids, "<u2").tofile(raw)
     assert "".join(client.decode_stream(raw, width="u16")) == TEXT
-    assert "".join(client.decode_stream(client_stream(client))) == TEXT
+    assert "".join(client.decode_stream(list(client.encode_stream(DATA)))) == TEXT
 
 
-def client_stream(client):
-    return list(client.encode_stream(DATA))
-
-
-def test_a_file_of_ids_is_there_whole_or_not_at_all(client, small_tokenizer, path, tmp_path):
+def test_a_file_of_ids_is_whole_or_absent(client, small_tokenizer, path, tmp_path):
     for width, dtype in (("u32", np.uint32), ("u16", np.uint16)):
         done = client.encode_file(path, tmp_path / width, width=width)
         assert np.fromfile(tmp_path / width, dtype).tolist() == small_tokenizer.encode(TEXT)
@@ -59,7 +59,7 @@ def test_a_file_of_ids_is_there_whole_or_not_at_all(client, small_tokenizer, pat
     assert sorted(file.name for file in tmp_path.iterdir()) == ["text.txt", "u16", "u32"]
 
 
-def test_an_error_in_the_middle_is_told(client):
+def test_an_error_in_the_middle_is_raised(client):
     parts = client.encode_stream([DATA] * 3 + [b"\xff"])
     with pytest.raises(ProblemError) as told:
         list(parts)
@@ -67,7 +67,7 @@ def test_an_error_in_the_middle_is_told(client):
     assert told.value.byte_offset == 3 * len(DATA)
 
 
-def test_what_the_source_raises_is_raised(client):
+def test_an_error_of_the_source_is_raised(client):
     def broken():
         yield DATA
         raise OSError("the disk of the source")
@@ -93,8 +93,3 @@ def test_a_stream_that_is_left_early_is_closed(client, small_tokenizer):
     parts.close()
     assert client.count("a") == 1
     assert left == [True]
-
-
-def test_a_str_is_neither_a_path_nor_a_text(client):
-    with pytest.raises(TypeError, match="Path"):
-        list(client.encode_stream("corpus.txt"))

@@ -17,7 +17,7 @@ CHECKS = Path(__file__).with_name("transformers_checks.py")
 
 
 @pytest.mark.skipif(
-    not TransformersReader.is_there(), reason="transformers is not there; make test-integration installs it"
+    not TransformersReader.is_there(), reason="make test-integration installs transformers"
 )
 def test_the_class_for_transformers():
     run = subprocess.run(

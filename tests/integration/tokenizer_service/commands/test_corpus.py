@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_service.commands import corpus
 
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_service.commands.test_corpus import cli
-from tests.tokenizer_service.test_cli import Cli
+from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.blobs.bucket import ObjectStorage
 from tokenizer_core.errors import StorageError
+from tokenizer_service.commands import corpus
 
 __all__ = ["cli"]
 

@@ -1,7 +1,5 @@
 """`tokenizer counts` with a bucket; tests/tokenizer_service/commands has the rest."""
 
-import json
-
 import pytest
 
 from tests.integration.s3_server import open_with_shared_client
@@ -39,21 +37,3 @@ def test_counts_in_a_bucket_are_those_on_the_disk(
     there.put("ab.counts", here[:-1])
     assert "cut short" in both.fail("train", f"--from-counts={at}/ab.counts")
     assert "there is no none.counts" in both.fail("counts", "inspect", f"{at}/none.counts")
-
-
-def test_a_run_from_and_in_a_bucket(cli: Cli, s3_bucket: str) -> None:
-    import s3fs
-
-    text = "low lower<|endoftext|>lowest"
-    (cli.folder / "here.txt").write_text(text)
-    s3fs.S3FileSystem(skip_instance_cache=True).pipe_file(f"{s3_bucket}/a/b.txt", text.encode())
-    make = ("counts", "make", "--workers=1", "--json")
-    address = f"{s3_bucket}/a/b.txt"
-    storage = f"--checkpoint-dir={s3_bucket}/run"
-    output = f"--output={s3_bucket}/x.counts"
-    there = json.loads(cli.run(*make, address, storage, output)[0])
-    assert json.loads(cli.run("counts", "inspect", f"{s3_bucket}/x.counts", "--json")[0]) == there
-    here = json.loads(cli.run(*make, "here.txt", "--output=y.counts")[0])
-    assert there.pop("sources") == [here["sources"][0] | {"path": address}]
-    del here["sources"]
-    assert there == here

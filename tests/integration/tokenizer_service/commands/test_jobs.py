@@ -1,13 +1,14 @@
 """`tokenizer jobs` on PostgreSQL; tests/tokenizer_service/commands has the rest."""
 
 import pytest
-from tokenizer_service.jobs.queue import JobStore
 
 from tests.integration.postgres_server import PASSWORD, run_postgres
 from tests.tokenizer_service.commands.test_jobs import FIRST, run_first
 from tests.tokenizer_service.run_cli import Cli
+from tokenizer_service.jobs.queue import JobStore
 
 
+@pytest.mark.slow
 def test_jobs_on_postgres_are_found_by_the_address(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,9 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from tests.tokenizer_service.commands.test_outputs import names_in
 from tests.tokenizer_service.run_cli import Cli
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def _take_interrupts() -> None:

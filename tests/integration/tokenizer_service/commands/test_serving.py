@@ -6,19 +6,23 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.server_process import Server, publish_bytes, serve, wait_until_gone
+from tests.integration.server_process import (
+    Server,
+    publish_bytes,
+    serve,
+    wait_until_gone,
+)
+from tests.profiles import first_and_slow
 from tokenizer_client import AsyncClient, Client, ProblemError
 
 TEXT = "low lower lowest"
@@ -32,7 +36,7 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **settings: str) -> Iterator[Server]:
+def serving(folder: Path, **settings: Any) -> Iterator[Server]:
     artifacts = folder / "artifacts"
     if not artifacts.exists():
         publish_bytes(artifacts, "starter")
@@ -50,16 +54,16 @@ def check_health(server: Server) -> int:
     ).returncode
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", first_and_slow([1, 2]))
 def test_both_clients_are_served_and_the_socket_is_removed_at_the_end(
-    folder: Path, workers: str
+    folder: Path, workers: int
 ) -> None:
     async def ask(url: str) -> tuple[list[int], list[int]]:
         async with AsyncClient(url) as client:
             streamed = [id_ async for ids in client.encode_stream(["low ", TEXT]) for id_ in ids]
             return await client.encode(TEXT), streamed
 
-    with serving(folder, workers=int(workers)) as server:  # type: ignore[arg-type]
+    with serving(folder, workers=workers) as server:
         with Client(server.url) as client:
             ids = client.encode(TEXT)
             assert client.decode(ids) == TEXT
@@ -81,8 +85,8 @@ def test_a_killed_service_is_replaced_and_a_running_one_is_not(folder: Path) -> 
         pids = [process.pid for process in killed.processes()]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        killed.process.wait(10)
-        wait_until_gone(pids, seconds=10)
+        killed.process.wait(60)
+        wait_until_gone(pids)
         assert (folder / "a.sock").is_socket()
         with serving(folder) as server:
             with pytest.raises(AssertionError, match="another program listens there"):
@@ -91,64 +95,8 @@ def test_a_killed_service_is_replaced_and_a_running_one_is_not(folder: Path) -> 
                 assert client.decode(client.encode(TEXT)) == TEXT
 
 
-def test_a_client_that_leaves_or_stops_sending_is_noticed(folder: Path) -> None:
-    """As over TCP: a half body, a half-closed and a closed connection keep nothing."""
-    head = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-    body = b'{"text": "low"}'
-    whole = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    path = f"{folder}/a.sock"
-
-    def exchange(data: bytes, *, half_close: bool) -> bytes:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(60)
-            client.connect(path)
-            client.sendall(data)
-            if half_close:
-                client.shutdown(socket.SHUT_WR)
-            received = b""
-            while b"}" not in received.partition(b"\r\n\r\n")[2]:
-                part = client.recv(1 << 16)
-                if not part:
-                    break
-                received += part
-            return received
-
-    with serving(folder, header_seconds="1"):
-        assert exchange(whole[:-3], half_close=False).startswith(b"HTTP/1.1 408 ")
-        assert exchange(whole[:20], half_close=False).startswith(b"HTTP/1.1 408 ")
-
-    # With ten minutes to send, a connection ends because its client leaves, and is there until then
-    with serving(folder, header_seconds="600") as server:
-        assert exchange(whole, half_close=True).startswith(b"HTTP/1.1 200 ")
-        assert exchange(b"no request\r\n\r\n", half_close=False).startswith(b"HTTP/1.1 400 ")
-        server_process = psutil.Process(server.process.pid)
-
-        def n_open() -> int:
-            """The sockets of the service at `path`: the one that listens, and each client's."""
-            return sum(
-                str(connection.laddr) == path
-                for connection in server_process.net_connections("unix")
-            )
-
-        wait_for(lambda: n_open() == 1)
-        clients = [socket.socket(socket.AF_UNIX) for _ in range(8)]
-        for client in clients:
-            client.connect(path)
-            client.sendall(whole[:-3])
-        wait_for(lambda: n_open() == 1 + len(clients))
-        for client in clients:
-            client.close()
-        wait_for(lambda: n_open() == 1)
-
-
 FAILING_APPS = """
 import ctypes
-import signal
-import time
-
-def create():
-    raise RuntimeError("no app")
-
 def startup():
     async def app(scope, receive, send):
         await receive()
@@ -161,10 +109,6 @@ def silent():
     while True:
         ctypes.PyDLL(None).sleep(10_000)  # with the GIL, so that nothing answers
 
-def loud():
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    print("it starts", flush=True)
-    time.sleep(10_000)
 """
 SUPERVISE = """
 import sys
@@ -205,41 +149,23 @@ def supervise(folder: Path, app: str) -> Iterator[subprocess.Popen[str]]:
         supervisor.communicate(timeout=60)
 
 
-@pytest.mark.parametrize(("app", "reason"), [("create", "no app"), ("startup", "no start")])
-def test_processes_that_cannot_start_end_the_service_with_an_error(
-    folder: Path, app: str, reason: str
-) -> None:
-    with supervise(folder, app) as supervisor:
+def test_processes_that_cannot_start_end_the_service_with_an_error(folder: Path) -> None:
+    with supervise(folder, "startup") as supervisor:
         output, _ = supervisor.communicate(timeout=120)
-    assert reason in output
+    assert "no start" in output
     assert output.splitlines()[-1] == (
         "tokenizer serve: the service could not start; the lines above say why"
     )
     assert supervisor.returncode == 1
 
 
-@pytest.mark.parametrize("whole_group", [False, True])
-def test_a_signal_does_not_wait_for_processes_that_do_not_answer(
-    folder: Path, whole_group: bool
-) -> None:
-    """Also one that ends these processes, while they start: that is no failure."""
-    with supervise(folder, "loud" if whole_group else "silent") as supervisor:
+def test_a_signal_does_not_wait_for_silent_processes(folder: Path) -> None:
+    with supervise(folder, "silent") as supervisor:
         assert supervisor.stdout is not None
         for line in supervisor.stdout:
             if line == "it starts\n":
                 break
-        time.sleep(1)  # it is asked after half a second
-        if whole_group:
-            os.killpg(supervisor.pid, signal.SIGTERM)
-        else:
-            supervisor.terminate()
+        supervisor.terminate()
         output, _ = supervisor.communicate(timeout=120)
-    assert ("did not end in time; it is killed" in output) is not whole_group
+    assert "did not end in time; it is killed" in output
     assert supervisor.returncode == 0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from tokenizer_service.jobs.queue import JobStore
 
 from tests.integration.postgres_server import PostgresServer, run_postgres
 from tests.tokenizer_service.jobs.conftest import (
@@ -16,6 +15,7 @@ from tests.tokenizer_service.jobs.conftest import (
     slow_text,
     start_service,
 )
+from tokenizer_service.jobs.queue import JobStore
 
 __all__ = ["corpus", "service", "slow_text", "start_service"]
 

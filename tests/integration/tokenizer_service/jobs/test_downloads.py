@@ -10,9 +10,6 @@ from tests.tokenizer_service.jobs.test_downloads import OK, TEXT, Origin, origin
 __all__ = ["origin"]
 
 
-# The complete path, through the service
-
-
 def test_a_job_trains_on_what_it_fetched(
     start_service: Callable[..., Service], origin: Origin
 ) -> None:
@@ -37,7 +34,6 @@ def test_a_job_that_cannot_fetch_fails_with_the_reason(
     codes = {
         origin.answer("/moved", b"HTTP/1.1 302 Found\r\nLocation: /a\r\n\r\n"): "download_refused",
         origin.answer("/latin", whole(b"caf\xe9")): "invalid_corpus",
-        origin.answer("/empty", whole(b"")): "invalid_corpus",
     }
     for url, code in codes.items():
         job = service.wait(service.start(input_paths=None, input_urls=[url]))

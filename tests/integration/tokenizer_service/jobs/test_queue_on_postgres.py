@@ -5,6 +5,8 @@ import pytest
 from tests.tokenizer_service.jobs.conftest import OpenJobs
 from tests.tokenizer_service.jobs.test_queue import *  # noqa: F403 -- all tests of the module
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def open_jobs(postgres_jobs: OpenJobs) -> OpenJobs:

@@ -7,52 +7,53 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.integration.server_process import wait_until
 from tests.tokenizer_service.jobs.conftest import READ_KEY, Service
+from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef
 
 
-def train(service: Service, vocab_size: int, **body: object) -> ArtifactRef:
-    job = service.wait(service.start(vocab_size=vocab_size, **body))
-    assert job["state"] in ("live", "succeeded"), job
-    result = job["result"]
-    return ArtifactRef(result["name"], result["version"], result["digest"])
+def publish(service: Service, first_id: int) -> ArtifactRef:
+    vocab = {first_id + byte: bytes([byte]) for byte in range(256)}
+    return service.store.publish(TokenizerSpec.from_merges(vocab, [], []), name="n")
 
 
-def wait_for_versions(service: Service, expected: list[ArtifactRef]) -> None:
-    """The job records its result before old versions are removed; the next claim follows that."""
-    done = service.start(
-        input_paths=None, documents=["aa"], vocab_size=258, name="after", promote="manual"
-    )
-    service.wait(done)
-    assert service.store.versions("n") == expected
+def promote(service: Service, ref: ArtifactRef) -> None:
+    answer = service.client.put("/tokenizers/active", json={"tokenizer": str(ref)})
+    assert answer.status_code == 200, answer.text
+
+
+def train(service: Service, name: str = "n", **body: object) -> ArtifactRef:
+    job = service.wait(service.start(vocab_size=258, name=name, promote="manual", **body))
+    assert job["state"] == "succeeded", job
+    return service.store.resolve(f"{name}@{job['result']['version']}")
 
 
 def test_by_default_all_versions_stay(service: Service) -> None:
-    refs = [train(service, size) for size in (258, 260, 262)]
-    wait_for_versions(service, refs)
+    refs = [publish(service, 0), publish(service, 1000), train(service)]
+    train(service, "after")  # claimed after the versions of the job before were looked at
+    assert service.store.versions("n") == refs
 
 
 def test_the_newest_stay_and_what_is_in_use(start_service: Callable[..., Service]) -> None:
     service = start_service(keep_versions=1)
-    first = train(service, 258)
-    second = train(service, 260)
-    # It was active before, and a rollback would return to it.
-    assert service.store.versions("n") == [first, second]
-    third = train(service, 262, promote="manual")
-    # No promotion followed: the second is active, and a rollback returns to the first.
-    fourth = train(service, 264, promote="manual")
-    wait_for_versions(service, [first, second, fourth])
-    fifth = train(service, 266)
-    wait_for_versions(service, [second, fifth])
-    assert service.client.get(f"/tokenizers/n/{third.version}/vocab.pkl").status_code == 404
+    before, served, *unused = (publish(service, number * 1000) for number in range(4))
+    promote(service, before)
+    promote(service, served)
+    newest = train(service)
+    # A rollback would return to `before`.
+    wait_until(lambda: service.store.versions("n") == [before, served, newest])
+    for ref in unused:
+        path = f"/tokenizers/n/{ref.version}/vocab.pkl"
+        assert service.client.get(path).status_code == 404
     assert service.store.versions("starter")  # another name's, and the default
 
 
-def test_delete_removes_what_is_not_in_use(service: Service) -> None:
-    old, served, newest = (
-        train(service, size, promote=promote)
-        for size, promote in ((258, "manual"), (260, "auto"), (262, "manual"))
-    )
+def test_delete_removes_what_is_not_in_use(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, served, newest = (publish(service, number * 1000) for number in range(3))
+    promote(service, served)
 
     def delete(ref: ArtifactRef, key: str | None = None) -> int:
         headers = {} if key is None else {"X-API-Key": key}
@@ -64,26 +65,19 @@ def test_delete_removes_what_is_not_in_use(service: Service) -> None:
     assert [delete(old), delete(old)] == [204, 404]
     pinned = service.client.post("/encode", json={"text": "a", "tokenizer": str(newest)})
     assert pinned.status_code == 200
-    default = service.store.resolve("starter")
-    for ref in (served, newest, default):
+    for ref in (served, newest, service.store.resolve("starter")):
         assert delete(ref) == 409
     assert service.store.versions("n") == [served, newest]
     assert delete(ArtifactRef("n", "..%2Fx", "")) in (404, 405, 422)
     assert delete(ArtifactRef("n", "newest", "")) == 422
-    assert service.client.post("/encode", json={"text": "a"}).status_code == 200
-
-
-def test_what_a_job_is_about_to_promote_stays(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ref = train(service, 258, promote="manual")
-    result = {"name": ref.name, "version": ref.version, "digest": ref.digest}
+    # One that a job is about to promote.
+    another = publish(service, 5000)
+    result = {"name": another.name, "version": another.version, "digest": another.digest}
     job = SimpleNamespace(kind="train", result=result, request={})
     monkeypatch.setattr(type(service.jobs), "unfinished", lambda self: [job])
-    path = f"/tokenizers/{ref.name}/{ref.version}"
-    assert service.client.delete(path).json()["code"] == "tokenizer_in_use"
+    assert delete(another) == 409
     monkeypatch.undo()
-    assert service.client.delete(path).status_code == 204
+    assert delete(another) == 204
 
 
 def test_old_versions_that_cannot_be_removed_fail_no_job(
@@ -97,7 +91,7 @@ def test_old_versions_that_cannot_be_removed_fail_no_job(
         raise OSError(5, "the disk fails")
 
     monkeypatch.setattr(type(service.store), "remove", refuse)
-    refs = [train(service, size, promote="manual") for size in (258, 260)]
-    wait_for_versions(service, refs)
-    assert "old versions of n cannot be removed: " in caplog.text
+    refs = [publish(service, 0), train(service)]
+    wait_until(lambda: "old versions of n cannot be removed: " in caplog.text)
+    assert service.store.versions("n") == refs
     assert "defect" not in caplog.text

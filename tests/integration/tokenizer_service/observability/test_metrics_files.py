@@ -18,14 +18,15 @@ from pathlib import Path
 
 import httpx
 
-from tests.integration.running_server import run_server
+from tests.integration.server_process import serve
 
 root, folder = Path(sys.argv[1]), sys.argv[2]
-with run_server(root, "--workers", "2", PROMETHEUS_MULTIPROC_DIR=folder) as server:
+command = ("env", f"PROMETHEUS_MULTIPROC_DIR={folder}", sys.executable)
+with serve(root, workers=2, command=(*command, "-m", "tokenizer_service.cli", "serve")) as server:
     for _ in range(20):
-        assert httpx.post(server.url + "/encode", json={"text": "a b"}).status_code == 200
+        assert server.encode_on_new_connection("a b").status_code == 200
         assert httpx.get(server.url + "/metrics").status_code == 200
-    text = server.log.read_text()
+    text = server.output
 assert "died" not in text, text
 assert "No space left" in text, text
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.server_process import Server, serve, wait_until_gone
+from tests.integration.server_process import Server, serve, wait_until, wait_until_gone
 from tests.tokenizer_service.chats import SPEC, TEMPLATES, chatml_ids, say
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.registry import ArtifactStore
@@ -28,10 +27,15 @@ IDS = chatml_ids(("user", "Hi"))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("chat") / "artifacts"
     ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
-    with serve(root, chat_seconds="1", default="chat") as running:
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(artifacts: Path) -> Iterator[Server]:
+    with serve(artifacts, chat_seconds="1", default="chat") as running:
         yield running
 
 
@@ -57,53 +61,35 @@ def encode(client: httpx.Client, **changes: Any) -> httpx.Response:
 def test_a_hostile_template_is_refused_and_the_next_is_served(
     client: httpx.Client, template: str, code: str, reason: str
 ) -> None:
-    for path in ("/chat/encode", "/tokenize"):
-        answer = client.post(path, json={**CHAT, "chat_template": template})
-        assert (answer.status_code, answer.json()["code"]) == (422, code)
-        assert reason in answer.json()["detail"]
+    answer = encode(client, chat_template=template)
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    assert reason in answer.json()["detail"]
     assert encode(client).json()["tokens"] == IDS
 
 
-def test_other_requests_and_the_end_of_the_server_do_not_wait(tmp_path: Path) -> None:
-    """More endless templates than there are threads for them, whose clients stay."""
-    root = tmp_path / "artifacts"
-    ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
-    with serve(root, chat_seconds="3600", default="chat") as server, server.client() as client:
+def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts: Path) -> None:
+    """More of them than there are threads; one whose client leaves ends at once."""
+    with serve(artifacts, chat_seconds="3600", default="chat") as server, server.client() as client:
+        with _send(server, messages=say("Hi"), chat_template="loop"):
+            wait_until(lambda: len(server.processes()) > 1)  # it runs in a process of its own
+            pids = [process.pid for process in server.processes()][1:]
+        wait_until_gone(pids)
         assert encode(client).json()["tokens"] == IDS
         waiting = [
             _send(server, messages=say(content), chat_template="loop")
             for content in ("Hi", "a" * 10_000) * 4
         ]
-        while _in_flight(client) < len(waiting) + 1:  # this request counts too
-            pass
+        server.wait_for_in_flight(len(waiting))
         texts = ["a"] * 20  # work for the thread of small requests
         assert client.post("/encode", json={"text": texts}).json()["count"] == [1] * 20
         assert client.post("/encode", json={"text": "a" * 10_000}).json()["count"] == 10_000
         assert client.get("/livez").status_code == 200
         pids = [process.pid for process in server.processes()]
-        assert len(pids) > 1  # the templates run in processes of their own
-        server.terminate(seconds=30)
-        wait_until_gone(pids, seconds=10)
+        assert len(pids) > 1
+        server.terminate()
+        wait_until_gone(pids)
         for connection in waiting:
             connection.close()
-
-
-def _in_flight(client: httpx.Client) -> float:
-    lines = client.get("/metrics").text.splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith("tokenizer_inflight "))
-
-
-def test_a_client_that_leaves_ends_its_template(tmp_path: Path) -> None:
-    root = tmp_path / "artifacts"
-    ArtifactStore(root).publish(HOSTILE_SPEC, name="chat")
-    with serve(root, chat_seconds="3600", default="chat") as server, server.client() as client:
-        for content in ("Hi", "a" * 10_000):
-            with _send(server, messages=say(content), chat_template="loop"):
-                deadline = time.monotonic() + 30
-                while not (pids := [process.pid for process in server.processes()][1:]):
-                    assert time.monotonic() < deadline
-            wait_until_gone(pids, seconds=30)
-        assert encode(client).json()["tokens"] == IDS
 
 
 def _send(server: Server, **changes: Any) -> socket.socket:

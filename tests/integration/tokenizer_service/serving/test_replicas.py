@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pydantic import SecretStr
 from starlette.testclient import TestClient
-from tokenizer_service.main import create_app
-from tokenizer_service.settings import Settings
 
 from tests.integration.s3_server import S3Server
-from tests.tokenizer_service.conftest import ADMIN_KEY
+from tests.integration.server_process import ADMIN, ADMIN_KEY, wait_until
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import open_artifacts
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
 
 
 def replica(store: str, artifacts_dir: Path) -> TestClient:
@@ -45,7 +35,7 @@ def status(client: TestClient) -> str:
     return str(answer.json()["status"])
 
 
-def test_replicas_follow_and_outlast_their_storage(
+def test_replicas_follow_promotions_and_outlast_their_storage(
     s3_server: S3Server,
     s3_bucket: str,
     tmp_path: Path,
@@ -55,12 +45,11 @@ def test_replicas_follow_and_outlast_their_storage(
     store = open_artifacts(s3_bucket, tmp_path / "publisher")
     starter = store.publish(small_spec, name="starter")
     other = store.publish(other_spec, name="other")
-    headers = {"X-API-Key": ADMIN_KEY}
     with replica(s3_bucket, tmp_path / "a") as a, replica(s3_bucket, tmp_path / "b") as b:
         assert served(a) == served(b) == str(starter)
         wanted = {"tokenizer": "other"}
-        assert a.put("/tokenizers/active", json=wanted, headers=headers).status_code == 200
-        wait_until(lambda: served(b) == str(other), 10)
+        assert a.put("/tokenizers/active", json=wanted, headers=ADMIN).status_code == 200
+        wait_until(lambda: served(b) == str(other))
         s3_server.requests.clear()
         for named in (str(starter), "starter"):
             assert served(a, named) == str(starter)
@@ -72,7 +61,7 @@ def test_replicas_follow_and_outlast_their_storage(
             assert served(b, "starter") == served(b, str(starter)) == str(starter)
             # If a poll reads the pointer but not the version it names, the next poll notices.
             wait_until(lambda: "tokenizer_store_away 1.0" in a.get("/metrics").text)
-            refused = a.put("/tokenizers/active", json={"tokenizer": str(other)}, headers=headers)
+            refused = a.put("/tokenizers/active", json={"tokenizer": str(other)}, headers=ADMIN)
             assert refused.status_code == 503
             assert refused.json()["code"] == "storage_failed"
         finally:
@@ -83,29 +72,3 @@ def test_replicas_follow_and_outlast_their_storage(
         ending.callback(s3_server.start)
         b = ending.enter_context(replica(s3_bucket, tmp_path / "b"))  # it starts from its cache
         assert (served(b), status(b)) == (str(other), "degraded")
-
-
-def test_a_training_job_publishes_into_the_shared_store(
-    s3_bucket: str, tmp_path: Path, small_spec: TokenizerSpec
-) -> None:
-    store = open_artifacts(s3_bucket, tmp_path / "publisher")
-    starter = store.publish(small_spec, name="starter")
-    headers = {"X-API-Key": ADMIN_KEY}
-    with replica(s3_bucket, tmp_path / "a") as a, replica(s3_bucket, tmp_path / "b") as b:
-        assert served(a) == served(b) == str(starter)
-        wanted = {"documents": ["low lower lowest"], "vocab_size": 260, "name": "trained"}
-        answer = a.post("/train", json=wanted, headers=headers)
-        assert answer.status_code == 202, answer.text
-        path = f"/jobs/{answer.json()['id']}"
-
-        def job() -> Any:
-            return a.get(path, headers=headers).json()
-
-        wait_until(lambda: job()["state"] not in ("queued", "running"), 60)
-        assert job()["state"] == "live", job()
-        [trained] = store.versions("trained")
-        assert store.active() == trained
-        assert job()["result"]["digest"] == trained.digest
-        assert served(a) == str(trained)
-        wait_until(lambda: served(b) == str(trained), 10)
-        assert not (tmp_path / "a" / "tokenizers").exists()

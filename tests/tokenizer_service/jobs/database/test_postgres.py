@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.queue import JobStore
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME, SqliteDatabase
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings
-
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.registry import ArtifactStore
 
 Damage = Callable[[Path], None]
 KEY = "an-admin-key-for-the-tests"

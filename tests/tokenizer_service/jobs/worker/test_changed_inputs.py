@@ -8,12 +8,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from tokenizer_service.jobs.folder import JobFolder
-from tokenizer_service.jobs.input_files import InputChangedError, InputFile, find_input_file
-from tokenizer_service.jobs.worker.child import describe_failure
-from tokenizer_service.jobs.worker.context import WorkerJob, check_inputs, open_inputs
-from tokenizer_service.jobs.worker.encode import _encode
-from tokenizer_service.jobs.worker.train import train_and_publish
 
 from tests.tokenizer_core.documents.file_changes import (
     CHANGES,
@@ -27,6 +21,12 @@ from tokenizer_client.schemas.jobs import TrainRequest
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.errors import CorpusError, TokenizerCoreError
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.input_files import InputChangedError, InputFile, find_input_file
+from tokenizer_service.jobs.worker.child import describe_failure
+from tokenizer_service.jobs.worker.context import WorkerJob, check_inputs, open_inputs
+from tokenizer_service.jobs.worker.encode import _encode
+from tokenizer_service.jobs.worker.train import train_and_publish
 
 ID = "20261121T041500Z-0123456789ab"
 

@@ -3,10 +3,10 @@
 import errno
 
 import pytest
-from tokenizer_service.jobs.input_files import InputChangedError
-from tokenizer_service.jobs.worker.child import describe_failure, log_failure
 
 from tokenizer_core.errors import CorpusError, StorageError
+from tokenizer_service.jobs.input_files import InputChangedError
+from tokenizer_service.jobs.worker.child import describe_failure, log_failure
 
 
 def log_of(error: BaseException, capsys: pytest.CaptureFixture[str]) -> str:

@@ -11,17 +11,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from tokenizer_service.jobs.folder import JobFolder
-from tokenizer_service.jobs.input_files import InputChangedError, find_input_file
-from tokenizer_service.jobs.worker.cluster import (
-    cluster_encoder,
-    cluster_settings,
-    remove_run_of,
-    train_on_cluster,
-)
-from tokenizer_service.jobs.worker.context import WorkerJob
-from tokenizer_service.jobs.worker.encode import _encode
-from tokenizer_service.settings import Settings
 
 from tests.tokenizer_core.corpus.small_corpora import content
 from tests.tokenizer_service.jobs.conftest import Fields
@@ -37,6 +26,17 @@ from tokenizer_core.errors import VocabSizeError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.parallel import ray_cluster as ray_module
 from tokenizer_core.training import TrainingOptions, TrainingProgress, train
+from tokenizer_service.jobs.folder import JobFolder
+from tokenizer_service.jobs.input_files import InputChangedError, find_input_file
+from tokenizer_service.jobs.worker.cluster import (
+    cluster_encoder,
+    cluster_settings,
+    remove_run_of,
+    train_on_cluster,
+)
+from tokenizer_service.jobs.worker.context import WorkerJob
+from tokenizer_service.jobs.worker.encode import _encode
+from tokenizer_service.settings import Settings
 
 ASKED: Fields = TrainRequest(documents=["low"], vocab_size=300).model_dump()
 ID = "20261121T041500Z-0123456789ab"
