@@ -1,8 +1,8 @@
 """How much the tests try: the Hypothesis profiles `quick`, `ci` and `full`, and slow cases.
 
-The targets of make choose one with `--hypothesis-profile`. A test sets no number; one with expensive examples uses a fraction of the profile's. One
-that looks at everything for seconds is `thorough`, which `make test` leaves out; one that takes
-minutes is `slow`.
+The targets of make choose one with `--hypothesis-profile`. A test sets no number; one with
+expensive examples uses a fraction of the profile's. One that looks at everything for seconds is
+`thorough`, which `make test` leaves out; one that takes minutes is `slow`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ SHAPES = {
     "torn": TokenizerSpec.from_merges(BYTES | TORN, [], ["<|end|>"]),
     "prefix-space": trained_spec(normalizer="prefix-space"),
     **{rule: SPECS[rule] for rule in RULES},
-    "content tokens": SPECS["metaspace-prepend, content tokens"],
+    "content tokens": SPECS["metaspace-first, content tokens"],
     "suffix": parse_tokenizer_json(clip()),
 }
 TOKENIZERS = {

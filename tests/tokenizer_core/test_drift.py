@@ -38,7 +38,7 @@ SHAPES = {
     "prefix-space": trained_spec(normalizer="prefix-space", special_tokens=ENDS),
     "steps": trained_spec(normalizer="steps", normalizer_steps=STEPS, special_tokens=ENDS),
     **{rule: SPECS[rule] for rule in RULES},
-    "content tokens": SPECS["metaspace-prepend, content tokens"],
+    "content tokens": SPECS["metaspace-first, content tokens"],
     "suffix": parse_tokenizer_json(clip()),
 }
 LOSSLESS = ["bytes"]

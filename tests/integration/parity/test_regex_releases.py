@@ -1,7 +1,8 @@
 """Two releases of `regex` with different Unicode tables split every text alike.
 
 The tests themselves run on one release; the child process imports another, which
-`make test-integration` installs for transformers. This file is also that child: it prints the digests.
+`make test-integration` installs for transformers. This file is also that child:
+it prints the digests.
 """
 
 from __future__ import annotations

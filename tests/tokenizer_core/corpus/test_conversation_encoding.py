@@ -1,6 +1,5 @@
 """Files of conversations become ids and masks, and a bad conversation is named or counted."""
 
-import dataclasses
 import gzip
 import hashlib
 import json
@@ -356,17 +355,6 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path: Path) -> Non
         }
         assert files.manifest.document_encoder == settings == encoder.settings
         assert TokenDataset.open(folder).document_encoder == settings
-
-
-def test_a_manifest_that_does_not_say_it_still_opens(tmp_path: Path) -> None:
-    """Releases before wrote none."""
-    folder = tmp_path / "t"
-    files = encode(folder, [write_lines(tmp_path / "chats.jsonl", CHATS)])
-    older = dataclasses.replace(files.manifest, document_encoder=None).to_json()
-    assert b"document_encoder" not in older
-    (folder / "manifest.json").write_bytes(older)
-    verify_token_files(folder, tokenizer=TOKENIZER)
-    assert TokenDataset.open(folder).document_encoder is None
 
 
 def test_text_is_no_file_of_conversations(tmp_path: Path) -> None:

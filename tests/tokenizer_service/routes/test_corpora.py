@@ -6,7 +6,6 @@ import errno
 import gzip
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,15 +228,6 @@ def test_a_body_of_another_format_than_named_is_refused(admin: TestClient, folde
         assert words in refused["detail"], path
     assert texts(folder) == []
     assert admin.get("/corpora").json()["corpora"] == []
-
-
-def test_a_record_of_an_earlier_release_is_text(admin: TestClient, folder: Path) -> None:
-    admin.put("/corpora/news", content=TEXT)
-    record = folder / "news.json"
-    fields = json.loads(record.read_bytes())
-    del fields["format"], fields["field"]
-    record.write_text(json.dumps(fields))
-    assert admin.get("/corpora/news").json()["format"] == "txt"
 
 
 def test_the_client_knows_the_formats_of_the_library() -> None:
