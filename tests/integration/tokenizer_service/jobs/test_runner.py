@@ -226,8 +226,15 @@ def orphan(service: Service) -> Iterator[subprocess.Popen[bytes]]:
 def give_to_a_dead_server(service: Service, job_id: str, child: ProcessIdentity | None) -> None:
     with service.jobs.database.transaction() as run:
         run(
-            "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ? WHERE id = ?",
-            (dead_mark().to_json(), child and child.to_json(), job_id),
+            "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, child = ?,"
+            " owner_host = ?, lease_ends_at = ? WHERE id = ?",
+            (
+                dead_mark().to_json(),
+                child and child.to_json(),
+                this_host(),
+                time.time() + 300,
+                job_id,
+            ),
         )
 
 
@@ -286,8 +293,9 @@ def test_a_stranger_with_the_orphans_pid_is_left_alone(service: Service, queued:
         mark = ProcessIdentity(stranger.pid, started=1.0)  # same pid, other start time
         with service.jobs.database.transaction() as run:
             run(
-                "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, child = ? WHERE id = ?",
-                (mark.to_json(), mark.to_json(), queued),
+                "UPDATE jobs SET state = 'running', attempt = 1, owner = ?, child = ?,"
+                " owner_host = ?, lease_ends_at = ? WHERE id = ?",
+                (mark.to_json(), mark.to_json(), this_host(), time.time() + 300, queued),
             )
         service.services.runner._reap()
         assert service.job(queued)["error"]["code"] == "runner_died"
