@@ -1,5 +1,8 @@
 """Small tokenizers, documents of ids, and token files, for the tests of this folder."""
 
+import dataclasses
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +10,7 @@ import numpy as np
 from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import TokenFilesPlan, TokenFilesWriter, TokenManifest, plan_token_files
+from tokenizer_core.registry import FileRecord
 
 LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc"]
 
@@ -56,3 +60,29 @@ def write_texts(folder: Path, layout: str = "raw", tokenizer: Tokenizer = NARROW
 def content(folder: Path) -> dict[str, bytes]:
     """All files of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def reseal(folder: Path, name: str, change: Callable[[bytearray], object]) -> None:
+    """Change a file, and update size and hash in the manifest."""
+    path = folder / name
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+    record = FileRecord(hashlib.sha256(data).hexdigest(), len(data))
+    manifest = TokenManifest.from_json((folder / "manifest.json").read_bytes())
+    splits = []
+    for split in manifest.splits:
+        if name == split.ends_name:
+            split = dataclasses.replace(split, document_ends=record)
+        if name == split.use_name:
+            split = dataclasses.replace(split, token_use=record)
+        shards = tuple(
+            dataclasses.replace(shard, files={**shard.files, name: record})
+            if name in shard.files
+            else shard
+            for shard in split.shards
+        )
+        splits.append(dataclasses.replace(split, shards=shards))
+    (folder / "manifest.json").write_bytes(
+        dataclasses.replace(manifest, splits=tuple(splits)).to_json()
+    )

@@ -6,15 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
+from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
-from tests.tokenizer_core.documents.file_changes import CHANGES, Change
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -27,16 +25,13 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.documents import corpus_files
 from tokenizer_core.errors import (
-    CorpusChangedError,
     CorpusError,
     SpecialTokenForbiddenError,
     TokenFilesError,
     TokenFilesPlanError,
     TokenizerMismatchError,
 )
-from tokenizer_core.spec import Normalizer
 
 documents = st.lists(
     st.text(st.sampled_from("ab \n<|é🙂") | st.characters(exclude_categories=["Cs"]), max_size=40),
@@ -57,8 +52,8 @@ def encode(
     file = write_lines(folder / "corpus.jsonl", texts)
     plan_names = ("layout", "begin_of_document", "end_of_document", "seed", "allowed_special")
     planned = {name: options.pop(name) for name in plan_names if name in options}
-    plan = plan_token_files(tokenizer, **planned)  # type: ignore[arg-type]
-    return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)  # type: ignore[arg-type]
+    plan = plan_token_files(tokenizer, **planned)
+    return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)
 
 
 @examples(1 / 5)  # other threads run meanwhile
@@ -71,14 +66,8 @@ def encode(
     st.sampled_from([NARROW, WIDE]),
 )
 def test_each_document_is_what_encoding_it_alone_gives(
-    tmp_path_factory: pytest.TempPathFactory,
-    texts: list[str],
-    begin: str | None,
-    end: str | None,
-    batch_bytes: int,
-    allowed: str,
-    tokenizer: Tokenizer,
-) -> None:
+    tmp_path_factory, texts, begin, end, batch_bytes, allowed, tokenizer
+):
     texts = [*texts, "one <|end|> more<|begin|>"]
     folder = tmp_path_factory.mktemp("corpus")
     with pytest.MonkeyPatch.context() as patch:
@@ -96,32 +85,14 @@ def test_each_document_is_what_encoding_it_alone_gives(
     assert files.n_documents() == len(texts)
     for index, text in enumerate(texts):
         expected = [special[name] for name in (begin,) if name]
-        expected += tokenizer.encode(text, allowed_special=allowed)  # type: ignore[arg-type]
+        expected += tokenizer.encode(text, allowed_special=allowed)
         expected += [special[name] for name in (end,) if name]
         assert files.document(index).tolist() == expected
     assert manifest.split("train").n_bytes == sum(len(text.encode()) for text in texts)
     verify_token_files(folder / "tokens", tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_batches_and_threads_change_no_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
-    texts = [f"document {index} " * (index % 7) for index in range(300)]
-    written = []
-    for batch_bytes, threads in ((1, 1), (1000, 2), (1 << 22, 1)):
-        folder = tmp_path / str(batch_bytes)
-        folder.mkdir()
-        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
-        encode(
-            folder, texts, layout=layout, validation_share=0.2, seed=5, workers=threads,
-            end_of_document="<|end|>",
-        )  # fmt: skip
-        written.append(content(folder / "tokens"))
-    assert written[0] == written[1] == written[2]
-
-
-def test_the_share_is_drawn_from_the_seed(tmp_path: Path) -> None:
+def test_the_share_is_drawn_from_the_seed(tmp_path):
     texts = [f"{index} " for index in range(1000)]
     kept = {}
     for name, seed, share in (("a", 1, 0.1), ("b", 1, 0.3), ("c", 2, 0.1)):
@@ -136,7 +107,7 @@ def test_the_share_is_drawn_from_the_seed(tmp_path: Path) -> None:
     assert kept["a"] != kept["c"]
 
 
-def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path: Path) -> None:
+def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path):
     first, second = tmp_path / "1.txt", tmp_path / "2.jsonl.gz"
     first.write_text("one<|end|>two<|end|>")
     second.write_bytes(gzip.compress(b'{"text": "three"}\n'))
@@ -163,63 +134,10 @@ def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path: Path
     assert (seen[-1].n_documents, seen[-1].n_tokens) == (3, files.n_tokens())
 
 
-def test_a_document_longer_than_a_batch_is_encoded_in_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 1 << 19)
-    text = "Ein Wort, <|begin|> ein Wort: ab. " * 40_000
-    file = tmp_path / "long.txt"
-    file.write_text(f"a<|end|>{text}<|end|>b")
-    encode_corpus(
-        NARROW,
-        [file],
-        tmp_path / "tokens",
-        plan_token_files(NARROW, allowed_special="none"),
-        corpus_format=CorpusFormat(separator="<|end|>"),
-    )
-    files = TokenFiles.open(tmp_path / "tokens", NARROW)
-    expected = NARROW.encode_to_numpy(text, allowed_special="none")
-    assert np.array_equal(files.document(1), expected)
-    assert [files.decode_document(index, NARROW) for index in (0, 2)] == ["a", "b"]
-
-
-@pytest.mark.row(26)
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.txt", "corpus.jsonl.gz"])
-def test_a_file_that_changes_between_two_batches_is_an_error(
-    tmp_path: Path, engine: str, change: Change, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 1000)
-    file = write_lines(
-        tmp_path / "corpus", [hashlib.sha256(bytes([n])).hexdigest() * 40 for n in range(40)]
-    )
-    file = file.rename(tmp_path / name)
-    if name.endswith(".gz"):
-        file.write_bytes(gzip.compress(file.read_bytes()))
-    changes = [change]
-
-    def change_once(progress: EncodingProgress) -> None:
-        if changes:
-            changes.pop()(file)
-
-    tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
-    with pytest.raises(CorpusChangedError, match="changed while it was read"):
-        encode_corpus(
-            tokenizer,
-            [file],
-            tmp_path / "tokens",
-            plan_token_files(tokenizer),
-            corpus_format=CorpusFormat(format=name.removeprefix("corpus.")),
-            progress=change_once,
-        )
-    assert not changes
-
-
-def test_a_failed_encoding_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_encoding_leaves_nothing(tmp_path):
     def fails(error: type[Exception], match: str, **options: object) -> None:
         with pytest.raises(error, match=match):
-            encode(tmp_path, ["text <|end|>"], **options)  # type: ignore[arg-type]
+            encode(tmp_path, ["text <|end|>"], **options)
         assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
 
     fails(TokenFilesPlanError, "validation_share", validation_share=1.0)
@@ -238,20 +156,17 @@ def test_a_failed_encoding_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
 
 
-@pytest.mark.parametrize("engine", ["auto", "python"])
-@pytest.mark.parametrize("normalizer", ["none", "nfc"])
 @pytest.mark.parametrize(
-    ("name", "place"),
-    [("b.txt", "document 30"), ("b.jsonl.gz", "line 31"), ("b.parquet", "row 30")],
+    ("name", "place", "engine", "normalizer"),
+    [
+        ("b.txt", "document 30", "auto", "none"),
+        ("b.jsonl.gz", "line 31", "python", "nfc"),
+        ("b.parquet", "row 30", "auto", "nfc"),
+    ],
 )
 def test_a_forbidden_token_is_reported_with_file_and_document(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    engine: str,
-    normalizer: Normalizer,
-    name: str,
-    place: str,
-) -> None:
+    tmp_path, monkeypatch, engine, normalizer, name, place
+):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer), engine=engine)
     texts = [f"number e\u0301 {number}" for number in range(40)]
@@ -268,14 +183,17 @@ def test_a_forbidden_token_is_reported_with_file_and_document(
     assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: the text holds")
 
 
-@pytest.mark.parametrize("resumes", [False, True])
 @pytest.mark.parametrize(
-    ("name", "place"),
-    [("b.txt", "document 30"), ("b.jsonl.gz", "line 31"), ("b.parquet", "row 30")],
+    ("name", "place", "resumes"),
+    [
+        ("b.txt", "document 30", False),
+        ("b.jsonl.gz", "line 31", True),
+        ("b.parquet", "row 30", False),
+    ],
 )
 def test_a_document_that_cannot_be_cut_is_reported_with_file_and_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str, resumes: bool
-) -> None:
+    tmp_path, monkeypatch, name, place, resumes
+):
     monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 1000)
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     texts = [f"number {number}" for number in range(40)]
@@ -291,11 +209,10 @@ def test_a_document_that_cannot_be_cut_is_reported_with_file_and_place(
     assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: a document has no")
 
 
-@pytest.mark.parametrize("engine", ["auto", "python"])
-@pytest.mark.parametrize("batch_bytes", [20, 1 << 19])
+@pytest.mark.parametrize(("engine", "batch_bytes"), [("auto", 20), ("python", 1 << 19)])
 def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, batch_bytes: int
-) -> None:
+    tmp_path, monkeypatch, engine, batch_bytes
+):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
     good, bad = tmp_path / "a.txt", tmp_path / "b.txt"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tokenizer_core.corpus.small_corpora import NARROW, content
+from tests.tokenizer_core.corpus.small_corpora import NARROW
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -21,17 +21,14 @@ from tokenizer_core.corpus import (
     TokenFiles,
     TokenFilesPlan,
     TokenFilesWriter,
-    corpus_encoding,
     encode_corpus,
-    encoding_run,
     plan_token_files,
     verify_token_files,
 )
 from tokenizer_core.corpus.batch_encoding import SplitPart
 from tokenizer_core.corpus.encoding_run import LengthLimit
 from tokenizer_core.corpus.loss_mask import mark_ids
-from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
-from tokenizer_core.spec import Normalizer
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
 
 END = 258
 
@@ -71,9 +68,7 @@ def parts_of(documents: list[list[int]], cuts: list[int], *, marked: bool) -> It
     st.sampled_from(["truncate", "drop"]),
     st.booleans(),
 )
-def test_each_document_is_kept_cut_or_dropped(
-    lengths: list[int], cuts: list[int], limit: int, over: OverLength, marked: bool
-) -> None:
+def test_each_document_is_kept_cut_or_dropped(lengths, cuts, limit, over, marked):
     documents = [[*range(number, number + n - 1), END] for number, n in enumerate(lengths)]
     lengths_limit = LengthLimit(plan_of(limit, over, loss_mask=marked), {})
     found, n_bytes = [], 0
@@ -123,7 +118,7 @@ def encode(folder: Path, files: list[Path], plan: TokenFilesPlan, **how: Any) ->
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("over", ["truncate", "drop"])
-def test_the_manifest_counts_what_was_lost(over: OverLength, shuffle: bool, tmp_path: Path) -> None:
+def test_the_manifest_counts_what_was_lost(over, shuffle, tmp_path):
     plan = plan_of(11, over)
     files = encode(tmp_path / "t", write_corpus(tmp_path), plan, shuffle=shuffle)
     # With the end id a text of 10 letters is exactly 11 ids long.
@@ -143,28 +138,11 @@ def test_the_manifest_counts_what_was_lost(over: OverLength, shuffle: bool, tmp_
         assert lengths[:2] == [4, 10]
 
 
-def test_a_split_whose_documents_are_all_lost_is_an_error(tmp_path: Path) -> None:
-    files = write_corpus(tmp_path)
-    files[0].write_text("|".join(["a", "a" * 400, "b" * 400]))
-    for seed in range(20):
-        plan, folder = plan_of(11, "drop", seed=seed), tmp_path / f"t{seed}"
-        whole = encode(tmp_path / f"w{seed}", files, plan_of(None, "drop", seed=seed),
-                       validation_share=0.5).manifest  # fmt: skip
-        drawn = {split.name: split.n_bytes for split in whole.splits}
-        if set(drawn.values()) == {801}:  # all in one split
-            continue
-        lost = next(name for name, n_bytes in drawn.items() if n_bytes % 400 == 0)
-        match = f"all . documents of {lost} were left out.*no validation_share"
-        with pytest.raises(TokenFilesError, match=match):
-            encode(folder, files, plan, validation_share=0.5)
-        assert not folder.exists()
-
-
 @pytest.mark.parametrize("normalizer", ["none", "nfc"])
 @pytest.mark.parametrize("end", [None, "<|end|>"])
 def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
-    end: str | None, normalizer: Normalizer, tmp_path: Path
-) -> None:
+    end, normalizer, tmp_path
+):
     tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer))
     texts = ["ab\u0301", "é漢" * 9, "ab e\u0301" * 5, "", "x" * 10]
     (tmp_path / "corpus.txt").write_text("|".join(texts))
@@ -180,46 +158,7 @@ def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
             verify(texts={"train": wrong})
 
 
-def test_bytes_per_token_are_those_of_whole_documents(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("x" * 99)
-    for limit in (None, 10):
-        plan = plan_of(limit, "truncate", end_of_document=None)
-        files = encode(tmp_path / f"t{limit}", [tmp_path / "a.txt"], plan)
-        assert files.manifest.split("train").bytes_per_token == 1.0
-
-
-@pytest.mark.parametrize("over", ["truncate", "drop"])
-def test_resuming_in_a_long_document_gives_the_same_files(
-    over: OverLength, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 20)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    files = write_corpus(tmp_path)
-    text = "a b " * 100
-    files[0].write_text("|".join(["one", text, "two", text, "c" * 9, "three"]))
-    plan = plan_of(12, over)
-    encode(tmp_path / "expected", files, plan)
-
-    class Stopped(Exception):  # noqa: N818
-        pass
-
-    for stop in range(1, 20, 3):
-        n_calls = 0
-
-        def count(progress: object, stop: int = stop) -> None:
-            nonlocal n_calls
-            n_calls += 1
-            if n_calls == stop:
-                raise Stopped
-
-        with pytest.raises(Stopped):
-            encode(tmp_path / f"t{stop}", files, plan, progress=count)
-        encode(tmp_path / f"t{stop}", files, plan, resume=True)
-        assert content(tmp_path / f"t{stop}") == content(tmp_path / "expected")
-
-
-def test_the_writer_refuses_a_longer_document(tmp_path: Path) -> None:
+def test_the_writer_refuses_a_longer_document(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_of(3, "drop")) as writer:
         with pytest.raises(TokenFilesPlanError, match="has 4 ids, and the plan's max_length is 3"):
             writer.append([1, 2, 3, END])
@@ -227,7 +166,7 @@ def test_the_writer_refuses_a_longer_document(tmp_path: Path) -> None:
         writer.finish()
 
 
-def test_verifying_finds_a_longer_document(tmp_path: Path) -> None:
+def test_verifying_finds_a_longer_document(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_of(4, "drop")) as writer:
         writer.append([1, 2, 3, END])
         manifest = writer.finish()
@@ -237,16 +176,3 @@ def test_verifying_finds_a_longer_document(tmp_path: Path) -> None:
     (tmp_path / "t" / "manifest.json").write_bytes(shorter)
     with pytest.raises(TokenFilesCorruptError, match="a document of 4 ids"):
         verify_token_files(tmp_path / "t")
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"max_length": 1}, "must be at least 2"),
-        ({"max_length": 0, "end_of_document": None}, "must be at least 1"),
-        ({"max_length": 9, "over_length": "wrap"}, "take truncate or drop"),
-    ],
-)
-def test_an_impossible_limit_is_refused(options: dict[str, Any], expected: str) -> None:
-    with pytest.raises(TokenFilesPlanError, match=expected):
-        plan_token_files(NARROW, **{"end_of_document": "<|end|>"} | options)

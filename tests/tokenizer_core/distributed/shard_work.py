@@ -47,15 +47,6 @@ def failing_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any
     return figures
 
 
-def failing_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """All shards except 2 fail in their first attempt."""
-    note = Path(folder, f"failed-{payload}")
-    if payload != 2 and not note.exists():
-        note.touch()
-        raise OSError(5, "Input/output error")
-    return double(2, payload, attempt)
-
-
 def secretive(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
     """Fails with a text that must not appear anywhere."""
     raise RuntimeError("s3://me:password@host")

@@ -1,4 +1,4 @@
-"""Counting in shards by real worker processes, which are killed at random."""
+"""Runs on real worker processes, which are killed: the result is the same."""
 
 import random
 import threading
@@ -6,17 +6,50 @@ import threading
 import psutil
 import pytest
 
+from tests.tokenizer_core.corpus.small_corpora import content
+from tests.tokenizer_core.distributed import dying_work, shard_work
 from tests.tokenizer_core.distributed.test_counting import (
     _work_is_importable,
-    committed,
     corpus,
     distributed,
     local,
 )
+from tests.tokenizer_core.distributed.test_encoding import corpus as encoded_corpus
+from tests.tokenizer_core.distributed.test_encoding import distribute
+from tests.tokenizer_core.distributed.test_runs import (
+    TWO,
+    figures,
+    notes,
+    run,
+    stage,
+)
+from tokenizer_core.distributed.runs import MAX_ATTEMPTS
+from tokenizer_core.errors import ShardFailedError
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.training import PretokenCounts
 
-__all__ = ["_work_is_importable", "corpus"]
+__all__ = ["_work_is_importable", "corpus", "encoded_corpus", "notes", "run"]
+
+
+def test_a_killed_worker_costs_a_try(run, notes):
+    assert figures(run, shard_work.killed_once, TWO, str(notes)) == [0, 2, 4, 6, 8, 10]
+    assert len(list(notes.iterdir())) == 3
+
+
+def test_a_shard_that_always_kills_its_worker_is_named(run):
+    with pytest.raises(ShardFailedError, match=r"shard 3 of the stage 'double' failed 3 times"):
+        run.carry_out([stage(shard_work.killed_always)], TWO)
+    assert MAX_ATTEMPTS == 3
+    assert len(run.storage.names(f"{run.id}/double/")) == 5
+
+
+def test_killed_workers_change_no_byte(tmp_path, encoded_corpus):
+    files, plan = encoded_corpus
+    (tmp_path / "notes").mkdir()
+    executor = dying_work.DyingExecutor(LocalExecutor(2), tmp_path / "notes")
+    found = distribute(tmp_path, files, plan, executor=executor, validation_share=0.3)
+    assert found == content(tmp_path / "expected")
+    assert len(list((tmp_path / "notes").iterdir())) == 2
 
 
 @pytest.mark.parametrize(("num_workers", "engine_name"), [(1, "python"), (2, "auto")])
@@ -38,28 +71,6 @@ def test_whoever_counts(corpus, tmp_path, num_workers, engine_name):
     assert len(counted) > 9
     assert counted[-1] == ("count", n_bytes, n_bytes)
     assert seen[-1] == ("merge", 4, 4)
-
-
-def test_it_goes_on_where_it_was(corpus, tmp_path):
-    class EnoughError(Exception):
-        pass
-
-    def stop_at(part: float) -> object:
-        def look(phase: str, done: int, total: int) -> None:
-            if phase == "count" and done > part * total:
-                raise EnoughError
-
-        return look
-
-    options = {"shard_bytes": 9_000, "n_partitions": 3}
-    with pytest.raises(EnoughError):
-        distributed(corpus, ["<|e|>"], tmp_path, progress=stop_at(0.5), **options)
-    assert not (tmp_path / "out").exists()
-    before = committed(tmp_path)
-    assert 0 < len(before) < 12
-    found = distributed(corpus, ["<|e|>"], tmp_path, executor=LocalExecutor(2), **options)
-    assert found == local(corpus, ["<|e|>"], tmp_path / "local")
-    assert before.items() <= committed(tmp_path).items()
 
 
 def test_workers_are_killed_and_the_file_is_the_same(corpus, tmp_path):
