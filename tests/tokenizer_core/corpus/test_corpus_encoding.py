@@ -164,49 +164,27 @@ def test_a_failed_encoding_leaves_nothing(tmp_path):
         ("b.parquet", "row 30", "auto", "nfc"),
     ],
 )
-def test_a_forbidden_token_is_reported_with_file_and_document(
+def test_a_bad_document_is_reported_with_file_and_place(
     tmp_path, monkeypatch, engine, normalizer, name, place
-):
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer), engine=engine)
-    texts = [f"number e\u0301 {number}" for number in range(40)]
-    texts[30] = "a long text " * 100 + "<|end|> and more"
-    files = [
-        write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"),
-        write_corpus(tmp_path / name, texts, name.partition(".")[2]),
-    ]
-    plan = plan_token_files(tokenizer, allowed_special="none", disallowed_special="all")
-    how = CorpusFormat(separator=SEPARATOR)
-    with pytest.raises(SpecialTokenForbiddenError) as caught:
-        encode_corpus(tokenizer, files, tmp_path / "t", plan, corpus_format=how)
-    assert (caught.value.token, caught.value.code) == ("<|end|>", "special_token_forbidden")
-    assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: the text holds")
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "resumes"),
-    [
-        ("b.txt", "document 30", False),
-        ("b.jsonl.gz", "line 31", True),
-        ("b.parquet", "row 30", False),
-    ],
-)
-def test_a_document_that_cannot_be_cut_is_reported_with_file_and_place(
-    tmp_path, monkeypatch, name, place, resumes
 ):
     monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 1000)
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    texts = [f"number {number}" for number in range(40)]
-    texts[30] = "one two " * 100 + "ACGT" * 1000
-    files = [
-        write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"),
-        write_corpus(tmp_path / name, texts, name.partition(".")[2]),
-    ]
-    plan, how = plan_token_files(NARROW), CorpusFormat(separator=SEPARATOR)
-    for _ in range(1 + resumes):
-        with pytest.raises(CorpusError) as caught:
-            encode_corpus(NARROW, files, tmp_path / "t", plan, corpus_format=how, resume=resumes)
-    assert str(caught.value).startswith(f"the corpus file '{files[1]}', {place}: a document has no")
+    tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer), engine=engine)
+    texts = [f"number e\u0301 {number}" for number in range(40)]
+    files = [write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"), tmp_path / name]
+    plan = plan_token_files(tokenizer, allowed_special="none", disallowed_special="all")
+    for text, error, message in (
+        ("a long text " * 100 + "<|end|> and", SpecialTokenForbiddenError, "the text holds"),
+        ("one two " * 100 + "ACGT" * 1000, CorpusError, "a document has no"),
+    ):
+        texts[30] = text
+        write_corpus(files[1], texts, name.partition(".")[2])
+        how = {"corpus_format": CorpusFormat(separator=SEPARATOR), "resume": engine == "python"}
+        for _ in range(2):
+            with pytest.raises(error) as caught:
+                encode_corpus(tokenizer, files, tmp_path / f"{error}", plan, **how)
+            told = f"the corpus file '{files[1]}', {place}: {message}"
+            assert str(caught.value).startswith(told)
 
 
 @pytest.mark.parametrize(("engine", "batch_bytes"), [("auto", 20), ("python", 1 << 19)])

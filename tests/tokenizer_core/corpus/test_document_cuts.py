@@ -196,23 +196,6 @@ def test_steps_of_a_normalizer_do_not_cross_a_cut(normalizer, parts, rest):
     assert tokenizer.encode(whole[:cut]) + tokenizer.encode(whole[cut:]) == tokenizer.encode(whole)
 
 
-def test_a_token_beside_steps_is_whole_in_one_part():
-    spec = parse_tokenizer_json(
-        file_of({"type": "NFKC"}, [("b \u0301c", False), ("\u0301", False)])
-    )
-    tokenizer = Tokenizer.from_spec(spec)
-    cuts = DocumentCuts(plan_token_files(tokenizer), spec)
-    text = "some words " * 40 + "b \u0301c" * 3 + " and a\u0301 word" * 40 + "b \u0301c a"
-    found = set()
-    for end in range(300, len(text), 13):
-        cut = cuts.find_last(text[:end])
-        assert cut is not None
-        ids = tokenizer.encode(text[:cut]) + tokenizer.encode(text[cut:])
-        assert ids == tokenizer.encode(text)
-        found.add(cut)
-    assert len(found) > 10
-
-
 def test_a_document_is_cut_between_steps():
     spec = parse_tokenizer_json(file_of(CLIP_STEPS))
     cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)), spec)

@@ -3,8 +3,8 @@
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ from tokenizer_core.corpus import (
     TokenFiles,
     TokenFilesWriter,
     TokenManifest,
-    corpus_encoding,
-    encode_corpus,
     plan_token_files,
     upload_token_files,
     verify_token_files,
@@ -31,33 +29,6 @@ from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
 Marked = list[tuple[int, int]]
-
-
-class Capitals:
-    """An encoder for tests: the loss counts at capital letters."""
-
-    def __init__(self, name: str = "capitals") -> None:
-        self.settings: Mapping[str, Any] = {"encoder": name}
-
-    def encode(
-        self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for document in documents:
-            text = document.decode()
-            spans = [tokenizer.encode(character) for character in text]
-            mask = [[int(c.isupper())] * len(s) for c, s in zip(text, spans, strict=True)]
-            yield (
-                np.array([id_ for span in spans for id_ in span], np.int64),
-                np.array([bit for bits in mask for bit in bits], np.uint8),
-            )
-
-
-def capitals_of(ids: Sequence[int], end: int | None = None) -> list[int]:
-    """The mask of ids of ASCII text; the end of a document counts after a capital letter."""
-    found: list[int] = []
-    for id_ in ids:
-        found.append(found[-1] if id_ == end and found else int(65 <= id_ <= 90))
-    return found
 
 
 def write_marked(
@@ -161,7 +132,7 @@ def test_a_mask_belongs_to_a_plan_that_has_one(tmp_path):
     with pytest.raises(TokenFilesPlanError, match="plain text has no loss mask"):
         check_settings(NARROW, plan_token_files(NARROW, loss_mask=True), 0, None)
     with pytest.raises(TokenFilesPlanError, match="plan with loss_mask=True"):
-        check_settings(NARROW, plan_token_files(NARROW), 0, Capitals())
+        check_settings(NARROW, plan_token_files(NARROW), 0, SimpleNamespace(settings={}))
 
 
 def test_a_mask_that_is_shorter_than_its_checkpoint_is_refused(tmp_path):
@@ -207,37 +178,6 @@ def test_files_in_a_bucket_bring_their_mask(tmp_path):
     assert files.document_mask(0).tolist() == [1, 0]
     assert len(list((tmp_path / "cache").glob("*/*.u8"))) == 1
     assert TokenDataset(files).mask().tolist() == [1, 0, 1]
-
-
-TEXTS = ["one TWO", "x" * 40 + "Y", "ABC", "never", "Z"] * 12
-
-
-def test_a_shuffled_corpus_is_encoded_with_its_mask(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=2, loss_mask=True)
-    path = tmp_path / "texts.txt"
-    path.write_text("|".join(TEXTS))
-    encode_corpus(
-        NARROW,
-        [path],
-        tmp_path / "t",
-        plan,
-        corpus_format=corpus_encoding.CorpusFormat(separator="|"),
-        validation_share=0.3,
-        shuffle=True,
-        workers=2,
-        document_encoder=Capitals(),
-    )
-    verify_token_files(tmp_path / "t", tokenizer=NARROW)
-    files = TokenFiles.open(tmp_path / "t")
-    texts = []
-    for split in ("train", "validation"):
-        for index in range(files.n_documents(split)):
-            ids = files.document(index, split).tolist()
-            assert files.document_mask(index, split).tolist() == capitals_of(ids, 258)
-            texts.append(NARROW.decode(ids[:-1]).removesuffix("|"))
-    assert sorted(texts) == sorted(TEXTS)
-    assert (texts == TEXTS) is False, "the splits or the shuffle change the order"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
@@ -70,79 +70,52 @@ def committed(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found.iterdir()}
 
 
-@examples(1 / 10, suppress_health_check=list(HealthCheck))
-@given(
-    texts=st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=4).filter("".join),
-    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<|e|>", "<|e|><|e|>"], ["漢"], ["  "]]),
-    joined=st.booleans(),
-    shard_bytes=st.integers(1, 200),
-    n_partitions=st.integers(1, 5),
-    pattern=st.sampled_from(
-        [
-            *PATTERNS.values(),
-            resolve_pattern(r"\w+|\s"),
-            SplitPattern("custom", "[a-z]+", unmatched="drop"),
-            SplitPattern("custom", "[a-z]+", behavior="removed"),
-        ]
-    ),
-    engine=st.sampled_from(["auto", "python"]),
-)
-def test_counts_do_not_depend_on_cuts(
-    texts, specials, joined, shard_bytes, n_partitions, pattern, engine, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("cut")
-    files = []
-    for number, text in enumerate(texts):
-        files.append(folder / str(number))
-        if joined and specials:
-            text = specials[-1].join(text.split("b"))
-        files[-1].write_text(text, encoding="utf-8", newline="")
-    assume(any(file.stat().st_size for file in files))
-    assert distributed(
-        files,
-        specials,
-        folder,
-        pattern=pattern,
-        shard_bytes=shard_bytes,
-        n_partitions=n_partitions,
-        engine=engine,
-    ) == local(files, specials, folder / "local", pattern)
+PIECES = ["<|e|>", "a", "ab", "b", "漢", "  ", " c\n", "é😀's", "<"]
+RULES = [
+    *PATTERNS.values(),
+    resolve_pattern(r"\w+|\s"),
+    SplitPattern("custom", "[a-z]+", unmatched="drop"),
+    SplitPattern("custom", "[a-z]+", behavior="removed"),
+]
 
 
-@examples(1 / 10, suppress_health_check=list(HealthCheck))
+@examples(1 / 5, suppress_health_check=list(HealthCheck))
 @given(
     files=st.lists(
         st.tuples(
-            st.sampled_from([name for name in FORMATS if name != "parquet"]),
-            st.lists(st.text(ALPHABET, max_size=60), max_size=8),
+            st.sampled_from(["txt", *(name for name in FORMATS if name != "parquet")]),
+            st.lists(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), max_size=8),
         ),
         min_size=1,
         max_size=4,
     ),
-    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<", *"0123456789abcdef"]]),
+    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<|e|>", "<|e|><|e|>"], ["漢"], ["  "]]),
+    pattern=st.sampled_from(RULES),
     separator=st.sampled_from([None, "<|endoftext|>", "b"]),
-    shard_bytes=st.integers(1, 200),
-    engine=st.sampled_from(["auto", "python"]),
+    how=st.fixed_dictionaries(
+        {
+            "shard_bytes": st.integers(1, 200),
+            "n_partitions": st.integers(1, 5),
+            "engine": st.sampled_from(["auto", "python"]),
+        }
+    ),
 )
-def test_counts_of_documents_do_not_depend_on_cuts(
-    files, specials, separator, shard_bytes, engine, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("formats")
+def test_counts_do_not_depend_on_cuts(files, specials, pattern, separator, how, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cut")
     paths = [
         write_corpus(folder / f"{number}.{name}", documents, name)
         for number, (name, documents) in enumerate(files)
     ]
-    how = CorpusFormat(separator=separator)
+    how = {"pattern": pattern, "corpus_format": CorpusFormat(separator=separator), **how}
     try:
-        expected = local(paths, specials, folder / "local", corpus_format=how)
+        expected = local(
+            paths, specials, folder / "local", pattern, corpus_format=how["corpus_format"]
+        )
     except CorpusError as error:
         with pytest.raises(CorpusError, match=re.escape(str(error))):
-            distributed(paths, specials, folder, shard_bytes=shard_bytes, corpus_format=how)
+            distributed(paths, specials, folder, **how)
         return
-    found = distributed(
-        paths, specials, folder, shard_bytes=shard_bytes, engine=engine, corpus_format=how
-    )
-    assert found == expected
+    assert distributed(paths, specials, folder, **how) == expected
 
 
 def test_parquet_and_progress(tmp_path):

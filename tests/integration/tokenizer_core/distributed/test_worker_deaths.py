@@ -16,13 +16,7 @@ from tests.tokenizer_core.distributed.test_counting import (
 )
 from tests.tokenizer_core.distributed.test_encoding import corpus as encoded_corpus
 from tests.tokenizer_core.distributed.test_encoding import distribute
-from tests.tokenizer_core.distributed.test_runs import (
-    TWO,
-    figures,
-    notes,
-    run,
-    stage,
-)
+from tests.tokenizer_core.distributed.test_runs import TWO, figures, notes, run, stage
 from tokenizer_core.distributed.runs import MAX_ATTEMPTS
 from tokenizer_core.errors import ShardFailedError
 from tokenizer_core.parallel import LocalExecutor

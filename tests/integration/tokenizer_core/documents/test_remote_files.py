@@ -1,7 +1,6 @@
 """Files read from a real web server, with its faults."""
 
 import hashlib
-import io
 
 import fsspec
 import pytest
@@ -58,18 +57,6 @@ def test_any_format_is_read_as_from_the_disk(tmp_path, memory, server, scheme, f
         assert join(list(reader)) == DOCUMENTS
         assert reader.position_bytes == reader.size_bytes == len(data)
         assert reader.sha256 == hashlib.sha256(data).hexdigest()
-
-
-def test_a_web_server_is_asked_for_parts_and_its_list_for_patterns(server):
-    server.files |= {"/d/a.txt": b"a", "/d/b.txt": b"b", "/d/c.md": b"c"}
-    assert find_corpus_files(f"{server.address}/d/*.txt") == [
-        f"{server.address}/d/a.txt",
-        f"{server.address}/d/b.txt",
-    ]
-    assert list(read_documents(f"{server.address}/long.txt")) == [LONG.decode()]
-    parts = [part for method, path, part in server.requests if path == "/long.txt" and part]
-    assert len(parts) > len(LONG) // (3 << 14)
-    assert all(part is not None for part in parts)
 
 
 def test_a_file_of_a_bucket_has_one_identity_before_and_after_it_was_listed(s3_bucket):
@@ -154,14 +141,3 @@ def test_a_list_that_leads_out_of_the_roots_is_refused(server):
     server.files["/open/%2e%2e/hidden.txt"] = b"some"
     with pytest.raises(CorpusError, match=r"has \. or \.\. between slashes"):
         find_corpus_files(pattern, allowed_roots=roots)
-
-
-def test_a_remote_file_has_the_methods_of_a_file(server):
-    with open_corpus_file(f"{server.address}/long.txt").file as file:
-        assert file.readable()
-        assert file.seekable()
-        assert (file.read(3), file.tell()) == (LONG[:3], 3)
-        assert (file.seek(-4, io.SEEK_END), file.read(9)) == (len(LONG) - 4, LONG[-4:])
-        assert file.read(1) == b""
-    assert file.closed
-    file.close()

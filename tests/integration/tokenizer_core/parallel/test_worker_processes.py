@@ -87,22 +87,6 @@ def test_few_tasks_start_few_workers():
     found.close()
 
 
-def test_tasks_are_read_lazily():
-    read = 0
-
-    def tasks() -> Iterator[int]:
-        nonlocal read
-        for i in range(100):
-            read += 1
-            yield i
-
-    done = 0
-    for _ in run_tasks(mul, tasks(), num_workers=2, state=1, max_in_flight_per_worker=3):
-        done += 1
-        assert read - done < 2 * 3 + 6, "tasks were read far ahead of the results"
-    assert done == read == 100
-
-
 def test_no_task_begins_long_before_the_oldest_is_done(tmp_path):
     may_end, begun, answered, looks = tmp_path / "may end", [], [], []
 
