@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, content, write
-from tests.tokenizer_core.corpus.test_loss_mask import write_marked
 from tokenizer_core.corpus import (
     PackManifest,
     TokenDataset,
@@ -113,11 +112,8 @@ def test_packed_samples_are_the_documents(data, tmp_path_factory):
     documents = documents_of(lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        if is_masked:
-            marked = [[(id_, id_ % 3 % 2) for id_ in document] for document in documents]
-            write_marked(folder, marked, tokens_per_shard=9)
-        else:
-            write(folder, plan_token_files(NARROW, tokens_per_shard=9), documents)
+        plan = plan_token_files(NARROW, tokens_per_shard=9, loss_mask=is_masked)
+        write(folder, plan, documents)
         dataset = TokenDataset.open(folder)
         manifest = pack_token_files(dataset.files, length, split_documents=splits)
     packed = dataset.packed(length)

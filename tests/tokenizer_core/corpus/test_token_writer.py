@@ -19,6 +19,7 @@ from tests.tokenizer_core.corpus.small_corpora import (
     WIDE,
     content,
     encode_all,
+    mask_of,
     write,
     write_texts,
 )
@@ -53,7 +54,8 @@ def test_the_readers_of_trainers_read_the_ids_back(layout, data, tmp_path_factor
     validation = data.draw(st.just([]) | documents_of(tokenizer).filter(any))
     limit = data.draw(st.none() | st.integers(1, 20))
     folder = tmp_path_factory.mktemp("t") / "tokens"
-    plan = plan_token_files(tokenizer, layout=layout, tokens_per_shard=limit)
+    is_masked = data.draw(st.booleans())
+    plan = plan_token_files(tokenizer, layout=layout, tokens_per_shard=limit, loss_mask=is_masked)
     batch = data.draw(st.integers(1, 9))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)  # a hundred folders, none kept
@@ -75,6 +77,11 @@ def test_the_readers_of_trainers_read_the_ids_back(layout, data, tmp_path_factor
         files = TokenFiles.open(folder, tokenizer)
         for index, document in enumerate(expected):
             assert files.document(index, split).tolist() == document
+            if is_masked:
+                found = files.document_mask(index, split).tolist()
+                assert found == mask_of(document).tolist()
+        if is_masked:
+            assert record.n_loss_tokens == mask_of(joined(expected)).sum()
     assert verify_token_files(folder, tokenizer=tokenizer).n_tokens == len(
         joined(documents + validation)
     )
@@ -160,7 +167,8 @@ def test_a_refused_batch_does_not_change_the_writer(ids, offsets, message, tmp_p
 def test_documents_in_parts_are_written_as_whole_ones(layout, data, tmp_path_factory):
     documents = data.draw(documents_of(NARROW).filter(any))
     limit = data.draw(st.none() | st.integers(1, 20))
-    plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=limit)
+    is_masked = data.draw(st.booleans())
+    plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=limit, loss_mask=is_masked)
     ids = joined(documents)
     ends = np.cumsum([len(document) for document in documents]).tolist()
     cuts = sorted({*data.draw(st.lists(st.integers(0, len(ids)), max_size=6)), len(ids)})
@@ -174,7 +182,9 @@ def test_documents_in_parts_are_written_as_whole_ones(layout, data, tmp_path_fac
                 whole = [end for end in ends[done:] if end < cut or cut == len(ids)]
                 is_open = place + sum(np.diff([place, *whole])) < cut
                 offsets = [place, *whole, *([cut] if is_open else [])]
-                writer.append_batch(ids[place:cut], [at - place for at in offsets], is_open=is_open)
+                offsets = [at - place for at in offsets]
+                mask = mask_of(ids[place:cut]) if is_masked else None
+                writer.append_batch(ids[place:cut], offsets, mask=mask, is_open=is_open)
                 place, done = cut, done + len(whole)
             writer.finish()
     assert content(folder.with_name("parts")) == content(folder)
@@ -322,12 +332,10 @@ def test_resuming_gives_the_same_bytes(layout, tmp_path):
 
     def append(writer, listed):
         for document in listed:
-            mask = [id_ % 2 for id_ in document] if is_masked else None
+            mask = mask_of(document) if is_masked else None
             writer.append(document, mask=mask, n_bytes=1)
 
-    with TokenFilesWriter(tmp_path / "whole", plan) as writer:
-        append(writer, documents)
-        writer.finish()
+    write(tmp_path / "whole", plan, documents, n_bytes=1)
     for n_before in range(len(documents) + 1):
         for n_behind in range(min(2, len(documents) - n_before + 1)):
             folder = tmp_path / f"{n_before} {n_behind}"

@@ -1,5 +1,6 @@
 """Pieces: the same documents for any cuts of the text, in pieces of the promised size."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -22,11 +23,12 @@ def split_by_definition(text: str, separator: str) -> list[str]:
     return documents if documents[-1] else documents[:-1]
 
 
-def join(pieces: list[DocumentPiece]) -> list[str]:
+def join(pieces: Iterable[DocumentPiece | Utf8Piece]) -> list[str]:
+    """The documents; each piece must be whole characters, and the last piece must end one."""
     documents, parts = [], []
-    for piece in pieces:
-        parts.append(piece.text)
-        if piece.is_last:
+    for text, is_last in pieces:
+        parts.append(text.decode() if isinstance(text, bytes) else text)
+        if is_last:
             documents.append("".join(parts))
             parts.clear()
     assert parts == []
@@ -98,20 +100,6 @@ TEXTS = st.text(st.sampled_from("ab|<>é中🙂"), max_size=40)
 CUTS = st.lists(st.integers(0, 120), max_size=8)
 
 
-def join_utf8(pieces: list[tuple[str, bool]] | list[tuple[bytes, bool]]) -> list[str]:
-    """The documents; each piece must be whole characters, and the last piece must end one."""
-    documents, is_open = [], False
-    for text, is_last in pieces:
-        decoded = text.decode() if isinstance(text, bytes) else text
-        if is_open:
-            documents[-1] += decoded
-        else:
-            documents.append(decoded)
-        is_open = not is_last
-    assert not is_open
-    return documents
-
-
 @given(TEXTS, CUTS, st.sampled_from([None, "|", "||", "<|>", "<<|", "中|中", "é"]))
 @example("a||||b", [3, 4, 5], "||")
 @example("中|中|中", [2, 4], "中|中")
@@ -119,11 +107,11 @@ def test_the_documents_are_those_of_the_text(text, cuts, separator):
     data = text.encode()
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     blocks = [data[start:end] for start, end in pairwise(places)]
-    expected = join_utf8([tuple(piece) for piece in split_plain_text([text], separator, 1000)])
+    expected = join(split_plain_text([text], separator, 1000))
     mark = separator.encode() if separator else None
     for max_bytes in (1, 7, 1000):
-        pieces = [tuple(piece) for piece in split_utf8_text(blocks, mark, max_bytes)]
-        assert join_utf8(pieces) == expected
+        pieces = list(split_utf8_text(blocks, mark, max_bytes))
+        assert join(pieces) == expected
         assert all(len(data) <= max_bytes + max(len(mark or b""), 4) for data, _ in pieces)
 
 
