@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
+from tests.tokenizer_core.documents.file_changes import rewrite, truncate
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -25,7 +26,9 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.documents import corpus_files
 from tokenizer_core.errors import (
+    CorpusChangedError,
     CorpusError,
     SpecialTokenForbiddenError,
     TokenFilesError,
@@ -134,6 +137,29 @@ def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path):
     assert (seen[-1].n_documents, seen[-1].n_tokens) == (3, files.n_tokens())
 
 
+@pytest.mark.row(26)
+@pytest.mark.parametrize(
+    ("change", "name"), [(truncate, "corpus.jsonl.gz"), (rewrite, "corpus.txt")]
+)
+def test_a_file_that_changes_between_two_batches_is_an_error(
+    change, name, tmp_path, engine, monkeypatch
+):
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
+    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 1000)
+    texts = [hashlib.sha256(bytes([n])).hexdigest() * 40 for n in range(40)]
+    file = write_corpus(tmp_path / name, texts, name.partition(".")[2])
+    changes = [change]
+
+    def change_once(progress: EncodingProgress) -> None:
+        if changes:
+            changes.pop()(file)
+
+    tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
+    plan = plan_token_files(tokenizer)
+    with pytest.raises(CorpusChangedError, match="changed while it was read"):
+        encode_corpus(tokenizer, [file], tmp_path / "tokens", plan, progress=change_once)
+
+
 def test_a_failed_encoding_leaves_nothing(tmp_path):
     def fails(error: type[Exception], match: str, **options: object) -> None:
         with pytest.raises(error, match=match):
@@ -143,6 +169,7 @@ def test_a_failed_encoding_leaves_nothing(tmp_path):
     fails(TokenFilesPlanError, "validation_share", validation_share=1.0)
     fails(TokenFilesPlanError, "validation_share", validation_share=float("nan"))
     fails(CorpusError, "line 1", corpus_format=CorpusFormat(field="story"))
+    fails(CorpusError, "line 1", corpus_format=CorpusFormat(field="story"), shuffle=True)
     fails(CorpusError, "UTF-8|gzip", corpus_format=CorpusFormat(format="txt.gz"))
     with pytest.raises(TokenFilesError, match="no ids were written"):
         encode(tmp_path, ["", ""])

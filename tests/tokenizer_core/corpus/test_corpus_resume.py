@@ -24,6 +24,8 @@ from tokenizer_core.corpus import (
     encoding_run,
     plan_token_files,
 )
+from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
+from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import TokenFilesPlanError
 
 TEXTS = [f"document {index}, " * (index % 9) + "é 東京 ab" for index in range(60)]
@@ -140,6 +142,29 @@ def test_a_file_that_is_not_begun_may_be_mended(shuffle, tmp_path):
     encode(tmp_path / "t", files, plan, resume=True, shuffle=shuffle)
     encode(tmp_path / "expected", files, plan, shuffle=shuffle)
     assert content(tmp_path / "t") == content(tmp_path / "expected")
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_shuffle_is_not_resumed_after_a_file_has_changed(tmp_path):
+    files, plan = write_corpus(tmp_path), plan_token_files(NARROW)
+    n_batches = encode(tmp_path / "expected", files, plan, shuffle=True)
+    with pytest.raises(Interrupted):
+        encode(tmp_path / "t", files, plan, n_batches - 1, shuffle=True)
+    before = files[1].stat()
+    os.utime(files[1], ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with pytest.raises(TokenFilesPlanError, match=r"'b\.jsonl\.gz' has changed since encoding was"):
+        encode(tmp_path / "t", files, plan, shuffle=True, resume=True)
+
+
+@pytest.mark.parametrize(
+    "position", [CorpusPosition(n_documents=99, n_in_file=99), CorpusPosition(n_bytes=3)]
+)
+def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
+    (tmp_path / "a.txt").write_text("one|two")
+    cuts = DocumentCuts(plan_token_files(NARROW))
+    how = CorpusFormat(separator="|")
+    with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
+        list(iterate_batches([str(tmp_path / "a.txt")], how, cuts, position, 50))
 
 
 def test_the_checkpoint_of_another_caller_is_refused(tmp_path):

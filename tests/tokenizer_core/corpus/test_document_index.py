@@ -5,7 +5,11 @@ import struct
 import numpy as np
 import pytest
 
-from tokenizer_core.corpus.document_index import check_megatron_header, render_megatron_index
+from tokenizer_core.corpus.document_index import (
+    check_megatron_header,
+    iterate_ends,
+    render_megatron_index,
+)
 from tokenizer_core.errors import TokenFilesCorruptError
 
 
@@ -50,3 +54,10 @@ def test_index_headers(tmp_path):
         path.write_bytes(changed)
         with pytest.raises(TokenFilesCorruptError):
             check_megatron_header(path, np.dtype("<u2"))
+
+
+def test_ends_that_are_too_few_are_refused(tmp_path):
+    np.array([1, 2, 3], "<u8").tofile(tmp_path / "ends")
+    assert [ends.tolist() for ends in iterate_ends(tmp_path / "ends", 1, 3)] == [[2, 3]]
+    with pytest.raises(TokenFilesCorruptError, match="ends before document 4"):
+        list(iterate_ends(tmp_path / "ends", 0, 4))

@@ -60,6 +60,8 @@ def test_the_manifest_counts_what_was_lost(over, shuffle, batch_bytes, tmp_path,
         assert split.lost == LostTokens(2, 0, 390 + 1)
         assert sorted(lengths) == [1, 2, 4, 6, 10, 11, 11, 11]
         assert split.n_bytes == sum(map(len, TEXTS))
+        # Of whole documents: their letters and ends.
+        assert split.bytes_per_token == split.n_bytes / (split.n_bytes + len(TEXTS))
     else:
         assert split.lost == LostTokens(0, 2, 401 + 12)
         assert sorted(lengths) == [1, 2, 4, 6, 10, 11]

@@ -129,6 +129,12 @@ def test_parquet_and_progress(tmp_path):
     assert counted[-1][1:] == (file.stat().st_size,) * 2
 
 
+def test_a_file_without_cuts_is_one_shard(tmp_path):
+    (tmp_path / "some.txt").write_text("a" * 5_000)
+    found = distributed([tmp_path / "some.txt"], [], tmp_path, shard_bytes=100)
+    assert found == local([tmp_path / "some.txt"], [], tmp_path / "local")
+
+
 def test_a_wrong_line_names_the_file_as_the_caller_did(tmp_path):
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"text": "one"}\n{"other": "two"}\n')

@@ -8,6 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.tokenizer_core.documents.test_document_pieces import join
+from tokenizer_core.documents import parquet_rows
 from tokenizer_core.documents.archives import FREE_BYTES
 from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
@@ -87,6 +88,15 @@ def test_a_file_cut_anywhere_is_an_error(path):
         path.write_bytes(data[:size])
         with pytest.raises(CorpusError, match="is no Parquet file, or is damaged"):
             read(path)
+
+
+def test_fewer_rows_than_promised_are_an_error(path, monkeypatch):
+    # pyarrow checks that itself; this is for a release that does not.
+    parquet.write_table(pyarrow.table({"text": DOCUMENTS}), path)
+    values = parquet_rows._values
+    monkeypatch.setattr(parquet_rows, "_values", lambda *given: [*values(*given)][:-1])
+    with pytest.raises(CorpusError, match=r"is damaged .'7 rows of 8'"):
+        read(path)
 
 
 def test_a_changed_byte_of_a_page_with_a_checksum_is_an_error(path):

@@ -86,7 +86,7 @@ def test_killed_and_resumed(tmp_path):
     draws = random.Random(5)
     words = ["".join(draws.choices("abcdeé東 .\n", k=draws.randint(1, 9))) for _ in range(500)]
     for name in ("a", "b"):
-        texts = (" ".join(draws.choices(words, k=500)) for _ in range(60))
+        texts = (" ".join(draws.choices(words, k=300)) for _ in range(60))
         (tmp_path / f"{name}.txt").write_text("<|endoftext|>".join(texts))
     encode_whole(str(tmp_path), "", "native", 1, str(tmp_path / "expected"))
     what = [str(tmp_path), "", "native", 2, str(tmp_path / "killed")]
