@@ -28,7 +28,7 @@ from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, encode_all
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
 from tokenizer_core.errors import TokenFilesError
 
-layout, when, base, how = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+layout, when, base = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=7)
 started = []
 
@@ -38,7 +38,7 @@ def write_whole(folder):
             writer.append(document, split=split)
         writer.finish()
 
-def write_with_checkpoints(folder):
+def write(folder):
     with TokenFilesWriter(folder, plan, resume=True) as writer:
         started.append((writer.position or {"done": 0})["done"])
         for done in range(started[-1], len(documents)):
@@ -50,7 +50,6 @@ def write_with_checkpoints(folder):
 
 documents = [("train", ids) for ids in encode_all(NARROW, TEXTS)] + [("validation", [104, 105])]
 documents.insert(2, ("validation", [1, 2, 3]))
-write = write_whole if how == "whole" else write_with_checkpoints
 os.fsync = lambda descriptor: None
 write_whole(base / "expected")
 expected = content(base / "expected")
@@ -81,16 +80,10 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "layout", "when"),
-    [
-        ("whole", "megatron", "after"),
-        ("with checkpoints", "npy", "torn"),
-    ],
-)
-def test_a_writer_that_dies_leaves_all_files_or_none(how, layout, when, tmp_path):
+@pytest.mark.parametrize(("layout", "when"), [("megatron", "after"), ("npy", "torn")])
+def test_a_writer_that_dies_leaves_all_files_or_none(layout, when, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, layout, when, str(tmp_path), how],
+        [sys.executable, "-c", DRIVER, layout, when, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -108,10 +101,9 @@ def test_a_writer_that_dies_leaves_all_files_or_none(how, layout, when, tmp_path
     assert any(entry["left"] == [".tokens.partial"] for entry in found), "nothing was staged"
     last = next(entry for entry in found if entry["is_there"])
     assert last["left"] == [".tokens.partial"], "no crash between the rename and the clearing away"
-    if how == "with checkpoints":
-        starts = [entry["started"][0] for entry in found if not entry["is_there"]]
-        assert starts == sorted(starts), "a checkpoint was lost"
-        assert set(starts) == {0, 2, 4, 6}
+    starts = [entry["started"][0] for entry in found if not entry["is_there"]]
+    assert starts == sorted(starts), "a checkpoint was lost"
+    assert set(starts) == {0, 2, 4, 6}
     assert all(entry["is_equal"] and entry["after"] == ["tokens"] for entry in found)
 
 
