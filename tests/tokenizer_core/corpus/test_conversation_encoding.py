@@ -161,7 +161,7 @@ def test_parquet_has_conversations_as_lists_or_as_json(tmp_path):
         encode(tmp_path / "text", [tmp_path / "text.parquet"])
 
 
-def test_the_tags_of_a_template_say_what_is_learned(tmp_path):
+def test_the_tags_of_a_template_mark_the_learned_text(tmp_path):
     path = write_lines(tmp_path / "chats.jsonl", CHATS[:2])
     for loss in ("template", "auto"):
         encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template="tagged")
@@ -206,7 +206,7 @@ def test_tools_reach_the_template(tmp_path):
         (openai("user:a", tools={"a": 1}), "tools must be a list"),
     ],
 )
-def test_what_is_no_conversation_is_refused(chat, expected):
+def test_a_malformed_conversation_is_refused(chat, expected):
     data = json.dumps(chat).encode()
     if expected is None:
         assert parse_conversation(data).template_kwargs == {}

@@ -68,7 +68,7 @@ def encode(
     st.sampled_from(["all", "none"]),
     st.sampled_from([NARROW, WIDE]),
 )
-def test_each_document_is_what_encoding_it_alone_gives(
+def test_each_document_is_encoded_as_if_alone(
     tmp_path_factory, texts, begin, end, batch_bytes, allowed, tokenizer
 ):
     texts = [*texts, "one <|end|> more<|begin|>"]

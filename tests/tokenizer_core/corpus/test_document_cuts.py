@@ -126,8 +126,8 @@ def test_a_cut_is_found_where_there_is_one(pattern, normalizer):
     assert no_space is not None
     assert no_space > 1400
     assert cuts.find_last("x" * 100) is None
-    behind = "<|endoftext|>"
-    assert cuts.find_last(f"x{behind}xxxx") == 1 + len(behind)
+    token = "<|endoftext|>"
+    assert cuts.find_last(f"x{token}xxxx") == 1 + len(token)
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS[::2])

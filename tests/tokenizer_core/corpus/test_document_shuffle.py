@@ -39,7 +39,7 @@ def documents_of(folder: Path) -> dict[str, list[bytes]]:
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("layout", ["raw", "megatron"])
-def test_it_is_a_permutation_of_all_documents(layout, tmp_path):
+def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
     files = write_corpus(tmp_path)
 
     def shuffled(name: str, seed: int = 7, **how: Any) -> dict[str, list[bytes]]:

@@ -48,7 +48,7 @@ def encode(folder: Path, files: list[Path], plan: TokenFilesPlan, **how: Any) ->
 
 @pytest.mark.parametrize("batch_bytes", [1, 20, 1 << 19])
 @pytest.mark.parametrize(("over", "shuffle"), [("truncate", True), ("drop", True), ("drop", False)])
-def test_the_manifest_counts_what_was_lost(over, shuffle, batch_bytes, tmp_path, monkeypatch):
+def test_the_manifest_counts_lost_tokens(over, shuffle, batch_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     plan = plan_of(11, over)
     files = encode(tmp_path / "t", write_corpus(tmp_path), plan, shuffle=shuffle)

@@ -106,7 +106,7 @@ WAYS = [None, refuse_to_open, refuse_by_pwrite, write_some_bytes_of_a_block]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_file_has_what_was_written(tmp_path, monkeypatch, way):
+def test_written_bytes_are_in_the_file(tmp_path, monkeypatch, way):
     if way is not None:
         way(monkeypatch)
     source = random.Random(WAYS.index(way))

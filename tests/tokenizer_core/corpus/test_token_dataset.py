@@ -211,7 +211,7 @@ def test_a_state_of_other_token_files_of_the_same_length_is_refused(dataset, tmp
         other.load_state_dict(state)
 
 
-def test_what_cannot_be_is_refused(dataset):
+def test_impossible_samples_are_refused(dataset):
     with pytest.raises(ValueError, match="context_length must be at least 1, not 0"):
         dataset.samples(0)
     with pytest.raises(ValueError, match="not 2 of 2"):

@@ -337,12 +337,12 @@ def test_resuming_gives_the_same_bytes(layout, tmp_path):
 
     write(tmp_path / "whole", plan, documents, n_bytes=1)
     for n_before in range(len(documents) + 1):
-        for n_behind in range(min(2, len(documents) - n_before + 1)):
-            folder = tmp_path / f"{n_before} {n_behind}"
+        for n_after in range(min(2, len(documents) - n_before + 1)):
+            folder = tmp_path / f"{n_before} {n_after}"
             with TokenFilesWriter(folder, plan) as writer:
                 append(writer, documents[:n_before])
                 writer.checkpoint({"n_documents": n_before})
-                append(writer, documents[n_before : n_before + n_behind])
+                append(writer, documents[n_before : n_before + n_after])
             assert not folder.exists()
             with TokenFilesWriter(folder, plan, resume=True) as writer:
                 assert writer.position == {"n_documents": n_before}

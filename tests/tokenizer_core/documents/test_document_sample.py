@@ -50,6 +50,15 @@ def test_each_document_is_drawn_with_about_the_share(tmp_path):
     assert set(drawn(file, share=0.05)) < set(drawn(file, share=0.1)), "a larger share has more"
 
 
+def test_copies_are_drawn_independently(tmp_path):
+    file = write(tmp_path / "a.txt", ["the same"] * 1000)
+    assert 60 < len(drawn(file, share=0.1)) < 140
+    files = [write(tmp_path / f"{i}.jsonl", [f"copy {i % 2}"]) for i in range(400)]
+    texts = drawn(*files, share=0.1)
+    assert all(6 < texts.count(text) < 40 for text in ("copy 0", "copy 1"))
+    assert sorted(drawn(*reversed(files), share=0.1)) == sorted(texts)
+
+
 def test_a_long_document_is_drawn_whole_and_documents_are_counted(tmp_path):
     long = "0123456789" * 60_000
     file = write(tmp_path / "a.txt", [long, "short", ""] * 20)

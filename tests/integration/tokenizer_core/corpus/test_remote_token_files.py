@@ -162,7 +162,7 @@ def test_a_killed_upload_is_invisible_and_goes_on(address, tmp_path, monkeypatch
     assert not sent, "uploading once more is no error, and no work"
 
 
-def test_a_late_writer_is_refused_and_harms_nobody(address, tmp_path, monkeypatch):
+def test_a_late_writer_is_refused_and_changes_nothing(address, tmp_path, monkeypatch):
     """It found nothing, and creates its manifest after the other writer."""
     write_texts(tmp_path / "t", tokens_per_shard=30)
     write_texts(tmp_path / "late", tokens_per_shard=20)

@@ -23,7 +23,7 @@ __all__ = ["corpus", "ray_cluster"]
 SPECIALS = ["<|endoftext|>"]
 
 
-def test_every_task_is_answered_once(ray_cluster):
+def test_every_task_has_one_result(ray_cluster):
     with connect_to_ray() as executor:
         assert sorted(executor.run(mul, range(20), state=3)) == [(n, 3 * n) for n in range(20)]
 

@@ -49,7 +49,7 @@ def workers() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(("num_workers", "caller_takes_part"), [(1, False), (2, True), (3, False)])
-def test_every_task_is_answered_once(num_workers, caller_takes_part):
+def test_every_task_has_one_result(num_workers, caller_takes_part):
     results = run_tasks(
         mul,
         range(200),
@@ -120,7 +120,7 @@ def test_large_frames_both_ways_do_not_block_each_other():
     assert all(results[i] == task[::-1] for i, task in enumerate(tasks))
 
 
-def test_prints_do_not_reach_the_answers(capfd):
+def test_prints_do_not_reach_the_results(capfd):
     results = run_tasks(worker_tasks.print_a_lot, range(6), num_workers=2, state=None)
     assert sorted(results) == [(i, i) for i in range(6)]
     out, err = capfd.readouterr()
@@ -166,7 +166,7 @@ def test_results_and_states_that_cannot_be_pickled_are_errors():
         list(run_tasks(worker_tasks.process_id, range(9), num_workers=2, state=state))
 
 
-def test_what_a_worker_said_before_it_ended_is_heard():
+def test_the_last_error_of_an_ended_worker_is_raised():
     def tasks() -> Iterator[int]:
         yield 0
         (worker,) = workers()
@@ -222,7 +222,7 @@ def test_closing_ends_sleeping_workers_at_once(tmp_path):
     assert list(found) == []
 
 
-def test_it_works_from_threads_all_at_once():
+def test_tasks_run_from_several_threads_at_once():
     sums: list[int] = []
 
     def work() -> None:
