@@ -116,13 +116,6 @@ def test_another_tokenizer_is_refused(tmp_path):
     assert raised.value.code == "tokenizer_mismatch"
 
 
-def test_widths_on_the_disk():
-    for layout in LAYOUTS.values():
-        assert layout.disk_dtype("uint16") == np.dtype("<u2")
-        assert layout.disk_dtype("uint32").itemsize == 4
-    assert LAYOUTS["megatron"].disk_dtype("uint32") == np.dtype("<i4")
-
-
 @pytest.mark.parametrize(
     ("dtype", "magic", "version"), [("<u2", 20240520, 1), ("<u4", 20240801, 7)]
 )

@@ -30,7 +30,6 @@ from tokenizer_core.errors import (
     CorpusError,
     RunConflictError,
     RunError,
-    ShardFailedError,
     TokenFilesError,
     TokenFilesPlanError,
 )
@@ -235,14 +234,3 @@ def test_invalid_input_ends_the_run_at_once(tmp_path, corpus):
         with pytest.raises(TokenFilesPlanError, match=f"{name} must be"):
             distribute(tmp_path, files, plan, storage=tmp_path / "other", **{name: value})
     assert not (tmp_path / "other").exists()
-
-
-def test_a_shard_that_keeps_failing_is_named(tmp_path, corpus, monkeypatch):
-    files, plan = corpus
-
-    def full(*_: object) -> dict[str, Any]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tokenizer_core.distributed.encoding.encode_shard", full)
-    with pytest.raises(ShardFailedError, match=r"shard 0 of the stage 'encode' failed 3 times"):
-        distribute(tmp_path, files, plan)

@@ -12,15 +12,8 @@ from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.bucket import ObjectStorage
 from tokenizer_core.blobs.folder import FolderStorage
 from tokenizer_core.corpus import TokenFiles, remote_token_files, verify_token_files
-from tokenizer_core.corpus.remote_token_files import (
-    require_free,
-    upload_token_files,
-)
-from tokenizer_core.errors import (
-    TokenFilesCorruptError,
-    TokenFilesError,
-    TokenizerMismatchError,
-)
+from tokenizer_core.corpus.remote_token_files import require_free, upload_token_files
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
 
 
 @pytest.fixture
