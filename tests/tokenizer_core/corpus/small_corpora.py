@@ -1,5 +1,8 @@
 """Small tokenizers, documents of ids, and token files, for the tests of this folder."""
 
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +10,7 @@ import numpy as np
 from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import TokenFilesPlan, TokenFilesWriter, TokenManifest, plan_token_files
+from tokenizer_core.registry import FileRecord
 
 LAYOUT_NAMES = ["raw", "npy", "megatron", "llmc"]
 
@@ -27,6 +31,11 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
     return [tokenizer.encode(text) for text in texts]
 
 
+def mask_of(ids: Sequence[int]) -> np.ndarray:
+    """The loss counts at ids that are 1 modulo 3."""
+    return (np.asarray(ids, np.int64) % 3 % 2).astype(np.uint8)
+
+
 def write(
     folder: Path,
     plan: TokenFilesPlan,
@@ -36,14 +45,15 @@ def write(
     n_bytes: int = 0,
     batch: int = 1,
 ) -> TokenManifest:
-    """Token files of the documents, `batch` of them appended at a time."""
+    """Token files of the documents, `batch` of them appended at a time, with masks if planned."""
     with TokenFilesWriter(folder, plan) as writer:
         for split, listed in (("train", documents), ("validation", validation or [])):
             for start in range(0, len(listed), batch):
                 part = listed[start : start + batch]
                 ids = np.array([id_ for document in part for id_ in document], dtype=np.uint32)
                 offsets = np.cumsum([0, *map(len, part)])
-                writer.append_batch(ids, offsets, n_bytes=n_bytes, split=split)
+                mask = mask_of(ids) if plan.loss_mask else None
+                writer.append_batch(ids, offsets, n_bytes=n_bytes, split=split, mask=mask)
         return writer.finish()
 
 
@@ -56,3 +66,29 @@ def write_texts(folder: Path, layout: str = "raw", tokenizer: Tokenizer = NARROW
 def content(folder: Path) -> dict[str, bytes]:
     """All files of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def reseal(folder: Path, name: str, change: Callable[[bytearray], object]) -> None:
+    """Change a file, and update size and hash in the manifest."""
+    path = folder / name
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+    record = FileRecord(hashlib.sha256(data).hexdigest(), len(data))
+    manifest = TokenManifest.from_json((folder / "manifest.json").read_bytes())
+    splits = []
+    for split in manifest.splits:
+        if name == split.ends_name:
+            split = dataclasses.replace(split, document_ends=record)
+        if name == split.use_name:
+            split = dataclasses.replace(split, token_use=record)
+        shards = tuple(
+            dataclasses.replace(shard, files={**shard.files, name: record})
+            if name in shard.files
+            else shard
+            for shard in split.shards
+        )
+        splits.append(dataclasses.replace(split, shards=shards))
+    (folder / "manifest.json").write_bytes(
+        dataclasses.replace(manifest, splits=tuple(splits)).to_json()
+    )

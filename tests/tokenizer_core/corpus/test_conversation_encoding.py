@@ -120,21 +120,26 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["chats.jsonl", "chats.jsonl.gz", "chats.conversations"])
-def test_the_answers_of_the_assistant_are_learned(name: str, tmp_path: Path) -> None:
-    files = encode(tmp_path / "t", [write_lines(tmp_path / name, CHATS)], workers=2)
-    assert files.n_documents() == len(CHATS)
-    assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS
-    for index, chat in enumerate(CHATS):
+@pytest.mark.parametrize(
+    ("name", "shuffle"), [("chats.jsonl.gz", False), ("chats.conversations", True)]
+)
+def test_the_answers_of_the_assistant_are_learned(name, shuffle, tmp_path):
+    path = write_lines(tmp_path / name, CHATS)
+    files = encode(tmp_path / "t", [path], shuffle=shuffle, plan=plan_of(seed=1))
+    found = [(files.document(i).tolist(), learned(files, i)) for i in range(len(CHATS))]
+    expected = []
+    for chat, answers in zip(CHATS, ANSWERS, strict=True):
         conversation = parse_conversation(json.dumps(chat).encode())
-        expected = TOKENIZER.encode_chat(conversation.messages).ids.tolist()
-        assert files.document(index).tolist() == expected
-        assert expected.count(START) == expected.count(END) == len(conversation.messages)
+        ids = TOKENIZER.encode_chat(conversation.messages).ids.tolist()
+        assert ids.count(START) == ids.count(END) == len(conversation.messages)
+        expected.append((ids, answers))
+    assert (found == expected) is not shuffle
+    assert sorted(found) == sorted(expected)
     (split,) = files.manifest.splits
     assert split.n_loss_tokens == TokenDataset(files).mask().sum()
 
 
-def test_parquet_has_conversations_as_lists_or_as_json(tmp_path: Path) -> None:
+def test_parquet_has_conversations_as_lists_or_as_json(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra parquet)")
     parquet = pytest.importorskip("pyarrow.parquet")
     chats = [openai("user:a", "assistant:b"), openai("user:c", "assistant:d")]
@@ -156,10 +161,10 @@ def test_parquet_has_conversations_as_lists_or_as_json(tmp_path: Path) -> None:
         encode(tmp_path / "text", [tmp_path / "text.parquet"])
 
 
-def test_the_tags_of_a_template_say_what_is_learned(tmp_path: Path) -> None:
+def test_the_tags_of_a_template_mark_the_learned_text(tmp_path):
     path = write_lines(tmp_path / "chats.jsonl", CHATS[:2])
     for loss in ("template", "auto"):
-        encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template="tagged")  # type: ignore[arg-type]
+        encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template="tagged")
         files = encode(tmp_path / loss, [path], encoder=encoder)
         assert learned(files, 0) == ["2.", "東京"]
     # The rule `role` gives the same with tags and without them.
@@ -173,7 +178,7 @@ def test_the_tags_of_a_template_say_what_is_learned(tmp_path: Path) -> None:
         ConversationEncoder(TOKENIZER, chat_template="other")
 
 
-def test_tools_reach_the_template(tmp_path: Path) -> None:
+def test_tools_reach_the_template(tmp_path):
     tools = [{"name": "look"}, {"name": "<|im_end|>"}]
     chats = [openai("user:a", "assistant:b", tools=t) for t in (tools, json.dumps(tools))]
     encoder = ConversationEncoder(TOKENIZER, chat_template="tools")
@@ -201,7 +206,7 @@ def test_tools_reach_the_template(tmp_path: Path) -> None:
         (openai("user:a", tools={"a": 1}), "tools must be a list"),
     ],
 )
-def test_what_is_no_conversation_is_refused(chat: dict[str, Any], expected: str | None) -> None:
+def test_a_malformed_conversation_is_refused(chat, expected):
     data = json.dumps(chat).encode()
     if expected is None:
         assert parse_conversation(data).template_kwargs == {}
@@ -217,11 +222,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_bad_conversation_is_named_by_file_and_line(
-    bad: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("bad", "workers"), [*((bad, 1) for bad in BAD), ("no assistant", 2)])
+def test_a_bad_conversation_is_named_by_file_and_line(bad, workers, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 200)
     record, expected = BAD[bad]
     files = [
@@ -233,9 +235,7 @@ def test_a_bad_conversation_is_named_by_file_and_line(
     assert not (tmp_path / "t").exists()
 
 
-def test_bad_conversations_are_left_out_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_conversations_are_left_out_and_counted(tmp_path, monkeypatch):
     bad = [record for record, _ in BAD.values()]
     mixed = [*CHATS[:2], *bad, *CHATS[2:], *bad[:1]]
     path = write_lines(tmp_path / "chats.jsonl", mixed)
@@ -260,9 +260,7 @@ def test_bad_conversations_are_left_out_and_counted(
         encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], encoder=encoder)
 
 
-def test_resuming_and_a_cluster_give_the_same_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
@@ -304,12 +302,11 @@ def test_resuming_and_a_cluster_give_the_same_files(
     assert content(tmp_path / "by workers") == content(tmp_path / "expected")
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
-def test_a_cluster_names_a_bad_conversation_by_file_and_line(suffix: str, tmp_path: Path) -> None:
+def test_a_cluster_names_a_bad_conversation_by_file_and_line(tmp_path):
     record, expected = BAD["the template refuses"]
-    path = write_lines(tmp_path / f"chats{suffix}", [*CHATS, *CHATS, record, *CHATS])
-    for shard_bytes in (300, 2000, 1 << 20):
-        with pytest.raises(CorpusError, match=rf"chats{suffix}', line 13: .*{expected}"):
+    path = write_lines(tmp_path / "chats.jsonl", [*CHATS, *CHATS, record, *CHATS])
+    for shard_bytes in (300, 1 << 20):
+        with pytest.raises(CorpusError, match=rf"chats\.jsonl', line 13: .*{expected}"):
             encode_distributed(
                 TOKENIZER,
                 [path],
@@ -327,7 +324,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_manifest_says_how_conversations_were_encoded(tmp_path: Path) -> None:
+def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
     path = write_lines(tmp_path / "chats.jsonl", CHATS)
     plain = {"name": "default", "sha256": sha256(CHATML)}
     tagged = {"name": "tagged", "sha256": sha256(TAGGED)}
@@ -335,7 +332,6 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path: Path) -> Non
     variables = sha256(json.dumps(dict(TOKENIZER.template_variables), sort_keys=True))
     for number, (tokenizer, how, templates, loss) in enumerate(
         (
-            (TOKENIZER, {}, [plain], "role"),
             (TOKENIZER, {"chat_template": "tagged"}, [tagged], "template"),
             (TOKENIZER, {"chat_template": "tagged", "loss": "role"}, [tagged], "role"),
             (TOKENIZER, {"chat_template": TOOLS + " "},
@@ -344,9 +340,9 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path: Path) -> Non
             (with_tools, {}, [plain, {"name": "tool_use", "sha256": sha256(TAGGED)}], "auto"),
         )
     ):  # fmt: skip
-        encoder = ConversationEncoder(tokenizer, **how)  # type: ignore[arg-type]
+        encoder = ConversationEncoder(tokenizer, **how)
         folder = tmp_path / str(number)
-        files = encode(folder, [path], encoder=encoder, shuffle=number == 1)
+        files = encode(folder, [path], encoder=encoder, shuffle=number == 0)
         settings = {
             "chat_templates": templates,
             "template_variables": variables,
@@ -357,7 +353,7 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path: Path) -> Non
         assert TokenDataset.open(folder).document_encoder == settings
 
 
-def test_text_is_no_file_of_conversations(tmp_path: Path) -> None:
+def test_text_is_no_file_of_conversations(tmp_path):
     (tmp_path / "chats.txt").write_text("hello")
     with pytest.raises(CorpusError, match=r"'chats\.txt' is text, and conversations are lines"):
         encode(tmp_path / "t", [tmp_path / "chats.txt"])

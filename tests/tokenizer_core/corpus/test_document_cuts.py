@@ -59,14 +59,14 @@ FLAGGED = [
         (r"\w|[^\w\s]|\s+", "none"),  # cut between any two letters
     ],
 )
-def test_tokens_with_flags_are_whole_in_one_part(pattern: str, normalizer: str) -> None:
+def test_tokens_with_flags_are_whole_in_one_part(pattern, normalizer):
     tokenizer = Tokenizer.from_spec(
         trained_spec(20, pattern, special_tokens=FLAGGED, normalizer=normalizer), engine="python"
     )
     cuts = DocumentCuts(plan_token_files(tokenizer), tokenizer.spec)
     parts = ["a", " ", "\n", *(token.content for token in FLAGGED)]
     found = set()
-    for text in map("".join, itertools.product(parts, repeat=4)):
+    for text in map("".join, itertools.product(parts, repeat=3)):
         cut = cuts.find_last(text)
         assert cuts.find_last_in_utf8(text.encode()) == cut  # in ASCII, the same number
         for rest in ("", "a", " a", "<l>"):
@@ -75,14 +75,7 @@ def test_tokens_with_flags_are_whole_in_one_part(pattern: str, normalizer: str) 
                 ids = tokenizer.encode(whole[:cut]) + tokenizer.encode(whole[cut:])
                 assert ids == tokenizer.encode(whole), (text, cut)
         found.add(cut)
-    assert len(found) > 5
-
-
-def test_without_its_flags_a_token_would_be_cut_from_its_white_space() -> None:
-    tokenizer = Tokenizer.from_spec(trained_spec(20, special_tokens=FLAGGED))
-    plan = plan_token_files(tokenizer)
-    assert DocumentCuts(plan).find_last("a <r>  a") == 5
-    assert DocumentCuts(plan, tokenizer.spec).find_last("a <r>  a") == 1
+    assert len(found) > 2
 
 
 @cache
@@ -98,12 +91,10 @@ def tokenizer_of(pattern: str, normalizer: str) -> Tokenizer:
 @example(text="中文。中文、中", rest="文")
 @example(text="a.\u0958\n", rest="b")
 @example(text="。\n\n\n、、、、", rest="b")
-def test_the_ids_of_the_parts_are_those_of_the_document(
-    pattern: str, normalizer: str, text: str, rest: str
-) -> None:
+def test_the_ids_of_the_parts_are_those_of_the_document(pattern, normalizer, text, rest):
     tokenizer = tokenizer_of(pattern, normalizer)
     for allowed in ("all", "none"):
-        plan = plan_token_files(tokenizer, allowed_special=allowed)  # type: ignore[arg-type]
+        plan = plan_token_files(tokenizer, allowed_special=allowed)
         cut = DocumentCuts(plan).find_last(text)
         if cut is None:
             continue
@@ -117,17 +108,17 @@ def test_the_ids_of_the_parts_are_those_of_the_document(
             assert before + after == whole
         for longer in (text, text + rest):
             parts = [
-                tokenizer.encode(part, allowed_special=allowed)  # type: ignore[arg-type]
+                tokenizer.encode(part, allowed_special=allowed)
                 for part in (longer[:cut], longer[cut:])
             ]
             assert parts[0] + parts[1] == tokenizer.encode(
                 longer,
-                allowed_special=allowed,  # type: ignore[arg-type]
+                allowed_special=allowed,
             )
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
-def test_a_cut_is_found_where_there_is_one(pattern: str, normalizer: str) -> None:
+def test_a_cut_is_found_where_there_is_one(pattern, normalizer):
     cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer)))
     assert cuts.find_last("one two three" + "x" * 20_000) == 7
     assert cuts.find_last("one two three" + "。" * 20_000) == 7
@@ -135,17 +126,15 @@ def test_a_cut_is_found_where_there_is_one(pattern: str, normalizer: str) -> Non
     assert no_space is not None
     assert no_space > 1400
     assert cuts.find_last("x" * 100) is None
-    behind = "<|endoftext|>"
-    assert cuts.find_last(f"x{behind}xxxx") == 1 + len(behind)
+    token = "<|endoftext|>"
+    assert cuts.find_last(f"x{token}xxxx") == 1 + len(token)
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS[::2])
 @given(text=texts, tail_bytes=st.integers(1, 40))
 @example(text="a <| a b |> c中", tail_bytes=9)
 @example(text="a b" + "中" * 9, tail_bytes=4)
-def test_the_end_of_a_text_in_utf8_has_the_same_cut(
-    pattern: str, normalizer: str, text: str, tail_bytes: int
-) -> None:
+def test_the_end_of_a_text_in_utf8_has_the_same_cut(pattern, normalizer, text, tail_bytes):
     cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_cuts, "_TAIL_BYTES", tail_bytes)
@@ -154,7 +143,7 @@ def test_the_end_of_a_text_in_utf8_has_the_same_cut(
     assert found == (None if cut is None else len(text[:cut].encode()))
 
 
-def test_no_forbidden_token_hides_in_a_cut() -> None:
+def test_no_forbidden_token_hides_in_a_cut():
     tokenizer = tokenizer_of("gpt2", "none")
     plan = plan_token_files(
         tokenizer, allowed_special="none", disallowed_special=["<| a b |>", "z z"]
@@ -171,7 +160,7 @@ def test_no_forbidden_token_hides_in_a_cut() -> None:
             )
 
 
-def test_no_more_is_held_than_a_stream_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_held_than_a_stream_holds(monkeypatch):
     monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 100)
     cuts = DocumentCuts(plan_token_files(tokenizer_of("gpt2", "none")))
     assert cuts.find_last("x" * 100) is None
@@ -188,9 +177,7 @@ def test_no_more_is_held_than_a_stream_holds(monkeypatch: pytest.MonkeyPatch) ->
 @example(normalizer=CLIP_STEPS, parts=["a <É>x  ab"], rest="c <é>")
 @example(normalizer=CLIP_STEPS, parts=["a b \u0301", "<s>"], rest="\u0301")
 @example(normalizer=STRIP_LEFT, parts=[], rest="")
-def test_steps_of_a_normalizer_do_not_cross_a_cut(
-    normalizer: dict[str, Any], parts: list[str], rest: str
-) -> None:
+def test_steps_of_a_normalizer_do_not_cross_a_cut(normalizer, parts, rest):
     try:
         spec = parse_tokenizer_json(file_of(normalizer))
     except FormatError:
@@ -209,24 +196,7 @@ def test_steps_of_a_normalizer_do_not_cross_a_cut(
     assert tokenizer.encode(whole[:cut]) + tokenizer.encode(whole[cut:]) == tokenizer.encode(whole)
 
 
-def test_a_token_beside_steps_is_whole_in_one_part() -> None:
-    spec = parse_tokenizer_json(
-        file_of({"type": "NFKC"}, [("b \u0301c", False), ("\u0301", False)])
-    )
-    tokenizer = Tokenizer.from_spec(spec)
-    cuts = DocumentCuts(plan_token_files(tokenizer), spec)
-    text = "some words " * 40 + "b \u0301c" * 3 + " and a\u0301 word" * 40 + "b \u0301c a"
-    found = set()
-    for end in range(300, len(text)):
-        cut = cuts.find_last(text[:end])
-        assert cut is not None
-        ids = tokenizer.encode(text[:cut]) + tokenizer.encode(text[cut:])
-        assert ids == tokenizer.encode(text)
-        found.add(cut)
-    assert len(found) > 20
-
-
-def test_a_document_is_cut_between_steps() -> None:
+def test_a_document_is_cut_between_steps():
     spec = parse_tokenizer_json(file_of(CLIP_STEPS))
     cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)), spec)
     for text in ("Some WORDS  and\n\n\u00c9 more ", "\ud55c\uad6d\uc5b4 \ubb38\uc7a5 "):

@@ -7,51 +7,10 @@ import pytest
 
 from tokenizer_core.corpus.document_index import (
     check_megatron_header,
-    document_range,
     iterate_ends,
-    iterate_lengths,
     render_megatron_index,
 )
 from tokenizer_core.errors import TokenFilesCorruptError
-
-
-@pytest.fixture
-def written(tmp_path):
-    def write(ends):
-        path = tmp_path / "ends"
-        np.array(ends, "<u8").tofile(path)
-        return path
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("start", "stop"), [(0, 150_000), (65_535, 65_537), (5, 5), (149_999, None)]
-)
-def test_pieces_of_ends_join_to_the_whole(start, stop, written):
-    ends = np.cumsum(np.arange(150_000) % 7)
-    stop = 150_000 if stop is None else stop
-    path = written(ends)
-    pieces = list(iterate_ends(path, start, stop))
-    assert [end for piece in pieces for end in piece.tolist()] == ends[start:stop].tolist()
-    assert all(len(piece) <= 65_536 for piece in pieces)
-    begin = int(ends[start - 1]) if start else 0
-    lengths = [n for piece in iterate_lengths(path, start, stop, begin=begin) for n in piece]
-    assert lengths == (np.arange(150_000) % 7)[start:stop].tolist()
-
-
-def test_the_range_of_a_document(written):
-    path = written([3, 3, 10])
-    assert [document_range(path, index) for index in range(3)] == [(0, 3), (3, 3), (3, 10)]
-
-
-def test_damaged_ends(written):
-    with pytest.raises(TokenFilesCorruptError, match="ends before document 4"):
-        list(iterate_ends(written([1, 2, 3]), 0, 4))
-    with pytest.raises(TokenFilesCorruptError, match="goes back"):
-        list(iterate_lengths(written([1, 5, 4]), 0, 3))
-    with pytest.raises(TokenFilesCorruptError, match="goes back"):
-        list(iterate_lengths(written([1]), 0, 1, begin=2))
 
 
 def render(lengths, dtype="<u2", piece=3):
@@ -75,7 +34,7 @@ def test_offsets_over_four_gigabytes():
     assert places == tuple(4 * ((1 << 31) - 1) * index for index in range(5))
 
 
-@pytest.mark.parametrize("n_documents", [1, 2, 7, 65_535, 65_536, 200_000])
+@pytest.mark.parametrize("n_documents", [1, 7, 65_536, 150_000])
 def test_any_pieces_give_the_same_bytes(n_documents):
     lengths = [index % 5 for index in range(n_documents)]
     assert render(lengths, piece=1 + n_documents // 3) == render(lengths, piece=n_documents)
@@ -95,3 +54,10 @@ def test_index_headers(tmp_path):
         path.write_bytes(changed)
         with pytest.raises(TokenFilesCorruptError):
             check_megatron_header(path, np.dtype("<u2"))
+
+
+def test_ends_that_are_too_few_are_refused(tmp_path):
+    np.array([1, 2, 3], "<u8").tofile(tmp_path / "ends")
+    assert [ends.tolist() for ends in iterate_ends(tmp_path / "ends", 1, 3)] == [[2, 3]]
+    with pytest.raises(TokenFilesCorruptError, match="ends before document 4"):
+        list(iterate_ends(tmp_path / "ends", 0, 4))

@@ -6,24 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, content
+from tests.tokenizer_core.corpus.small_corpora import NARROW, content
 from tests.tokenizer_core.corpus.test_corpus_resume import (
     Interrupted,
     encode,
+    small_batches,
     write_corpus,
 )
 from tokenizer_core.corpus import (
     EncodingProgress,
     TokenFiles,
     can_resume,
-    corpus_encoding,
     document_shuffle,
     encode_corpus,
-    encoding_run,
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.errors import CorpusError, TokenFilesCorruptError, TokenFilesPlanError
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
+
+__all__ = ["small_batches"]
 
 
 def documents_of(folder: Path) -> dict[str, list[bytes]]:
@@ -36,18 +37,9 @@ def documents_of(folder: Path) -> dict[str, list[bytes]]:
     }
 
 
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 900)
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 @pytest.mark.usefixtures("small_batches")
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_it_is_a_permutation_of_all_documents(layout: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["raw", "megatron"])
+def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
     files = write_corpus(tmp_path)
 
     def shuffled(name: str, seed: int = 7, **how: Any) -> dict[str, list[bytes]]:
@@ -84,11 +76,11 @@ def test_it_is_a_permutation_of_all_documents(layout: str, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("layout", ["raw", "megatron"])
-def test_resuming_after_any_batch_gives_the_same_bytes(layout: str, tmp_path: Path) -> None:
+def test_resuming_after_any_batch_gives_the_same_bytes(layout, tmp_path):
     files = write_corpus(tmp_path)
     plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=5000, seed=3)
     n_batches = encode(tmp_path / "expected", files, plan, shuffle=True)
-    for stop in (1, 4, 13, n_batches // 2, 2 * n_batches // 3, n_batches - 1, n_batches):
+    for stop in (1, 13, 2 * n_batches // 3, n_batches):
         folder = tmp_path / f"stopped-{stop}"
         with pytest.raises(Interrupted):
             encode(folder, files, plan, stop, shuffle=True)
@@ -99,45 +91,20 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout: str, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_shuffle_is_resumed_only_as_a_shuffle(tmp_path: Path) -> None:
+def test_a_shuffle_is_resumed_only_as_a_shuffle(tmp_path):
     files = write_corpus(tmp_path)
     plan = plan_token_files(NARROW)
     encode(tmp_path / "expected", files, plan)
-    for begun in (True, False):
+    for begun in (False, True):
         with pytest.raises(Interrupted):
             encode(tmp_path / "t", files, plan, 10, shuffle=begun)
         with pytest.raises(TokenFilesPlanError, match="begun with another shuffle"):
             encode(tmp_path / "t", files, plan, shuffle=not begun, resume=True)
-    with pytest.raises(Interrupted):
-        encode(tmp_path / "t", files, plan, 10, shuffle=True)
     encode(tmp_path / "t", files, plan)  # anew
     assert content(tmp_path / "t") == content(tmp_path / "expected")
-    encode(tmp_path / "other", files, plan, shuffle=True, validation_share=0.5)
-    with pytest.raises(Interrupted):
-        encode(tmp_path / "u", files, plan, 10, shuffle=True)
-    encode(tmp_path / "u", files, plan, shuffle=True, validation_share=0.5)  # anew
-    assert content(tmp_path / "u") == content(tmp_path / "other")
 
 
-@pytest.mark.usefixtures("small_batches")
-def test_a_document_longer_than_a_batch_is_whole_and_counted_once(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("one two three " * 1000)
-    manifest = encode_corpus(NARROW, [file], tmp_path / "t", plan_token_files(NARROW), shuffle=True)
-    assert manifest.split("train").n_bytes == file.stat().st_size
-    opened = TokenFiles.open(tmp_path / "t")
-    assert opened.decode_document(0, NARROW) == file.read_text()
-
-
-def test_a_failure_before_a_checkpoint_leaves_nothing(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text("{}")
-    with pytest.raises(CorpusError):
-        encode_corpus(NARROW, [bad], tmp_path / "t", plan_token_files(NARROW), shuffle=True)
-    assert list(tmp_path.iterdir()) == [bad]
-
-
-def test_progress_names_the_second_phase(tmp_path: Path) -> None:
+def test_progress_names_the_second_phase(tmp_path):
     files = write_corpus(tmp_path)
     seen: list[EncodingProgress] = []
     plan = plan_token_files(NARROW)
@@ -149,7 +116,7 @@ def test_progress_names_the_second_phase(tmp_path: Path) -> None:
     assert last.n_documents == opened.n_documents()
 
 
-def test_scratch_that_was_cut_short_is_found(tmp_path: Path) -> None:
+def test_scratch_that_was_cut_short_is_found(tmp_path):
     files = write_corpus(tmp_path)
     encode_corpus(NARROW, files, tmp_path / "t", plan_token_files(NARROW))
     opened = TokenFiles.open(tmp_path / "t")

@@ -1,18 +1,13 @@
 """Documents over `max_length` are truncated or dropped, and counted."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.tokenizer_core.corpus.small_corpora import NARROW, content
+from tests.tokenizer_core.corpus.small_corpora import NARROW
 from tokenizer_core import Tokenizer
 from tokenizer_core.corpus import (
     CorpusFormat,
@@ -23,15 +18,10 @@ from tokenizer_core.corpus import (
     TokenFilesWriter,
     corpus_encoding,
     encode_corpus,
-    encoding_run,
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.corpus.batch_encoding import SplitPart
-from tokenizer_core.corpus.encoding_run import LengthLimit
-from tokenizer_core.corpus.loss_mask import mark_ids
-from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
-from tokenizer_core.spec import Normalizer
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
 
 END = 258
 
@@ -41,72 +31,7 @@ def plan_of(limit: int | None, over: OverLength, **how: Any) -> TokenFilesPlan:
     return plan_token_files(NARROW, max_length=limit, over_length=over, **how)
 
 
-def parts_of(documents: list[list[int]], cuts: list[int], *, marked: bool) -> Iterator[SplitPart]:
-    """The documents in batches that are cut at these numbers of ids, also within a document."""
-    ids = [id_ for document in documents for id_ in document]
-    ends = np.cumsum([len(document) for document in documents]).tolist()
-    starts = [0, *ends[:-1]]
-    begin = 0
-    for stop in [*sorted(cut for cut in cuts if cut < len(ids)), len(ids)]:
-        within = [
-            (max(start, begin), min(end, stop), start)
-            for start, end in zip(starts, ends, strict=True)
-            if start < stop and end > begin
-        ]
-        if not within:
-            continue
-        offsets = np.array([0, *(end - begin for _, end, _ in within)])
-        given: Any = np.array(ids[begin:stop], np.uint32)
-        if marked:
-            given = mark_ids(given, given % 2)
-        sizes = np.array([7 if first == start else 0 for first, _, start in within], np.uint64)
-        yield SplitPart("train", given, offsets, sizes, is_open=stop not in ends)
-        begin = stop
-
-
-@given(
-    st.lists(st.integers(1, 12), min_size=1, max_size=12),
-    st.lists(st.integers(1, 100), max_size=9),
-    st.integers(2, 13),
-    st.sampled_from(["truncate", "drop"]),
-    st.booleans(),
-)
-def test_each_document_is_kept_cut_or_dropped(
-    lengths: list[int], cuts: list[int], limit: int, over: OverLength, marked: bool
-) -> None:
-    documents = [[*range(number, number + n - 1), END] for number, n in enumerate(lengths)]
-    lengths_limit = LengthLimit(plan_of(limit, over, loss_mask=marked), {})
-    found, n_bytes = [], 0
-    for part in parts_of(documents, cuts, marked=marked):
-        kept = lengths_limit.apply(part)
-        assert not kept.is_open
-        ends = kept.offsets.tolist()
-        assert ends[-1] == len(kept.ids)
-        found += [kept.ids[first:last].tolist() for first, last in pairwise(ends)]
-        n_bytes += int(kept.n_bytes.sum())
-        assert len(kept.n_bytes) == len(ends) - 1
-    assert not lengths_limit.holds_document
-    expected, lost = [], LostTokens()
-    for document in documents:
-        bits = [id_ | (marked and id_ % 2) << 31 for id_ in document]
-        n_over = len(document) - limit
-        if n_over <= 0:
-            expected.append(bits)
-        elif over == "truncate" and marked and not any(bit >> 31 for bit in bits[: limit - 1]):
-            lost = replace(lost, n_refused=lost.n_refused + 1)
-        elif over == "truncate":
-            expected.append([*bits[: limit - 1], END])
-            lost = replace(lost, n_cut=lost.n_cut + 1, n_tokens=lost.n_tokens + n_over)
-        else:
-            lost = LostTokens(0, lost.n_dropped + 1, lost.n_tokens + len(document))
-    assert found == expected
-    assert n_bytes == 7 * len(expected)
-    assert lengths_limit.lost.get("train", LostTokens()) == lost
-    again = LengthLimit(plan_of(limit, over), lengths_limit.to_fields().get("lost", {}))
-    assert again.lost == lengths_limit.lost
-
-
-TEXTS = ["a" * n for n in (3, 9, 1, 400, 10, 0, 11, 5)]
+TEXTS = [("a b " * 100)[:n] for n in (3, 9, 1, 400, 10, 0, 11, 5)]
 
 
 def write_corpus(folder: Path) -> list[Path]:
@@ -121,9 +46,10 @@ def encode(folder: Path, files: list[Path], plan: TokenFilesPlan, **how: Any) ->
     return TokenFiles.open(folder)
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("over", ["truncate", "drop"])
-def test_the_manifest_counts_what_was_lost(over: OverLength, shuffle: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_bytes", [1, 20, 1 << 19])
+@pytest.mark.parametrize(("over", "shuffle"), [("truncate", True), ("drop", True), ("drop", False)])
+def test_the_manifest_counts_lost_tokens(over, shuffle, batch_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     plan = plan_of(11, over)
     files = encode(tmp_path / "t", write_corpus(tmp_path), plan, shuffle=shuffle)
     # With the end id a text of 10 letters is exactly 11 ids long.
@@ -134,6 +60,8 @@ def test_the_manifest_counts_what_was_lost(over: OverLength, shuffle: bool, tmp_
         assert split.lost == LostTokens(2, 0, 390 + 1)
         assert sorted(lengths) == [1, 2, 4, 6, 10, 11, 11, 11]
         assert split.n_bytes == sum(map(len, TEXTS))
+        # Of whole documents: their letters and ends.
+        assert split.bytes_per_token == split.n_bytes / (split.n_bytes + len(TEXTS))
     else:
         assert split.lost == LostTokens(0, 2, 401 + 12)
         assert sorted(lengths) == [1, 2, 4, 6, 10, 11]
@@ -143,28 +71,11 @@ def test_the_manifest_counts_what_was_lost(over: OverLength, shuffle: bool, tmp_
         assert lengths[:2] == [4, 10]
 
 
-def test_a_split_whose_documents_are_all_lost_is_an_error(tmp_path: Path) -> None:
-    files = write_corpus(tmp_path)
-    files[0].write_text("|".join(["a", "a" * 400, "b" * 400]))
-    for seed in range(20):
-        plan, folder = plan_of(11, "drop", seed=seed), tmp_path / f"t{seed}"
-        whole = encode(tmp_path / f"w{seed}", files, plan_of(None, "drop", seed=seed),
-                       validation_share=0.5).manifest  # fmt: skip
-        drawn = {split.name: split.n_bytes for split in whole.splits}
-        if set(drawn.values()) == {801}:  # all in one split
-            continue
-        lost = next(name for name, n_bytes in drawn.items() if n_bytes % 400 == 0)
-        match = f"all . documents of {lost} were left out.*no validation_share"
-        with pytest.raises(TokenFilesError, match=match):
-            encode(folder, files, plan, validation_share=0.5)
-        assert not folder.exists()
-
-
 @pytest.mark.parametrize("normalizer", ["none", "nfc"])
 @pytest.mark.parametrize("end", [None, "<|end|>"])
 def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
-    end: str | None, normalizer: Normalizer, tmp_path: Path
-) -> None:
+    end, normalizer, tmp_path
+):
     tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer))
     texts = ["ab\u0301", "é漢" * 9, "ab e\u0301" * 5, "", "x" * 10]
     (tmp_path / "corpus.txt").write_text("|".join(texts))
@@ -180,46 +91,7 @@ def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
             verify(texts={"train": wrong})
 
 
-def test_bytes_per_token_are_those_of_whole_documents(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("x" * 99)
-    for limit in (None, 10):
-        plan = plan_of(limit, "truncate", end_of_document=None)
-        files = encode(tmp_path / f"t{limit}", [tmp_path / "a.txt"], plan)
-        assert files.manifest.split("train").bytes_per_token == 1.0
-
-
-@pytest.mark.parametrize("over", ["truncate", "drop"])
-def test_resuming_in_a_long_document_gives_the_same_files(
-    over: OverLength, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 20)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    files = write_corpus(tmp_path)
-    text = "a b " * 100
-    files[0].write_text("|".join(["one", text, "two", text, "c" * 9, "three"]))
-    plan = plan_of(12, over)
-    encode(tmp_path / "expected", files, plan)
-
-    class Stopped(Exception):  # noqa: N818
-        pass
-
-    for stop in range(1, 20, 3):
-        n_calls = 0
-
-        def count(progress: object, stop: int = stop) -> None:
-            nonlocal n_calls
-            n_calls += 1
-            if n_calls == stop:
-                raise Stopped
-
-        with pytest.raises(Stopped):
-            encode(tmp_path / f"t{stop}", files, plan, progress=count)
-        encode(tmp_path / f"t{stop}", files, plan, resume=True)
-        assert content(tmp_path / f"t{stop}") == content(tmp_path / "expected")
-
-
-def test_the_writer_refuses_a_longer_document(tmp_path: Path) -> None:
+def test_the_writer_refuses_a_longer_document(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_of(3, "drop")) as writer:
         with pytest.raises(TokenFilesPlanError, match="has 4 ids, and the plan's max_length is 3"):
             writer.append([1, 2, 3, END])
@@ -227,7 +99,7 @@ def test_the_writer_refuses_a_longer_document(tmp_path: Path) -> None:
         writer.finish()
 
 
-def test_verifying_finds_a_longer_document(tmp_path: Path) -> None:
+def test_verifying_finds_a_longer_document(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_of(4, "drop")) as writer:
         writer.append([1, 2, 3, END])
         manifest = writer.finish()
@@ -237,16 +109,3 @@ def test_verifying_finds_a_longer_document(tmp_path: Path) -> None:
     (tmp_path / "t" / "manifest.json").write_bytes(shorter)
     with pytest.raises(TokenFilesCorruptError, match="a document of 4 ids"):
         verify_token_files(tmp_path / "t")
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"max_length": 1}, "must be at least 2"),
-        ({"max_length": 0, "end_of_document": None}, "must be at least 1"),
-        ({"max_length": 9, "over_length": "wrap"}, "take truncate or drop"),
-    ],
-)
-def test_an_impossible_limit_is_refused(options: dict[str, Any], expected: str) -> None:
-    with pytest.raises(TokenFilesPlanError, match=expected):
-        plan_token_files(NARROW, **{"end_of_document": "<|end|>"} | options)

@@ -1,157 +1,26 @@
 """The mask beside the ids: written, read, resumed and verified in step with them."""
 
-import hashlib
-import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.profiles import examples
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, content
-from tokenizer_core import Tokenizer
+from tests.tokenizer_core.corpus.small_corpora import NARROW, reseal, write
 from tokenizer_core.corpus import (
     TokenDataset,
     TokenFiles,
     TokenFilesWriter,
-    TokenManifest,
-    corpus_encoding,
-    encode_corpus,
-    encoding_run,
     plan_token_files,
     upload_token_files,
     verify_token_files,
 )
 from tokenizer_core.corpus.corpus_encoding import check_settings
 from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
-from tokenizer_core.distributed import encode_distributed
-from tokenizer_core.errors import (
-    TokenFilesCorruptError,
-    TokenFilesError,
-    TokenFilesPlanError,
-)
-from tokenizer_core.parallel import LocalExecutor
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 
-Marked = list[tuple[int, int]]
-
-
-class Stopped(Exception):  # noqa: N818 - not an error of the library
-    pass
-
-
-class Capitals:
-    """An encoder for tests: the loss counts at capital letters."""
-
-    def __init__(self, name: str = "capitals") -> None:
-        self.settings: Mapping[str, Any] = {"encoder": name}
-
-    def encode(
-        self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for document in documents:
-            text = document.decode()
-            spans = [tokenizer.encode(character) for character in text]
-            mask = [[int(c.isupper())] * len(s) for c, s in zip(text, spans, strict=True)]
-            yield (
-                np.array([id_ for span in spans for id_ in span], np.int64),
-                np.array([bit for bits in mask for bit in bits], np.uint8),
-            )
-
-
-def capitals_of(ids: Sequence[int], end: int | None = None) -> list[int]:
-    """The mask of ids of ASCII text; the end of a document counts after a capital letter."""
-    found: list[int] = []
-    for id_ in ids:
-        found.append(found[-1] if id_ == end and found else int(65 <= id_ <= 90))
-    return found
-
-
-def write_marked(
-    folder: Path,
-    documents: list[Marked],
-    *,
-    validation: list[Marked] | None = None,
-    tokenizer: Tokenizer = NARROW,
-    pieces: int | None = None,
-    **how: Any,
-) -> TokenManifest:
-    """Token files of ids with their masks; with `pieces` in batches of that many ids, which end
-    anywhere in a document."""
-    plan = plan_token_files(tokenizer, loss_mask=True, **how)
-    with TokenFilesWriter(folder, plan) as writer:
-        for split, listed in (("train", documents), ("validation", validation or [])):
-            for document in listed:
-                ids, mask = [id_ for id_, _ in document], [bit for _, bit in document]
-                step = pieces or len(ids) or 1
-                for start in range(0, len(ids) or 1, step):
-                    part = ids[start : start + step]
-                    writer.append_batch(
-                        part,
-                        [0, len(part)],
-                        mask=mask[start : start + step],
-                        split=split,  # type: ignore[arg-type]
-                        is_open=start + step < len(ids),
-                    )
-        return writer.finish()
-
-
-def marked_documents(tokenizer: Tokenizer) -> st.SearchStrategy[list[Marked]]:
-    pairs = st.tuples(st.sampled_from(sorted(tokenizer.spec.vocab)), st.integers(0, 1))
-    return st.lists(st.lists(pairs, max_size=9), min_size=1, max_size=9).filter(any)
-
-
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-@examples(1 / 5)
-@given(data=st.data())
-def test_the_mask_is_read_back_beside_the_ids(
-    layout: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    tokenizer = data.draw(st.sampled_from([NARROW, WIDE]))
-    documents = {"train": data.draw(marked_documents(tokenizer))}
-    documents["validation"] = data.draw(st.just([]) | marked_documents(tokenizer))
-    limit = data.draw(st.none() | st.integers(1, 20))
-    folder = tmp_path_factory.mktemp("t") / "tokens"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        manifest = write_marked(
-            folder,
-            documents["train"],
-            validation=documents["validation"],
-            tokenizer=tokenizer,
-            pieces=data.draw(st.none() | st.integers(1, 5)),
-            layout=layout,
-            tokens_per_shard=limit,
-        )
-    verify_token_files(folder, tokenizer=tokenizer)
-    files = TokenFiles.open(folder)
-    for record in manifest.splits:
-        expected = documents[record.name]
-        flat = [pair for document in expected for pair in document]
-        assert TokenDataset(files, record.name).mask().tolist() == [bit for _, bit in flat]
-        assert record.n_loss_tokens == sum(bit for _, bit in flat)
-        for index, document in enumerate(expected):
-            assert files.document(index, record.name).tolist() == [id_ for id_, _ in document]
-            assert files.document_mask(index, record.name).tolist() == [b for _, b in document]
-        for shard in record.shards:
-            name = next(name for name in shard.files if name.endswith(".loss-mask.u8"))
-            assert (folder / name).stat().st_size == shard.n_tokens
-
-
-def test_files_without_a_mask(tmp_path: Path) -> None:
-    plan = plan_token_files(NARROW, end_of_document="<|end|>")
-    with TokenFilesWriter(tmp_path / "t", plan) as writer:
-        writer.append([97, 258], n_bytes=1)
-        writer.finish()
-    assert sorted(path.suffix for path in (tmp_path / "t").iterdir()) == [
-        *(".bin", ".json", ".u64", ".u64")
-    ]
+MASKED = plan_token_files(NARROW, loss_mask=True)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +32,8 @@ def test_files_without_a_mask(tmp_path: Path) -> None:
         ([0.5, 1], "of float64"),
     ],
 )
-def test_another_mask_is_refused(mask: Any, expected: str, tmp_path: Path) -> None:
-    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, loss_mask=True)) as writer:
+def test_another_mask_is_refused(mask, expected, tmp_path):
+    with TokenFilesWriter(tmp_path / "t", MASKED) as writer:
         with pytest.raises(TokenFilesPlanError, match=expected):
             writer.append([1, 2], mask=mask)
         writer.append([1, 2], mask=np.array([True, False]))
@@ -172,7 +41,7 @@ def test_another_mask_is_refused(mask: Any, expected: str, tmp_path: Path) -> No
     assert TokenDataset.open(tmp_path / "t").mask().tolist() == [1, 0]
 
 
-def test_a_mask_belongs_to_a_plan_that_has_one(tmp_path: Path) -> None:
+def test_a_mask_belongs_to_a_plan_that_has_one(tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
         with pytest.raises(TokenFilesPlanError, match="the plan has no mask"):
             writer.append([1], mask=[1])
@@ -186,40 +55,10 @@ def test_a_mask_belongs_to_a_plan_that_has_one(tmp_path: Path) -> None:
     with pytest.raises(TokenFilesPlanError, match="plain text has no loss mask"):
         check_settings(NARROW, plan_token_files(NARROW, loss_mask=True), 0, None)
     with pytest.raises(TokenFilesPlanError, match="plan with loss_mask=True"):
-        check_settings(NARROW, plan_token_files(NARROW), 0, Capitals())
+        check_settings(NARROW, plan_token_files(NARROW), 0, SimpleNamespace(settings={}))
 
 
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_a_writer_that_resumes_cuts_the_mask_with_the_ids(layout: str, tmp_path: Path) -> None:
-    plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=7, loss_mask=True)
-    documents = [list(range(number, number + 5)) for number in range(9)]
-
-    def append(writer: TokenFilesWriter, from_: int) -> None:
-        for document in documents[from_:]:
-            writer.append(document, mask=[id_ % 2 for id_ in document])
-
-    with TokenFilesWriter(tmp_path / "expected", plan) as writer:
-        append(writer, 0)
-        writer.finish()
-    for n_done in range(9):
-        folder = tmp_path / f"t{n_done}"
-        with TokenFilesWriter(folder, plan) as writer:
-            for document in documents[:n_done]:
-                writer.append(document, mask=[id_ % 2 for id_ in document])
-            writer.checkpoint({"done": n_done})
-            writer.append([1] * 9, mask=[1] * 9)  # after the checkpoint: in the files, or not
-            masks = (tmp_path / f".t{n_done}.partial" / "files").glob("*.u8")
-            if last := max(masks, default=None):
-                with last.open("ab") as file:
-                    file.write(b"\1\1\1")
-        with TokenFilesWriter(folder, plan, resume=True) as writer:
-            assert writer.position == {"done": n_done}
-            append(writer, n_done)
-            writer.finish()
-        assert content(folder) == content(tmp_path / "expected")
-
-
-def test_a_mask_that_is_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_mask_that_is_shorter_than_its_checkpoint_is_refused(tmp_path):
     plan = plan_token_files(NARROW, loss_mask=True)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         writer.append([1, 2, 3], mask=[1, 0, 1])
@@ -232,33 +71,29 @@ def test_a_mask_that_is_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("mask", "expected"),
-    [(b"\0\0\1", "has 1 tokens with loss"), (b"\0\2\0", "values up to 2"), (b"\0\1", "2 bytes")],
+    [(b"\0\0\1", "has 1 tokens with loss"), (b"\0\2\0", "values up to 2")],
 )
-def test_verifying_finds_a_wrong_mask(mask: bytes, expected: str, tmp_path: Path) -> None:
+def test_verifying_finds_a_wrong_mask(mask, expected, tmp_path):
     """A mask with its own hash in the manifest, as a broken writer would leave it."""
-    write_marked(tmp_path / "t", [[(1, 1), (2, 0), (3, 1)]])
-    other = write_marked(tmp_path / "o", [[(1, bit) for bit in (0, 0, 1)]])
+    write(tmp_path / "t", MASKED, [[1, 2, 4]])
     verify_token_files(tmp_path / "t")
     path = tmp_path / "t" / "train.loss-mask.u8"
-    path.write_bytes(mask)
-    with pytest.raises(TokenFilesCorruptError, match=r"changed or damaged|2 bytes"):
-        verify_token_files(tmp_path / "t")
-    if len(mask) < 3:
-        return
-    record = other.splits[0].shards[0].files["train.loss-mask.u8"]
-    manifest = (tmp_path / "t" / "manifest.json").read_bytes()
-    found = TokenManifest.from_json(manifest)
-    shard = found.splits[0].shards[0]
-    changed = replace(record, sha256=hashlib.sha256(mask).hexdigest())
-    shard = replace(shard, files={**shard.files, "train.loss-mask.u8": changed})
-    split = replace(found.splits[0], shards=(shard,))
-    (tmp_path / "t" / "manifest.json").write_bytes(replace(found, splits=(split,)).to_json())
+    for data in (mask, mask[:2]):
+        path.write_bytes(data)
+        with pytest.raises(TokenFilesCorruptError, match=r"changed or damaged|2 bytes"):
+            verify_token_files(tmp_path / "t")
+
+    def change(data: bytearray) -> None:
+        data[:] = mask
+
+    reseal(tmp_path / "t", "train.loss-mask.u8", change)
     with pytest.raises(TokenFilesCorruptError, match=expected):
         verify_token_files(tmp_path / "t")
 
 
-def test_files_in_a_bucket_bring_their_mask(tmp_path: Path) -> None:
-    write_marked(tmp_path / "t", [[(1, 1), (2, 0)], [(3, 1)]], tokens_per_shard=2)
+def test_files_in_a_bucket_bring_their_mask(tmp_path):
+    plan = plan_token_files(NARROW, loss_mask=True, tokens_per_shard=2)
+    write(tmp_path / "t", plan, [[1, 2], [4]])
     upload_token_files(tmp_path / "t", str(tmp_path / "shared"))
     stored = StoredTokenFiles(str(tmp_path / "shared"), cache=tmp_path / "cache")
     files = TokenFiles(stored.folder, stored.manifest, stored)
@@ -269,105 +104,16 @@ def test_files_in_a_bucket_bring_their_mask(tmp_path: Path) -> None:
     assert TokenDataset(files).mask().tolist() == [1, 0, 1]
 
 
-TEXTS = ["one TWO", "x" * 40 + "Y", "ABC", "never", "Z"] * 12
-
-
-def write_texts_file(folder: Path) -> list[Path]:
-    path = folder / "texts.txt"
-    path.write_text("|".join(TEXTS))
-    return [path]
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_corpus_is_encoded_with_its_mask(
-    workers: int, shuffle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=2, loss_mask=True)
-    encode_corpus(
-        NARROW,
-        write_texts_file(tmp_path),
-        tmp_path / "t",
-        plan,
-        corpus_format=corpus_encoding.CorpusFormat(separator="|"),
-        validation_share=0.3,
-        shuffle=shuffle,
-        workers=workers,
-        document_encoder=Capitals(),
-    )
-    verify_token_files(tmp_path / "t", tokenizer=NARROW)
-    files = TokenFiles.open(tmp_path / "t")
-    texts = []
-    for split in ("train", "validation"):
-        for index in range(files.n_documents(split)):
-            ids = files.document(index, split).tolist()
-            assert files.document_mask(index, split).tolist() == capitals_of(ids, 258)
-            texts.append(NARROW.decode(ids[:-1]).removesuffix("|"))
-    assert sorted(texts) == sorted(TEXTS)
-    assert (texts == TEXTS) is False, "the splits or the shuffle change the order"
-
-
-def test_resuming_gives_the_same_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    files = write_texts_file(tmp_path)
-    plan = plan_token_files(NARROW, loss_mask=True, tokens_per_shard=50, max_length=20)
-
-    def encode(folder: Path, stop: int | None, **how: Any) -> None:
-        n_calls = 0
-
-        def count(progress: object) -> None:
-            nonlocal n_calls
-            n_calls += 1
-            if n_calls == stop:
-                raise Stopped
-
-        separated = corpus_encoding.CorpusFormat(separator="|")
-        options = {"corpus_format": separated, "document_encoder": Capitals(), **how}
-        encode_corpus(NARROW, files, folder, plan, progress=count, **options)
-
-    encode(tmp_path / "expected", None)
-    for stop in (1, 3, 6):
-        with pytest.raises(Stopped):
-            encode(tmp_path / f"t{stop}", stop)
-        with pytest.raises(TokenFilesPlanError, match="another encoder"):
-            encode(tmp_path / f"t{stop}", None, resume=True, document_encoder=Capitals("other"))
-        encode(tmp_path / f"t{stop}", None, resume=True)
-        assert content(tmp_path / f"t{stop}") == content(tmp_path / "expected")
-
-
-def test_a_cluster_writes_the_same_files(tmp_path: Path) -> None:
-    files = write_texts_file(tmp_path)
-    separated = corpus_encoding.CorpusFormat(separator="|")
-    for name, how in (("mask", {"loss_mask": True}), ("cut", {"loss_mask": True, "max_length": 6})):
-        plan = plan_token_files(NARROW, end_of_document="<|end|>", **how)
-        options: dict[str, Any] = {"corpus_format": separated, "document_encoder": Capitals()}
-        encode_corpus(NARROW, files, tmp_path / name, plan, **options)
-        encode_distributed(
-            NARROW,
-            files,
-            tmp_path / f"{name} by workers",
-            plan,
-            storage=tmp_path / f"run {name}",
-            executor=LocalExecutor(1),
-            shard_bytes=100,
-            **options,
-        )
-        assert content(tmp_path / f"{name} by workers") == content(tmp_path / name)
-
-
 @pytest.fixture
-def dataset(tmp_path: Path) -> TokenDataset:
-    """Ids 0 to 40 in shards of 7, the loss counts at odd ones and from 30 on."""
-    documents = [[(id_, int(id_ % 2 or id_ >= 30)) for id_ in range(41)]]
-    write_marked(tmp_path / "t", documents, tokens_per_shard=7)
+def dataset(tmp_path):
+    """Ids 0 to 40 in shards of 7."""
+    plan = plan_token_files(NARROW, loss_mask=True, tokens_per_shard=7)
+    write(tmp_path / "t", plan, [list(range(41))])
     return TokenDataset.open(tmp_path / "t")
 
 
-def test_targets_are_left_out_where_the_mask_is_0(dataset: TokenDataset) -> None:
-    expected = [id_ if id_ % 2 or id_ >= 30 else -100 for id_ in range(1, 41)]
+def test_targets_are_left_out_where_the_mask_is_0(dataset):
+    expected = [id_ if id_ % 3 == 1 else -100 for id_ in range(1, 41)]
     samples = dataset.samples(8)
     assert [id_ for inputs, _ in samples for id_ in inputs.tolist()] == list(range(40))
     assert [id_ for _, targets in samples for id_ in targets.tolist()] == expected
@@ -378,40 +124,23 @@ def test_targets_are_left_out_where_the_mask_is_0(dataset: TokenDataset) -> None
         (target == expected[start : start + 8]).all()
         for target, start in zip(targets, inputs[:, 0], strict=True)
     )
-    assert dataset.mask(28, 32).tolist() == [0, 1, 1, 1]
+    assert dataset.mask(28, 32).tolist() == [1, 0, 0, 1]
     copy = pickle.loads(pickle.dumps(samples))
     assert copy[2][1].tolist() == samples[2][1].tolist()
 
 
-def test_samples_give_the_mask_apart_or_ignore_it(dataset: TokenDataset) -> None:
+def test_samples_give_the_mask_apart_or_ignore_it(dataset):
     for inputs, targets, mask in dataset.samples(8, loss_mask="apart"):
         assert (targets == inputs + 1).all()
-        assert mask.tolist() == [int(id_ % 2 or id_ >= 30) for id_ in targets.tolist()]
+        assert mask.tolist() == [int(id_ % 3 == 1) for id_ in targets.tolist()]
         assert mask.dtype == np.int64
     for inputs, targets in dataset.samples(8, loss_mask="ignored"):
         assert (targets == inputs + 1).all()
     with pytest.raises(ValueError, match="targets, apart or ignored"):
-        dataset.samples(8, loss_mask="labels")  # type: ignore[arg-type]
+        dataset.samples(8, loss_mask="labels")
 
 
-@pytest.mark.torch
-def test_a_loss_of_torch_leaves_out_what_is_not_learned(dataset: TokenDataset) -> None:
-    import torch
-    from torch.utils import data
-
-    logits = torch.arange(259.0)
-    for workers in (0, 2):
-        loader = data.DataLoader(dataset.samples(8), batch_size=5, num_workers=workers)
-        ((inputs, targets),) = list(loader)
-        shown = logits.expand(*targets.shape, -1).flatten(0, 1)
-        loss = torch.nn.functional.cross_entropy(shown, targets.flatten())
-        learned = torch.tensor([id_ for id_ in range(1, 41) if id_ % 2 or id_ >= 30])
-        expected = torch.logsumexp(logits, 0) - logits[learned].mean()
-        assert torch.isclose(loss, expected)
-        assert inputs.flatten().tolist() == list(range(40))
-
-
-def test_a_copied_folder_without_its_mask_is_refused(dataset: TokenDataset, tmp_path: Path) -> None:
+def test_a_copied_folder_without_its_mask_is_refused(dataset, tmp_path):
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
     (tmp_path / "copy" / "train_000002.loss-mask.u8").unlink()
     with pytest.raises(TokenFilesCorruptError, match=r"loss-mask\.u8 is missing"):

@@ -1,20 +1,27 @@
-"""Training batches: uniform starts, targets shifted by one, the same for any shards."""
+"""Training batches and samples: each target once, by rank, the same for any shards."""
+
+import json
+import sys
+from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, write
-from tokenizer_core.corpus import TokenDataset, TokenFiles, plan_token_files
+from tokenizer_core.corpus import TokenDataset, plan_token_files
+from tokenizer_core.corpus.token_samples import permuted
 from tokenizer_core.errors import TokenFilesError, TokenizerMismatchError
 
-N_TOKENS = 60
-DOCUMENTS = [list(range(start, start + 5)) for start in range(0, N_TOKENS, 5)]
+N_TOKENS = 61
+CONTEXT = 4
+DOCUMENTS = [*(list(range(start, start + 5)) for start in range(0, 60, 5)), [60]]
 """Each id is its own position, so that a row shows its start."""
 
 
-@pytest.fixture(params=LAYOUT_NAMES)
-def dataset(request, tmp_path):
-    plan = plan_token_files(NARROW, layout=request.param, tokens_per_shard=7)
+@pytest.fixture
+def dataset(tmp_path):
+    plan = plan_token_files(NARROW, tokens_per_shard=7)
     write(tmp_path / "t", plan, DOCUMENTS, validation=[[1, 2, 3]])
     return TokenDataset.open(tmp_path / "t", NARROW)
 
@@ -31,7 +38,7 @@ def test_inputs_and_targets(dataset):
 
 
 def test_every_start_is_drawn_equally_often(dataset):
-    """A chi-squared of 49 degrees of freedom; the seed is fixed, so it cannot fail by chance."""
+    """A chi-squared of 50 degrees of freedom; the seed is fixed, so it cannot fail by chance."""
     context, n_draws = 10, 20_000
     inputs, _ = dataset.sample_batch(n_draws, context, np.random.default_rng(2))
     counts = np.bincount(inputs[:, 0], minlength=N_TOKENS)
@@ -46,7 +53,7 @@ def test_the_longest_context_has_one_start(dataset):
     inputs, targets = dataset.sample_batch(3, N_TOKENS - 1, np.random.default_rng(3))
     assert (inputs == np.arange(N_TOKENS - 1)).all()
     assert (targets == np.arange(1, N_TOKENS)).all()
-    message = "train has 60 ids, and a row of context_length 60 with its targets needs 61; take a"
+    message = "train has 61 ids, and a row of context_length 61 with its targets needs 62; take a"
     with pytest.raises(TokenFilesError, match=message):
         dataset.sample_batch(1, N_TOKENS, np.random.default_rng(3))
     with pytest.raises(TokenFilesError, match=message):
@@ -64,8 +71,7 @@ def test_the_same_generator_gives_the_same_batches_for_any_layout_and_shards(tmp
     assert found == found[:1] * len(found)
 
 
-@pytest.mark.parametrize("context", [1, 7, 10, 59])
-@pytest.mark.parametrize("batch", [1, 4, 100])
+@pytest.mark.parametrize(("batch", "context"), [(1, 60), (4, 7), (100, 1), (4, 10)])
 def test_windows_go_over_each_id_once(batch, context, dataset):
     batches = list(dataset.windows(batch, context))
     assert all(len(inputs) == batch for inputs, _ in batches[:-1])
@@ -74,20 +80,6 @@ def test_windows_go_over_each_id_once(batch, context, dataset):
     assert inputs.tolist() == np.arange(n_windows * context).reshape(-1, context).tolist()
     assert (targets == inputs + 1).all()
     assert inputs.dtype == targets.dtype == np.int64
-
-
-def test_the_other_split(dataset):
-    validation = TokenDataset(dataset.files, "validation")
-    assert (len(dataset), len(validation)) == (N_TOKENS, 3)
-    assert validation.sample_batch(1, 2, np.random.default_rng(0))[1].tolist() == [[2, 3]]
-
-
-def test_wide_ids_arrive_whole(tmp_path):
-    for layout in LAYOUT_NAMES:
-        write(tmp_path / layout, plan_token_files(WIDE, layout=layout), [[1, 70_000, 65_536]])
-        dataset = TokenDataset.open(tmp_path / layout)
-        batch = dataset.sample_batch(1, 2, np.random.default_rng(0))
-        assert [part.tolist() for part in batch] == [[[1, 70_000]], [[70_000, 65_536]]]
 
 
 def test_refusals(dataset):
@@ -103,19 +95,148 @@ def test_refusals(dataset):
             dataset.sample_batch(*sizes, np.random.default_rng(0))
 
 
-def test_no_shard_is_read_whole(tmp_path, monkeypatch):
-    """A sparse shard of 8 GB: a batch reads only its own ids."""
-    write(tmp_path / "t", plan_token_files(NARROW, layout="raw"), [[5] * 8])
-    n_tokens = 1 << 32
-    files = TokenFiles.open(tmp_path / "t")
-    with (tmp_path / "t" / "train.bin").open("r+b") as file:
-        file.truncate(2 * n_tokens)
-    record = files.manifest.splits[0]
-    for owner, name in ((record, "n_tokens"), (record.shards[0], "n_tokens")):
-        object.__setattr__(owner, name, n_tokens)
-    dataset = TokenDataset(TokenFiles(files.folder, files.manifest))
-    inputs, _ = dataset.sample_batch(64, 256, np.random.default_rng(0))
-    assert inputs.shape == (64, 256)
-    assert inputs.sum() == 0
-    used_bytes = (tmp_path / "t" / "train.bin").stat().st_blocks * 512
-    assert used_bytes < 1 << 20
+def starts(samples):
+    return [int(inputs[0]) for inputs, _ in samples]
+
+
+def test_every_target_is_in_one_sample(dataset):
+    samples = dataset.samples(CONTEXT)
+    assert len(samples) == 15
+    assert starts(samples) == list(range(0, 60, CONTEXT))
+    for inputs, targets in (samples[i] for i in range(len(samples))):
+        assert inputs.shape == targets.shape == (CONTEXT,)
+        assert inputs.dtype == targets.dtype == np.int64
+        assert (targets == inputs + 1).all()
+        assert not np.shares_memory(inputs, targets)
+    assert (samples[-1][0] == samples[14][0]).all()
+    assert (samples[np.int64(3)][0] == samples[3][0]).all()
+    for outside in (15, -16):
+        with pytest.raises(IndexError, match="there are 15"):
+            samples[outside]
+    with pytest.raises(TypeError):
+        samples[1.0]
+    assert len(dataset) == N_TOKENS  # stays the number of ids
+
+
+def test_a_seed_shuffles_each_epoch_in_another_way_and_always_the_same(dataset):
+    first, second = dataset.samples(CONTEXT, seed=1), dataset.samples(CONTEXT, seed=2)
+    orders = [starts(first), starts(first), starts(second)]  # two epochs of the first
+    assert len({tuple(order) for order in orders}) == 3
+    assert all(sorted(order) == list(range(0, 60, CONTEXT)) for order in orders)
+    assert [permuted(i, 15, "1/0") * CONTEXT for i in range(15)] == orders[0]
+    assert [permuted(i, 10, "1/0") for i in range(10)] == PERMUTED
+
+
+PERMUTED = [8, 6, 2, 4, 1, 5, 3, 7, 0, 9]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 16, 17, 1000])
+def test_the_order_is_a_permutation(n):
+    assert sorted(permuted(i, n, "key") for i in range(n)) == list(range(n))
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_ranks_share_the_windows_and_have_equally_many(dataset, seed, monkeypatch):
+    whole = starts(dataset.samples(CONTEXT, seed=seed))
+    ranks = [starts(dataset.samples(CONTEXT, seed=seed, rank=r, world_size=4)) for r in range(4)]
+    assert [len(rank) for rank in ranks] == [3] * 4
+    assert [start for step in zip(*ranks, strict=True) for start in step] == whole[:12]
+    assert len(dataset.samples(CONTEXT, rank=1, world_size=4)) == 15  # a sampler shares them itself
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert starts(dataset.samples(CONTEXT, seed=seed)) == ranks[2]
+
+
+def test_workers_of_a_loader_share_the_samples(dataset, monkeypatch):
+    taken = []
+    for number in range(4):
+        info = SimpleNamespace(id=number, num_workers=4)
+        module = SimpleNamespace(get_worker_info=lambda info=info: info)
+        monkeypatch.setitem(sys.modules, "torch.utils.data", module)
+        samples = dataset.samples(CONTEXT)
+        taken.append(starts(samples))
+        assert samples.epoch == 1
+    assert sorted(chain.from_iterable(taken)) == list(range(0, 60, CONTEXT))
+    assert [len(part) for part in taken] == [4, 4, 4, 3]
+
+
+def test_a_run_continues_in_the_middle_of_an_epoch(dataset):
+    samples = dataset.samples(CONTEXT, seed=5)
+    whole = starts(samples) + starts(samples)
+    again = dataset.samples(CONTEXT, seed=5)
+    iterator = iter(again)
+    first = starts(next(iterator) for _ in range(6))
+    state = json.loads(json.dumps(again.state_dict()))
+    continued = dataset.samples(CONTEXT, seed=5)
+    continued.load_state_dict(state)
+    assert first + starts(continued) + starts(continued) == whole
+    ranks = [dataset.samples(CONTEXT, seed=5, rank=rank, world_size=3) for rank in range(3)]
+    for rank in ranks:
+        rank.load_state_dict(state)
+    rest = [start for step in zip(*map(starts, ranks), strict=True) for start in step]
+    assert first + rest == whole[:15]
+
+
+def test_numbers_of_numpy_are_saved_as_json_and_other_types_are_refused(dataset):
+    samples = dataset.samples(np.int64(CONTEXT), seed=np.uint32(5), rank=np.int8(0))
+    samples.set_epoch(np.int64(2))
+    plain = dataset.samples(CONTEXT, seed=5)
+    plain.set_epoch(2)
+    assert json.loads(json.dumps(samples.state_dict())) == plain.state_dict()
+    assert starts(samples) == starts(plain)
+    for seed in ("5", 5.0):
+        with pytest.raises(TypeError, match="integer"):
+            dataset.samples(CONTEXT, seed=seed)
+
+
+def test_a_state_of_other_samples_is_refused(dataset):
+    state = dataset.samples(CONTEXT, seed=5).state_dict()
+    for other, name in [
+        (dataset.samples(CONTEXT, seed=6), "seed 5, and these samples have 6"),
+        (dataset.samples(3, seed=5), "context_length 4"),
+    ]:
+        with pytest.raises(ValueError, match=name):
+            other.load_state_dict(state)
+    with pytest.raises(ValueError, match="7 samples were taken, which 2 ranks cannot divide"):
+        dataset.samples(CONTEXT, seed=5, rank=0, world_size=2).load_state_dict(
+            state | {"samples_taken": 7}
+        )
+
+
+def test_a_state_of_other_token_files_of_the_same_length_is_refused(dataset, tmp_path):
+    write(tmp_path / "other", plan_token_files(NARROW), [list(range(N_TOKENS))[::-1]])
+    other = TokenDataset.open(tmp_path / "other", NARROW).samples(CONTEXT, seed=5)
+    state = dataset.samples(CONTEXT, seed=5).state_dict()
+    with pytest.raises(ValueError, match="the state has token_files"):
+        other.load_state_dict(state)
+
+
+def test_impossible_samples_are_refused(dataset):
+    with pytest.raises(ValueError, match="context_length must be at least 1, not 0"):
+        dataset.samples(0)
+    with pytest.raises(ValueError, match="not 2 of 2"):
+        dataset.samples(4, rank=2, world_size=2)
+    with pytest.raises(TokenFilesError, match=r"61 ids, too few .* 61 .* each of 1 ranks"):
+        dataset.samples(61)
+    assert len(dataset.samples(60)) == 1
+
+
+@pytest.mark.torch
+def test_a_real_loader_collates_the_samples(dataset):
+    import torch
+    from torch.utils import data
+
+    for workers in (0, 2):
+        loader = data.DataLoader(dataset.samples(CONTEXT), batch_size=4, num_workers=workers)
+        batches = list(loader)
+        assert [tuple(inputs.shape) for inputs, _ in batches] == [(4, 4)] * 3 + [(3, 4)]
+        assert all(inputs.dtype == torch.int64 for inputs, _ in batches)
+        assert torch.cat([targets for _, targets in batches]).flatten().tolist() == list(
+            range(1, 61)
+        )
+    shuffled = data.DataLoader(dataset.samples(CONTEXT), shuffle=True)
+    assert sorted(int(inputs[0, 0]) for inputs, _ in shuffled) == list(range(0, 60, CONTEXT))
+    samples = dataset.samples(CONTEXT, rank=1, world_size=3)
+    sampler = data.DistributedSampler(samples, num_replicas=3, rank=1, shuffle=False)
+    loader = data.DataLoader(sampler.dataset, sampler=sampler)
+    assert [int(inputs[0, 0]) for inputs, _ in loader] == list(range(4, 60, 12))

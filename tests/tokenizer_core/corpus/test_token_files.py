@@ -1,5 +1,7 @@
-"""Reading token files: any range, any document, nothing else; refusals with their remedy."""
+"""Reading token files: layouts, any range, any document, counts; refusals with their remedy."""
 
+import struct
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -13,20 +15,28 @@ from tests.tokenizer_core.corpus.small_corpora import (
     encode_all,
     write_texts,
 )
-from tokenizer_core.corpus import TokenFiles
+from tokenizer_core.corpus import (
+    LAYOUTS,
+    TokenFiles,
+    TokenFilesWriter,
+    plan_token_files,
+    token_layouts,
+    verify_token_files,
+)
+from tokenizer_core.corpus.token_counts import TokenCounts
 from tokenizer_core.errors import (
     TokenFilesCorruptError,
     TokenFilesError,
+    TokenFilesPlanError,
     TokenizerMismatchError,
-    UnknownTokenIdError,
 )
 
 ALL_IDS = list(chain.from_iterable(encode_all(NARROW, TEXTS)))
 
 
-@pytest.mark.parametrize("tokenizer", [NARROW, WIDE], ids=["narrow", "wide"])
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_each_document_decodes_to_its_text(layout, tokenizer, tmp_path):
+def test_each_document_decodes_to_its_text(layout, tmp_path):
+    tokenizer = WIDE if layout in ("npy", "megatron") else NARROW
     write_texts(tmp_path / "t", layout, tokenizer)
     files = TokenFiles.open(tmp_path / "t", tokenizer)
     assert files.n_documents() == len(TEXTS)
@@ -54,17 +64,6 @@ def test_any_range_of_ids(layout, tmp_path):
             files.copy_tokens(start, np.empty(2, np.uint16))
     with pytest.raises(TypeError, match="uint8 cannot hold the id"):
         files.copy_tokens(0, np.empty(2, np.uint8))
-
-
-def test_a_document_is_read_without_the_rest(tmp_path, monkeypatch):
-    """Document 0 is in the first shard: the others may be missing."""
-    write_texts(tmp_path / "t", "raw")
-    files = TokenFiles.open(tmp_path / "t", NARROW)
-    for path in (tmp_path / "t").glob("train_00000[1-9].bin"):
-        path.unlink()
-    assert files.decode_document(0, NARROW) == TEXTS[0]
-    with pytest.raises(FileNotFoundError):
-        files.decode_document(3, NARROW)
 
 
 @pytest.mark.parametrize("index", [-1, 5, 1 << 70])
@@ -117,10 +116,80 @@ def test_another_tokenizer_is_refused(tmp_path):
     assert raised.value.code == "tokenizer_mismatch"
 
 
-def test_an_id_that_is_not_in_the_vocabulary_is_no_text(tmp_path):
-    write_texts(tmp_path / "t")
-    ids = np.memmap(tmp_path / "t" / "train_000000.bin", "<u2", mode="r+")
-    ids[0] = 9999
-    ids.flush()
-    with pytest.raises(UnknownTokenIdError):
-        TokenFiles.open(tmp_path / "t").decode_document(0, NARROW)
+@pytest.mark.parametrize(
+    ("dtype", "magic", "version"), [("<u2", 20240520, 1), ("<u4", 20240801, 7)]
+)
+def test_the_header_of_llmc(dtype, magic, version):
+    header = LAYOUTS["llmc"].render_header(1_000_000, np.dtype(dtype))
+    assert header == struct.pack("<3i", magic, version, 1_000_000) + bytes(253 * 4)
+
+
+def test_a_numpy_with_other_headers_is_refused(monkeypatch):
+    monkeypatch.setattr(token_layouts, "_NPY_HEADER_BYTES", 80)
+    with pytest.raises(TokenFilesPlanError, match="headers of 128 bytes, not 80; install"):
+        LAYOUTS["npy"].render_header(1, np.dtype("<u2"))
+
+
+@pytest.mark.parametrize("name", ["raw", "npy", "llmc"])
+def test_a_shard_that_is_too_short_or_has_another_header(name, tmp_path):
+    layout, path = LAYOUTS[name], tmp_path / f"a{LAYOUTS[name].suffix}"
+    data = layout.render_header(3, np.dtype("<u2")) + np.arange(3, dtype="<u2").tobytes()
+    path.write_bytes(data)
+    assert layout.map_shard(path, "uint16", 3).tolist() == [0, 1, 2]
+    path.write_bytes(data[:-1])
+    with pytest.raises(TokenFilesCorruptError, match="fewer than 3 ids"):
+        layout.map_shard(path, "uint16", 3)
+    if name != "raw":
+        path.write_bytes(data)
+        for width, n_tokens in (("uint16", 2), ("uint32", 3)):
+            with pytest.raises(TokenFilesCorruptError, match="does not begin with the header"):
+                layout.map_shard(path, width, n_tokens)
+
+
+@pytest.mark.parametrize("layout", ["raw", "npy", "megatron", "llmc"])
+def test_a_split_is_counted_as_it_is_written(layout, tmp_path):
+    write_texts(tmp_path / "t", layout, WIDE)
+    files = TokenFiles.open(tmp_path / "t")
+    for split in ("train", "validation"):
+        ids = np.concatenate([files.document(n, split) for n in range(files.n_documents(split))])
+        expected = np.bincount(ids, minlength=70_001)
+        assert files.token_counts(split).tolist() == expected.tolist()
+    assert files.manifest.split("train").special_tokens_found == {"<|end|>": 1}
+    assert files.manifest.split("validation").special_tokens_found == {}
+
+
+def test_the_tokens_around_documents_are_not_counted_as_found(tmp_path):
+    plan = plan_token_files(NARROW, end_of_document="<|end|>")
+    ids = np.array([257, 97, 258, 258, 98, 258])
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append_batch(ids, [0, 3, 6])
+        ids[:] = 1  # the caller's again
+        manifest = writer.finish()
+    assert manifest.split("train").special_tokens_found == {"<|begin|>": 1, "<|end|>": 1}
+
+
+def test_special_tokens_of_an_encoder_of_conversations_are_not_found_in_texts(tmp_path):
+    plan = plan_token_files(NARROW, end_of_document="<|end|>", loss_mask=True)
+    ids = np.array([257, 97, 258, 98, 258])
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
+        writer.append_batch(ids, [0, 5], mask=np.ones(5, np.uint8))
+        manifest = writer.finish()
+    assert manifest.split("train").special_tokens_found == {}
+    verify_token_files(tmp_path / "t")
+    found = {"<|begin|>": 1, "<|end|>": 1}
+    (train,) = manifest.splits
+    wrong = replace(manifest, splits=(replace(train, special_tokens_found=found),))
+    (tmp_path / "t" / "manifest.json").write_bytes(wrong.to_json())
+    with pytest.raises(TokenFilesCorruptError, match="which special tokens"):
+        verify_token_files(tmp_path / "t")
+
+
+def test_ids_are_counted_again_from_files(tmp_path):
+    path = tmp_path / "train.npy"
+    path.write_bytes(b"head" + np.array([1, 2, 2, 9], "<u2").tobytes())
+    use = TokenCounts(2)
+    use.add_file(path, np.dtype("<u2"), 3, 4)
+    assert use.counts.tolist() == [0, 1, 2]
+    for n_tokens in (4, 5):
+        with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
+            TokenCounts(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)

@@ -22,16 +22,6 @@ def double_noted(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
     return double(2, payload, attempt)
 
 
-def killed_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """The worker dies in the first attempt at every odd shard, after it wrote its file."""
-    figures = double(2, payload, attempt)
-    note = Path(folder, f"died-{payload}")
-    if payload % 2 and not note.exists():
-        note.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return figures
-
-
 def killed_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
     """The worker dies at shard 3, each time."""
     if payload == 3:
@@ -45,15 +35,6 @@ def failing_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any
     if payload == 3:
         raise OSError(28, "No space left on device")
     return figures
-
-
-def failing_once(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """All shards except 2 fail in their first attempt."""
-    note = Path(folder, f"failed-{payload}")
-    if payload != 2 and not note.exists():
-        note.touch()
-        raise OSError(5, "Input/output error")
-    return double(2, payload, attempt)
 
 
 def secretive(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:

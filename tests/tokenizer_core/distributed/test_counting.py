@@ -24,8 +24,6 @@ from tokenizer_core.errors import CorpusError, RunConflictError, RunError, Shard
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import count_pretokens
-from tokenizer_core.training.corpus_chunks import ChunkPlanner, ReadBytes
-from tokenizer_core.training.count_pretokens import CountingRules
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GPT2 = PATTERNS["gpt2"]
@@ -34,12 +32,12 @@ ALPHABET = "aab c\n  é漢😀<|e>'s"
 
 
 @pytest.fixture(autouse=True)
-def _work_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+def _work_is_importable(monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY))
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> list[Path]:
+def corpus(tmp_path):
     """Three files, one of them empty; special tokens, and enough words for many shards."""
     rng = random.Random(7)
     words = ["".join(rng.choices("abcdé漢", k=rng.randint(1, 6))) for _ in range(400)]
@@ -62,7 +60,7 @@ def local(
 
 def distributed(files: list[Path], specials: list[str], folder: Path, **options: object) -> bytes:
     asked = {"pattern": GPT2, "executor": HERE, "storage": folder / "run"} | options
-    count_distributed(files, special_tokens=specials, output=folder / "out", **asked)  # type: ignore[arg-type]
+    count_distributed(files, special_tokens=specials, output=folder / "out", **asked)
     return (folder / "out").read_bytes()
 
 
@@ -72,80 +70,52 @@ def committed(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found.iterdir()}
 
 
-@examples(1 / 10, suppress_health_check=list(HealthCheck))
-@given(
-    texts=st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=4).filter("".join),
-    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<|e|>", "<|e|><|e|>"], ["漢"], ["  "]]),
-    joined=st.booleans(),
-    shard_bytes=st.integers(1, 200),
-    n_partitions=st.integers(1, 5),
-    pattern=st.sampled_from(
-        [
-            *PATTERNS.values(),
-            resolve_pattern(r"\w+|\s"),
-            SplitPattern("custom", "[a-z]+", unmatched="drop"),
-            SplitPattern("custom", "[a-z]+", behavior="removed"),
-        ]
-    ),
-    engine=st.sampled_from(["auto", "python"]),
-)
-def test_counts_do_not_depend_on_cuts(
-    texts, specials, joined, shard_bytes, n_partitions, pattern, engine, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("cut")
-    files = []
-    for number, text in enumerate(texts):
-        files.append(folder / str(number))
-        if joined and specials:
-            text = specials[-1].join(text.split("b"))
-        files[-1].write_text(text, encoding="utf-8", newline="")
-    if not any(file.stat().st_size for file in files):
-        return
-    assert distributed(
-        files,
-        specials,
-        folder,
-        pattern=pattern,
-        shard_bytes=shard_bytes,
-        n_partitions=n_partitions,
-        engine=engine,
-    ) == local(files, specials, folder / "local", pattern)
+PIECES = ["<|e|>", "a", "ab", "b", "漢", "  ", " c\n", "é😀's", "<"]
+RULES = [
+    *PATTERNS.values(),
+    resolve_pattern(r"\w+|\s"),
+    SplitPattern("custom", "[a-z]+", unmatched="drop"),
+    SplitPattern("custom", "[a-z]+", behavior="removed"),
+]
 
 
-@examples(1 / 10, suppress_health_check=list(HealthCheck))
+@examples(1 / 5, suppress_health_check=list(HealthCheck))
 @given(
     files=st.lists(
         st.tuples(
-            st.sampled_from([name for name in FORMATS if name != "parquet"]),
-            st.lists(st.text(ALPHABET, max_size=60), max_size=8),
+            st.sampled_from(["txt", *(name for name in FORMATS if name != "parquet")]),
+            st.lists(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), max_size=8),
         ),
         min_size=1,
         max_size=4,
     ),
-    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<", *"0123456789abcdef"]]),
+    specials=st.sampled_from([[], ["<|e|>"], ["a", "ab"], ["<|e|>", "<|e|><|e|>"], ["漢"], ["  "]]),
+    pattern=st.sampled_from(RULES),
     separator=st.sampled_from([None, "<|endoftext|>", "b"]),
-    shard_bytes=st.integers(1, 200),
-    engine=st.sampled_from(["auto", "python"]),
+    how=st.fixed_dictionaries(
+        {
+            "shard_bytes": st.integers(1, 200),
+            "n_partitions": st.integers(1, 5),
+            "engine": st.sampled_from(["auto", "python"]),
+        }
+    ),
 )
-def test_counts_of_documents_do_not_depend_on_cuts(
-    files, specials, separator, shard_bytes, engine, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("formats")
+def test_counts_do_not_depend_on_cuts(files, specials, pattern, separator, how, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cut")
     paths = [
         write_corpus(folder / f"{number}.{name}", documents, name)
         for number, (name, documents) in enumerate(files)
     ]
-    how = CorpusFormat(separator=separator)
+    how = {"pattern": pattern, "corpus_format": CorpusFormat(separator=separator), **how}
     try:
-        expected = local(paths, specials, folder / "local", corpus_format=how)
+        expected = local(
+            paths, specials, folder / "local", pattern, corpus_format=how["corpus_format"]
+        )
     except CorpusError as error:
         with pytest.raises(CorpusError, match=re.escape(str(error))):
-            distributed(paths, specials, folder, shard_bytes=shard_bytes, corpus_format=how)
+            distributed(paths, specials, folder, **how)
         return
-    found = distributed(
-        paths, specials, folder, shard_bytes=shard_bytes, engine=engine, corpus_format=how
-    )
-    assert found == expected
+    assert distributed(paths, specials, folder, **how) == expected
 
 
 def test_parquet_and_progress(tmp_path):
@@ -159,12 +129,18 @@ def test_parquet_and_progress(tmp_path):
     assert counted[-1][1:] == (file.stat().st_size,) * 2
 
 
+def test_a_file_without_cuts_is_one_shard(tmp_path):
+    (tmp_path / "some.txt").write_text("a" * 5_000)
+    found = distributed([tmp_path / "some.txt"], [], tmp_path, shard_bytes=100)
+    assert found == local([tmp_path / "some.txt"], [], tmp_path / "local")
+
+
 def test_a_wrong_line_names_the_file_as_the_caller_did(tmp_path):
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"text": "one"}\n{"other": "two"}\n')
     source = SourceFile.examine(lines, shown="the news")
     with pytest.raises(CorpusError, match="the news") as raised:
-        distributed([source], [], tmp_path)  # type: ignore[list-item]
+        distributed([source], [], tmp_path)
     assert str(lines) not in str(raised.value)
 
 
@@ -179,22 +155,6 @@ def test_tables_over_the_ceiling_and_many_runs_are_merged(corpus, tmp_path, monk
         assert distributed(corpus, ["<|e|>"], folder, **options) == expected
         monkeypatch.setattr(merge_shards, "MAX_RUNS", 3)
     assert len(committed(folder)) > 9
-
-
-def test_a_file_without_cuts_is_searched_once(tmp_path, monkeypatch):
-    (tmp_path / "some.txt").write_text("a" * 5_000)
-    find_cut, looks = ChunkPlanner.find_cut, []
-
-    def noted(self: ChunkPlanner, read: ReadBytes, size_bytes: int, position: int) -> int:
-        looks.append(position)
-        return find_cut(self, read, size_bytes, position)
-
-    monkeypatch.setattr(ChunkPlanner, "find_cut", noted)
-    source = SourceFile.examine(tmp_path / "some.txt")
-    rules = count_shards.ShardRules(CountingRules(GPT2, ()), "auto", 1, 1)
-    found = count_shards.find_cuts(rules, (source, range(100, 5_000, 100)), None)  # type: ignore[arg-type]
-    assert found["cuts"][-1] == 5_000
-    assert looks == [100]
 
 
 def test_a_committed_run_is_read_or_refused(corpus, tmp_path):
@@ -250,7 +210,7 @@ def test_a_defect_in_a_shard_is_found(corpus, tmp_path, monkeypatch):
     write_entry = count_shards.write_entry
 
     def lose_some(run: object, entry: tuple[bytes, int]) -> None:
-        write_entry(run, (entry[0], 1))  # type: ignore[arg-type]
+        write_entry(run, (entry[0], 1))
 
     with monkeypatch.context() as patch:
         patch.setattr(count_shards, "write_entry", lose_some)

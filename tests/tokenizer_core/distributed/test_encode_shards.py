@@ -9,22 +9,21 @@ import fsspec
 import numpy as np
 import pytest
 
-from tests.tokenizer_core.corpus.small_corpora import NARROW
+from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.corpus import (
-    CorpusFormat,
-    TokenFilesPlan,
-    plan_token_files,
-)
+from tokenizer_core.corpus import CorpusFormat, TokenFilesPlan, plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.distributed import Attempt
 from tokenizer_core.distributed.corpus_sources import SourceFile
 from tokenizer_core.distributed.encode_shards import (
     CorpusShard,
     ShardEncoding,
+    ShardPosition,
     cut_corpus,
     encode_shard,
     hash_source,
+    ids_dtype,
+    read_encoded_shard,
 )
 from tokenizer_core.errors import CorpusError, RunError
 
@@ -37,7 +36,7 @@ def encoding(plan: TokenFilesPlan | None = None) -> ShardEncoding:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> Attempt:
+def attempt(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return Attempt(open_storage(tmp_path / "run"), "some-run", "encode", 0, scratch)
@@ -83,20 +82,22 @@ def test_a_file_is_hashed_in_its_only_shard_or_separately(tmp_path, attempt):
     assert hash_source(encoding(), SourceFile.examine(str(path)), attempt) == {"sha256": expected}
 
 
-@pytest.mark.parametrize("is_part", [False, True])
-def test_bytes_that_are_not_utf8_are_reported_with_their_offset(tmp_path, attempt, is_part):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"one\ntw\xff\n")
-    match = r"a.txt from byte 4' is not UTF-8: .* byte 2;" if is_part else r"a.txt' is .* byte 6;"
-    with pytest.raises(CorpusError, match=match):
-        encode_shard(encoding(), shard_of(path, 1 if is_part else 0), attempt)
+FORBIDDEN = r"the text holds .*<\|end\|>"
 
 
-@pytest.mark.parametrize(("start", "place"), [(0, "document 2"), (2, "document 1 from byte 2 on")])
-def test_a_forbidden_token_is_reported_with_its_document(tmp_path, attempt, start, place):
-    (tmp_path / "a.txt").write_text("one\ntwo\nthree <|end|>")
+@pytest.mark.parametrize(
+    ("data", "start", "message"),
+    [
+        (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6;"),
+        (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2;"),
+        (b"one\ntwo\nthree <|end|>", 0, rf"a.txt', document 2: {FORBIDDEN}"),
+        (b"one\ntwo\nthree <|end|>", 2, rf"a.txt', document 1 from byte 2 on: {FORBIDDEN}"),
+    ],
+)
+def test_a_bad_document_is_reported_with_its_place(tmp_path, attempt, data, start, message):
+    (tmp_path / "a.txt").write_bytes(data)
     plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
-    with pytest.raises(CorpusError, match=rf"a.txt', {place}: the text holds .*<\|end\|>"):
+    with pytest.raises(CorpusError, match=message):
         encode_shard(encoding(plan), shard_of(tmp_path / "a.txt", start), attempt)
 
 
@@ -125,3 +126,24 @@ def test_an_encoder_is_made_once_in_a_process():
     first, second = pickle.loads(data), pickle.loads(data)
     assert first is second
     assert first.plan == plan_token_files(NARROW)
+
+
+def test_files_of_a_shard_that_do_not_match_are_refused(tmp_path, attempt):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    encode_shard(encoding(), shard_of(tmp_path / "a.txt"), attempt)
+    (batch,) = read_encoded_shard(attempt.scratch, np.dtype("<u2"), ShardPosition())
+    assert batch.documents.ids.tolist() == list(b"onetwo")
+    for name, change in (("ids", b"\0\0"), ("documents", b"\1" + bytes(15))):
+        path = attempt.scratch / name
+        whole = path.read_bytes()
+        for data in (whole + change, whole[: -len(change)]):
+            path.write_bytes(data)
+            with pytest.raises(RunError, match="do not belong together; remove the run's storage"):
+                list(read_encoded_shard(attempt.scratch, np.dtype("<u2"), ShardPosition()))
+        path.write_bytes(whole)
+
+
+def test_ids_are_as_wide_as_the_plan_says():
+    assert ids_dtype(plan_token_files(NARROW)) == "<u2"
+    for layout in ("raw", "megatron"):
+        assert ids_dtype(plan_token_files(WIDE, layout=layout)) == "<u4"

@@ -30,7 +30,6 @@ from tokenizer_core.errors import (
     CorpusError,
     RunConflictError,
     RunError,
-    ShardFailedError,
     TokenFilesError,
     TokenFilesPlanError,
 )
@@ -90,7 +89,7 @@ def distribute(
         "shard_bytes": 2000,
     } | how
     tokenizer = WIDE if plan.dtype == "uint32" else NARROW
-    encode_distributed(tokenizer, files, folder / "tokens", plan, **options)  # type: ignore[arg-type]
+    encode_distributed(tokenizer, files, folder / "tokens", plan, **options)
     assert open_storage(options["storage"]).names() == []
     return content(folder / "tokens")
 
@@ -98,42 +97,37 @@ def distribute(
 @examples(1 / 10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     corpora=st.lists(st.tuples(st.sampled_from(FORMATS), texts), min_size=1, max_size=3),
+    tokenizer=st.sampled_from([NARROW, WIDE]),
+    planned=st.fixed_dictionaries(
+        {
+            "layout": st.sampled_from(LAYOUT_NAMES),
+            "tokens_per_shard": st.sampled_from([None, 7]),
+            "begin_of_document": st.sampled_from([None, "<|begin|>"]),
+            "end_of_document": st.sampled_from([None, "<|end|>"]),
+        }
+    ),
+    how=st.fixed_dictionaries(
+        {
+            "corpus_format": st.sampled_from(["<|endoftext|>", "\n", "ab", None]).map(
+                lambda separator: CorpusFormat(separator=separator)
+            ),
+            "validation_share": st.sampled_from([0.0, 0.4]),
+            "shuffle": st.booleans(),
+        }
+    ),
     shard_bytes=st.integers(1, 9) | st.integers(10, 300),
     batches=st.tuples(st.integers(1, 60), st.integers(1, 60)),
-    layout=st.sampled_from(LAYOUT_NAMES),
-    tokens_per_shard=st.sampled_from([None, 7]),
-    tokenizer=st.sampled_from([NARROW, WIDE]),
-    around=st.tuples(
-        st.sampled_from([None, "<|begin|>"]), st.sampled_from([None, "<|end|>"])
-    ),
-    separator=st.sampled_from(["<|endoftext|>", "\n", "ab", None]),
-    share=st.sampled_from([0.0, 0.4]),
-    shuffle=st.booleans(),
-)  # fmt: skip
+)
 def test_any_corpus_gives_the_same_bytes(
-    tmp_path_factory, corpora, shard_bytes, batches, layout, tokens_per_shard, tokenizer, around,
-    separator, share, shuffle,
-):  # fmt: skip
+    tmp_path_factory, corpora, tokenizer, planned, how, shard_bytes, batches
+):
     folder = tmp_path_factory.mktemp("corpus")
     files = write_files(folder, [*corpora, ("txt", ["so there is an id"])])
-    begin, end = around
-    plan = plan_token_files(
-        tokenizer,
-        layout=layout,
-        tokens_per_shard=tokens_per_shard,
-        begin_of_document=begin,
-        end_of_document=end,
-        seed=4,
-    )
-    how = {
-        "corpus_format": CorpusFormat(separator=separator),
-        "validation_share": share,
-        "shuffle": shuffle,
-    }
+    plan = plan_token_files(tokenizer, seed=4, **planned)
     with pytest.MonkeyPatch.context() as patch:
         small_batches(patch, *batches)
         try:
-            encode_corpus(tokenizer, files, folder / "expected", plan, **how)  # type: ignore[arg-type]
+            encode_corpus(tokenizer, files, folder / "expected", plan, **how)
         except TokenFilesError as error:  # a split without ids
             with pytest.raises(TokenFilesError, match=str(error)[:40]):
                 distribute(folder, files, plan, shard_bytes=shard_bytes, **how)
@@ -143,16 +137,14 @@ def test_any_corpus_gives_the_same_bytes(
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Path], TokenFilesPlan]:
+def corpus(tmp_path, monkeypatch):
     """Files and a plan; `expected` has the output of one process."""
     monkeypatch.syspath_prepend(str(REPOSITORY))  # workers find `dying_work` here
     small_batches(monkeypatch, 3000, 900)
     files = write_corpora(tmp_path)
     plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=3, tokens_per_shard=5000)
-    encode_corpus(
-        NARROW, files, tmp_path / "expected", plan,
-        corpus_format=SEPARATED, validation_share=0.3,
-    )  # fmt: skip
+    options = {"corpus_format": SEPARATED, "validation_share": 0.3}
+    encode_corpus(NARROW, files, tmp_path / "expected", plan, **options)
     return files, plan
 
 
@@ -216,7 +208,7 @@ def test_a_run_is_resumed_only_with_its_own_inputs_and_settings(tmp_path, corpus
     with pytest.raises(TokenFilesPlanError, match="begun with another run"):
         distribute(tmp_path, files, plan, shard_bytes=999, storage=tmp_path / "other", **how)
     with pytest.raises(TokenFilesPlanError, match="begun with another run"):
-        encode_corpus(NARROW, files, tmp_path / "tokens", plan, corpus_format=SEPARATED, **how)  # type: ignore[arg-type]
+        encode_corpus(NARROW, files, tmp_path / "tokens", plan, corpus_format=SEPARATED, **how)
     assert can_resume(tmp_path / "tokens")
     with pytest.raises(RunConflictError, match=r"another run \(inputs differ\)"):
         distribute(tmp_path, files[:2], plan, resume=True)
@@ -242,14 +234,3 @@ def test_invalid_input_ends_the_run_at_once(tmp_path, corpus):
         with pytest.raises(TokenFilesPlanError, match=f"{name} must be"):
             distribute(tmp_path, files, plan, storage=tmp_path / "other", **{name: value})
     assert not (tmp_path / "other").exists()
-
-
-def test_a_shard_that_keeps_failing_is_named(tmp_path, corpus, monkeypatch):
-    files, plan = corpus
-
-    def full(*_: object) -> dict[str, Any]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tokenizer_core.distributed.encoding.encode_shard", full)
-    with pytest.raises(ShardFailedError, match=r"shard 0 of the stage 'encode' failed 3 times"):
-        distribute(tmp_path, files, plan)

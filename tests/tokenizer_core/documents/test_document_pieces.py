@@ -1,14 +1,19 @@
 """Pieces: the same documents for any cuts of the text, in pieces of the promised size."""
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.documents.document_pieces import (
     DocumentPiece,
+    Utf8Piece,
     cut_document,
     decode_blocks,
     split_plain_text,
+    split_utf8_text,
 )
 from tokenizer_core.errors import CorpusError
 
@@ -18,11 +23,12 @@ def split_by_definition(text: str, separator: str) -> list[str]:
     return documents if documents[-1] else documents[:-1]
 
 
-def join(pieces: list[DocumentPiece]) -> list[str]:
+def join(pieces: Iterable[DocumentPiece | Utf8Piece]) -> list[str]:
+    """The documents; each piece must be whole characters, and the last piece must end one."""
     documents, parts = [], []
-    for piece in pieces:
-        parts.append(piece.text)
-        if piece.is_last:
+    for text, is_last in pieces:
+        parts.append(text.decode() if isinstance(text, bytes) else text)
+        if is_last:
             documents.append("".join(parts))
             parts.clear()
     assert parts == []
@@ -88,3 +94,39 @@ def test_invalid_utf8_is_named_by_its_offset():
             blocks = [data[start : start + size] for start in range(0, len(data), size)]
             with pytest.raises(CorpusError, match=rf"'some\.txt' is not UTF-8.* byte {offset};"):
                 list(decode_blocks(blocks, "some.txt"))
+
+
+TEXTS = st.text(st.sampled_from("ab|<>é中🙂"), max_size=40)
+CUTS = st.lists(st.integers(0, 120), max_size=8)
+
+
+@given(TEXTS, CUTS, st.sampled_from([None, "|", "||", "<|>", "<<|", "中|中", "é"]))
+@example("a||||b", [3, 4, 5], "||")
+@example("中|中|中", [2, 4], "中|中")
+def test_the_documents_are_those_of_the_text(text, cuts, separator):
+    data = text.encode()
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    blocks = [data[start:end] for start, end in pairwise(places)]
+    expected = join(split_plain_text([text], separator, 1000))
+    mark = separator.encode() if separator else None
+    for max_bytes in (1, 7, 1000):
+        pieces = list(split_utf8_text(blocks, mark, max_bytes))
+        assert join(pieces) == expected
+        assert all(len(data) <= max_bytes + max(len(mark or b""), 4) for data, _ in pieces)
+
+
+def test_invalid_utf8_is_passed_on():
+    for data in (b"\xff", b"a\xe4", b"\x80\x80\x80\x80", b"\xf0\x9f|\x99\x82", b"\xc3"):
+        for size in (1, 2, 10):
+            blocks = [data[start : start + size] for start in range(0, len(data), size)]
+            documents = [b""]
+            for text, is_last in split_utf8_text(blocks, b"|", size):
+                documents[-1] += text
+                documents += [b""] if is_last else []
+            assert documents[:-1] == data.split(b"|")
+
+
+def test_without_text_there_is_a_document_only_without_a_separator():
+    assert list(split_utf8_text([], None, 9)) == [Utf8Piece(b"", True)]
+    assert list(split_utf8_text([b""], b"|", 9)) == []
+    assert list(split_utf8_text([b"a|"], b"|", 9)) == [(b"a", True)]

@@ -8,11 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.documents.corpus_writer import (
-    SEPARATOR,
-    render_documents,
-    write_corpus,
-)
+from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, render_documents, write_corpus
 from tests.tokenizer_core.documents.file_changes import CHANGES, add_name
 from tests.tokenizer_core.documents.test_document_pieces import join
 from tokenizer_core import Tokenizer, train_bpe

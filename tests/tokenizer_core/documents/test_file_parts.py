@@ -2,10 +2,8 @@
 
 import json
 from functools import partial
-from itertools import product
 from pathlib import Path
 
-import fsspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -56,18 +54,6 @@ def test_parts_of_plain_text(tmp_path, monkeypatch, text, separator, part_bytes,
     assert found == join(list(as_text()))
 
 
-def test_separators_that_overlap_themselves(tmp_path, monkeypatch):
-    """All texts of two letters: of overlapping matches, only the first is a separator."""
-    monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 3)
-    path = tmp_path / "corpus.txt"
-    for separator, n_letters in (("aa", 6), ("aba", 6), ("abab", 5)):
-        for letters in product("ab", repeat=n_letters):
-            path.write_text(text := "".join(letters))
-            for cut in range(1, len(text)):
-                found = read(path, separator, (0, cut)) + read(path, separator, (cut, len(text)))
-                assert found == read(path, separator, None), (text, cut)
-
-
 @limits
 @given(
     texts=st.lists(st.text(max_size=12), max_size=8),
@@ -82,16 +68,6 @@ def test_parts_of_json_lines(tmp_path, texts, end, is_ended, part_bytes):
     parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
     found = [one.decode() for part in parts for one in read(path, None, part)]
     assert found == texts
-
-
-def test_a_part_is_read_from_a_store_too():
-    store = fsspec.filesystem("memory")
-    store.pipe("/parts/a.txt", b"one|two|three")
-    try:
-        assert read("memory://parts/a.txt", "|", (1, 5)) == [b"two"]
-        assert read("memory://parts/a.txt", "|", (5, 13)) == [b"three"]
-    finally:
-        store.rm("/parts", recursive=True)
 
 
 def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
@@ -126,14 +102,3 @@ def test_errors_name_the_byte_from_which_they_count(tmp_path):
         open_documents(tmp_path / "b.txt", separator="|", within=(2, 6)) as reader,
     ):
         list(reader)
-
-
-def test_a_part_of_a_changed_file_is_an_error(tmp_path):
-    path = tmp_path / "a.txt"
-    for change in ("one|two|three|four", "one|t"):
-        path.write_text("one|two|three")
-        with open_documents(path, separator="|", within=(4, 8), max_piece_chars=1) as reader:
-            next(reader)
-            path.write_text(change)
-            with pytest.raises(CorpusError, match="changed while it was read"):
-                list(reader)

@@ -15,12 +15,6 @@ from tokenizer_core.documents.parquet_rows import read_parquet_rows
 from tokenizer_core.errors import CorpusError
 
 DOCUMENTS = ["", "a", "zwei\r\n", "", "\ufeffthree 🙂 é", "x" * 30, "a", "b"]
-KINDS = {
-    "string": pyarrow.string(),
-    "large string": pyarrow.large_string(),
-    "view": pyarrow.string_view(),
-    "dictionary": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
-}
 
 
 @pytest.fixture
@@ -36,20 +30,26 @@ def read(path, max_expansion: float = 200.0, max_piece_chars: int = 4) -> list[s
 
 @pytest.mark.parametrize(
     ("kind", "compression"),
-    [("string", "none"), ("large string", "snappy"), ("view", "gzip"), ("dictionary", "zstd")],
+    [
+        (pyarrow.string(), "none"),
+        (pyarrow.large_string(), "snappy"),
+        (pyarrow.string_view(), "gzip"),
+        (pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), "zstd"),
+    ],
+    ids=str,
 )
 def test_documents_come_back_in_order(path, kind, compression):
     table = pyarrow.table(
         {
             "id": list(range(len(DOCUMENTS))),
             "meta": [{"text": "no", "n": 1}] * len(DOCUMENTS),
-            "text": pyarrow.array(DOCUMENTS, KINDS[kind]),
+            "text": pyarrow.array(DOCUMENTS, kind),
         }
     )
     parquet.write_table(table, path, row_group_size=3, compression=compression)
     assert read(path) == DOCUMENTS
     documents = [f"document {number} " * (number % 50) for number in range(1_000)]
-    many = pyarrow.table({"text": pyarrow.array(documents, KINDS[kind])})
+    many = pyarrow.table({"text": pyarrow.array(documents, kind)})
     parquet.write_table(many, path, row_group_size=300, compression=compression)
     assert read(path) == documents
     parquet.write_table(many.slice(0, 0), path)
@@ -101,14 +101,8 @@ def test_fewer_rows_than_promised_are_an_error(path, monkeypatch):
 
 def test_a_changed_byte_of_a_page_with_a_checksum_is_an_error(path):
     text = "".join(random.Random(3).choices("abcdefgh", k=2_000))
-    parquet.write_table(
-        pyarrow.table({"text": [text]}),
-        path,
-        compression="none",
-        use_dictionary=False,
-        write_statistics=False,
-        write_page_checksum=True,
-    )
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    parquet.write_table(pyarrow.table({"text": [text]}), path, write_page_checksum=True, **plain)
     data = path.read_bytes()
     start = data.index(text.encode())
     for place in range(start, start + 2_000, 191):

@@ -1,12 +1,10 @@
 """Files in object stores: read like local files, with errors for the faults of stores."""
 
 import gzip
-import re
 import sys
 
 import fsspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from tokenizer_core.documents import (
     corpus_file_size,
@@ -37,24 +35,6 @@ def test_addresses_and_patterns(memory):
     ):
         expected = [f"memory://corpora/{name}" for name in found]
         assert find_corpus_files(f"memory://corpora/{paths}") == expected
-
-
-class HostedStore(MemoryFileSystem):
-    """A file system whose paths keep only the user (`box@host`) as their folder."""
-
-    protocol = "hosted"
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        match = re.fullmatch(r"hosted://(\w+)@[^/]*(/.*)?", path)
-        return f"/{match[1]}{match[2] or ''}" if match else super()._strip_protocol(path)
-
-
-def test_a_found_address_keeps_its_host_and_user(memory):
-    fsspec.register_implementation("hosted", HostedStore, clobber=True)
-    pattern = "hosted://corpora@host/**/c.*"
-    assert find_corpus_files(pattern) == ["hosted://corpora@host/deep/c.txt"]
-    assert list(read_documents("hosted://corpora@host/deep/c.txt")) == ["deep/c.txt"]
 
 
 def test_addresses_beside_paths_come_once_and_sorted(memory, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from tokenizer_core.parallel import map_ahead, run_ahead
 
 
-def test_items_come_in_order_and_no_more_are_made_than_are_to_wait() -> None:
+def test_items_come_in_order_and_no_more_are_made_than_are_to_wait():
     made: list[int] = []
 
     def items() -> Iterator[int]:
@@ -24,7 +24,7 @@ def test_items_come_in_order_and_no_more_are_made_than_are_to_wait() -> None:
     assert next(ahead, None) is None
 
 
-def test_results_come_in_order_whatever_thread_is_faster() -> None:
+def test_results_come_in_order_whatever_thread_is_faster():
     others_are_done = threading.Event()
     n_under_way = n_most = 0
     lock = threading.Lock()
@@ -46,7 +46,7 @@ def test_results_come_in_order_whatever_thread_is_faster() -> None:
     assert n_most == 2
 
 
-def test_errors_come_where_the_item_would() -> None:
+def test_errors_come_where_the_item_would():
     def items() -> Iterator[int]:
         yield 1
         raise ValueError("the second")
@@ -62,7 +62,7 @@ def test_errors_come_where_the_item_would() -> None:
         next(mapped)
 
 
-def test_closing_ends_the_thread_and_the_items() -> None:
+def test_closing_ends_the_thread_and_the_items():
     closed = []
 
     def items() -> Iterator[int]:

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from tokenizer_core.errors import CorpusError
-
 
 def multiply(state: int, task: int) -> int:
     return state * task
@@ -82,20 +80,4 @@ def large(state: None, task: bytes) -> bytes:
 def note_and_sleep(state: str, task: int) -> int:
     Path(state, f"{os.getpid()}.{task}").touch()
     time.sleep(120)
-    return task
-
-
-def imported_modules(state: None, task: object) -> list[str]:
-    return sorted(sys.modules)
-
-
-def refuse(state: None, task: int) -> int:
-    if task == 3:
-        raise CorpusError("the corpus file x is not UTF-8 at byte 7")
-    return task
-
-
-def sleep_on_odd(state: float, task: int) -> int:
-    if task % 2:
-        time.sleep(state)
     return task

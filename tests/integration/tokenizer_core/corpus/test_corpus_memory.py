@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -47,7 +46,7 @@ def peak_megabytes(*what: object) -> float:
 
 
 @pytest.mark.slow
-def test_no_more_than_100_megabytes_over_the_engine(shared_data: Path, tmp_path: Path) -> None:
+def test_no_more_than_100_megabytes_over_the_engine(shared_data, tmp_path):
     native_module()
     vocab = str(shared_data / "vocab" / "gpt2.tokenizer.json")
     big = tmp_path / "big.txt"

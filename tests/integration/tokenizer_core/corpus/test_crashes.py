@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, content, write_texts
+from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, write_texts
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
 
 # Forks once for each operation k: the child writes and dies at its k-th call, the parent checks the
@@ -28,7 +28,7 @@ from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, encode_all
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files, verify_token_files
 from tokenizer_core.errors import TokenFilesError
 
-layout, when, base, how = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+layout, when, base = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=7)
 started = []
 
@@ -38,7 +38,7 @@ def write_whole(folder):
             writer.append(document, split=split)
         writer.finish()
 
-def write_with_checkpoints(folder):
+def write(folder):
     with TokenFilesWriter(folder, plan, resume=True) as writer:
         started.append((writer.position or {"done": 0})["done"])
         for done in range(started[-1], len(documents)):
@@ -50,7 +50,6 @@ def write_with_checkpoints(folder):
 
 documents = [("train", ids) for ids in encode_all(NARROW, TEXTS)] + [("validation", [104, 105])]
 documents.insert(2, ("validation", [1, 2, 3]))
-write = write_whole if how == "whole" else write_with_checkpoints
 os.fsync = lambda descriptor: None
 write_whole(base / "expected")
 expected = content(base / "expected")
@@ -81,20 +80,10 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "layout", "when"),
-    [
-        ("whole", "megatron", "before"),
-        ("whole", "npy", "after"),
-        ("whole", "megatron", "torn"),
-        ("with checkpoints", "megatron", "before"),
-        ("with checkpoints", "npy", "after"),
-        ("with checkpoints", "npy", "torn"),
-    ],
-)
-def test_a_writer_that_dies_leaves_all_files_or_none(how, layout, when, tmp_path):
+@pytest.mark.parametrize(("layout", "when"), [("megatron", "after"), ("npy", "torn")])
+def test_a_writer_that_dies_leaves_all_files_or_none(layout, when, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, layout, when, str(tmp_path), how],
+        [sys.executable, "-c", DRIVER, layout, when, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -112,16 +101,16 @@ def test_a_writer_that_dies_leaves_all_files_or_none(how, layout, when, tmp_path
     assert any(entry["left"] == [".tokens.partial"] for entry in found), "nothing was staged"
     last = next(entry for entry in found if entry["is_there"])
     assert last["left"] == [".tokens.partial"], "no crash between the rename and the clearing away"
-    if how == "with checkpoints":
-        starts = [entry["started"][0] for entry in found if not entry["is_there"]]
-        assert starts == sorted(starts), "a checkpoint was lost"
-        assert set(starts) == {0, 2, 4, 6}
+    starts = [entry["started"][0] for entry in found if not entry["is_there"]]
+    assert starts == sorted(starts), "a checkpoint was lost"
+    assert set(starts) == {0, 2, 4, 6}
     assert all(entry["is_equal"] and entry["after"] == ["tokens"] for entry in found)
 
 
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_everything_is_synced_before_the_rename_and_the_folder_after(layout, tmp_path, monkeypatch):
-    events, names = [], {}
+@pytest.fixture
+def events(monkeypatch):
+    """The names of synced files and of renamed ones, in order."""
+    found, names = [], {}
     real_open, real_fsync, real_rename = os.open, os.fsync, os.rename
 
     def opened(path, flags, *args, **kwargs):
@@ -131,15 +120,19 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(layout, tmp
 
     def synced(descriptor):
         real_fsync(descriptor)
-        events.append(names[descriptor])
+        found.append(names[descriptor])
 
     def renamed(source, target, *args, **kwargs):
         real_rename(source, target, *args, **kwargs)
-        events.append(f"rename to {Path(target).name}")
+        found.append(f"rename to {Path(target).name}")
 
-    monkeypatch.setattr(os, "open", opened)
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "rename", renamed)
+    for name, function in (("open", opened), ("fsync", synced), ("rename", renamed)):
+        monkeypatch.setattr(os, name, function)
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_everything_is_synced_before_the_rename_and_the_folder_after(layout, tmp_path, events):
     write_texts(tmp_path / "t", layout)
     written = {path.name for path in (tmp_path / "t").iterdir()}
     assert events[:2] == [tmp_path.name, ".t.partial"]  # the new folders
@@ -147,35 +140,28 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after(layout, tmp
     assert events[-4:] == ["manifest.json", "files", "rename to t", tmp_path.name]
 
 
-def test_a_checkpoint_is_written_after_its_files_are_synced(tmp_path, monkeypatch):
-    events, names = [], {}
-    real_open, real_fsync = os.open, os.fsync
-
-    def opened(path, flags, *args, **kwargs):
-        descriptor = real_open(path, flags, *args, **kwargs)
-        names[descriptor] = Path(path).name
-        return descriptor
-
-    def synced(descriptor):
-        real_fsync(descriptor)
-        events.append(names[descriptor])
-
+def test_a_checkpoint_is_written_after_its_files_are_synced(tmp_path, events):
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
-        monkeypatch.setattr(os, "open", opened)
         writer.append([1])
-        monkeypatch.setattr(os, "fsync", synced)
+        events.clear()
         writer.checkpoint({})
-        monkeypatch.undo()
-    files = ["train.document-ends.u64", "train.bin", "files"]
-    assert events == [*files, ".checkpoint.json.new", ".t.partial"]
+        found = events.copy()
+    files = ["train.document-ends.u64", "train.bin", "files", ".checkpoint.json.new"]
+    assert found == [*files, ".t.partial"]
 
 
-ERRORS = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE]
-
-
-@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
-@pytest.mark.parametrize("function", ["open", "write", "pwrite", "fsync", "mkdir", "rename"])
-def test_a_failing_disk(function, number, tmp_path):
+@pytest.mark.parametrize(
+    ("function", "number", "least"),
+    [
+        ("open", errno.EMFILE, 10),
+        ("write", errno.ENOSPC, 1),
+        ("pwrite", errno.EIO, 10),
+        ("fsync", errno.EIO, 8),
+        ("mkdir", errno.EROFS, 2),
+        ("rename", errno.ENOSPC, 1),
+    ],
+)
+def test_a_failing_disk_leaves_nothing(function, number, least, tmp_path):
     folder = tmp_path / "a" / "t"
     at = 0
     while True:
@@ -202,15 +188,5 @@ def test_a_failing_disk(function, number, tmp_path):
         assert not folder.parent.exists() or list(folder.parent.iterdir()) == []
         at += 1
         assert at < 200
-    least = {"open": 10, "write": 1, "pwrite": 10, "fsync": 8, "mkdir": 2, "rename": 1}
-    assert at >= least[function]
+    assert at >= least
     verify_token_files(folder)
-
-
-def test_writes_that_take_a_few_bytes_at_a_time(tmp_path, monkeypatch):
-    write_texts(tmp_path / "whole", "npy")
-    write, pwrite = os.write, os.pwrite
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:7]))
-    monkeypatch.setattr(os, "pwrite", lambda file, data, place: pwrite(file, data[:7], place))
-    write_texts(tmp_path / "t", "npy")
-    assert content(tmp_path / "t") == content(tmp_path / "whole")

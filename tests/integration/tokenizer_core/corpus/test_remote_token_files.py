@@ -2,36 +2,18 @@
 
 import hashlib
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.integration.s3_server import open_with_shared_client
-from tests.tokenizer_core.corpus.small_corpora import (
-    NARROW,
-    TEXTS,
-    content,
-    write_texts,
-)
+from tests.tokenizer_core.corpus.small_corpora import NARROW, TEXTS, WIDE, content, write_texts
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.bucket import ObjectStorage
 from tokenizer_core.blobs.folder import FolderStorage
-from tokenizer_core.corpus import TokenDataset, TokenFiles, remote_token_files, verify_token_files
-from tokenizer_core.corpus.remote_token_files import (
-    default_cache_folder,
-    require_free,
-    upload_token_files,
-)
-from tokenizer_core.errors import (
-    StorageError,
-    TokenFilesCorruptError,
-    TokenFilesError,
-    TokenizerMismatchError,
-)
-from tokenizer_core.tokenizer import Tokenizer
+from tokenizer_core.corpus import TokenFiles, remote_token_files, verify_token_files
+from tokenizer_core.corpus.remote_token_files import require_free, upload_token_files
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenizerMismatchError
 
 
 @pytest.fixture
@@ -73,9 +55,8 @@ def place_of(folder: Path) -> str:
     return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("layout", ["raw", "megatron"])
-def test_a_round_trip(layout, address, tmp_path):
-    manifest = write_texts(tmp_path / "t", layout, tokens_per_shard=30)
+def test_a_round_trip(address, tmp_path):
+    manifest = write_texts(tmp_path / "t", "megatron", tokens_per_shard=30)
     seen = []
     assert (
         upload_token_files(tmp_path / "t", address, progress=lambda *at: seen.append(at))
@@ -87,6 +68,8 @@ def test_a_round_trip(layout, address, tmp_path):
     assert [files.decode_document(i, NARROW) for i in range(len(TEXTS))] == TEXTS
     assert files.token_counts().tolist() == TokenFiles.open(tmp_path / "t").token_counts().tolist()
     assert verify_token_files(address, cache=cache).n_documents == len(TEXTS) + 1
+    with pytest.raises(TokenizerMismatchError):
+        TokenFiles.open(address, WIDE, cache=cache)
     # The cache and the bucket equal the uploaded folder.
     assert content(files.folder) == content(tmp_path / "t")
     store().get(f"{address}/{place_of(tmp_path / 't')}", str(tmp_path / "copy"), recursive=True)
@@ -95,16 +78,7 @@ def test_a_round_trip(layout, address, tmp_path):
     assert sum("/" not in path for path in there) == 1, "only the manifest stands at the address"
 
 
-def test_a_dataset_samples_the_same_batches(address, tmp_path):
-    write_texts(tmp_path / "t", tokens_per_shard=30)
-    upload_token_files(tmp_path / "t", address)
-    local = TokenDataset.open(tmp_path / "t", NARROW)
-    remote = TokenDataset.open(address, NARROW, cache=tmp_path / "cache")
-    for a, b in zip(local.windows(2, 4), remote.windows(2, 4), strict=True):
-        assert np.array_equal(a, b)
-
-
-def test_only_what_is_asked_for_is_fetched_and_once(address, tmp_path, fetched):
+def test_files_are_fetched_when_needed_and_once(address, tmp_path, fetched):
     write_texts(tmp_path / "t", tokens_per_shard=30)
     upload_token_files(tmp_path / "t", address)
     files = TokenFiles.open(address, cache=tmp_path / "cache")
@@ -118,23 +92,7 @@ def test_only_what_is_asked_for_is_fetched_and_once(address, tmp_path, fetched):
     assert len(fetched) == len(files.manifest.files())
 
 
-def test_readers_at_once_fetch_a_file_once(address, tmp_path, fetched):
-    write_texts(tmp_path / "t", tokens_per_shard=30)
-    upload_token_files(tmp_path / "t", address)
-    readers = [TokenFiles.open(address, cache=tmp_path / "cache") for _ in range(4)]
-    all_are_here = threading.Barrier(4)
-
-    def read(files):
-        all_are_here.wait()
-        return files.path("train_000000.bin").read_bytes()
-
-    with ThreadPoolExecutor(4) as pool:
-        found = set(pool.map(read, readers))
-    assert found == {(tmp_path / "t" / "train_000000.bin").read_bytes()}
-    assert fetched == ["train_000000.bin"]
-
-
-def test_what_is_cut_short_in_the_cache_is_fetched_again(address, tmp_path, fetched):
+def test_a_damaged_cache_is_found_and_mended(address, tmp_path, fetched):
     write_texts(tmp_path / "t", tokens_per_shard=30)
     upload_token_files(tmp_path / "t", address)
     verify_token_files(address, cache=tmp_path / "cache")
@@ -143,13 +101,6 @@ def test_what_is_cut_short_in_the_cache_is_fetched_again(address, tmp_path, fetc
     cached.write_bytes(cached.read_bytes()[:-1])
     assert TokenFiles.open(address, cache=tmp_path / "cache").decode_document(0, NARROW) == TEXTS[0]
     assert fetched == ["train_000000.bin"]
-
-
-def test_what_is_damaged_in_the_cache_is_found_and_mended_by_removing_it(address, tmp_path):
-    write_texts(tmp_path / "t", tokens_per_shard=30)
-    upload_token_files(tmp_path / "t", address)
-    verify_token_files(address, cache=tmp_path / "cache")
-    [cached] = (tmp_path / "cache").glob("*/train_000000.bin")
     cached.write_bytes(bytes([cached.read_bytes()[0] ^ 1]) + cached.read_bytes()[1:])
     with pytest.raises(TokenFilesCorruptError, match=r"train_000000.bin was changed .* remove /"):
         verify_token_files(address, cache=tmp_path / "cache")
@@ -157,7 +108,7 @@ def test_what_is_damaged_in_the_cache_is_found_and_mended_by_removing_it(address
     verify_token_files(address, cache=tmp_path / "cache")
 
 
-def test_what_is_damaged_in_the_bucket_never_comes_into_the_cache(address, tmp_path):
+def test_damaged_objects_never_enter_the_cache(address, tmp_path):
     write_texts(tmp_path / "t", tokens_per_shard=30)
     upload_token_files(tmp_path / "t", address)
     name = f"{address}/{place_of(tmp_path / 't')}/train_000000.bin"
@@ -204,18 +155,7 @@ def test_a_killed_upload_is_invisible_and_goes_on(address, tmp_path, monkeypatch
     assert not sent, "uploading once more is no error, and no work"
 
 
-def test_other_token_files_are_refused_and_change_nothing(address, tmp_path):
-    write_texts(tmp_path / "t", tokens_per_shard=30)
-    write_texts(tmp_path / "other", tokens_per_shard=20)
-    upload_token_files(tmp_path / "t", address)
-    with pytest.raises(TokenFilesError, match=r"has other token files already.*remove them"):
-        upload_token_files(tmp_path / "other", address)
-    with pytest.raises(TokenFilesError, match="already"):
-        require_free(address)
-    verify_token_files(address, cache=tmp_path / "cache")
-
-
-def test_a_late_writer_is_refused_and_harms_nobody(address, tmp_path, monkeypatch):
+def test_a_late_writer_is_refused_and_changes_nothing(address, tmp_path, monkeypatch):
     """It found nothing, and creates its manifest after the other writer."""
     write_texts(tmp_path / "t", tokens_per_shard=30)
     write_texts(tmp_path / "late", tokens_per_shard=20)
@@ -230,24 +170,15 @@ def test_a_late_writer_is_refused_and_harms_nobody(address, tmp_path, monkeypatc
     monkeypatch.setattr(ObjectStorage, "create", is_overtaken)
     with pytest.raises(TokenFilesError, match="already"):
         upload_token_files(tmp_path / "late", address)
+    with pytest.raises(TokenFilesError, match=r"has other token files already.*remove them"):
+        upload_token_files(tmp_path / "late", address)
+    with pytest.raises(TokenFilesError, match="already"):
+        require_free(address)
     verify_token_files(address, cache=tmp_path / "cache")
     assert TokenFiles.open(address, cache=tmp_path / "c2").manifest.plan.tokens_per_shard == 30
 
 
-def test_another_manifest_is_another_entry_of_the_cache(address, tmp_path):
-    write_texts(tmp_path / "t", tokens_per_shard=30)
-    write_texts(tmp_path / "new", tokens_per_shard=20)
-    upload_token_files(tmp_path / "t", address)
-    old = TokenFiles.open(address, cache=tmp_path / "cache")
-    store().rm(address, recursive=True)
-    upload_token_files(tmp_path / "new", address)
-    new = TokenFiles.open(address, cache=tmp_path / "cache")
-    assert new.folder != old.folder
-    assert new.decode_document(0, NARROW) == TEXTS[0]
-    assert new.manifest.plan.tokens_per_shard == 20
-
-
-def test_what_is_damaged_here_is_not_uploaded(tmp_path):
+def test_damaged_files_are_not_uploaded(tmp_path):
     """Against a folder, which is a storage as well."""
     write_texts(tmp_path / "t", tokens_per_shard=30)
     path = tmp_path / "t" / "train_000000.bin"
@@ -259,14 +190,6 @@ def test_what_is_damaged_here_is_not_uploaded(tmp_path):
     assert not FolderStorage(tmp_path / "shared").names("manifest.json")
     with pytest.raises(TokenFilesError, match="holds no token files"):
         upload_token_files(tmp_path / "nothing", str(tmp_path / "shared"))
-
-
-def test_another_tokenizer_is_refused(address, tmp_path):
-    write_texts(tmp_path / "t", tokens_per_shard=30)
-    upload_token_files(tmp_path / "t", address)
-    other = Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    with pytest.raises(TokenizerMismatchError):
-        TokenFiles.open(address, other, cache=tmp_path / "cache")
 
 
 def test_a_forked_reader_fetches(address, tmp_path, monkeypatch):
@@ -282,10 +205,3 @@ def test_a_forked_reader_fetches(address, tmp_path, monkeypatch):
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
-def test_errors_name_the_address(tmp_path, monkeypatch):
-    with pytest.raises(StorageError, match="a storage is a folder or s3://"):
-        TokenFiles.open("gs://bucket/tokens", cache=tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert default_cache_folder() == Path("/somewhere/tokenizer-service/token-files")

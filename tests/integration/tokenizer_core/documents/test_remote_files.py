@@ -1,7 +1,6 @@
 """Files read from a real web server, with its faults."""
 
 import hashlib
-import io
 
 import fsspec
 import pytest
@@ -40,8 +39,10 @@ def server(monkeypatch):
         yield server
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
-@pytest.mark.parametrize("scheme", ["memory", "http"])
+@pytest.mark.parametrize(
+    ("scheme", "format_name"),
+    [*(("http", name) for name in FORMATS), ("memory", "txt"), ("memory", "parquet")],
+)
 def test_any_format_is_read_as_from_the_disk(tmp_path, memory, server, scheme, format_name):
     data = write_corpus(tmp_path / f"some.{format_name}", DOCUMENTS, format_name).read_bytes()
     memory.pipe(f"/corpora/some.{format_name}", data)
@@ -58,18 +59,6 @@ def test_any_format_is_read_as_from_the_disk(tmp_path, memory, server, scheme, f
         assert reader.sha256 == hashlib.sha256(data).hexdigest()
 
 
-def test_a_web_server_is_asked_for_parts_and_its_list_for_patterns(server):
-    server.files |= {"/d/a.txt": b"a", "/d/b.txt": b"b", "/d/c.md": b"c"}
-    assert find_corpus_files(f"{server.address}/d/*.txt") == [
-        f"{server.address}/d/a.txt",
-        f"{server.address}/d/b.txt",
-    ]
-    assert list(read_documents(f"{server.address}/long.txt")) == [LONG.decode()]
-    parts = [part for method, path, part in server.requests if path == "/long.txt" and part]
-    assert len(parts) > len(LONG) // (3 << 14)
-    assert all(part is not None for part in parts)
-
-
 def test_a_file_of_a_bucket_has_one_identity_before_and_after_it_was_listed(s3_bucket):
     store = fsspec.filesystem("s3")
     store.pipe(f"{s3_bucket}/a.txt", b"some text")
@@ -84,21 +73,18 @@ def test_a_file_of_a_bucket_has_one_identity_before_and_after_it_was_listed(s3_b
     assert corpus_file_identity(path) != before
 
 
-def test_a_web_server_that_gives_no_parts(server):
+def test_a_web_server_without_parts_or_sizes_is_refused(server):
     server.gives_parts = False
     server.files["/short.txt"] = b"short"
     assert list(read_documents(f"{server.address}/short.txt")) == ["short"]
     with pytest.raises(CorpusError, match=r"at byte \d+ \(the server gives no part of a file\)"):
         list(read_documents(f"{server.address}/long.txt"))
-
-
-def test_a_size_that_is_not_told_is_an_error(server):
     server.gives_size = False
     with pytest.raises(CorpusError, match=r"the size of the corpus file .*long.txt' is unknown"):
         open_corpus_file(f"{server.address}/long.txt")
 
 
-@pytest.mark.parametrize("breaks_at", [0, 5, 50_000, len(LONG) - 1])
+@pytest.mark.parametrize("breaks_at", [0, 50_000, len(LONG) - 1])
 def test_a_connection_that_breaks_is_an_error_that_names_the_byte(server, breaks_at):
     source = open_corpus_file(f"{server.address}/long.txt?signature=SECRET")
     server.breaks_at = breaks_at
@@ -155,14 +141,3 @@ def test_a_list_that_leads_out_of_the_roots_is_refused(server):
     server.files["/open/%2e%2e/hidden.txt"] = b"some"
     with pytest.raises(CorpusError, match=r"has \. or \.\. between slashes"):
         find_corpus_files(pattern, allowed_roots=roots)
-
-
-def test_it_is_a_file_as_others_are(server):
-    with open_corpus_file(f"{server.address}/long.txt").file as file:
-        assert file.readable()
-        assert file.seekable()
-        assert (file.read(3), file.tell()) == (LONG[:3], 3)
-        assert (file.seek(-4, io.SEEK_END), file.read(9)) == (len(LONG) - 4, LONG[-4:])
-        assert file.read(1) == b""
-    assert file.closed
-    file.close()
