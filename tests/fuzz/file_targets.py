@@ -6,23 +6,15 @@ input would slow the fuzzer down, so in a text a NUL means these entries.
 
 from __future__ import annotations
 
-import atexit
 import base64
 import contextlib
-import hashlib
 import json
 import pickle
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests.fuzz.promises import taken
-from tests.fuzz.small_tokenizer import BYTES, live, small_spec
+from tests.fuzz.small_tokenizer import BYTES, small_spec, taken
 from tokenizer_core import Tokenizer
 from tokenizer_core.documents import FORMATS, DocumentPiece
 from tokenizer_core.documents.archives import unpack_gzip, unpack_zstd
@@ -30,8 +22,6 @@ from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_
 from tokenizer_core.documents.document_pieces import decode_blocks, split_plain_text
 from tokenizer_core.documents.json_lines import read_json_lines
 from tokenizer_core.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
     CorpusError,
     FormatError,
 )
@@ -47,8 +37,7 @@ from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickl
 from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
-from tokenizer_core.registry import ArtifactRef, ArtifactStore, FileRecord, Manifest
-from tokenizer_core.registry.manifest import describe
+from tokenizer_core.registry import Manifest
 from tokenizer_core.registry.pointer import ActivePointer
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text
@@ -68,9 +57,6 @@ BYTE_RANKS = json.dumps(
 )[1:-1].encode()
 NEXT_FILE = b"\x01"
 """Separates the two files of an input that holds two; neither can contain it."""
-
-SEAL, REHASH = 4, 8
-"""Bits of an `artifact_folder`'s first byte; the two below choose the file."""
 
 
 def plain_pickle(data: bytes) -> None:
@@ -154,68 +140,12 @@ def active_pointer(data: bytes) -> None:
         assert ActivePointer.from_json(pointer.to_json()) == pointer
 
 
-def artifact_folder(data: bytes) -> None:
-    """A store with one file replaced, with or without hashes and a seal that fit it.
-
-    Listing the store never fails, and a version that opens is the tokenizer that was published.
-    """
-    store, ref, files = published()
-    choice, content = (data[0], data[1:]) if data else (0, b"")
-    place = list(files)[choice % len(files)]
-    changed = {path.name: path.read_bytes() for path in files} | {place.name: content}
-    manifest_path = next(path for path in files if path.name == "manifest.json")
-    written = {place: content}
-    if choice & (SEAL | REHASH):
-        hashed = changed if choice & REHASH else None
-        written[manifest_path] = _sealed(changed["manifest.json"], hashed)
-    try:
-        for path, new in written.items():
-            path.write_bytes(new)
-        assert [found.version for found in store.list()] in ([], [ref.version])
-        store.damaged()
-        for look in (store.active, store.previously_active):
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                look()
-        assert store.open(ref) == small_spec()
-        store.verify(ref)
-    finally:
-        for path in written:
-            path.write_bytes(files[path])
-
-
-@cache
-def published() -> tuple[ArtifactStore, ArtifactRef, dict[Path, bytes]]:
-    """A store with one version, and its four original files; the same in every run."""
-    root = Path(tempfile.mkdtemp(prefix="fuzz-artifacts-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
-    ref, spec, time = live().ref, small_spec(), "2026-01-01T00:00:00Z"
-    pickles = {"vocab.pkl": render_pickle(spec.vocab), "merges.pkl": render_pickle(spec.merges)}
-    records = {
-        name: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
-        for name, data in pickles.items()
-    }
-    made = describe(spec, name=ref.name, version=ref.version, files=records)
-    manifest = replace(made, created_at=time, libraries={})
-    folder = root / "tokenizers" / ref.name / ref.version
-    folder.mkdir(parents=True)
-    files = {folder / "manifest.json": manifest.to_json()}
-    files |= {folder / name: data for name, data in pickles.items()}
-    files[root / "active.json"] = ActivePointer(str(ref), ref.digest, None, time, 1).to_json()
-    for path, data in files.items():
-        path.write_bytes(data)
-    return ArtifactStore(root), ref, files
-
-
-def _sealed(data: bytes, files: dict[str, bytes] | None = None) -> bytes:
-    """The manifest `data` with a valid seal and the hashes of these `files`; unchanged where it
-    cannot have a seal."""
+def _sealed(data: bytes) -> bytes:
+    """The manifest `data` with a valid seal; unchanged where it cannot have one."""
     try:
         fields = json.loads(data)
         for name in ("format", "format_version", "checksum"):
             del fields[name]
-        for name, record in fields["files"].items() if files else ():
-            record["sha256"] = hashlib.sha256(files[name]).hexdigest()
-            record["size_bytes"] = len(files[name])
         return render_manifest_json(fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return data

@@ -15,21 +15,19 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.body_targets import FORMS
 from tests.fuzz.file_targets import (
     BYTE_ENTRIES,
     BYTE_LINES,
     NEXT_FILE,
-    REHASH,
-    SEAL,
-    published,
 )
-from tests.fuzz.request_targets import DIGEST
+from tests.fuzz.service_targets import DIGEST, FORMS
 from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
 from tests.tokenizer_core.documents.corpus_writer import zstd
 from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.registry.manifest import FileRecord, describe
+from tokenizer_core.registry.pointer import ActivePointer
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.http.id_formats import render_ids_form
 
@@ -41,7 +39,7 @@ FOUND = Path(__file__).parent / "found"
 @cache
 def seeds() -> dict[str, list[bytes]]:
     """Target -> inputs that it accepts."""
-    return _of_files() | _of_bodies() | _of_streams() | _of_heads()
+    return _of_files() | _of_bodies() | _of_heads()
 
 
 def found(target: str) -> list[Path]:
@@ -70,7 +68,10 @@ def _of_files() -> dict[str, list[bytes]]:
         normalizer="prefix-space",
     )
     vocab_json, merges_txt = render_gpt2_files(plain)
-    manifest, _, _, pointer = published()[2].values()
+    records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
+    manifest = describe(small_spec(), name="small", version=live().ref.version, files=records)
+    time = "2026-01-01T00:00:00Z"
+    pointer = ActivePointer(str(live().ref), live().ref.digest, None, time, 1)
     values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
     return {
         "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
@@ -80,13 +81,8 @@ def _of_files() -> dict[str, list[bytes]]:
             _short(render_tokenizer_json(spec)) for spec in (small_spec(), rich, flagged)
         ],
         "tekken": [_tekken("v3", 22, []), _tekken("v13", 3, ["<unk>", "<s>"])],
-        "manifest": [manifest],
-        "active_pointer": [pointer],
-        "artifact_folder": [
-            bytes([place | bits]) + file
-            for place, file in enumerate(published()[2].values())
-            for bits in (0, SEAL | REHASH)
-        ],
+        "manifest": [manifest.to_json()],
+        "active_pointer": [pointer.to_json()],
         "corpus_file": [
             bytes([number]) + pack(text)
             for number, (text, pack) in enumerate(
@@ -145,55 +141,22 @@ def _of_bodies() -> dict[str, list[bytes]]:
             {"text": "ab", "allowed_special": "none", "disallowed_special": [SPECIAL]},
             {"text": "ab", "add_special_tokens": True, "max_tokens": 9, "tokenizer": "small"},
         ),
-        "decode_body": _json(
-            {"tokens": [[97, 256], [240]], "errors": "replace"},
-            {"tokens": [97, 260], "skip_special_tokens": True, "errors": "strict"},
-            {"ids": [97, 256], "skip_special_tokens": False},
-        ),
-        "text_body": [
-            b"0" + _json({"text": [text, "a"], "limit": 2})[0],
-            b"1" + _json({"text": text, "max_tokens": 3, "side": "left"})[0],
-            b"2" + _json({"text": text, "max_tokens": 4, "overlap_tokens": 1})[0],
-            b"3" + _json({"text": text, "allowed_special": []})[0],
-            b"3" + _json({"tokens": [97, 98]})[0],
-        ],
-        "dialect_body": [
-            b"0" + _json({"prompt": [text, "a"], "return_token_strs": True, "model": None})[0],
-            b"0" + _json({"content": text, "with_pieces": True, "parse_special": False})[0],
-            b"0" + _json({"inputs": text, "add_special_tokens": False})[0],
-            b"0" + _json({"text": text})[0],
-            b"1" + _json({"tokens": [[97, 256], [260]], "skip_special_tokens": None})[0],
-        ],
-        "order_body": [
-            b"0" + _json({"documents": ["a b", ""], "vocab_size": 300, "name": "x"})[0],
-            b"0" + _json({"input_paths": ["a.txt"], "limits": {"seconds": 1.5}})[0],
-            b"0" + _json({"input_urls": ["http://a/"], "special_tokens": ["x" * 9]})[0],
-            b"1" + _json({"tokenizer": "small@20260101T000000Z-00000000"})[0],
-            b"2"
-            + _json({"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]})[0],
-            b"2" + _json({"format": "jsonl", "field": "a", "dtype": "uint16", "seed": 1})[0],
-            b"2" + _json({"end_of_document": "", "begin_of_document": SPECIAL, "workers": 2})[0],
-        ],
-    }
-
-
-def _of_streams() -> dict[str, list[bytes]]:
-    text = f"ab  c {SPECIAL} it's \U0001f600\r\n".encode()
-    end = {"done": True, "count": 3, "bytes": 3, "digest": live().ref.digest}
-    records = [{"seq": 0, "tokens": [97, 256], "byte_end": 2}, {"seq": 1, "tokens": [260]}, end]
-    return {
-        "text_stream": [b"\x02" + text, b"\x26" + text],
-        "id_stream": [
-            b"\x02" + b"\n".join(_json(*records)),
-            b"\x22" + b"[1, 2, 3]\n\n[240, 159]",
-            b"\x80" + np.array([97, 259, 260], "<u2").tobytes(),
-            b"\xe1" + np.array([97, 259, 260], "<u4").tobytes(),
+        "request_body": [
+            bytes([number]) + _json(fields)[0]
+            for number, fields in enumerate(
+                [
+                    {"documents": ["a b", ""], "vocab_size": 300, "name": "x"},
+                    {"text": [text, "a"], "limit": 2},
+                    {"tokens": [[97, 256], [240]], "errors": "replace"},
+                    {"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]},
+                    {"text": text, "allowed_special": []},
+                ]
+            )
         ],
     }
 
 
 def _of_heads() -> dict[str, list[bytes]]:
-    trace = b"traceparent: 00-%032x-%016x-01\ntracestate: a=b,c=d" % (1, 2)
     head = b"POST /encode?a=b HTTP/1.1\r\nHost: a.example:80\r\n"
     return {
         "request_headers": [
@@ -207,7 +170,6 @@ def _of_heads() -> dict[str, list[bytes]]:
             b"Host: a.LOCALHOST.:80",
             b"Host: [::ffff:127.0.0.1]:80",
         ],
-        "trace_headers": [trace],
         "http_connection": [
             b"\x05" + head + b"Content-Length: 3\r\n\r\nabc" + b"GET / HTTP/1.0\r\n\r\n",
             b"\x03" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",

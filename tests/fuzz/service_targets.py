@@ -1,47 +1,144 @@
-"""Targets that read request heads and addresses: each takes any bytes, see `targets`."""
+"""Targets that read requests: each takes any bytes, see `targets`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import io
 import ipaddress
+import json
 import re
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-import httptools
+import numpy as np
 import uvicorn
 from starlette.requests import Request
 from uvicorn.server import ServerState
 
-from tokenizer_core.registry import ArtifactRef
+from tests.fuzz.small_tokenizer import live, slow_tokenizer, taken
+from tokenizer_client.schemas.text import CountRequest, VerifyRequest
+from tokenizer_client.schemas.token_files import EncodeCorpusRequest
+from tokenizer_client.schemas.tokens import DecodeRequest, EncodeRequest
+from tokenizer_core import strict_json as strict_files
+from tokenizer_core.engines import choose_engine
+from tokenizer_core.errors import FormatError
 from tokenizer_service.access.auth import AccessKeys, _holds
 from tokenizer_service.egress import CorpusUrl, ListedHost
 from tokenizer_service.http.bodies import (
     accepts,
     content_type_of,
     declared_length,
+    read_model,
     require_acceptable,
     require_json,
     require_text,
+    validate,
 )
 from tokenizer_service.http.headers import header_of
-from tokenizer_service.http.id_formats import choose_ids_form, ids_form_of, wants_bytes
-from tokenizer_service.http.problem import Problem, request_id_of
-from tokenizer_service.http.protocol import (
-    GuardedHttpProtocol,
-    check_framing,
-    check_size,
-    check_source,
+from tokenizer_service.http.id_formats import (
+    NPY,
+    OCTETS,
+    IdsForm,
+    choose_ids_form,
+    ids_form_of,
+    parse_ids_body,
+    render_ids_form,
+    wants_bytes,
 )
+from tokenizer_service.http.json import parse_strict_json
+from tokenizer_service.http.problem import Problem, request_id_of
+from tokenizer_service.http.protocol import GuardedHttpProtocol, check_framing, check_size
 from tokenizer_service.http.responses import requested_span
-from tokenizer_service.ingress import EVERY_HOST, LOOPBACK, AllowedHosts
-from tokenizer_service.observability.tracing import Tracing
-from tokenizer_service.rendering.preconditions import not_modified, require_match
+from tokenizer_service.ingress import LOOPBACK, AllowedHosts
+from tokenizer_service.jobs.train_request import CheckedTrainRequest
+from tokenizer_service.rendering.encode import render_encoding
+from tokenizer_service.rendering.preconditions import require_known_specials
+
+FORMS = [
+    IdsForm(NPY, "u32"),
+    *(IdsForm(OCTETS, dtype, batch) for dtype in ("u16", "u32") for batch in (False, True)),
+]
+_ONLY_IN_WINDOWS = {"invalid_request", "number_too_long"}
+_MOST_BRACKETS = 500
+"""The stack limits the nesting of what a reader accepts, and the limit differs between readers."""
+
+
+def request_json(data: bytes) -> None:
+    """The strict reader agrees with the standard library's, in windows or in one call."""
+    value, code = _value_or_code(data)
+    again, code_of_windows = _value_or_code(data, window_chars=16)
+    if data.count(b"[") + data.count(b"{") > _MOST_BRACKETS:
+        return
+    assert again == value or code_of_windows in _ONLY_IN_WINDOWS
+    assert bool(code) == bool(code_of_windows) or code_of_windows in _ONLY_IN_WINDOWS
+    try:
+        in_file = repr(strict_files.parse_strict_json(data, "the file"))
+    except FormatError:
+        assert code
+    else:
+        assert in_file == value
+    if not code:
+        assert value == repr(json.loads(data.decode()))
+    elif code == "malformed_json":
+        try:
+            json.loads(data.decode())
+        except ValueError:
+            return
+        raise AssertionError("the standard library reads it")
+
+
+def _value_or_code(data: bytes, **options: int) -> tuple[str, str]:
+    try:
+        return repr(parse_strict_json(data, **options)), ""
+    except Problem as problem:
+        return "", problem.code
+
+
+def ids_body(data: bytes) -> None:
+    """numpy reads what the target accepts, and it can be written again."""
+    form = FORMS[data[0] % len(FORMS)] if data else FORMS[0]
+    ids = parse_ids_body(data[1:], form)
+    if form.kind == NPY:
+        assert isinstance(ids, np.ndarray)
+        assert np.array_equal(np.load(io.BytesIO(data[1:]), allow_pickle=False), ids)
+        return
+    rows = ids if isinstance(ids, list) else [ids]
+    joined = np.concatenate([np.empty(0, np.uint32), *rows])
+    lengths = np.array([len(row) for row in rows], np.uint64)
+    assert b"".join(render_ids_form(joined, lengths, form)) == data[1:]
+
+
+def encode_body(data: bytes) -> None:
+    """Ids decode to the text, and are those of the Python engine; the request is the same for every
+    way to read it."""
+    wanted = read_model(EncodeRequest, data, engine=choose_engine())
+    assert wanted == validate(parse_strict_json(data), EncodeRequest)
+    require_known_specials(live(), wanted.disallowed_special)
+    answer = json.loads(b"".join(render_encoding(wanted, live(), None).chunks))
+    texts, ids = wanted.text, answer.get("tokens")
+    if ids is None:
+        return
+    rows = zip(texts, ids, strict=True) if isinstance(texts, list) else [(texts, ids)]
+    with taken():
+        for text, row in rows:
+            assert live().tokenizer.decode(row) == text
+            allowed = wanted.allowed_special
+            assert slow_tokenizer().encode(text, allowed_special=allowed) == row
+
+
+MODELS = [CheckedTrainRequest, CountRequest, DecodeRequest, EncodeCorpusRequest, VerifyRequest]
+
+
+def request_body(data: bytes) -> None:
+    """Both readers of JSON lead to the same request; the first byte chooses the model."""
+    model = MODELS[data[0] % len(MODELS)] if data else MODELS[0]
+    wanted = read_model(model, data[1:], engine=choose_engine())
+    with taken():
+        assert repr(wanted) == repr(validate(parse_strict_json(data[1:]), model))
+
 
 DIGEST = "0123456789abcdef" * 4
-REF = ArtifactRef("news", "20261121T041500Z-01234567", DIGEST)
 _TURNS = 8
 """The event loop in which the server responds."""
 
@@ -71,7 +168,6 @@ def request_headers(data: bytes) -> None:
     assert (declared_length(request) or 0) >= 0
     assert re.fullmatch(r"[!-~]+", request_id_of(request.scope))
     assert not _holds(request, AccessKeys.of(["a key that no input has"]).admin)
-    _check_preconditions(request)
     span = _answer_or_problem(lambda: requested_span(request, len(data), f'"{DIGEST}"'))
     assert span is None or 0 <= span[0] < span[1] <= len(data) or span == (0, len(data))
 
@@ -81,39 +177,12 @@ def _is_loopback(name: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def _check_preconditions(request: Request) -> None:
-    """Only a request that names the digest, or accepts any, passes."""
-    wanted = header_of(request, b"if-match")
-    is_there = any(name == b"if-match" for name, _ in request.scope["headers"])
-    passes = _answer_or_problem(lambda: require_match(request, REF) or True)
-    assert not passes or not is_there or DIGEST in wanted or "*" in wanted
-    assert passes or f'"{DIGEST}"' not in [part.strip() for part in wanted.split(",")]
-    answer = not_modified(request, f'"{DIGEST}"', {})
-    assert answer is None or f'"{DIGEST}"' in header_of(request, b"if-none-match")
-
-
-def trace_headers(data: bytes) -> None:
-    """The service ignores a trace header that it cannot read, and responds."""
-    from opentelemetry.trace import NoOpTracer
-
-    reached = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        reached.append(scope)
-
-    asyncio.run(Tracing(app, NoOpTracer())(_request_of(data).scope, None, None))  # type: ignore[arg-type]
-    assert reached
-
-
 def http_connection(data: bytes) -> None:
     """However the bytes are cut, the server reads the same requests and responds in HTTP."""
     size, sent = (data[0] % 32 + 1, data[1:]) if data else (1, b"")
     pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
     whole, cut = asyncio.run(_converse([sent])), asyncio.run(_converse(pieces))
     assert whole == cut
-    expected = _Heads.of(sent)
-    assert whole == expected[: len(whole)]  # not all: one may close the connection
-    assert whole or not expected
 
 
 async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
@@ -150,42 +219,6 @@ def _config() -> uvicorn.Config:
     config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None)
     config.load()
     return config
-
-
-class _Heads:
-    """The heads that the parser alone finds, up to the first that must be refused."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[Any, ...]] = []
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._parser = httptools.HttpRequestParser(self)
-
-    @classmethod
-    def of(cls, data: bytes) -> list[tuple[Any, ...]]:
-        heads = cls()
-        with contextlib.suppress(httptools.HttpParserError, httptools.HttpParserUpgrade):
-            heads._parser.feed_data(data)
-        return heads.found
-
-    def on_message_begin(self) -> None:
-        self._url, self._headers = b"", []
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        version = self._parser.get_http_version()
-        host = check_framing(self._headers, version)
-        method = self._parser.get_method()
-        check_source(self._url, method, self._headers, host, AllowedHosts([EVERY_HOST]))
-        path = httptools.parse_url(self._url).path
-        path.decode("ascii")
-        self.found.append((path, version, self._headers))
-        self._headers = []  # trailers follow
 
 
 class _Wire(asyncio.Transport):
