@@ -70,30 +70,6 @@ def test_page_and_cells_are_rendered(figures):
     assert figures.render_cells(place.format("9"), {"one": ONE}) == place.format("321")
 
 
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [(PAGE, ["one", "two"]), (PAGE * 2, ["one"]), (PAGE.replace("one", "two"), ["one"])],
-    ids=["no place", "two places", "no entry"],
-)
-def test_each_entry_has_one_place(figures, page, names):
-    with pytest.raises(ValueError, match=r"two|one"):
-        figures.render_page(page, dict.fromkeys(names, ONE))
-
-
-def test_place_without_a_cell_is_refused(figures):
-    with pytest.raises(ValueError, match="one; chinese"):
-        figures.render_cells("<!-- figure: one; chinese; MB/s --><!-- end -->", {"one": ONE})
-
-
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [(None, ""), ("word", "word"), (1234567, "1,234,567"), (45.67, "45.7"), (0.0123, "0.012"),
-     ([1.0, [2, "x"]], "1.00 / 2 / x")],
-)  # fmt: skip
-def test_cells_keep_the_digits_that_matter(figures, cell, text):
-    assert figures.render_cell(cell) == text
-
-
 @pytest.fixture
 def measure(figures, monkeypatch, tmp_path):
     """Run `measure.py` with a page and figures of its own in `tmp_path`."""
@@ -128,12 +104,6 @@ def test_figure_is_measured_and_rendered(measure, tmp_path):
     assert (one["note"], one["peers"]) == ("One round", {"pytest": pytest.__version__})
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert f"| {sys.executable} | 25.4 |" in page  # as the file has it, not 25.5
-
-
-def test_failed_command_leaves_the_figures(measure, tmp_path):
-    before = (tmp_path / "figures.json").read_bytes()
-    assert measure("broken") == 1
-    assert (tmp_path / "figures.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["by-hand", "unheard-of", "elsewhere"])

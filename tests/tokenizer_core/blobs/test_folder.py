@@ -86,20 +86,6 @@ def test_a_failed_fsync_is_an_error_and_leaves_nothing(
     assert [path.name for path in (tmp_path / ".staging").iterdir()] in ([], ["lock"])
 
 
-def test_a_list_that_cannot_be_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = open_storage(tmp_path)
-    storage.put("a/b", b"")
-
-    def fail(_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "scandir", fail)
-    with pytest.raises(StorageError, match="Input/output error"):
-        storage.names()
-
-
 def test_a_lock_that_is_not_released_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

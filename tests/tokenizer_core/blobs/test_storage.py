@@ -149,14 +149,6 @@ def at_once(n: int, work: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(run, range(n)))
 
 
-def test_one_of_several_threads_creates(storage: Storage) -> None:
-    for turn in range(4):
-        name = f"race/{turn}"
-        won = at_once(6, lambda number, name=name: storage.create(name, b"%d" % number))
-        assert sum(won) == 1
-        assert storage.read(name, max_bytes=9) == b"%d" % won.index(True)
-
-
 def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
     storage.put("sum", b"0")
 

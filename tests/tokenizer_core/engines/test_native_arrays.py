@@ -1,7 +1,5 @@
 """Arrays of ids from the native engine: their memory is reused, but only after they are freed."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -58,21 +56,3 @@ def test_arrays_may_be_written_to_and_lists_and_batches_use_the_same_memory(engi
         np.testing.assert_array_equal(batch[: offsets[1]], ids_of(number))
         assert batch[offsets[1]] == ord("a")
         assert lists == [ids_of(number).tolist(), [ord("b")]]
-
-
-def test_concurrent_threads_get_their_own_ids(engine):
-    def work(number):
-        array = engine.encode_to_numpy(text_of(number))
-        return np.array_equal(array, ids_of(number))
-
-    with ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(work, range(24)))
-
-
-def test_reused_memory_fits_texts_of_any_size(engine):
-    sizes = [131_071, 131_072, 2_000_000, 140_000, 500_000]
-    for size in sizes * 2:
-        text = ("0123456789" * (size // 10 + 1))[:size]
-        array = engine.encode_to_numpy(text)
-        np.testing.assert_array_equal(array, np.frombuffer(text.encode(), dtype=np.uint8))
-        assert array.nbytes == 4 * size

@@ -2,8 +2,6 @@
 
 import functools
 import random
-import subprocess
-import sys
 import unicodedata
 
 import numpy as np
@@ -135,13 +133,6 @@ def test_changes_beyond_the_text_or_out_of_order_are_refused(both, changes):
             both[0].encode_to_numpy(text, None, None, changes)
 
 
-def test_a_surrogate_beside_a_change_is_refused(both):
-    text = "中" * 5000 + "\ud800 e\u0301"
-    with pytest.raises(UnicodeEncodeError) as refused:
-        both[0].encode_to_numpy(text, None, None, [(5002, 5004, "é")])
-    assert refused.value.start == 5000
-
-
 class Sly(str):
     """A str whose methods misdescribe its content."""
 
@@ -187,59 +178,3 @@ def test_a_surrogate_anywhere_in_a_text_is_named_with_its_position(both, around)
         with pytest.raises(UnicodeEncodeError) as error:
             native.encode_batch(batch)
         assert error.value.start == n_before
-
-
-def test_a_surrogate_is_refused_where_nfc_is_asked_for(both):
-    native, _ = both
-    for text in ("e\u0301\ud800", "a" * 99 + "\ud800", "中\udfff🙂"):
-        with pytest.raises(UnicodeEncodeError) as error:
-            native.nfc_changes(text)
-        assert error.value.object == text
-
-
-NO_MEMORY = """
-import hashlib, random, resource
-import numpy as np
-from tokenizer_core.engines import create_engine
-from tokenizer_core.normalize import changed
-from tests.tokenizer_core.engines.random_specs import spec_of
-
-def limit(n_bytes):
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, -1))
-
-spec = spec_of([(b"a", b"b")], pattern="gpt2")
-native, python = (create_engine(spec, name) for name in ("native", "python"))
-native.encode_to_numpy("cd" * 60 + " piece")  # makes what a call keeps for the next
-rng = random.Random(1)
-words = [" " + "".join(rng.choices("cdefghij", k=9)) for _ in range(100_000)]
-texts = ["".join(words[i : i + 1_000]) for i in range(0, len(words), 1_000)]
-
-def digest(ids):
-    return hashlib.sha256(np.asarray(ids, np.uint32).tobytes()).digest()
-
-expected = [digest(python.encode(text)) for text in texts]
-limit(3_000_000)  # less than the next table needs
-digests = [digest(native.encode_to_numpy(text)) for text in texts]
-n_kept = native.cache_statistics().entries
-limit(10**10)
-assert digests == expected
-assert 1_000 < n_kept < 60_000, n_kept
-for text in texts:
-    native.encode_to_numpy(text)
-assert native.cache_statistics().entries > n_kept  # it grows once there is memory
-large = "\\xff" * 60_000_000
-limit(30_000_000)
-for call in (native.count, native.encode, native.encode_to_numpy):
-    try:
-        call(large)
-    except MemoryError:
-        print("refused")
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is used")
-def test_without_memory_the_cache_stops_growing_and_a_text_is_refused():
-    native_module()
-    done = subprocess.run([sys.executable, "-c", NO_MEMORY], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, 3 * "refused\n"), done.stderr

@@ -32,15 +32,6 @@ def test_a_long_call_of_another_thread_is_cancelled(way):
         WAYS[way](engine, text)
 
 
-def test_splitting_by_an_automaton_is_cancelled():
-    native_module()
-    slow = SplitPattern("custom", "a+b|c", "fancy-regex", "drop")  # quadratic in a run of a
-    engine, flag = create_engine(replace(SPEC, pattern=slow), "native"), make_stop_flag()
-    flag.cancel()
-    with stoppable(flag), pytest.raises(CancelledError):
-        engine.encode("a" * 1_000_000)  # would end with SplitTooSlowError
-
-
 @pytest.mark.parametrize("name", ["native", "python"])
 def test_a_search_of_a_foreign_expression_is_cancelled(name):
     if name == "native":

@@ -95,15 +95,6 @@ def test_special_tokens_and_settings():
     assert "qwen2" in shown
 
 
-def test_the_steps_of_a_pattern_are_a_setting():
-    last = SplitPattern("custom", "[b]")
-    stepwise = SplitPattern("custom", "[b]", before=(SplitPattern("custom", "[a]"),))
-    a, b = (TokenizerSpec.from_merges(BYTES, [], pattern=pattern) for pattern in (last, stepwise))
-    (found,) = diff_specs(a, b).settings
-    assert (found.name, found.a) == ("split steps", "null")
-    assert [step["expression"] for step in json.loads(found.b)] == ["[a]", "[b]"]
-
-
 def test_ranks_beside_merges_and_beside_ranks():
     merges = merging(THE).spec
     ranks = TokenizerSpec.from_ranks(dict(merges.token_to_id), pattern="gpt2")
@@ -165,18 +156,6 @@ def test_two_texts_by_hand(engine):
     assert by_text["' ox'"].tokens_b == ["' '", "'ox'"]
     assert by_text["' ox'"].ids_a == [32, 111, 120]
     json.dumps(found.to_dict())
-
-
-def test_other_ids_without_other_boundaries():
-    a = merging(THE)
-    b = merging(THE, extra=[b"zz"])
-    assert diff_on_text(a, b, [piece("the the")]).n_texts_other_ids == 0
-    swapped = BYTES | {0x61: b"b", 0x62: b"a"}
-    c = Tokenizer.from_spec(TokenizerSpec.from_merges(swapped, []))
-    found = diff_on_text(merging([]), c, [piece("ab cd", "cd")])
-    assert (found.n_pre_tokens_other_boundaries, found.n_pre_tokens_other_ids) == (0, 1)
-    assert (found.n_texts_other_boundaries, found.n_texts_other_ids) == (0, 1)
-    assert [e.pre_token for e in found.examples] == ["'ab'"]
 
 
 def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both():

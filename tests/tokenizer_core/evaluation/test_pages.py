@@ -104,22 +104,6 @@ def test_the_page_of_a_report_has_its_figures_and_describes_its_plots(report):
     assert f"{report.tokenizers[0].vocab_size:,}" in shown
 
 
-def test_the_table_for_a_terminal(report):
-    lines = render_report(report).splitlines()
-    header = next(line for line in lines if line.startswith("corpus"))
-    assert header.split()[:4] == ["corpus", "tokenizer", "bytes/token", "tokens/word"]
-    rows = [line for line in lines if line.split()[:2] == ["<i>a", "<b>hostile</b>"]]
-    assert rows[0].split()[2] == f"{report.measurements[0].bytes_per_token:.3f}"
-    assert max(map(len, lines)) <= 130
-
-
-def test_one_tokenizer_on_one_corpus_has_no_parity(tmp_path):
-    (tmp_path / "one.txt").write_text("x")
-    one = build_report({"one": merging([])}, {"one": TextFile(tmp_path / "one.txt")})
-    assert "Parity" not in "".join(Page(render_report_page(one)).text)
-    assert "bytes/token" in render_report(one)
-
-
 def test_the_page_of_a_training_run_has_every_size_and_the_curve():
     runs = training_runs(min_frequency=2, seed_tokens=("zz",))
     page = render_training_page(runs)
@@ -145,16 +129,6 @@ def test_the_page_of_a_training_run_has_every_size_and_the_curve():
     assert "ended early" not in page
     ended = render_training_page(training_runs(min_frequency=10_000))
     assert "a-700 ended early: no pair is left to merge that occurs at least 10000 times" in ended
-
-
-def test_the_gain_of_a_larger_size_is_counted_from_the_row_above():
-    page = render_training_page(training_runs())
-    table = page[page.rindex("<table>", 0, page.index("What was made")) :]
-    rows = re.findall(r"<tr><th scope=\"row\">([\d,]+)</th>(.*?)</tr>", table)
-    tokens = [int(re.findall(r">([\d,]+)</td>", cells)[0].replace(",", "")) for _, cells in rows]
-    shares = [re.findall(r">([\d.]+)%</td>", cells) for _, cells in rows]
-    assert shares[0] == []
-    assert shares[1] == [f"{100 * (1 - tokens[1] / tokens[0]):.1f}"]
 
 
 def test_without_a_curve_there_is_no_page():

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.evaluation.markup import Markup, element, joined
-from tokenizer_core.evaluation.plots import bars, columns, lines, picture
+from tokenizer_core.evaluation.plots import bars, columns, lines
 
 values = st.floats(1e-9, 1e9)
 
@@ -62,29 +62,9 @@ def test_points_on_a_linear_axis_agree_with_its_labels(points):
         assert (places[0][0], places[-1][0]) == (52, 364)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=16))
-@example([5e-324])
-def test_columns_are_as_tall_as_their_shares(shares):
-    labels = [str(i) for i in range(len(shares))]
-    plot = columns(labels, [("a", shares), ("b", shares)], "t", "x")
-    heights = [float(node.get("height")) for node in drawn(plot, "rect")]
-    assert len(heights) == 2 * len(shares)
-    scale = max(heights) / max(shares) if max(shares) else 0
-    for place, share in enumerate(shares):
-        if share > 1e-6 or not scale:
-            assert heights[2 * place] == pytest.approx(share * scale, abs=0.2)
-
-
 def test_a_plot_without_data_has_its_description():
     for plot in (bars([], "t"), lines([], "t", "x", "y"), columns([], [], "t", "x")):
         assert drawn(plot, "svg")[0].get("aria-label") == "t"
-
-
-def test_a_picture_has_a_legend_of_its_series():
-    plot = lines([("a", [(1, 2)]), ("b", [(1, 3)])], "t", "x", "y")
-    svg = picture(plot, ["training", "<b>"])
-    assert [text for text in ("training", "&lt;b&gt;", "polyline") if text not in svg] == []
-    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_marks_are_escaped_and_voids_closed():

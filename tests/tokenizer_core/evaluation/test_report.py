@@ -95,17 +95,6 @@ def measured_on(text, tokenizer, tmp_path):
     return measured
 
 
-def test_words_of_a_normalized_text_are_where_its_tokens_are(tmp_path):
-    tokenizer = merging(
-        [*THE, ("é".encode()[:1], "é".encode()[1:])],
-        pattern="qwen2",
-        normalizer="nfc",
-    )
-    measured = measured_on("re\u0301e\u0301l the\n" * 9, tokenizer, tmp_path)
-    assert measured.n_bytes == 9 * len("re\u0301e\u0301l the\n".encode())
-    assert measured.fertility == (4 + 1) / 2  # r é é l, and the
-
-
 def test_words_beside_added_tokens(tmp_path):
     vocab = BYTES | {256: b"th", 257: b"the"}
     spec = TokenizerSpec.from_merges(
@@ -181,13 +170,6 @@ def test_parity_of_equal_bytes_and_of_parallel_lines(tmp_path, corpora):
     assert "Tokens for the same lines, a = 1" in render_report(report)
     _, report = report_of({"en": corpora["en"]}, "python")
     assert report.parity is None
-
-
-def test_progress_adds_up_to_the_samples_of_all_tokenizers(corpora):
-    seen = Counter()
-    report_of(corpora, "python", progress=lambda word, n_bytes: seen.update({word: n_bytes}))
-    sizes = {name: file.size_bytes() for name, file in corpora.items()}
-    assert {name: seen[name] for name in sizes} == {n: 2 * size for n, size in sizes.items()}
 
 
 def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):

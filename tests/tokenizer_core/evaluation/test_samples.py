@@ -1,6 +1,5 @@
 """Samples of files: pieces at safe cuts, and parallel lines."""
 
-import gzip
 import json
 
 import pytest
@@ -31,15 +30,6 @@ def test_all_of_a_file_is_every_byte_of_it_once(tmp_path, piece_bytes):
     assert "".join(text for piece in pieces for text in piece.texts) == LINES
     assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
     assert all(piece.is_safe for piece in pieces)
-
-
-def test_separators_of_packed_text_do_not_count(tmp_path):
-    path = tmp_path / "text.txt.gz"
-    path.write_bytes(gzip.compress(f"one two\n{SEPARATOR}\nthree".encode()))
-    (piece,) = TextFile(path).pieces()
-    assert piece.texts == ("one two\n", "\nthree")
-    (piece,) = TextFile(path, separator="").pieces()
-    assert piece.texts == (f"one two\n{SEPARATOR}\nthree",)
 
 
 def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
@@ -107,29 +97,12 @@ def test_a_text_without_a_safe_cut_is_marked(tmp_path):
     assert "".join(text for piece in whole for text in piece.texts) == "世" * 800_000
 
 
-def test_memory_is_that_of_a_piece_not_of_the_file(tmp_path):
-    path = tmp_path / "sparse.txt"
-    with path.open("wb") as file:
-        file.write(b"word " * 1000)
-        file.seek(1 << 40)  # a hole of a terabyte
-        file.write(b" word" * 1000)
-    pieces = list(TextFile(path, sample_bytes=3000, piece_bytes=1000).pieces())
-    assert sum(piece.end - piece.start for piece in pieces) < 1 << 22
-
-
 @pytest.mark.parametrize("piece_bytes", [7, 1 << 20])
 def test_text_that_is_not_utf8_is_refused_with_its_byte(tmp_path, piece_bytes):
     path = tmp_path / "latin.txt"
     path.write_bytes(b"naive words " * 20 + b"caf\xe9 au lait" * 3)
     with pytest.raises(CorpusError, match=r"latin\.txt is not UTF-8 at byte 243"):
         list(TextFile(path, piece_bytes=piece_bytes).pieces())
-
-
-def test_a_folder_or_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "empty.txt").touch()
-    for path, words in ((tmp_path / "empty.txt", "empty"), (tmp_path, "no regular file")):
-        with pytest.raises(CorpusError, match=words):
-            list(TextFile(path).pieces())
 
 
 def write_lines(path, lines, end="\n"):

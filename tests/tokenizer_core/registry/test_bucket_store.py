@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -133,15 +132,6 @@ def test_a_publisher_that_dies_leaves_nothing_visible(
             store.publish(A, name="t")
         assert objects("other").list() == []
     assert objects("other").open(objects().publish(A, name="t")) == A
-
-
-def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
-    store = objects()
-    ref = store.publish(A, name="t")
-    store.open(ref)
-    [path] = (tmp_path / "a").rglob("vocab.pkl")
-    path.write_bytes(b"")
-    assert store.open(ref) == A
 
 
 def interrupt(
@@ -272,22 +262,6 @@ def test_the_cache_keeps_the_active_version(
     assert cached == {"t0", "t2", "t3"}
 
 
-def test_leftovers_of_killed_processes_are_removed_from_the_cache(
-    objects: Make, tmp_path: Path
-) -> None:
-    store = objects()
-    a, b = store.publish(A, name="t"), store.publish(B, name="u")
-    store.open(a)
-    [staging] = (tmp_path / "a").rglob(".staging")
-    left, made = staging / "left", staging / "made"
-    for path in (left, made):
-        path.mkdir()
-    two_days_ago = time.time() - 2 * 86400
-    os.utime(left, (two_days_ago, two_days_ago))
-    store.open(b)
-    assert list(staging.iterdir()) == [made]
-
-
 CHAT = ChatTemplates({"default": "é"}, {"eos_token": "<|x|>"})
 
 
@@ -299,17 +273,6 @@ def test_hosts_share_chat_templates(make: Make) -> None:
     assert there.open(talking).chat == here.open(talking).chat == CHAT
     assert there.open(plain).chat == ChatTemplates()
     assert there.read_file(talking, CHAT_FILE) == CHAT.to_json()
-
-
-def test_chat_templates_go_with_their_version(objects: Make) -> None:
-    store = objects()
-    ref = store.publish(A.with_chat(CHAT), name="t")
-    store.remove(ref.name, ref.version)
-    assert store._storage.names("tokenizers/") == []
-    place = "tokenizers/t/20200101T000000Z-00000000"
-    store._storage.create(f"{place}/{CHAT_FILE}", b"x")
-    store._clean()
-    assert store._storage.names("tokenizers/") == []
 
 
 def test_a_cached_copy_without_its_chat_templates_is_fetched_again(
@@ -324,20 +287,3 @@ def test_a_cached_copy_without_its_chat_templates_is_fetched_again(
         assert read(ref)
         [path] = (tmp_path / "a").rglob(CHAT_FILE)
         assert path.read_bytes() == CHAT.to_json()
-
-
-def test_two_hosts_publish_one_vocabulary_with_other_templates(
-    objects: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both choose the same version, as their clocks and digests agree."""
-    monkeypatch.setattr(BucketArtifactStore, "_version_names", lambda *_: [])
-    monkeypatch.setattr(
-        store_module,
-        "next_version",
-        lambda taken, digest: f"2026112{len(taken)}T041500Z-{digest[:8]}",
-    )
-    first = objects("a").publish(A, name="t")
-    second = objects("b").publish(A.with_chat(CHAT), name="t")
-    assert first.version != second.version
-    assert objects("c").open(first).chat == ChatTemplates()
-    assert objects("c").open(second).chat == CHAT

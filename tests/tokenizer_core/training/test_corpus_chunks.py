@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,17 +35,6 @@ def test_text_is_cut_where_pre_tokens_end(corpus):
     assert pieces(corpus, ["<|e|>"], 9) == [b"one two<|e|>three", b"<|e|>four"]
     corpus.write_text("one two three four")
     assert pieces(corpus, [], 2) == [b"one", b" two", b" three", b" four"]
-
-
-def test_many_small_chunks_of_a_large_file(corpus):
-    corpus.write_text("some words to cut between, and a comma. " * 5_000)
-    chunks = plan(corpus, ["<|e|>"], 10_000)
-    sizes = [chunk.end - chunk.start for chunk in chunks]
-    assert len(chunks) >= 19
-    assert max(sizes) < 10_100
-    assert chunks[0].start == 0
-    assert chunks[-1].end == corpus.stat().st_size
-    assert all(a.end == b.start for a, b in pairwise(chunks))
 
 
 def test_text_is_not_cut_where_special_tokens_may_overlap(corpus):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_core.documents.file_changes import CHANGES, add_name
+from tests.tokenizer_core.documents.file_changes import CHANGES
 from tokenizer_core.errors import (
     CorpusChangedError,
     CorpusError,
@@ -52,12 +52,6 @@ def test_several_files_are_counted_each_by_itself(tmp_path):
     )
 
 
-def test_newlines_and_byte_order_marks_are_text(corpus):
-    corpus.write_bytes("\ufeffa\r\nb\rc".encode())
-    counted = count_pretokens([corpus], pattern=GPT2).counts
-    assert counted == {"\ufeff": 1, "a": 1, "\r": 2, "\n": 1, "b": 1, "c": 1}
-
-
 def test_the_file_ends_inside_a_code_point(corpus):
     corpus.write_bytes(b"ab \xe6\xbc")
     with pytest.raises(CorpusError, match="at byte 3 "):
@@ -82,15 +76,6 @@ def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes
 
     with pytest.raises(CorpusChangedError, match="changed while it was read"):
         count_pretokens([corpus], pattern=GPT2, chunk_bytes=chunk_bytes, progress=change_once)
-
-
-def test_a_hard_link_is_no_change(corpus):
-    corpus.write_text("some words")
-    links = [add_name]
-    counted = count_pretokens(
-        [corpus], pattern=GPT2, progress=lambda done, total: links and links.pop()(corpus)
-    )
-    assert counted.counts == {"some": 1, " words": 1}
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -11,9 +11,7 @@ import pytest
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.reference import count_words
 from tokenizer_core.training import (
-    TrainingOptions,
     count_pretokens,
-    train,
     train_from_counts,
 )
 from tokenizer_core.training.counts import MAX_RUNS, CountTable, FileCounts
@@ -112,19 +110,3 @@ def test_a_too_small_ceiling_and_a_missing_folder_are_refused(engine, corpus, mo
             scratch_folder=corpus.parent / "none",
             chunk_bytes=2_000,
         )
-
-
-def test_training_has_the_same_ceiling(engine, corpus, scratch, monkeypatch):
-    monkeypatch.setattr(COUNTING, "SMALLEST_CEILING_BYTES", 1)
-    options = TrainingOptions(
-        vocab_size=300,
-        special_tokens=[SPECIAL],
-        engine=engine,
-        chunk_bytes=3_000,
-        max_memory_bytes=20_000,
-        scratch_folder=scratch,
-    )
-    result = train([corpus], options)
-    assert result.counts.n_spills > 1
-    n_bytes = len(corpus.read_text("utf-8").replace(SPECIAL, "").encode())
-    assert result.counts.n_pre_token_bytes == n_bytes

@@ -23,7 +23,6 @@ from tokenizer_core.training import (
     combine_counts,
     learn_merges,
     prune_counts,
-    train_from_counts,
 )
 from tokenizer_core.training.counts import CountTable
 
@@ -131,29 +130,6 @@ def test_nothing_to_drop_and_nothing_to_keep() -> None:
         prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=1)
 
 
-@given(some_counts, some_counts, st.integers(1, 3))
-def test_pruned_parts_added_up_are_within_the_sum_of_their_bounds(
-    one: dict[str, int], two: dict[str, int], weight: int
-) -> None:
-    parts = [(one | {"kept": 9}, 4, weight), (two | {"kept": 9}, 3, 1)]
-    pruned = [(prune_counts(PretokenCounts(c, GPT2), min_count=m), w) for c, m, w in parts]
-    combined = combine_counts(pruned)
-    again = prune_counts(combined, min_count=6)
-    assert combined.pruning is not None
-    assert again.pruning is not None
-    assert again.pruning.min_count == 6
-    for part in (combined, again):
-        truth: Counter[str] = Counter()
-        for counts, _, times in parts:
-            truth.update({word: times * count for word, count in counts.items()})
-        assert part.pruning is not None
-        assert sum(part.counts.values()) + part.pruning.n_pre_tokens == sum(truth.values())
-        merges = learn_merges(part.counts, 5).merges
-        for n_before in range(len(merges)):
-            pairs = pair_counts(truth, merges[:n_before])
-            assert max(pairs.values()) - pairs[merges[n_before]] <= part.pruning.bound
-
-
 def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path: Path) -> None:
     source = CorpusSource("news.txt", 4, "ab" * 32)
     counts = PretokenCounts({"ab": 5, "c": 1}, GPT2, sources=(source,), n_bytes=11)
@@ -172,11 +148,3 @@ def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path: Path) -> No
             PretokenCounts.load(path)
     with pytest.raises((ValueError, TypeError)):
         Pruning.parse(asdict(Pruning(2, 1, 1, 1, 0)) | {"more": 1})
-
-
-def test_the_report_has_the_pruning() -> None:
-    counts = PretokenCounts({"low": 5, "slow": 1}, GPT2)
-    assert train_from_counts(counts, 258).report.to_dict()["pruning"] is None
-    run = train_from_counts(prune_counts(counts, min_count=2), 258)
-    assert run.report.to_dict()["pruning"] == asdict(Pruning(2, 1, 1, 4, 1))
-    assert run.at_size(257).report.pruning == run.report.pruning

@@ -11,7 +11,6 @@ from tokenizer_core import reference
 from tokenizer_core.errors import (
     CorpusError,
     EngineUnavailableError,
-    InvalidSpecError,
     TrainingCancelledError,
     VocabSizeError,
 )
@@ -121,13 +120,6 @@ def test_the_report(tmp_path, engine):
     assert result.vocab == vocab
 
 
-def test_an_early_stop_is_explained(corpus):
-    result = train([corpus], TrainingOptions(vocab_size=1_000))
-    assert len(result.vocab) == result.report.vocab_size < 1_000
-    assert result.report.stopped_early is not None
-    assert "no pair is left" in result.report.stopped_early
-
-
 @pytest.mark.row(26)
 def test_sizes_out_of_range_name_the_limit(corpus):
     for size in (256, -5):
@@ -136,19 +128,6 @@ def test_sizes_out_of_range_name_the_limit(corpus):
         assert isinstance(caught.value, ValueError)
     with pytest.raises(VocabSizeError, match=f"at most {MAX_TOKEN_ID + 1}"):
         train_bpe(corpus, MAX_TOKEN_ID + 2, [])
-
-
-def test_invalid_special_tokens_are_refused(corpus):
-    for specials, message in (
-        (["<|e|>", ""], "not empty"),
-        (["<|e|>", "<|e|>"], "given twice"),
-        (["a"], "single byte"),
-        (["\ud800x"], "lone surrogate"),
-        ([b"<|e|>"], "must be a string"),
-        ("<|e|>", "must be a list"),
-    ):
-        with pytest.raises(InvalidSpecError, match=message):
-            train_bpe(corpus, 300, specials)
 
 
 def test_refusals_come_before_any_work(tmp_path, monkeypatch):
@@ -163,12 +142,6 @@ def test_refusals_come_before_any_work(tmp_path, monkeypatch):
         train_bpe(missing, 300, [], tie_break="random")
     with pytest.raises(CorpusError, match="does not exist"):
         train_bpe(missing, 300, [])
-
-
-def test_tie_breaks_are_passed_on(corpus):
-    _, merges = train_bpe(corpus, 270, [], tie_break="huggingface")
-    assert merges == reference.train(EXAMPLE, 270, [], "huggingface")[1]
-    assert merges != train_bpe(corpus, 270, [])[1]
 
 
 def test_training_is_cancelled(monkeypatch):

@@ -120,17 +120,6 @@ def test_no_token_is_longer_than_a_tokenizer_may_have(engine):
         assert [len(left + right) for left, right in run.merges[:20]] == [2 << n for n in range(20)]
 
 
-def test_tokens_too_large_for_files_are_refused_with_remedies(engine):
-    """All pairs occur once, so ties make each merge lengthen the same token."""
-    generator = random.Random(4)
-    text = "".join(chr(generator.randrange(0x4E00, 0x9000)) for _ in range(6000))
-    counts = PretokenCounts({text: 1}, PATTERNS["gpt2"])
-    with pytest.raises(InvalidSpecError, match="Set min_frequency to 2, or max_token_length"):
-        train_from_counts(counts, 10_000, engine=engine)
-    short = VocabularyOptions(max_token_length=1024)
-    assert len(train_from_counts(counts, 10_000, engine=engine, options=short).vocab) == 10_000
-
-
 def test_seed_tokens_are_tokens_for_any_text(engine):
     seeds = ("ing", "king", "  ", "漢字", " the", "123", "cab")
     run = learn(600, engine, seed_tokens=seeds)

@@ -13,7 +13,7 @@ from tests.integration.s3_server import S3Server
 from tests.tokenizer_core.blobs.test_bucket import s3fs
 from tokenizer_core.blobs import bucket as object_storage
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.errors import StorageError, StorageMissingError
+from tokenizer_core.errors import StorageError
 
 
 def test_a_write_whose_answer_was_lost_is_known_again(
@@ -73,12 +73,6 @@ def test_a_server_that_leaves_a_condition_out_is_refused(
     assert open_storage(f"{s3_bucket}/x").names() == []  # the probe leaves no object
 
 
-def test_a_bucket_that_is_not_there_is_said(s3_bucket: str) -> None:
-    with pytest.raises(StorageError, match="NoSuchBucket") as caught:
-        open_storage("s3://no-such-bucket")
-    assert not isinstance(caught.value, StorageMissingError)
-
-
 def test_a_server_that_is_away_is_told_within_seconds_and_no_secret_is_shown(
     s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,18 +106,6 @@ def test_a_silent_server_ends_in_an_error(
                 call()
     finally:
         s3_server.is_silent.clear()
-
-
-def test_a_list_of_several_pages_is_whole(s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = open_storage(s3_bucket)
-    for number in range(5):
-        storage.put(f"a/{number}", b"")
-    store = storage._store  # type: ignore[attr-defined]
-    call = store._call_s3
-    monkeypatch.setattr(
-        store, "_call_s3", lambda method, **options: call(method, MaxKeys=2, **options)
-    )
-    assert storage.names("a/") == [f"a/{number}" for number in range(5)]
 
 
 def test_a_large_file_goes_in_parts_and_is_created_once(
