@@ -27,14 +27,10 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import (
-    parse_merges_txt,
-    parse_vocab_json,
-    render_gpt2_files,
     render_token,
 )
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
-from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry import Manifest
@@ -48,15 +44,6 @@ BYTE_ENTRIES = json.dumps(
     separators=(",", ":"),
 )[1:-1].encode()
 BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in BYTES.items())
-BYTE_RANKS = json.dumps(
-    [
-        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
-        for rank, token in BYTES.items()
-    ],
-    separators=(",", ":"),
-)[1:-1].encode()
-NEXT_FILE = b"\x01"
-"""Separates the two files of an input that holds two; neither can contain it."""
 
 
 def plain_pickle(data: bytes) -> None:
@@ -65,16 +52,6 @@ def plain_pickle(data: bytes) -> None:
     with taken():
         assert pickle.loads(data) == value  # it is plain
         assert parse_plain_pickle(render_pickle(value)) == value
-
-
-def gpt2_files(data: bytes) -> None:
-    """A pair of files that makes a tokenizer can be read again, if it can be written."""
-    vocab_json, _, merges_txt = data.partition(NEXT_FILE)
-    vocab = parse_vocab_json(vocab_json.replace(b"\0", BYTE_ENTRIES))
-    spec = TokenizerSpec.from_merges(vocab, parse_merges_txt(merges_txt))
-    again, merges = render_gpt2_files(spec)
-    with taken():
-        assert TokenizerSpec.from_merges(parse_vocab_json(again), parse_merges_txt(merges)) == spec
 
 
 def tiktoken(data: bytes) -> None:
@@ -105,19 +82,6 @@ def tokenizer_json(data: bytes) -> None:
     written = render_tokenizer_json(spec)
     with taken():
         assert parse_tokenizer_json(written) == spec
-
-
-def tekken(data: bytes) -> None:
-    """An accepted tokenizer has every id, each for the bytes that a plain reader finds."""
-    data = data.replace(b"\0", BYTE_RANKS)
-    spec = parse_tekken(data)
-    table = json.loads(data)
-    n_special = table["config"]["default_num_special_tokens"]
-    entries = table["vocab"][: table["config"]["default_vocab_size"] - n_special]
-    learned = {n_special + e["rank"]: base64.b64decode(e["token_bytes"]) for e in entries}
-    special = {id_: content.encode() for content, id_ in spec.special_tokens.items()}
-    assert sorted(special) == list(range(n_special))
-    assert spec.vocab == special | learned
 
 
 def manifest(data: bytes) -> None:

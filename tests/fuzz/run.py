@@ -62,13 +62,13 @@ def run(target: str, seconds: int) -> bool:
 
 def _write_seeds(target: str, corpus: Path) -> Path:
     """Write the seeds and earlier findings to `corpus`, and their words to a file for libFuzzer."""
-    from tests.fuzz.seeds import found, seeds
+    from tests.fuzz.seeds import FOUND, seeds
 
     words: set[bytes] = set()
     for number, seed in enumerate(seeds()[target]):
         (corpus / f"seed-{number}").write_bytes(seed)
         words |= set(re.findall(rb'"[^"\\]{1,40}"|[A-Za-z_-]{3,40}|\\u\w{4}', seed))
-    for path in found(target):
+    for path in (FOUND / target).glob("*"):
         shutil.copy(path, corpus / f"found-{path.name}")
     dictionary = HERE / "corpus" / f"{target}.dict"
     escaped = ["".join(f"\\x{byte:02x}" for byte in word) for word in sorted(words)]

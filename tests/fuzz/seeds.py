@@ -5,7 +5,6 @@ Code generates them, so that they follow the formats; `found/TARGET/` has earlie
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import pickle
@@ -18,12 +17,10 @@ import numpy as np
 from tests.fuzz.file_targets import (
     BYTE_ENTRIES,
     BYTE_LINES,
-    NEXT_FILE,
 )
 from tests.fuzz.service_targets import DIGEST, FORMS
 from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
 from tests.tokenizer_core.documents.corpus_writer import zstd
-from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.registry.manifest import FileRecord, describe
@@ -42,32 +39,19 @@ def seeds() -> dict[str, list[bytes]]:
     return _of_files() | _of_bodies() | _of_heads()
 
 
-def found(target: str) -> list[Path]:
-    """Files of inputs that once caused a failure."""
-    return sorted((FOUND / target).glob("*"))
-
-
 def _of_files() -> dict[str, list[bytes]]:
     plain = TokenizerSpec.from_merges(VOCAB, MERGES)
     rich = TokenizerSpec.from_merges(
-        VOCAB,
-        MERGES,
-        [AddedToken(SPECIAL, 260), AddedToken("<think>", 261, special=False)],
-        pattern="llama3",
-        ignore_merges=True,
-        normalizer="nfc",
-        prefix_ids=(260,),
-    )
-    flagged = TokenizerSpec.from_merges(
         VOCAB,
         MERGES,
         [
             AddedToken(SPECIAL, 260, lstrip=True, rstrip=True),
             AddedToken("<think>", 261, special=False, single_word=True, normalized=True),
         ],
-        normalizer="prefix-space",
+        pattern="llama3",
+        normalizer="nfc",
+        prefix_ids=(260,),
     )
-    vocab_json, merges_txt = render_gpt2_files(plain)
     records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
     manifest = describe(small_spec(), name="small", version=live().ref.version, files=records)
     time = "2026-01-01T00:00:00Z"
@@ -75,12 +59,8 @@ def _of_files() -> dict[str, list[bytes]]:
     values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
     return {
         "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
-        "gpt2_files": [_short(vocab_json) + NEXT_FILE + merges_txt],
         "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
-        "tokenizer_json": [
-            _short(render_tokenizer_json(spec)) for spec in (small_spec(), rich, flagged)
-        ],
-        "tekken": [_tekken("v3", 22, []), _tekken("v13", 3, ["<unk>", "<s>"])],
+        "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
         "manifest": [manifest.to_json()],
         "active_pointer": [pointer.to_json()],
         "corpus_file": [
@@ -98,30 +78,6 @@ def _short(table: bytes) -> bytes:
     return packed.replace(BYTE_ENTRIES, b"\0")
 
 
-def _tekken(version: str, n_special: int, listed: list[str]) -> bytes:
-    tokens = [base64.b64encode(left + right).decode() for left, right in MERGES]
-    config = {
-        "pattern": r"\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+",
-        "default_vocab_size": n_special + 259,
-        "default_num_special_tokens": n_special,
-        "version": version,
-    }
-    table: dict[str, object] = {
-        "config": config,
-        "vocab": [
-            {"rank": 256 + index, "token_bytes": token, "token_str": None}
-            for index, token in enumerate(tokens)
-        ],
-    }
-    if listed:
-        table["special_tokens"] = [
-            {"rank": rank, "token_str": content, "is_control": True}
-            for rank, content in enumerate(listed)
-        ]
-    packed = json.dumps(table, separators=(",", ":")).encode()
-    return packed.replace(b'"vocab":[', b'"vocab":[\0,')
-
-
 def _of_bodies() -> dict[str, list[bytes]]:
     ids, lengths = np.array([1, 258, 2], np.uint32), np.array([1, 2], np.uint64)
     text = f"ab c, {SPECIAL}\U0001f600"
@@ -135,12 +91,6 @@ def _of_bodies() -> dict[str, list[bytes]]:
             bytes([number]) + b"".join(render_ids_form(ids, lengths, form))
             for number, form in enumerate(FORMS)
         ],
-        "encode_body": _json(
-            {"text": text},
-            {"text": [text, ""], "return": ["ids", "pieces", "offsets"], "offset_unit": "char"},
-            {"text": "ab", "allowed_special": "none", "disallowed_special": [SPECIAL]},
-            {"text": "ab", "add_special_tokens": True, "max_tokens": 9, "tokenizer": "small"},
-        ),
         "request_body": [
             bytes([number]) + _json(fields)[0]
             for number, fields in enumerate(
@@ -157,7 +107,6 @@ def _of_bodies() -> dict[str, list[bytes]]:
 
 
 def _of_heads() -> dict[str, list[bytes]]:
-    head = b"POST /encode?a=b HTTP/1.1\r\nHost: a.example:80\r\n"
     return {
         "request_headers": [
             b"Host: a.example\nContent-Type: application/json; charset=utf-8\nContent-Length: 12\n"
@@ -169,12 +118,6 @@ def _of_heads() -> dict[str, list[bytes]]:
             + b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
             b"Host: a.LOCALHOST.:80",
             b"Host: [::ffff:127.0.0.1]:80",
-        ],
-        "http_connection": [
-            b"\x05" + head + b"Content-Length: 3\r\n\r\nabc" + b"GET / HTTP/1.0\r\n\r\n",
-            b"\x03" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
-            b"\x04GET http://a.example:80/b HTTP/1.1\r\nHost: a.example\r\n\r\n",
-            b"\x09" + head + b"Expect: 100-continue\r\nConnection: close, upgrade\r\n\r\n",
         ],
         "corpus_address": [
             b"https://host/data\nHTTPS://Host:443/data/a%20b.txt?c=d",

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import ipaddress
 import json
 import re
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import uvicorn
 from starlette.requests import Request
-from uvicorn.server import ServerState
 
-from tests.fuzz.small_tokenizer import live, slow_tokenizer, taken
+from tests.fuzz.small_tokenizer import taken
 from tokenizer_client.schemas.text import CountRequest, VerifyRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
-from tokenizer_client.schemas.tokens import DecodeRequest, EncodeRequest
+from tokenizer_client.schemas.tokens import DecodeRequest
 from tokenizer_core import strict_json as strict_files
 from tokenizer_core.engines import choose_engine
 from tokenizer_core.errors import FormatError
@@ -48,12 +44,10 @@ from tokenizer_service.http.id_formats import (
 )
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem, request_id_of
-from tokenizer_service.http.protocol import GuardedHttpProtocol, check_framing, check_size
+from tokenizer_service.http.protocol import check_framing, check_size
 from tokenizer_service.http.responses import requested_span
 from tokenizer_service.ingress import LOOPBACK, AllowedHosts
 from tokenizer_service.jobs.train_request import CheckedTrainRequest
-from tokenizer_service.rendering.encode import render_encoding
-from tokenizer_service.rendering.preconditions import require_known_specials
 
 FORMS = [
     IdsForm(NPY, "u32"),
@@ -109,24 +103,6 @@ def ids_body(data: bytes) -> None:
     assert b"".join(render_ids_form(joined, lengths, form)) == data[1:]
 
 
-def encode_body(data: bytes) -> None:
-    """Ids decode to the text, and are those of the Python engine; the request is the same for every
-    way to read it."""
-    wanted = read_model(EncodeRequest, data, engine=choose_engine())
-    assert wanted == validate(parse_strict_json(data), EncodeRequest)
-    require_known_specials(live(), wanted.disallowed_special)
-    answer = json.loads(b"".join(render_encoding(wanted, live(), None).chunks))
-    texts, ids = wanted.text, answer.get("tokens")
-    if ids is None:
-        return
-    rows = zip(texts, ids, strict=True) if isinstance(texts, list) else [(texts, ids)]
-    with taken():
-        for text, row in rows:
-            assert live().tokenizer.decode(row) == text
-            allowed = wanted.allowed_special
-            assert slow_tokenizer().encode(text, allowed_special=allowed) == row
-
-
 MODELS = [CheckedTrainRequest, CountRequest, DecodeRequest, EncodeCorpusRequest, VerifyRequest]
 
 
@@ -139,8 +115,6 @@ def request_body(data: bytes) -> None:
 
 
 DIGEST = "0123456789abcdef" * 4
-_TURNS = 8
-"""The event loop in which the server responds."""
 
 
 def request_headers(data: bytes) -> None:
@@ -175,79 +149,6 @@ def request_headers(data: bytes) -> None:
 def _is_loopback(name: str) -> bool:
     address = ipaddress.ip_address(name)
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
-def http_connection(data: bytes) -> None:
-    """However the bytes are cut, the server reads the same requests and responds in HTTP."""
-    size, sent = (data[0] % 32 + 1, data[1:]) if data else (1, b"")
-    pieces = [sent[at : at + size] for at in range(0, len(sent), size)]
-    whole, cut = asyncio.run(_converse([sent])), asyncio.run(_converse(pieces))
-    assert whole == cut
-
-
-async def _converse(pieces: list[bytes]) -> list[tuple[Any, ...]]:
-    """The heads of the requests that reach the service when these pieces arrive."""
-    heard: list[tuple[Any, ...]] = []
-    wire = _Wire()
-    protocol = GuardedHttpProtocol(_config(), ServerState(), {"heard": heard})
-    protocol.connection_made(wire)
-    for piece in pieces:
-        if not wire.is_closing():
-            protocol.data_received(piece)
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-    protocol.connection_lost(None)
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
-    assert re.match(rb"HTTP/1\.1 [1-5][0-9][0-9] |\Z", wire.written)
-    return heard
-
-
-@cache
-def _config() -> uvicorn.Config:
-    """A server that records the heads, reads the body and sends an empty response."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        head = (scope["raw_path"], scope["http_version"], scope["headers"])
-        scope["state"]["heard"].append(head)
-        while (message := await receive())["type"] == "http.request" and message.get("more_body"):
-            pass
-        if message["type"] == "http.request":
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-
-    config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None)
-    config.load()
-    return config
-
-
-class _Wire(asyncio.Transport):
-    """Discards what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self._is_closing = False
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def close(self) -> None:
-        self._is_closing = True
-
-    abort = close
-
-    def write_eof(self) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 def corpus_url(data: bytes) -> None:

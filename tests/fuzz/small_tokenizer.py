@@ -26,12 +26,6 @@ def small_spec() -> TokenizerSpec:
 
 
 @cache
-def slow_tokenizer() -> Tokenizer:
-    """On the Python engine: the reference for the fast one."""
-    return Tokenizer.from_spec(small_spec(), engine="python")
-
-
-@cache
 def live() -> LiveTokenizer:
     """As the service holds it, on the fastest available engine."""
     ref = ArtifactRef("small", "20260101T000000Z-00000000", small_spec().fingerprint)

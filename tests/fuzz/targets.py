@@ -29,20 +29,16 @@ _FILE: Final = (FormatError, InvalidSpecError)
 
 TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.plain_pickle: (FormatError,),
-    file_targets.gpt2_files: _FILE,
     file_targets.tiktoken: _FILE,
     file_targets.tokenizer_json: _FILE,
-    file_targets.tekken: _FILE,
     file_targets.manifest: _FILE,
     file_targets.active_pointer: (ArtifactCorruptError, FormatError),
     file_targets.corpus_file: (CorpusError,),
     file_targets.corpus_address: (CorpusError,),
     service_targets.request_json: (),
     service_targets.request_body: (Problem, JobsError),
-    service_targets.encode_body: (Problem,),
     service_targets.ids_body: (Problem, BatchTooLargeError),
     service_targets.request_headers: (),
-    service_targets.http_connection: (),
     service_targets.corpus_url: (CorpusUrlError,),
 }
 """Each target, and the errors that it may end with."""

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.fuzz import file_targets, service_targets
 from tests.fuzz.seeds import FOUND, seeds
-from tests.fuzz.small_tokenizer import small_spec
 from tests.fuzz.targets import NAMES, try_target
 from tests.profiles import examples
 
@@ -56,7 +55,6 @@ def test_earlier_findings_are_mended(path: Path) -> None:
 
 WRONG: dict[str, tuple[object, str, Any]] = {
     "plain_pickle": (file_targets, "render_pickle", lambda value: b"\x80\x04}."),
-    "tekken": (file_targets, "parse_tekken", lambda data: small_spec()),
     "corpus_address": (file_targets, "parse_address", lambda text: 1 / 0),
     "request_json": (service_targets.json, "loads", lambda text: None),
     "ids_body": (service_targets, "parse_ids_body", lambda body, form: np.zeros(3, np.uint32)),

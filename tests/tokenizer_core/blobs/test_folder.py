@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tokenizer_core.blobs import folder as folder_storage
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.addresses import is_store_address
 from tokenizer_core.errors import StorageError
@@ -84,19 +82,6 @@ def test_a_failed_fsync_is_an_error_and_leaves_nothing(
     assert storage.names() == ["a"]
     assert storage.read("a", max_bytes=9) == b"old"
     assert [path.name for path in (tmp_path / ".staging").iterdir()] in ([], ["lock"])
-
-
-def test_a_lock_that_is_not_released_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder_storage, "_LOCK_TIMEOUT_SECONDS", 0.05)
-    storage = open_storage(tmp_path)
-    storage.swap("a", b"one", expected=None)
-    with (tmp_path / ".staging" / "lock").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(StorageError, match="another process"):
-            storage.swap("b", b"", expected=None)
-    assert storage.swap("b", b"", expected=None)
 
 
 def test_a_writer_recognises_its_link_after_a_lost_response(

@@ -14,7 +14,6 @@ from tests.native_module import native_module
 from tests.profiles import first_and_thorough
 from tests.tokenizer_core.engines.random_specs import (
     BYTES,
-    random_character_merges,
     random_merges,
     spec_of,
 )
@@ -27,7 +26,7 @@ from tokenizer_core.engines import (
     resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.patterns import METASPACE, PATTERNS
+from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
@@ -106,59 +105,6 @@ def test_ids_of_adversarial_texts_equal_the_python_engines(both):
     assert native.encode_pre_tokens(texts) == native.encode_pre_tokens(tuple(texts)) == expected
 
 
-_MIXED = "ab7.,(\n\t жя中文é\u0e01\u0301🙂"
-"""Words, numbers, symbols, white space, and scripts with and without blanks."""
-
-
-@given(
-    st.integers(0, 10**9),
-    st.sampled_from(["characters", "merges", "whole merges", "ranks"]),
-    st.text(_MIXED, max_size=80) | st.text(_MIXED[:9], max_size=300),
-)
-def test_cuts_within_pre_tokens_change_no_id(seed, kind, text):
-    """Few tokens of two or three characters: between most characters nothing merges."""
-    native_module()
-    rng = random.Random(seed)
-    merges = random_character_merges(rng, _MIXED, rng.randrange(1, 25))
-    if kind == "characters":
-        tokens = [character.encode() for character in _MIXED]
-        merges = []
-        for _ in range(rng.randrange(1, 25)):
-            left, right = rng.choice(tokens), rng.choice(tokens)
-            # No word joins the blank after it.
-            if right[:1] != b" " and left + right not in tokens:
-                merges.append((left, right))
-                tokens.append(left + right)
-        spec = TokenizerSpec.from_merges(
-            BYTES | {256 + i: token for i, token in enumerate(tokens)},
-            merges,
-            pattern=METASPACE,
-            normalizer="metaspace",
-            byte_ids=tuple(range(256)),
-        )
-    elif kind == "ranks":
-        ranks = {token: id_ for id_, token in spec_of(merges).vocab.items()}
-        spec = TokenizerSpec.from_ranks(ranks, pattern=METASPACE)
-    else:
-        # Tokens that no merge makes: only a whole pre-token becomes one.
-        whole = ["b中", " a.", "a", "жя7", "\n\n", "中文.a"] if kind == "whole merges" else []
-        vocab = dict(spec_of(merges).vocab)
-        known = set(vocab.values())
-        vocab |= {
-            len(vocab) + i: token.encode()
-            for i, token in enumerate(whole)
-            if token.encode() not in known
-        }
-        spec = TokenizerSpec.from_merges(
-            vocab, merges, pattern=METASPACE, ignore_merges=bool(whole)
-        )
-    native, python = create_engine(spec, "native"), create_engine(spec, "python")
-    for cut in (text, text * 9, text[3:] + " " + text, text.replace(" ", "")):
-        ids = python.encode(cut)
-        for _ in range(2):  # from the cache too
-            assert native.encode(cut) == ids
-
-
 @pytest.mark.parametrize("kind", ["merges", "ranks"])
 @pytest.mark.parametrize(
     "unit",
@@ -198,35 +144,6 @@ def test_a_long_pre_token_has_the_ids_of_merging_it_at_once(kind, characters, mo
             assert native.encode(text) == expected
         if text is at_random:
             assert of_random == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "pattern"),
-    [
-        ("whole merges", "gpt2"),
-        ("whole merges", METASPACE),
-        *(("ranks", pattern) for pattern in PATTERNS),
-    ],
-    ids=str,
-)
-def test_tokens_that_no_merge_makes_are_taken_whole(kind, pattern):
-    # Some characters never merge with another; of some only the bytes merge.
-    native_module()
-    tokens = ["中文", "🙂🙂", "ſé", "，。", "ЖЖ", "中文字典大全中文字典大全", "ab", "é\u0301"]
-    merges = [(b"\xc5", b"\xbf"), (b"\xe4", b"\xb8"), (b"\xe4\xb8", b"\xad")]
-    vocab = dict(BYTES)
-    for token in [*(left + right for left, right in merges), *(t.encode() for t in tokens)]:
-        vocab[len(vocab)] = token
-    if kind == "ranks":
-        ranks = {token: id_ for id_, token in vocab.items()}
-        spec = TokenizerSpec.from_ranks(ranks, pattern=pattern)
-    else:
-        spec = TokenizerSpec.from_merges(vocab, merges, pattern=pattern, ignore_merges=True)
-    both = create_engine(spec, "native"), create_engine(spec, "python")
-    for token in tokens:
-        for around in ("{}", " {}", "{} ", "a {} b {}\n", "x{}", "{}y", "1{}. {}, {}"):
-            for repeated in (around, around * 9):
-                assert_same(both, repeated.replace("{}", token))
 
 
 def test_lengths_at_the_edges_of_the_tables_encode_alike():

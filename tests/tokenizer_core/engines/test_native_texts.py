@@ -98,21 +98,6 @@ def test_long_text_decodes_in_each_width(both, width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_lists_of_any_length_equal_the_arrays(both, width):
-    # Short texts share the memory of their thread, texts of 16,385 characters and more do not.
-    native, _ = both
-    text = (WIDTHS[width] * 2_000)[:20_000]
-    lengths = [*range(40), 16_383, 16_384, 16_385, len(text), 3, 0]
-    lists = [native.encode(text[:n]) for n in lengths]
-    batch = native.encode_batch([text[:n] for n in lengths])
-    for n, ids, of_batch in zip(lengths, lists, batch, strict=True):
-        assert ids == native.encode_to_numpy(text[:n]).tolist() == of_batch, n
-        with pytest.raises(UnicodeEncodeError):
-            native.encode(text[:n] + "\ud800")
-        assert native.encode(text[:n]) == ids, n
-
-
-@pytest.mark.parametrize("width", WIDTHS)
 def test_changes_are_made_before_encoding_in_each_width(both, width):
     for n_changes in (1, 2, 40):
         rng = random.Random(n_changes)
@@ -131,27 +116,6 @@ def test_changes_beyond_the_text_or_out_of_order_are_refused(both, changes):
     for text in ("abc", "é", "中文字", "a🙂b"):
         with pytest.raises(ValueError, match="in no order or beyond the text"):
             both[0].encode_to_numpy(text, None, None, changes)
-
-
-class Sly(str):
-    """A str whose methods misdescribe its content."""
-
-    __slots__ = ()
-
-    def isascii(self) -> bool:
-        return not super().isascii()
-
-    def encode(self, *_: object) -> bytes:
-        return b"something else"
-
-    def __len__(self) -> int:
-        raise RuntimeError("how should I know")
-
-
-def test_methods_of_a_subclass_of_str_are_not_called(both):
-    native, python = both
-    for text in ("a" * 2_000, "é" * 2_000, "é" * 10, "🙂" * 2_000):
-        assert native.encode(Sly(text)) == python.encode(text)
 
 
 def test_the_first_text_with_a_surrogate_is_named(both):

@@ -43,18 +43,6 @@ def assert_no_more_than(before: tuple[int, int]) -> None:
         assert time.monotonic() < deadline, f"{threads_and_descriptors()} after {before}"
 
 
-@pytest.mark.parametrize("min_frequency", [1, 4])
-def test_so_many_first_merges_that_pairs_do_not_fit_a_square(min_frequency):
-    words = [f"{i:04d}" for i in range(1500)]
-    first = [(b"%d" % (i // 10), b"%d" % (i % 10)) for i in range(100)]
-    first += [(b"%02d" % (i // 100), b"%02d" % (i % 100)) for i in range(1400)]
-    counts = {a + b: 1 + i % 5 for i, (a, b) in enumerate(zip(words, words[3:], strict=False))}
-    rules = LearningRules(min_frequency, None, tuple(first))
-    learned = learn_natively(counts, 4000, rules=rules)
-    assert learned == learn_merges(counts, 4000, rules=rules)
-    assert len(learned.merges) > len(first) + 50
-
-
 @pytest.mark.parametrize("learn", [learn_natively, learn_merges])
 @pytest.mark.parametrize(
     "merges", [[(b"a", b"bc")], [(b"a", b"b"), (b"b", b"c"), (b"a", b"bc"), (b"ab", b"c")]]
@@ -180,28 +168,6 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path):
         with pytest.raises(ChunkFailedError) as failed:
             counter.finish()
     assert failed.value.number == 1
-
-
-def test_an_interrupted_count_leaves_no_thread_and_no_descriptor(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("one two three " * 50_000, encoding="utf-8")
-    before = threads_and_descriptors()
-    calls = []
-
-    def stop_at_the_third():
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        count_pretokens(
-            [path],
-            pattern=PATTERNS["gpt2"],
-            chunk_bytes=10_000,
-            engine="native",
-            while_waiting=stop_at_the_third,
-        )
-    assert_no_more_than(before)
 
 
 def test_a_counter_is_used_once():

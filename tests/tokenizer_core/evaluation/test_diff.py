@@ -158,16 +158,6 @@ def test_two_texts_by_hand(engine):
     json.dumps(found.to_dict())
 
 
-def test_a_token_over_two_pre_tokens_of_the_other_pattern_changes_both():
-    a = merging([])
-    b = merging([(b".", b"\n")], pattern="cl100k")
-    found = diff_on_text(a, b, [piece("x.\ny")])
-    assert (found.n_pre_tokens, found.n_pre_tokens_other_boundaries) == (4, 2)
-    assert found.n_pre_tokens_other_ids == 2
-    assert {e.pre_token for e in found.examples} == {"'.'", r"'\n'"}
-    assert found.examples[0].tokens_b == [r"'.\n'"]
-
-
 def with_content(content, id_=300, merges=(), **options):
     vocab = BYTES | {256 + i: left + right for i, (left, right) in enumerate(merges)}
     added = [AddedToken(content, id_, special=False)]

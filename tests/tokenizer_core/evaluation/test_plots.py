@@ -32,17 +32,6 @@ def test_bars_are_as_long_as_their_values(group):
         assert width == pytest.approx(max(max(widths) * value / largest, 1), abs=0.2)
 
 
-@given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=20))
-def test_lines_rise_to_the_right(points):
-    points = sorted(dict(points).items())
-    places = places_of(lines([("a", points)], "t", "x", "y"))
-    assert len(places) == len(points)
-    assert [x for x, _ in places] == sorted(x for x, _ in places)
-    order = sorted(range(len(points)), key=lambda i: points[i][1])
-    heights = [places[i][1] for i in order]  # larger is higher up, so smaller in SVG
-    assert heights == sorted(heights, reverse=True)
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 10**6), st.floats(1, 50)), min_size=1, max_size=20),
 )

@@ -113,15 +113,6 @@ def test_words_beside_added_tokens(tmp_path):
         assert (measured.n_words, measured.n_words_left_out, measured.fertility) == (0, 27, None)
 
 
-def test_a_word_suffix_is_no_part_of_the_text(tmp_path):
-    vocab = BYTES | {256 + i: bytes([i]) + b"</w>" for i in range(256)} | {512: b"at</w>"}
-    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"t</w>")], word_suffix=b"</w>")
-    (tmp_path / "t.txt").write_text("cat at")  # c at</w> | space at</w>
-    report = build_report({"a": Tokenizer.from_spec(spec)}, {"t": TextFile(tmp_path / "t.txt")})
-    assert (report.measurements[0].n_tokens, report.measurements[0].fertility) == (4, 1.5)
-    assert report.tokenizers[0].text_length_shares[:3] == [0.5, 0.5, 0.0]
-
-
 def test_words_in_texts_that_lose_bytes_are_left_out(tmp_path):
     vocab = {i: bytes([i]) for i in range(256) if i != ord("#")}
     spec = TokenizerSpec.from_merges(vocab, [], pattern="gpt2", missing=MissingBytes((ord("#"),)))
@@ -187,20 +178,6 @@ def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):
     assert build_report({"the": merging(THE)}, {"x": tiny}).measurements[0].n_tokens == 1
     with pytest.raises(CorpusError, match="no corpus has a character in its sample"):
         build_report({"the": merging(THE)}, {"none": corpora["none"]})
-
-
-def test_a_token_that_came_in_a_sample_is_not_one_that_was_not_found(tmp_path):
-    spec = TokenizerSpec.from_merges(
-        BYTES | {256: b"cd"}, [(b"c", b"d")], pattern=r"cd(?=not tried)|(?s:.)"
-    )
-    tokenizer = Tokenizer.from_spec(spec)
-    (tmp_path / "t.txt").write_text("cd cd")
-    corpora = {"t": TextFile(tmp_path / "t.txt")}
-    vocabulary = build_report({"own": tokenizer}, corpora).tokenizers[0]
-    assert (vocabulary.n_unreachable, vocabulary.n_not_found) == (13, 1)
-    (tmp_path / "t.txt").write_text("cd cdnot tried")
-    vocabulary = build_report({"own": tokenizer}, corpora).tokenizers[0]
-    assert (vocabulary.n_unreachable, vocabulary.n_not_found) == (13, 0)
 
 
 def test_the_conclusion_names_the_tokenizer_that_needs_the_fewest_tokens(tmp_path):

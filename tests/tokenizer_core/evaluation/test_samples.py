@@ -73,18 +73,6 @@ def test_cuts_change_no_pre_token_of_any_named_pattern(tmp_path_factory, text, p
         assert [token for part in texts for token in split(part, pattern)] == whole
 
 
-def test_separators_are_no_text_even_where_a_cut_falls_into_one(tmp_path):
-    path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
-    for piece_bytes in (1, 2, 3, 7, 13, 14, 15, 31):
-        texts = [t for p in TextFile(path, piece_bytes=piece_bytes).pieces() for t in p.texts]
-        assert "".join(texts) == "abcd " * 50
-    whole = list(TextFile(path, separator="").pieces())
-    assert whole[0].texts == (path.read_text(),)
-    spaced = list(TextFile(write(tmp_path, "one END OF two"), separator=" END OF ",
-                           piece_bytes=4).pieces())  # fmt: skip
-    assert [text for piece in spaced for text in piece.texts] == ["one", "two"]
-
-
 def test_a_text_without_a_safe_cut_is_marked(tmp_path):
     path = write(tmp_path, "世" * 800_000)  # 2.4 MB, and the search reads one
     pieces = list(TextFile(path, sample_bytes=300_000, piece_bytes=100_000).pieces())

@@ -44,18 +44,6 @@ def test_a_token_that_merges_do_not_make(engine):
     assert reasons(Tokenizer.from_spec(spec, engine=engine)) == {}  # the whole pre-token is one id
 
 
-def test_a_token_that_is_only_found_as_a_whole_pre_token(engine):
-    spec = TokenizerSpec.from_merges(
-        BYTES | {256: b"ab", 257: b"cd", 258: b"\xe4\xb8"},
-        [],
-        pattern=r"ab(?=1)|cd(?=not tried)|(?s:.)",
-        ignore_merges=True,
-    )
-    # Half a character is never a pre-token.
-    expected = {b"cd": "not_found", b"\xe4\xb8": "merges"}
-    assert reasons(Tokenizer.from_spec(spec, engine=engine)) == expected
-
-
 def test_a_token_that_the_pattern_cuts(engine):
     merges = [(b"1", b"2"), (b"12", b"3"), (b"123", b"4"), (b"a", b" ")]
     by_pattern = {

@@ -16,7 +16,6 @@ import pytest
 
 from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core import TokenizerSpec
-from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactInUseError,
@@ -201,20 +200,6 @@ def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
     assert objects("c").open(ref) == A
 
 
-def test_only_left_over_files_are_cleaned_away(objects: Make) -> None:
-    store = objects()
-    a = store.publish(A, name="t")
-    place = "tokenizers/t/20200101T000000Z-00000000"
-    for name in ("vocab.pkl", "notes.txt"):
-        store._storage.create(f"{place}/{name}", b"x")
-    store._storage.create("tokenizers/t/20990101T000000Z-00000000/vocab.pkl", b"x")
-    store._clean()
-    assert [name for name in store._storage.names("tokenizers/t/2") if a.version not in name] == [
-        f"{place}/notes.txt",
-        "tokenizers/t/20990101T000000Z-00000000/vocab.pkl",
-    ]
-
-
 def test_publishing_again_restores_a_lost_version(objects: Make) -> None:
     store = objects()
     a = store.publish(A, name="t")
@@ -260,30 +245,3 @@ def test_the_cache_keeps_the_active_version(
         store.open(ref)
     cached = {path.parent.parent.name for path in (tmp_path / "a").rglob("manifest.json")}
     assert cached == {"t0", "t2", "t3"}
-
-
-CHAT = ChatTemplates({"default": "é"}, {"eos_token": "<|x|>"})
-
-
-def test_hosts_share_chat_templates(make: Make) -> None:
-    here, there = make("a"), make("b")
-    plain = here.publish(A, name="t")
-    talking = here.publish(A.with_chat(CHAT), name="t")
-    assert there.publish(A.with_chat(CHAT), name="t") == talking != plain
-    assert there.open(talking).chat == here.open(talking).chat == CHAT
-    assert there.open(plain).chat == ChatTemplates()
-    assert there.read_file(talking, CHAT_FILE) == CHAT.to_json()
-
-
-def test_a_cached_copy_without_its_chat_templates_is_fetched_again(
-    objects: Make, tmp_path: Path
-) -> None:
-    store = objects()
-    ref = store.publish(A.with_chat(CHAT), name="t")
-    for read in (store.open, lambda ref: store.read_file(ref, CHAT_FILE)):
-        store.open(ref)
-        [path] = (tmp_path / "a").rglob(CHAT_FILE)
-        path.unlink()
-        assert read(ref)
-        [path] = (tmp_path / "a").rglob(CHAT_FILE)
-        assert path.read_bytes() == CHAT.to_json()

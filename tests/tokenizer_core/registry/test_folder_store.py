@@ -12,7 +12,6 @@ import pytest
 
 from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
-from tokenizer_core.blobs import atomic_files
 from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -126,24 +125,6 @@ def test_the_newest_version_is_not_published_twice(store):
     assert store.resolve("t") == again
     assert store.versions("t") == [first, other, again]
     assert store.publish(A, name="u").name == "u"
-
-
-def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
-    corpora = [[{"name": name, "size_bytes": 1, "sha256": "0" * 64}] for name in "ab"]
-    first, second = (store.publish(A, name="t", provenance=corpus) for corpus in corpora)
-    assert second.version > first.version
-    assert store.read_manifest(second).provenance == corpora[1]
-    assert store.publish(A, name="t", provenance=corpora[1]) == second
-    own = [{"name": "a", "shape": (1, 2), "ids": {1: 2}}]  # JSON changes both
-    assert store.publish(A, name="u", provenance=own) == store.publish(A, name="u", provenance=own)
-
-
-def test_a_damaged_version_is_published_again(store):
-    first = store.publish(A, name="t")
-    (folder_of(store, first) / "merges.pkl").write_bytes(b"")
-    again = store.publish(A, name="t")
-    assert again.version > first.version
-    assert store.open(again) == A
 
 
 @pytest.mark.promise(16)
@@ -485,18 +466,6 @@ def test_a_version_is_removed_and_the_others_stay(store):
     assert [path.name for path in (store.root / "tokenizers").iterdir() if path.name == "u"] == []
 
 
-def test_an_interrupted_removal_is_invisible_and_the_next_writer_finishes_it(store, monkeypatch):
-    old, new = store.publish(A, name="t"), store.publish(B, name="t")
-    staging = store.root / "tokenizers" / ".staging"
-    with monkeypatch.context() as patch:
-        patch.setattr(atomic_files, "remove_folder", lambda path: None)
-        store.remove(old.name, old.version)
-    assert store.list() == [new]
-    assert len(list(staging.iterdir())) == 1
-    store.remove(new.name, new.version)
-    assert list(staging.iterdir()) == []
-
-
 def test_a_version_removed_meanwhile_is_not_promoted(store, monkeypatch):
     ref = store.publish(A, name="t")
     opened = store.open
@@ -532,22 +501,6 @@ def test_chat_templates_belong_to_a_version(store):
     assert store.promote(plain) == talking
     store.remove(talking.name, talking.version)
     assert not folder_of(store, talking).exists()
-
-
-def test_the_manifest_lists_the_templates_with_digests(store):
-    talking, plain = store.publish(TALKING, name="t"), store.publish(A, name="u")
-    data = store.read_file(talking, CHAT_FILE)
-    assert data == (folder_of(store, talking) / CHAT_FILE).read_bytes() == CHAT.to_json()
-    record = json.loads(store.read_file(talking, "manifest.json"))["chat_templates"]
-    assert record == CHAT.record()
-    assert record["sha256"] == hashlib.sha256(data).hexdigest() == CHAT.sha256
-    digest = hashlib.sha256("é\r\n".encode()).hexdigest()
-    assert record["templates"]["default"] == {"sha256": digest, "size_bytes": 4}
-    # Without templates, a manifest is what it was.
-    fields = json.loads(store.read_file(plain, "manifest.json"))
-    assert "chat_templates" not in fields
-    assert ChatTemplates.from_json(store.read_file(plain, CHAT_FILE)) == ChatTemplates()
-    assert not (folder_of(store, plain) / CHAT_FILE).exists()
 
 
 @pytest.mark.parametrize(

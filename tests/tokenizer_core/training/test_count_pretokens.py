@@ -11,7 +11,6 @@ from tokenizer_core.errors import (
     CorpusChangedError,
     CorpusError,
     InvalidSpecError,
-    WorkerProcessError,
 )
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import CorpusSource, count_pretokens
@@ -52,14 +51,6 @@ def test_several_files_are_counted_each_by_itself(tmp_path):
     )
 
 
-def test_the_file_ends_inside_a_code_point(corpus):
-    corpus.write_bytes(b"ab \xe6\xbc")
-    with pytest.raises(CorpusError, match="at byte 3 "):
-        count_pretokens([corpus], pattern=GPT2)
-    replaced = count_pretokens([corpus], pattern=GPT2, errors="replace")
-    assert replaced.counts == {"ab": 1, " \ufffd": 1}
-
-
 @pytest.mark.row(26)
 @pytest.mark.parametrize(
     ("change", "chunk_bytes"),
@@ -89,13 +80,6 @@ def test_an_error_while_waiting_ends_the_run(corpus, use_processes, num_workers)
         count_pretokens(
             [corpus], pattern=GPT2, chunk_bytes=99, num_workers=num_workers, while_waiting=stop
         )
-
-
-def test_a_worker_without_an_interpreter_is_an_error(corpus, use_processes, monkeypatch):
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    corpus.write_text("some words")
-    with pytest.raises(WorkerProcessError):
-        count_pretokens([corpus], pattern=GPT2, num_workers=2, engine="python")
 
 
 def test_number_of_workers(monkeypatch):

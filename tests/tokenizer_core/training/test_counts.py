@@ -61,13 +61,6 @@ def test_a_table_is_read_back_from_the_disk(scratch):
     assert list(scratch.iterdir()) == []
 
 
-def test_a_table_that_never_fills_is_a_dict(scratch):
-    table = CountTable(10_000, scratch)
-    table.add({"a": 1})
-    table.add({"a": 2, "b": 1})
-    assert (table.finish(), table.n_spills) == ({"a": 3, "b": 1}, 0)
-
-
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_a_ceiling_changes_no_count(engine, corpus, scratch, tmp_path, monkeypatch, num_workers):
     monkeypatch.setattr(COUNTING, "SMALLEST_CEILING_BYTES", 1)

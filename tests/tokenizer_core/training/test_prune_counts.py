@@ -98,15 +98,6 @@ def test_dropped_counts_and_the_bound_are_recorded(counts: dict[str, int], min_c
     )
 
 
-def test_a_bound_above_32_bits_is_exact() -> None:
-    counts = {"abab": (1 << 62) - 1, "ab": 1 << 63}
-    pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=1 << 62)
-    assert pruned.pruning is not None
-    assert pruned.pruning.bound == 2 * ((1 << 62) - 1)
-    with pytest.raises(ValueError, match="64 bits"):
-        prune_counts(PretokenCounts({"x" * 9: 1 << 61, "y": 1 << 63}, GPT2), min_count=1 << 62)
-
-
 def test_counts_on_the_disk_and_in_the_compiled_module_are_pruned_alike(tmp_path: Path) -> None:
     counts = {f"{i * 7919:x}é": 1 + i % 5 for i in range(3000)}
     expected = prune_counts(PretokenCounts(counts, GPT2), min_count=3)

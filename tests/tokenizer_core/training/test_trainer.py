@@ -10,7 +10,6 @@ import pytest
 from tokenizer_core import reference
 from tokenizer_core.errors import (
     CorpusError,
-    EngineUnavailableError,
     TrainingCancelledError,
     VocabSizeError,
 )
@@ -128,20 +127,6 @@ def test_sizes_out_of_range_name_the_limit(corpus):
         assert isinstance(caught.value, ValueError)
     with pytest.raises(VocabSizeError, match=f"at most {MAX_TOKEN_ID + 1}"):
         train_bpe(corpus, MAX_TOKEN_ID + 2, [])
-
-
-def test_refusals_come_before_any_work(tmp_path, monkeypatch):
-    missing = tmp_path / "none"
-    with pytest.raises(VocabSizeError):
-        train_bpe(missing, 3, [])
-    with monkeypatch.context() as patch:
-        patch.setattr("tokenizer_core.engines.native_unavailable_reason", lambda: "not built")
-        with pytest.raises(EngineUnavailableError):
-            train_bpe(missing, 300, [], engine="native")
-    with pytest.raises(ValueError, match="tie_break"):
-        train_bpe(missing, 300, [], tie_break="random")
-    with pytest.raises(CorpusError, match="does not exist"):
-        train_bpe(missing, 300, [])
 
 
 def test_training_is_cancelled(monkeypatch):

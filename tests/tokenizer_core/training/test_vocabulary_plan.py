@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training import (
     PretokenCounts,
-    TrainingOptions,
     TrainingResult,
     VocabularyOptions,
-    train,
     train_from_counts,
 )
 from tokenizer_core.training.vocabulary_plan import MAX_RESERVED
@@ -110,14 +107,6 @@ def test_no_token_is_longer_than_max_token_length(engine):
     stopped = learn(5000, engine, max_token_length=2).report.stopped_early
     assert "at most 2 bytes (max_token_length)" in str(stopped)
     assert learn(300, engine, max_token_length=1 << 70).merges == learn(300, engine).merges
-
-
-def test_no_token_is_longer_than_a_tokenizer_may_have(engine):
-    counts = PretokenCounts({"a" * (1 << 21): 1}, PATTERNS["gpt2"])
-    for options in (VocabularyOptions(), VocabularyOptions(max_token_length=1 << 22)):
-        run = train_from_counts(counts, 300, engine=engine, options=options)
-        assert run.report.longest_token_bytes == 1 << 20
-        assert [len(left + right) for left, right in run.merges[:20]] == [2 << n for n in range(20)]
 
 
 def test_seed_tokens_are_tokens_for_any_text(engine):
@@ -214,20 +203,3 @@ def test_numbers_and_sizes_out_of_range_are_refused():
         learn(300).at_size(301)
     with pytest.raises(VocabSizeError, match="at least 258"):
         learn(300).at_size(257)
-
-
-def test_options_are_checked_first_and_recorded_in_the_report(tmp_path, engine):
-    path = tmp_path / "text"
-    twice = TrainingOptions(
-        300, vocabulary=VocabularyOptions(seed_tokens=("ab", "ab")), engine=engine
-    )
-    for options, said in (
-        (twice, "given twice"),
-        (TrainingOptions(300, ["x" * 1025], engine=engine), "1025 characters, more than 1024"),
-    ):
-        with pytest.raises(InvalidSpecError, match=said):
-            train([path], options)
-    path.write_text("low low lower")
-    vocabulary = VocabularyOptions(min_frequency=2, seed_tokens=("ab",))
-    report = train([path], TrainingOptions(262, vocabulary=vocabulary, engine=engine)).report
-    assert report.to_dict()["options"] == asdict(vocabulary) | {"seed_tokens": ["ab"]}

@@ -94,7 +94,7 @@ def test_a_silent_server_ends_in_an_error(
     s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = open_storage(s3_bucket)  # with its normal timeouts, however slow this machine is
-    monkeypatch.setattr(object_storage, "_RESPONSE_SECONDS", 0.4)
+    monkeypatch.setattr(object_storage, "_RESPONSE_SECONDS", 0.2)
     s3_server.is_silent.set()
     try:
         for call in (

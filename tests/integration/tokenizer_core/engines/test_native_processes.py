@@ -19,7 +19,7 @@ from tests.property.trap_texts import tiny_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines.native import NativeCounts
 
-LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(150_000))
+LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
 
 def test_an_array_written_to_while_it_is_decoded_makes_no_impossible_str():
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], engine="native")
-    ids = np.full(4_000_000, ord("a"), dtype=np.uint32)
+    ids = np.full(1_000_000, ord("a"), dtype=np.uint32)
     stop = threading.Event()
 
     def write() -> None:
@@ -95,7 +95,7 @@ def test_an_array_written_to_while_it_is_decoded_makes_no_impossible_str():
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        for _ in range(150):
+        for _ in range(60):
             try:
                 text = tokenizer.decode(ids)
             except RuntimeError:
@@ -147,7 +147,7 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
     for thread in busy:
         thread.start()
     try:
-        assert [in_child(work) for _ in range(8)] == [0] * 8
+        assert [in_child(work) for _ in range(4)] == [0] * 4
     finally:
         stop.set()
         for thread in busy:

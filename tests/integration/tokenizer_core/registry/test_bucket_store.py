@@ -1,4 +1,4 @@
-"""Artifacts in object storage: the tests of the unit tier, and those of the cache of a host."""
+"""Artifacts in object storage: tests of the unit tier, and those of the cache of a host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.s3_server import S3Server, open_with_shared_client
-from tests.tokenizer_core.registry.test_bucket_store import *  # noqa: F403 -- all tests
-from tests.tokenizer_core.registry.test_bucket_store import Make
+from tests.tokenizer_core.registry.test_bucket_store import (
+    Make,
+    test_a_pointer_that_is_too_large_is_replaced_by_promoting,
+    test_a_promotion_that_was_overtaken_or_fenced_is_refused,
+    test_hosts_share_versions_and_the_pointer,
+    test_hosts_that_publish_and_promote_at_once_all_succeed,
+)
 from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.errors import (
     ArtifactNotFoundError,
@@ -18,6 +23,13 @@ from tokenizer_core.errors import (
     StorageError,
 )
 from tokenizer_core.registry import bucket_store, open_artifacts
+
+__all__ = [
+    "test_a_pointer_that_is_too_large_is_replaced_by_promoting",
+    "test_a_promotion_that_was_overtaken_or_fenced_is_refused",
+    "test_hosts_share_versions_and_the_pointer",
+    "test_hosts_that_publish_and_promote_at_once_all_succeed",
+]
 
 
 @pytest.fixture
