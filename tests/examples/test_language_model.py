@@ -28,7 +28,6 @@ from sample import generate, load_model, sample_id  # noqa: E402
 from train import Trainer, TrainingConfig  # noqa: E402
 
 from tokenizer_core import SplitPattern, Tokenizer, TokenizerSpec  # noqa: E402
-from tokenizer_core.registry import ArtifactStore  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -224,41 +223,6 @@ def of_bytes():
     return Tokenizer(BYTES, [])
 
 
-def of_words():
-    return Tokenizer(BYTES | {256: b"th", 257: b"the"}, [(b"t", b"h"), (b"th", b"e")])
-
-
-def test_bits_per_byte_of_the_judge_are_those_of_the_logits(monkeypatch):
-    """Each id of the validation text, one at a time, with the context that the window gives it."""
-    seen = []
-
-    class Recorded(Trainer):
-        def evaluate(self, windows, n_bytes_of_ids):
-            batches = list(windows)
-            seen.append((self, batches))
-            return super().evaluate(batches, n_bytes_of_ids)
-
-    monkeypatch.setattr(judge, "Trainer", Recorded)
-    tokenizer = of_words()
-    (judged,) = judge.judge({"the": tokenizer}, DOCUMENTS, OPTIONS)
-    ((run, batches),) = seen
-    boundary = tokenizer.spec.largest_id + 1
-    nats, counted = 0.0, []
-    for inputs, targets in batches:
-        for row, wanted in zip(inputs.tolist(), targets.tolist(), strict=True):
-            for at, target in enumerate(wanted):
-                if target not in (-1, boundary):
-                    with torch.no_grad():
-                        logits = run.model(torch.tensor([row[: at + 1]]))[0, -1].double()
-                    nats -= float(torch.log_softmax(logits, dim=-1)[target])
-                    counted.append(target)
-    _, validation = judge.divide(DOCUMENTS, OPTIONS)
-    assert tokenizer.decode_bytes(counted) == "".join(validation).encode()
-    n_bytes = len(tokenizer.decode_bytes(counted))
-    assert judged.mean == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
-    assert judged.bytes_per_token == n_bytes / len(counted)
-
-
 @pytest.mark.parametrize("n_ids", [1, 2, 7, 8, 9, 31])
 @pytest.mark.parametrize(("context", "batch_size"), [(1, 1), (2, 3), (7, 3), (8, 1)])
 def test_each_id_after_the_first_is_a_target_once(n_ids, context, batch_size):
@@ -287,22 +251,6 @@ def test_the_judge_refuses_what_says_nothing():
     ):
         with pytest.raises(judge.JudgeError, match=says):
             judge.judge({"a": tokenizer}, documents, replace(OPTIONS, **options))
-
-
-def test_a_tokenizer_of_the_judge_is_a_file_a_published_one_or_a_preset(tmp_path):
-    store = ArtifactStore(tmp_path / "artifacts")
-    store.publish(of_words().spec, name="words")
-    of_bytes().save_tokenizer_json(tmp_path / "mine.json")
-    for word, label, size in (
-        (f"{tmp_path}/mine.json", "mine", 256),
-        ("words", "words", 258),
-        ("x=words", "x", 258),
-        ("gpt2", "gpt2", 50257),
-    ):
-        found, tokenizer = judge.open_tokenizer(word, str(tmp_path / "artifacts"))
-        assert (found, tokenizer.vocab_size) == (label, size)
-    with pytest.raises(judge.JudgeError, match="absent is no file, no preset"):
-        judge.open_tokenizer("absent", str(tmp_path / "artifacts"))
 
 
 # ---- The commands of the README

@@ -12,7 +12,6 @@ import os
 import random
 import resource
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,11 +21,9 @@ from tests.tokenizer_core.engines.random_specs import spec_of
 from tokenizer_core.engines import (
     Engine,
     create_engine,
-    decode_json_string,
     read_json_natively,
 )
-from tokenizer_core.engines.native import NativeCounter, NativeCounts
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.engines.native import NativeCounts
 
 _rng = random.Random(1)
 _words = ["".join(_rng.choices("abcdefghij", k=_rng.randrange(2, 12))) for _ in range(40_000)]
@@ -35,7 +32,6 @@ CYRILLIC = TEXT.translate({ord("a") + i: 0x430 + i for i in range(10)})
 LETTERS = "".join(_rng.choices("qxzj", k=1 << 21))
 LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
-JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
 # Made of few parts: large ones, freed again, would leave memory to the calls.
 JSON_OF_ALL = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
 PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
@@ -47,27 +43,14 @@ def engine() -> Engine:
     return create_engine(spec_of([(b"a", b"b"), (b"c", b"d"), (b" ", b"ab")]), "native")
 
 
-def _count_file() -> None:
-    with tempfile.TemporaryFile() as file, NativeCounter(PATTERNS["gpt2"], ["<|x|>"], 2) as counter:
-        file.write("\n".join(PRE_TOKENS).encode())
-        size = file.tell()
-        for start in range(0, size, size // 7 + 1):
-            counter.submit(file.fileno(), start, min(size, start + size // 7 + 1))
-        counts, _, _ = counter.finish()
-        dict(counts)
-
-
 CALLS: dict[str, Callable[[], object]] = {
     "encode": lambda: engine().encode(TEXT),
     "encode_to_numpy": lambda: engine().encode_to_numpy(CYRILLIC),
     "encode_batch, threads": lambda: engine().encode_batch(LISTED, 3),
     "decode": lambda: engine().decode(IDS),
-    "nfc_changes": lambda: engine().nfc_changes(("x" * 150 + "e\u0301") * 20_000),
-    "decode_json_string": lambda: decode_json_string(JSON, 8),
     "read_json": lambda: read_json_natively(
         JSON_OF_ALL, most_values=1 << 20, most_containers=1 << 20
     ),
-    "count pre-tokens": _count_file,
     "learn": lambda: NativeCounts.of(PRE_TOKENS).learn(300, "lexicographic", None),
 }
 

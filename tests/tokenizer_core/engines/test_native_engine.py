@@ -14,7 +14,6 @@ from tests.native_module import native_module
 from tests.profiles import first_and_thorough
 from tests.tokenizer_core.engines.random_specs import (
     BYTES,
-    random_merges,
     spec_of,
 )
 from tokenizer_core import engines
@@ -144,18 +143,6 @@ def test_a_long_pre_token_has_the_ids_of_merging_it_at_once(kind, characters, mo
             assert native.encode(text) == expected
         if text is at_random:
             assert of_random == expected
-
-
-def test_lengths_at_the_edges_of_the_tables_encode_alike():
-    native_module()
-    for length in (1, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000):
-        rng = random.Random(length)
-        spec = spec_of(random_merges(rng, b"abc", 25))
-        native, python = create_engine(spec, "native"), create_engine(spec, "python")
-        for _ in range(6):
-            piece = "".join(rng.choices("abc", k=length))
-            for text in (piece, f"{piece} {piece}", f"x {piece}"):
-                assert native.encode(text) == native.encode(text) == python.encode(text), length
 
 
 @pytest.mark.row(35)

@@ -1,4 +1,5 @@
-"""The native engine reads a str in every PEP 393 width: one, two and four bytes a character."""
+"""The native engine reads a str of one, two and four bytes a character, and reuses the memory of
+arrays only after they are freed."""
 
 import functools
 import random
@@ -40,7 +41,7 @@ _MET = st.sampled_from(
 
 @pytest.mark.parametrize("name", RULES.values())
 @given(parts=st.lists(st.tuples(_MET, st.integers(1, 12)), max_size=14), seed=st.integers(0, 30))
-@examples(10)
+@examples(3)
 def test_published_patterns_with_rules_give_the_ids_of_python(name, parts, seed):
     """Merges join characters of every kind, so that a start that is missed changes ids."""
     native_module()
@@ -142,3 +143,53 @@ def test_a_surrogate_anywhere_in_a_text_is_named_with_its_position(both, around)
         with pytest.raises(UnicodeEncodeError) as error:
             native.encode_batch(batch)
         assert error.value.start == n_before
+
+
+LARGE = 600_000
+
+
+@pytest.fixture(scope="module")
+def bytes_engine():
+    native_module()
+    return create_engine(spec_of([]), "native")
+
+
+def text_of(number):
+    """Texts with pairwise different ids."""
+    return f"{number:08} " * (LARGE // 9)
+
+
+def ids_of(number):
+    return np.frombuffer(text_of(number).encode(), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_arrays_in_use_keep_their_ids(bytes_engine, num_threads):
+    kept = [bytes_engine.encode_to_numpy(text_of(0), num_threads)]
+    views = []
+    for number in range(1, 6):
+        array = bytes_engine.encode_to_numpy(text_of(number), num_threads)
+        assert not any(np.shares_memory(array, other) for other in kept)
+        # A view keeps the whole array alive.
+        if number % 2:
+            kept.append(array)
+        else:
+            views.append((number, array[1000:-1000:3]))
+        del array
+    for array, number in zip(kept, [0, 1, 3, 5], strict=True):
+        np.testing.assert_array_equal(array, ids_of(number))
+    for number, view in views:
+        np.testing.assert_array_equal(view, ids_of(number)[1000:-1000:3])
+
+
+def test_arrays_may_be_written_to_and_lists_and_batches_use_the_same_memory(bytes_engine):
+    for number in range(2):
+        array = bytes_engine.encode_to_numpy(text_of(number))
+        array[:] = 7
+        del array
+        assert bytes_engine.encode(text_of(number)) == ids_of(number).tolist()
+        batch, offsets = bytes_engine.encode_batch_to_numpy([text_of(number), "a", text_of(9)])
+        lists = bytes_engine.encode_batch([text_of(number), "b"])
+        np.testing.assert_array_equal(batch[: offsets[1]], ids_of(number))
+        assert batch[offsets[1]] == ord("a")
+        assert lists == [ids_of(number).tolist(), [ord("b")]]

@@ -191,25 +191,6 @@ def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut):
     assert sorted(e.pre_token for e in found.examples) == (sorted(recut) or ["'[E'"])
 
 
-def test_texts_that_one_of_them_normalizes_are_counted_apart():
-    plain = merging([], pattern="qwen2")
-    nfc = merging([], pattern="qwen2", normalizer="nfc")
-    texts = piece("e\u0301 is not in NFC", "é is")
-    found = diff_on_text(plain, nfc, [texts])
-    assert (found.n_texts, found.n_texts_not_aligned, found.n_texts_other_ids) == (2, 1, 1)
-    assert found.n_pre_tokens == 2
-    named = ("a", plain.spec), ("b", nfc.spec)
-    shown = render_diff(*named, diff_specs(plain.spec, nfc.spec), found, 10)
-    assert "1 texts are normalized by one of the two only" in shown
-    joined = merging([(b"\xc3", b"\xa9")], pattern="qwen2", normalizer="nfc")
-    found = diff_on_text(nfc, joined, [piece("re\u0301 x e\u0301")])
-    assert (found.n_texts_not_aligned, found.n_pre_tokens) == (0, 3)
-    assert [(e.pre_token, e.tokens_b) for e in found.examples] == [
-        ("'ré'", ["'r'", "'é'"]),
-        ("' é'", ["' '", "'é'"]),
-    ]
-
-
 def test_as_many_examples_as_asked_for_the_commonest_first():
     a, b = merging([]), merging([(b"a", b"a")])
     text = "aa aaa aa aa\n" * 3

@@ -14,7 +14,6 @@ from tokenizer_core.evaluation import TextFile, build_report, parallel_files
 from tokenizer_core.evaluation.pages import render_report_page
 from tokenizer_core.evaluation.report import show_token
 from tokenizer_core.evaluation.tables import conclusion, render_report
-from tokenizer_core.spec import MissingBytes
 
 TEXT = "the other the, naïve then\n" * 40 + "<|endoftext|>" + "breathe <|end|> 12\n" * 30
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # enough for this text
@@ -111,25 +110,6 @@ def test_words_beside_added_tokens(tmp_path):
         spec = TokenizerSpec.from_merges(BYTES, [], [foo], normalizer=normalizer)
         measured = measured_on("the foo cat\n" * 9, Tokenizer.from_spec(spec), tmp_path)
         assert (measured.n_words, measured.n_words_left_out, measured.fertility) == (0, 27, None)
-
-
-def test_words_in_texts_that_lose_bytes_are_left_out(tmp_path):
-    vocab = {i: bytes([i]) for i in range(256) if i != ord("#")}
-    spec = TokenizerSpec.from_merges(vocab, [], pattern="gpt2", missing=MissingBytes((ord("#"),)))
-    tokenizer = Tokenizer.from_spec(spec)
-    (tmp_path / "all.txt").write_text("two #words")
-    (tmp_path / "some.txt").write_text("two #words<|endoftext|>and two more")
-    corpora = {name: TextFile(tmp_path / f"{name}.txt") for name in ("all", "some")}
-    report = build_report({"lossy": tokenizer}, corpora)
-    every, some = report.measurements
-    assert (every.n_words, every.n_words_left_out) == (0, 2)
-    assert every.fertility is every.single_token_words is None
-    assert (some.n_words, some.n_words_left_out) == (3, 2)
-    assert some.fertility == 10 / 3
-    shown = render_report(report)
-    assert "0.000  " not in shown
-    assert "tokens/word of lossy on some: 3 of 5 words; " in shown
-    assert "<svg" in render_report_page(report)
 
 
 def test_the_vocabulary_is_described(corpora, engine):

@@ -118,27 +118,6 @@ def test_the_same_lines_of_each(tmp_path):
     assert texts(parallel_files([short], 1)[0]) == ["a long line"]
 
 
-def test_separators_are_no_parallel_lines(tmp_path):
-    end = "<|endoftext|>"
-    one = write_lines(tmp_path / "a", ["1", end, "2", "", "3", end])
-    other = write_lines(tmp_path / "b", ["один", end, "два", "", "три", end], end="\r\n")
-    assert list(map(texts, parallel_files([one, other]))) == [
-        ["1", "2", "3"],
-        ["один", "два", "три"],
-    ]
-    assert texts(parallel_files([one], separator="")[0]) == ["1", end, "2", "3", end]
-    assert texts(parallel_files([one], separator="2")[0]) == ["1", end, "3", end]
-    sampled = parallel_files([one, other], sample_bytes=other.stat().st_size // 2)
-    assert sorted(map(len, map(texts, sampled))) in ([1, 1], [2, 2])
-
-    moved = write_lines(tmp_path / "c", ["1", "2", end, "", "3", end])
-    with pytest.raises(CorpusError, match=r"line 2 is the separator .*a, and not in .*c; "):
-        parallel_files([one, moved])
-    only = write_lines(tmp_path / "d", [end, end])
-    with pytest.raises(CorpusError, match="has no text"):
-        parallel_files([only])
-
-
 def test_files_that_are_not_parallel_are_refused(tmp_path):
     one, other = (
         write_lines(tmp_path / "a", ["1", "2"]),

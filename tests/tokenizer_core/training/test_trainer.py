@@ -132,10 +132,10 @@ def test_sizes_out_of_range_name_the_limit(corpus):
 def test_training_is_cancelled(monkeypatch):
     # At every report: the result must not depend on the machine's speed.
     monkeypatch.setattr(sys.modules[train.__module__], "_POLL_SECONDS", 0.0)
-    counts = PretokenCounts({f"{i:08d}": 1 for i in range(400_000)}, PATTERNS["gpt2"])
+    counts = PretokenCounts({f"{i:08d}": 1 for i in range(20_000)}, PATTERNS["gpt2"])
     answers = iter([False, False, True])
     with pytest.raises(TrainingCancelledError):
-        train_from_counts(counts, 400_000, should_cancel=lambda: next(answers, True))
+        train_from_counts(counts, 20_000, should_cancel=lambda: next(answers, True))
     read = []
     texts = (read.append(n) or f"text {n}" for n in range(1000))
     with pytest.raises(TrainingCancelledError):

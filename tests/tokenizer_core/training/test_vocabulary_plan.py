@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.native_module import native_module
 from tokenizer_core import reference
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import PATTERNS
@@ -107,6 +108,23 @@ def test_no_token_is_longer_than_max_token_length(engine):
     stopped = learn(5000, engine, max_token_length=2).report.stopped_early
     assert "at most 2 bytes (max_token_length)" in str(stopped)
     assert learn(300, engine, max_token_length=1 << 70).merges == learn(300, engine).merges
+
+
+def test_no_token_is_longer_than_a_tokenizer_may_have():
+    native_module()
+    counts = PretokenCounts({"a" * (1 << 21): 1}, PATTERNS["gpt2"])
+    for options in (VocabularyOptions(), VocabularyOptions(max_token_length=1 << 22)):
+        run = train_from_counts(counts, 300, engine="native", options=options)
+        assert run.report.longest_token_bytes == 1 << 20
+
+
+def test_tokens_too_large_for_files_are_refused_with_remedies():
+    """All pairs occur once, so ties make each merge lengthen the same token."""
+    native_module()
+    text = "".join(map(chr, random.Random(4).choices(range(0x4E00, 0x9000), k=6000)))
+    counts = PretokenCounts({text: 1}, PATTERNS["gpt2"])
+    with pytest.raises(InvalidSpecError, match="Set min_frequency to 2, or max_token_length"):
+        train_from_counts(counts, 10_000, engine="native")
 
 
 def test_seed_tokens_are_tokens_for_any_text(engine):
