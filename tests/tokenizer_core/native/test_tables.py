@@ -73,7 +73,6 @@ def test_texts_taken_for_nfc_are(native):
 @pytest.mark.parametrize("script", ["make_unicode_tables.py", "make_nfc_ranges.py"])
 def test_the_committed_tables_are_what_the_script_writes(script):
     assert subprocess.run([sys.executable, SCRIPTS / script, "--check"]).returncode == 0
-    )
 
 
 def test_the_stub_is_compiled_into_the_module(native):
