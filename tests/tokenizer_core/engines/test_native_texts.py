@@ -180,16 +180,3 @@ def test_arrays_in_use_keep_their_ids(bytes_engine, num_threads):
         np.testing.assert_array_equal(array, ids_of(number))
     for number, view in views:
         np.testing.assert_array_equal(view, ids_of(number)[1000:-1000:3])
-
-
-def test_arrays_may_be_written_to_and_lists_and_batches_use_the_same_memory(bytes_engine):
-    for number in range(2):
-        array = bytes_engine.encode_to_numpy(text_of(number))
-        array[:] = 7
-        del array
-        assert bytes_engine.encode(text_of(number)) == ids_of(number).tolist()
-        batch, offsets = bytes_engine.encode_batch_to_numpy([text_of(number), "a", text_of(9)])
-        lists = bytes_engine.encode_batch([text_of(number), "b"])
-        np.testing.assert_array_equal(batch[: offsets[1]], ids_of(number))
-        assert batch[offsets[1]] == ord("a")
-        assert lists == [ids_of(number).tolist(), [ord("b")]]

@@ -33,14 +33,6 @@ def test_the_tables_are_of_the_release_that_specs_name(native):
     assert native.UNICODE_TABLES == UNICODE_TABLES
 
 
-@pytest.mark.skipif(version_of_regex() != RELEASE, reason=f"not regex {RELEASE}")
-def test_the_committed_tables_are_what_the_script_writes():
-    assert (
-        subprocess.run([sys.executable, SCRIPTS / "make_unicode_tables.py", "--check"]).returncode
-        == 0
-    )
-
-
 def settled_code_points(native) -> list[str]:
     characters = map(chr, (c for c in range(0x110000) if not 0xD800 <= c < 0xE000))
     return [character for character in characters if native.nfc_runs(character, 0) == []]

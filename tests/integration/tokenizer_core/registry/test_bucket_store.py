@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from pathlib import Path
 
 import pytest
@@ -79,34 +77,3 @@ def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) ->
     for call in (store.resolve, store.promote):
         with pytest.raises(ArtifactNotFoundError):
             call(a if call == store.promote else str(a))
-
-
-def test_a_silent_storage_is_waited_for_once_and_not_for_long(
-    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bucket_store, "PATIENCE_SECONDS", 1.5)
-    store = objects()
-    a, b = store.publish(A, name="t"), store.publish(B, name="u")
-    store.open(a)
-    store._listed = None
-    s3_server.is_silent.set()
-    try:
-        start = time.monotonic()
-        assert store.resolve_near("t") == a
-        assert 1.4 < time.monotonic() - start < 20
-        start = time.monotonic()
-        assert store.resolve_near("t") == store.resolve_near(str(a)) == a
-        for wanted in ("u", str(b)):
-            with pytest.raises(ArtifactStorageError):
-                store.resolve_near(wanted)
-        with pytest.raises(ArtifactStorageError):
-            store.open(b)
-        assert time.monotonic() - start < 1.4  # nothing waited again
-    finally:
-        s3_server.is_silent.clear()
-    deadline = time.monotonic() + 60
-    found = None
-    while found != b:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(ArtifactStorageError):
-            found = store.resolve_near("u")
