@@ -2,6 +2,8 @@
 
 import errno
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,3 +95,12 @@ def test_a_block_that_fails_leaves_the_old_file(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fail_halfway()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"old"}
+
+
+def test_a_pipe_is_written_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        write_whole_file(tmp_path / "pipe", [b"one ", b"two"])
+        assert read.result(timeout=10) == b"one two"
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

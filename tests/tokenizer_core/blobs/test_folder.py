@@ -108,3 +108,17 @@ def test_an_address_with_one_slash_names_no_folder(
         open_artifacts("s3:/bucket/store", tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert not any(map(is_store_address, ["./s3:/runs", "C:/runs", "C:\\runs", "runs", "a:b"]))
+
+
+def test_a_list_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(tmp_path)
+    storage.put("a/b", b"")
+
+    def fail(_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        storage.names()

@@ -252,8 +252,11 @@ def test_auto_chooses_native_if_available(monkeypatch):
     assert choose_engine("native").name == "native"
 
 
-def test_a_kernel_that_the_processor_lacks_is_refused(monkeypatch):
+def test_an_unknown_kernel_and_one_that_the_processor_lacks_are_refused(monkeypatch):
     native_module()
+    monkeypatch.setattr(native, "_asked_kernel", "AVX2")
+    with pytest.raises(EngineUnavailableError, match=r"TOKENIZER_KERNEL .*'AVX2'.*avx2"):
+        choose_engine("auto")
     lacking = "neon" if native._native.KERNEL != "neon" else "avx2"
     monkeypatch.setattr(native, "_asked_kernel", lacking)
     for engine in ("auto", "native"):

@@ -231,3 +231,21 @@ def test_the_counts_are_those_of_a_comparison_byte_by_byte(
     assert found.n_texts_other_ids == sum(
         a.encode_ordinary(text) != b.encode_ordinary(text) for text in texts
     )
+
+
+def test_a_diff_is_shown():
+    plain = merging(THE, pattern="qwen2", special=["<|x|>"])
+    nfc = merging(THE[:2], pattern="qwen2", normalizer="nfc")
+    found = diff_on_text(plain, nfc, [piece("e\u0301 is not in NFC", "the the")])
+    assert (found.n_texts, found.n_texts_not_aligned, found.n_texts_other_ids) == (2, 1, 2)
+    named = ("a", plain.spec), ("b", nfc.spec)
+    shown = render_diff(*named, diff_specs(plain.spec, nfc.spec), found, 10)
+    for words in (
+        "nfc",
+        "<|x|>",
+        "2 in both, 0 of them in another order; 1 only in A, 0 only in B",
+        "the first that differs has rank 2",
+        "only in A: ' ' 'the'",
+        "1 texts are normalized by one of the two only",
+    ):
+        assert words in shown

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core.evaluation.markup import Markup, element, joined
-from tokenizer_core.evaluation.plots import bars, columns, lines
+from tokenizer_core.evaluation.plots import bars, columns, lines, picture
 
 values = st.floats(1e-9, 1e9)
 
@@ -65,3 +65,10 @@ def test_marks_are_escaped_and_voids_closed():
     assert isinstance(joined("a"), Markup)
     # Adding a str to markup gives a str: the addition is not escaped, so the result is not trusted.
     assert not isinstance(Markup("<b>") + "x", Markup)
+
+
+def test_a_picture_has_a_legend_of_its_series():
+    plot = lines([("a", [(1, 2)]), ("b", [(1, 3)])], "t", "x", "y")
+    svg = picture(plot, ["training", "<b>"])
+    assert [text for text in ("training", "&lt;b&gt;", "polyline") if text not in svg] == []
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"

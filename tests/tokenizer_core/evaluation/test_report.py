@@ -141,6 +141,8 @@ def test_parity_of_equal_bytes_and_of_parallel_lines(tmp_path, corpora):
     assert "Tokens for the same lines, a = 1" in render_report(report)
     _, report = report_of({"en": corpora["en"]}, "python")
     assert report.parity is None
+    assert "Parity" not in render_report_page(report)
+    assert "bytes/token" in render_report(report)
 
 
 def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):

@@ -151,3 +151,29 @@ def test_documents_of_json_lines_are_drawn_whole(tmp_path):
     lines = [texts(file) for file in parallel_files([path, other], 200)]
     assert [line.split()[1] for line in lines[0]] == [line.split()[1] for line in lines[1]]
     assert 2 < len(lines[0]) < 20
+
+
+def test_a_folder_or_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    for path, words in ((tmp_path / "empty.txt", "empty"), (tmp_path, "no regular file")):
+        with pytest.raises(CorpusError, match=words):
+            list(TextFile(path).pieces())
+
+
+def test_a_separator_is_no_text_even_where_a_cut_falls_into_it(tmp_path):
+    path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
+    for piece_bytes in (1, 7, 13, 14, 31):
+        assert "".join(texts(TextFile(path, piece_bytes=piece_bytes))) == "abcd " * 50
+    spaced = write(tmp_path, "one END OF two")
+    assert texts(TextFile(spaced, separator=" END OF ", piece_bytes=4)) == ["one", "two"]
+
+
+def test_separators_of_parallel_files_are_at_the_same_lines(tmp_path):
+    one = write_lines(tmp_path / "a", ["1", SEPARATOR, "2", "", "3", SEPARATOR])
+    assert texts(parallel_files([one])[0]) == ["1", "2", "3"]
+    assert texts(parallel_files([one], separator="")[0]) == ["1", SEPARATOR, "2", "3", SEPARATOR]
+    moved = write_lines(tmp_path / "b", ["1", "2", SEPARATOR, "", "3", SEPARATOR])
+    with pytest.raises(CorpusError, match=r"line 2 is the separator .*a, and not in .*b; "):
+        parallel_files([one, moved])
+    with pytest.raises(CorpusError, match="has no text"):
+        parallel_files([write_lines(tmp_path / "c", [SEPARATOR, SEPARATOR])])

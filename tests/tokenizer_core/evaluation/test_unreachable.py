@@ -87,3 +87,9 @@ def test_no_text_gives_a_token_that_is_proven_unreachable(seed, kind, pattern, n
     for text in [*texts, *every_token, "".join(every_token)]:
         came = set(tokenizer.encode_ordinary(text))
         assert not came & proven, (text, came & proven)
+
+
+def test_a_lead_byte_that_always_merges():
+    merges = [(b"\xc2", bytes([byte])) for byte in range(0x80, 0xC0)]
+    assert reasons(merging(merges)) == {b"\xc2": "not_found"}
+    assert reasons(merging(merges[1:])) == {}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -245,3 +246,26 @@ def test_the_cache_keeps_the_active_version(
         store.open(ref)
     cached = {path.parent.parent.name for path in (tmp_path / "a").rglob("manifest.json")}
     assert cached == {"t0", "t2", "t3"}
+
+
+def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
+    store = objects()
+    ref = store.publish(A, name="t")
+    for read in (store.open, lambda ref: store.read_file(ref, "vocab.pkl")):
+        found = read(ref)
+        [path] = (tmp_path / "a").rglob("vocab.pkl")
+        path.write_bytes(b"")
+        assert read(ref) == found
+
+
+def test_leftovers_of_killed_processes_are_removed_from_the_cache(
+    objects: Make, tmp_path: Path
+) -> None:
+    store = objects()
+    store.open(store.publish(A, name="t"))
+    [staging] = (tmp_path / "a").rglob(".staging")
+    for name, age_seconds in (("left", 2 * 86400), ("made", 0)):
+        (staging / name).mkdir()
+        os.utime(staging / name, (time.time() - age_seconds,) * 2)
+    store.open(store.publish(B, name="u"))
+    assert [path.name for path in staging.iterdir()] == ["made"]

@@ -1,6 +1,7 @@
 """The store in a folder: complete, verified, immutable versions; the pointer; refused damage."""
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from tokenizer_core.errors import (
     ArtifactInUseError,
     ArtifactNameError,
     ArtifactNotFoundError,
+    ArtifactStorageError,
 )
 from tokenizer_core.formats import render_pickle
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
@@ -397,7 +399,7 @@ def test_promote_and_back(store):
     assert store.promote(b) == b
     assert store.previously_active() == a
     assert store.promote(store.previously_active()) == b
-    assert store.active() == a
+    assert store.active() == store.resolve("active") == a
     table = json.loads((store.root / "active.json").read_text())
     assert (table["active"], table["digest"], table["previous"]) == (str(a), a.digest, str(b))
 
@@ -552,4 +554,26 @@ def test_a_wrong_manifest_or_file_is_refused_by_name(change, record_of, words, s
     ref = store.publish(TALKING, name="t")
     rewrite_chat(store, ref, change, record_of)
     with pytest.raises(ArtifactCorruptError, match=words):
+        store.open(ref)
+
+
+def test_a_report_that_is_not_json_is_refused_and_leaves_nothing(store):
+    for bad in ({"x": float("nan")}, {"x": b"bytes"}, {"x": object()}):
+        with pytest.raises(ArtifactError, match="JSON"):
+            store.publish(A, name="t", training=bad)
+    assert store.list() == []
+    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
+
+
+def test_an_unreadable_file_is_named(store, monkeypatch):
+    ref = store.publish(A, name="t")
+    open_anything = os.open
+
+    def refuse(path, *arguments, **options):
+        if path == "merges.pkl":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_anything(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
         store.open(ref)

@@ -117,6 +117,8 @@ def test_nothing_to_drop_and_nothing_to_keep() -> None:
     assert pruned.pruning == Pruning(5, 0, 0, 0, 0)
     with pytest.raises(CorpusError, match=r"no pre-token occurs 6 times"):
         prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=6)
+    with pytest.raises(ValueError, match="64 bits"):
+        prune_counts(PretokenCounts({"x" * 9: 1 << 61, "y": 1 << 63}, GPT2), min_count=1 << 62)
     with pytest.raises(ValueError, match="min_count must be at least 2, not 1"):
         prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=1)
 

@@ -10,6 +10,7 @@ import pytest
 from tokenizer_core import reference
 from tokenizer_core.errors import (
     CorpusError,
+    InvalidSpecError,
     TrainingCancelledError,
     VocabSizeError,
 )
@@ -129,13 +130,24 @@ def test_sizes_out_of_range_name_the_limit(corpus):
         train_bpe(corpus, MAX_TOKEN_ID + 2, [])
 
 
-def test_training_is_cancelled(monkeypatch):
+def test_invalid_special_tokens_are_refused(corpus):
+    for specials, message in (
+        (["<|e|>", "<|e|>"], "given twice"),
+        (["a"], "single byte"),
+        ("<|e|>", "must be a list"),
+    ):
+        with pytest.raises(InvalidSpecError, match=message):
+            train_bpe(corpus, 300, specials)
+
+
+def test_training_is_cancelled(monkeypatch, engine):
     # At every report: the result must not depend on the machine's speed.
     monkeypatch.setattr(sys.modules[train.__module__], "_POLL_SECONDS", 0.0)
-    counts = PretokenCounts({f"{i:08d}": 1 for i in range(20_000)}, PATTERNS["gpt2"])
+    n_words = 400_000 if engine == "native" else 20_000
+    counts = PretokenCounts({f"{i:08d}": 1 for i in range(n_words)}, PATTERNS["gpt2"])
     answers = iter([False, False, True])
     with pytest.raises(TrainingCancelledError):
-        train_from_counts(counts, 20_000, should_cancel=lambda: next(answers, True))
+        train_from_counts(counts, 400_000, should_cancel=lambda: next(answers, True))
     read = []
     texts = (read.append(n) or f"text {n}" for n in range(1000))
     with pytest.raises(TrainingCancelledError):

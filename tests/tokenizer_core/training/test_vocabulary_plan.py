@@ -121,7 +121,8 @@ def test_no_token_is_longer_than_a_tokenizer_may_have():
 def test_tokens_too_large_for_files_are_refused_with_remedies():
     """All pairs occur once, so ties make each merge lengthen the same token."""
     native_module()
-    text = "".join(map(chr, random.Random(4).choices(range(0x4E00, 0x9000), k=6000)))
+    generator = random.Random(4)
+    text = "".join(chr(generator.randrange(0x4E00, 0x9000)) for _ in range(6000))
     counts = PretokenCounts({text: 1}, PATTERNS["gpt2"])
     with pytest.raises(InvalidSpecError, match="Set min_frequency to 2, or max_token_length"):
         train_from_counts(counts, 10_000, engine="native")
