@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import shlex
 
 import pytest
 
@@ -40,13 +39,6 @@ def test_no_speed_is_written_by_hand(figures):
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     left = figures.CELL_PLACE.sub("", readme)
     assert re.findall(r"[\d.,]+ (?:MB/s|requests/s|times|s \|)", left) == [], HOW
-
-
-def test_every_command_runs_a_script_that_reports(figures):
-    commands = [entry["command"] for entry in figures.load_figures().values()]
-    for script in {shlex.split(command)[0] for command in commands if command}:
-        source = (REPOSITORY / script).read_text(encoding="utf-8")
-        assert re.search(r"^ +(figures\.)?report\(", source, re.MULTILINE), script
 
 
 def test_page_and_cells_are_rendered(figures):

@@ -1,7 +1,6 @@
 """Differences between two tokenizers: their specs, and their results on texts."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -77,12 +76,6 @@ def test_special_tokens_and_settings():
         ("<think>", "257 special", "257"),
         ("<|new|>", None, "256 special"),
     ]
-    flagged = replace(a, added_tokens=(AddedToken("<|end|>", 256, rstrip=True),))
-    shown = diff_specs(a, flagged)
-    assert shown.added_tokens[0].b == "256 special rstrip"
-    assert ("added token flags", "null", '{"<|end|>": ["rstrip"]}') in [
-        (setting.name, setting.a, setting.b) for setting in shown.settings
-    ]
     assert found.n_common_tokens == 256  # added tokens are not compared as tokens
     settings = {setting.name: (setting.a, setting.b) for setting in found.settings}
     assert settings["split pattern"] == ("llama3", "qwen2")
@@ -90,9 +83,6 @@ def test_special_tokens_and_settings():
     assert settings["whole pre-tokens first"] == ("False", "True")
     assert settings["ids before a text"] == ("()", "(256,)")
     assert "Unicode tables" not in settings
-    shown = render_diff(("a", a), ("b", b), found, None, 10)
-    assert "257 special" in shown
-    assert "qwen2" in shown
 
 
 def test_ranks_beside_merges_and_beside_ranks():

@@ -107,17 +107,12 @@ def test_the_page_of_a_training_run_has_every_size_and_the_curve():
     assert len(points.group(1).split()) == len(curve)
     every = page[page.index("<details>") : page.index("</details>")]
     assert every.count("<tr>") == len(curve) + 1
-    for shown in ("123,456 bytes", "least frequency of a pair", "merges of seed tokens"):
-        assert shown in page
-    assert "most bytes of a token" not in page
     pruning = {"n_distinct": 5, "n_pre_tokens": 70, "n_bytes": 900, "min_count": 3, "bound": 12}
     pruned = render_training_page({"a": runs["a-700"] | {"pruning": pruning}})
-    for shown in ("5 distinct, 70 pre-tokens, 900 bytes", "below 3 times", "12 occurrences"):
-        assert shown in pruned
-        assert shown not in page
-    assert "ended early" not in page
+    figures = "5 distinct, 70 pre-tokens, 900 bytes"
+    assert [figures in text for text in (page, pruned)] == [False, True]
     ended = render_training_page(training_runs(min_frequency=10_000))
-    assert "a-700 ended early: no pair is left to merge that occurs at least 10000 times" in ended
+    assert ["ended early" in text for text in (page, ended)] == [False, True]
 
 
 def test_without_a_curve_there_is_no_page():

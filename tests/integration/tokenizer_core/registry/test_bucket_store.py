@@ -16,7 +16,6 @@ from tests.tokenizer_core.registry.test_bucket_store import (
 )
 from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core.errors import (
-    ArtifactNotFoundError,
     ArtifactStorageError,
     StorageError,
 )
@@ -59,21 +58,3 @@ def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(
     monkeypatch.setattr(bucket_store, "open_storage", open_with_shared_client)
     fresh._unreachable_until = 0.0
     assert fresh.open(b) == B
-
-
-def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) -> None:
-    store = objects()
-    a, b = store.publish(A, name="t"), store.publish(B, name="u")
-    store.open(a)
-    s3_server.requests.clear()
-    assert store.resolve_near(str(a)) == a
-    assert s3_server.requests == []
-    store._listed = None
-    assert store.resolve_near("t") == store.resolve_near("t") == a
-    assert len(s3_server.requests) == 1  # the list, which is cached for a second
-    assert store.resolve_near(str(b)) == b
-    objects("b").remove("t", a.version)
-    assert store.resolve_near(str(a)) == a
-    for call in (store.resolve, store.promote):
-        with pytest.raises(ArtifactNotFoundError):
-            call(a if call == store.promote else str(a))
