@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import os
 import re
 import shlex
@@ -26,7 +27,7 @@ import model as lm  # noqa: E402
 from sample import generate, load_model  # noqa: E402
 from train import Trainer, TrainingConfig  # noqa: E402
 
-from tokenizer_core import SplitPattern, Tokenizer, TokenizerSpec  # noqa: E402
+from tokenizer_core import Tokenizer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -158,6 +159,26 @@ def test_a_checkpoint_refuses_another_tokenizer_model_or_setting(tmp_path):
     trainer(n_steps=40).resume(path, tokenizer="a")
 
 
+def test_bits_per_byte_are_those_of_the_logits():
+    run = trainer()
+    inputs, targets = Text(TEXT).sample_batch(3, 16, np.random.default_rng(1))
+    targets[0, 10:] = -1  # padding
+    lengths = np.ones(256, np.int32)
+    lengths[ord("t")] = 0  # as a special token
+    lengths[ord("h")] = 3
+    with torch.no_grad():
+        logs = run.model(torch.from_numpy(inputs)).double().log_softmax(-1)
+    nats = n_bytes = 0.0
+    for row, column in np.ndindex(*targets.shape):
+        target = targets[row, column]
+        if target >= 0 and lengths[target]:
+            nats -= float(logs[row, column, target])
+            n_bytes += int(lengths[target])
+    result = run.evaluate([(inputs, targets)], lengths)
+    assert (result.n_bytes, result.n_tokens) == (n_bytes, 3 * 16 - 6)
+    assert result.bits_per_byte == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-5)
+
+
 # ---- Sampling
 
 
@@ -180,20 +201,11 @@ def test_sampling_repeats_a_seed_and_ends_at_the_stop_id():
 
 # ---- The judge
 
-BYTES = {id_: bytes([id_]) for id_ in range(256)}
-DOCUMENTS = [f"the other {i}, naïve then the end {i * 7919 % 101}\n" * 3 for i in range(60)]
-SIZE = judge.ModelSize(16, 1, 2, 16, 4, 1e-2, 1e9, 4000)
-OPTIONS = judge.Options(budget="bytes", size=SIZE, n_seeds=1, validation_bytes=600)
-
-
-def of_bytes():
-    return Tokenizer(BYTES, [])
-
 
 @pytest.mark.parametrize("n_ids", [1, 2, 7, 8, 9, 31])
 @pytest.mark.parametrize(("context", "batch_size"), [(1, 1), (2, 3), (7, 3), (8, 1)])
 def test_each_id_after_the_first_is_a_target_once(n_ids, context, batch_size):
-    stream = judge.TokenStream(of_bytes(), ["a"])
+    stream = judge.TokenStream(Tokenizer({id_: bytes([id_]) for id_ in range(256)}, []), ["a"])
     stream.ids = np.arange(100, 100 + n_ids)
     seen = []
     for inputs, targets in stream.windows(batch_size, context):
@@ -204,20 +216,6 @@ def test_each_id_after_the_first_is_a_target_once(n_ids, context, batch_size):
                 assert at >= context - max(context // 2, 1) or wanted[at] == 101 + at
                 seen.append(int(wanted[at]))
     assert seen == list(range(101, 100 + n_ids))
-
-
-def test_the_judge_refuses_what_says_nothing():
-    letters = SplitPattern("custom", "[a-z]+", unmatched="drop")
-    drops = Tokenizer.from_spec(TokenizerSpec.from_merges(BYTES, [], pattern=letters))
-    for tokenizer, documents, options, says in (
-        (drops, DOCUMENTS, {}, "drops a part of the text"),
-        (of_bytes(), ["one document"], {}, "--separator"),
-        (of_bytes(), ["first document", "second"], {}, "too small"),
-        (of_bytes(), DOCUMENTS, {"amount": 400}, "give at least"),
-        (of_bytes(), DOCUMENTS, {"size": replace(SIZE, learning_rate=1e30)}, "learning rate"),
-    ):
-        with pytest.raises(judge.JudgeError, match=says):
-            judge.judge({"a": tokenizer}, documents, replace(OPTIONS, **options))
 
 
 # ---- The commands of the README

@@ -11,16 +11,11 @@ import contextlib
 import json
 import pickle
 import re
-from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from tests.fuzz.small_tokenizer import BYTES, small_spec, taken
 from tokenizer_core import Tokenizer
-from tokenizer_core.documents import FORMATS, DocumentPiece
-from tokenizer_core.documents.archives import unpack_gzip, unpack_zstd
 from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
-from tokenizer_core.documents.document_pieces import decode_blocks, split_plain_text
-from tokenizer_core.documents.json_lines import read_json_lines
 from tokenizer_core.errors import (
     CorpusError,
     FormatError,
@@ -34,7 +29,6 @@ from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickl
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.registry import Manifest
-from tokenizer_core.registry.pointer import ActivePointer
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text
 
@@ -98,12 +92,6 @@ def manifest(data: bytes) -> None:
         assert read.build_spec(small_spec().vocab, small_spec().merges) == small_spec()
 
 
-def active_pointer(data: bytes) -> None:
-    pointer = ActivePointer.from_json(data)
-    with taken():
-        assert ActivePointer.from_json(pointer.to_json()) == pointer
-
-
 def _sealed(data: bytes) -> bytes:
     """The manifest `data` with a valid seal; unchanged where it cannot have one."""
     try:
@@ -113,25 +101,6 @@ def _sealed(data: bytes) -> bytes:
         return render_manifest_json(fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return data
-
-
-def corpus_file(data: bytes) -> None:
-    """The documents are those of the definition, for any block boundaries.
-
-    The first byte chooses the format. Parquet is left out: another library reads it.
-    """
-    format_name = FORMATS[data[0] % 6 if data else 0]
-    file = data[1:]
-    documents = _documents(file, format_name, max(len(file), 1))
-    with taken():
-        assert _documents(file, format_name, 7) == documents
-        text = b"".join(_unpacked(file, format_name, 1 << 20)).decode()
-        if format_name.startswith("jsonl"):
-            expected = [json.loads(line)["text"] for line in text.split("\n") if line]
-        else:
-            expected = text.split("<|e|>")
-            expected = expected if expected[-1] else expected[:-1]
-        assert documents == expected
 
 
 def corpus_address(data: bytes) -> None:
@@ -154,25 +123,3 @@ def corpus_address(data: bytes) -> None:
         assert (outer.scheme, outer.netloc) == (inner.scheme, inner.netloc)
         assert f"{inner.path}/".startswith(outer.path.rstrip("/") + "/")
         assert urlsplit(address.shown)[1:] == (inner.netloc.rpartition("@")[2], inner.path, "", "")
-
-
-def _unpacked(file: bytes, format_name: str, block_bytes: int) -> Iterator[bytes]:
-    blocks = (file[start : start + block_bytes] for start in range(0, len(file), block_bytes))
-    packed = format_name.partition(".")[2]
-    unpack = {"": lambda blocks, *_: blocks, "gz": unpack_gzip, "zst": unpack_zstd}[packed]
-    return unpack(blocks, "fuzzed", 200.0)
-
-
-def _documents(file: bytes, format_name: str, block_bytes: int) -> list[str]:
-    blocks = _unpacked(file, format_name, block_bytes)
-    pieces: Iterator[DocumentPiece]
-    if format_name.startswith("jsonl"):
-        pieces = read_json_lines(blocks, "fuzzed", "text", 1 << 20, 1 << 24)
-    else:
-        pieces = split_plain_text(decode_blocks(blocks, "fuzzed"), "<|e|>", 1 << 24)
-    documents = [""]
-    for piece in pieces:
-        documents[-1] += piece.text
-        if piece.is_last:
-            documents.append("")
-    return documents[:-1]

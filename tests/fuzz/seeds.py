@@ -5,11 +5,9 @@ Code generates them, so that they follow the formats; `found/TARGET/` has earlie
 
 from __future__ import annotations
 
-import gzip
 import json
 import pickle
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +18,12 @@ from tests.fuzz.file_targets import (
 )
 from tests.fuzz.service_targets import DIGEST, FORMS
 from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
-from tests.tokenizer_core.documents.corpus_writer import zstd
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.registry.manifest import FileRecord, describe
-from tokenizer_core.registry.pointer import ActivePointer
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.http.id_formats import render_ids_form
 
-CORPUS_TEXT = "one<|e|>\r\n<|e|><|e|>zwei é 🙂".encode()
-CORPUS_LINES = b'{"text": "one", "n": [1.5, null]}\n{"text": "\\u00e9\\ud83d\\ude00 \xc3\xa9"}\r\n'
 FOUND = Path(__file__).parent / "found"
 
 
@@ -54,21 +48,12 @@ def _of_files() -> dict[str, list[bytes]]:
     )
     records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
     manifest = describe(small_spec(), name="small", version=live().ref.version, files=records)
-    time = "2026-01-01T00:00:00Z"
-    pointer = ActivePointer(str(live().ref), live().ref.digest, None, time, 1)
     values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
     return {
         "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
         "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
         "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
         "manifest": [manifest.to_json()],
-        "active_pointer": [pointer.to_json()],
-        "corpus_file": [
-            bytes([number]) + pack(text)
-            for number, (text, pack) in enumerate(
-                product((CORPUS_TEXT, CORPUS_LINES), (bytes, gzip.compress, zstd.compress))
-            )
-        ],
     }
 
 

@@ -14,7 +14,6 @@ from typing import Final
 from tests.fuzz import file_targets, service_targets
 from tokenizer_client.schemas.tokens import BatchTooLargeError
 from tokenizer_core.errors import (
-    ArtifactCorruptError,
     CorpusError,
     FormatError,
     InvalidSpecError,
@@ -32,8 +31,6 @@ TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.tiktoken: _FILE,
     file_targets.tokenizer_json: _FILE,
     file_targets.manifest: _FILE,
-    file_targets.active_pointer: (ArtifactCorruptError, FormatError),
-    file_targets.corpus_file: (CorpusError,),
     file_targets.corpus_address: (CorpusError,),
     service_targets.request_json: (),
     service_targets.request_body: (Problem, JobsError),
