@@ -172,6 +172,7 @@ def test_the_first_unknown_id_is_named_with_its_position(decoding):
 
 
 def test_an_id_that_is_no_integer_is_named_with_its_type(decoding):
+    assert decoding.decode([97, np.int64(98), np.uint8(99)]) == "abc"
     for bad in (1.5, True, np.True_, "a", None, [97], np.float64(97)):
         kind = re.escape(type(bad).__name__)
         for decode in (decoding.decode_bytes, decoding.decode):

@@ -25,7 +25,7 @@ from tokenizer_core.engines import (
     resolve_engine,
 )
 from tokenizer_core.errors import EngineUnavailableError
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.patterns import METASPACE, PATTERNS
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
@@ -102,6 +102,42 @@ def test_ids_of_adversarial_texts_equal_the_python_engines(both):
     native, python = both
     expected = python.encode_pre_tokens(texts)
     assert native.encode_pre_tokens(texts) == native.encode_pre_tokens(tuple(texts)) == expected
+
+
+@given(st.integers(0, 10**6), st.text("ab7.,(\n жя中文é🙂", max_size=80))
+def test_merges_of_whole_characters_equal_the_python_engines(seed, text):
+    """As in SentencePiece's vocabularies: bytes stand only for characters that have no token."""
+    native_module()
+    rng = random.Random(seed)
+    tokens = [*(character.encode() for character in "ab7.,(\n жя中文"), b"ab"]
+    merges = [(b"a", b"b")]
+    for _ in range(rng.randrange(1, 25)):
+        left, right = rng.choice(tokens), rng.choice(tokens)
+        if right[:1] != b" " and left + right not in tokens:
+            merges.append((left, right))
+            tokens.append(left + right)
+    spec = TokenizerSpec.from_merges(
+        BYTES | {256 + i: token for i, token in enumerate(tokens)},
+        merges,
+        pattern=METASPACE,
+        normalizer="metaspace",
+        byte_ids=tuple(range(256)),
+    )
+    native, python = create_engine(spec, "native"), create_engine(spec, "python")
+    for repeated in (text, text * 9):
+        assert native.encode(repeated) == python.encode(repeated)
+
+
+def test_a_pattern_without_an_automaton_gives_the_ids_of_python():
+    native_module()
+    spec = spec_of([(b"a", b"b")], pattern=r"(?<!x)\w+|\W+|x")
+    native, python = create_engine(spec, "native"), create_engine(spec, "python")
+    texts = ["xab ab", "", "abab  x"]
+    for found, expected in zip(
+        native.encode_batch_to_numpy(texts), python.encode_batch_to_numpy(texts), strict=True
+    ):
+        assert found.tolist() == expected.tolist()
+    assert native.encode_to_numpy(texts[0]).tolist() == python.encode(texts[0])
 
 
 @pytest.mark.parametrize("kind", ["merges", "ranks"])

@@ -110,6 +110,10 @@ def test_words_beside_added_tokens(tmp_path):
         spec = TokenizerSpec.from_merges(BYTES, [], [foo], normalizer=normalizer)
         measured = measured_on("the foo cat\n" * 9, Tokenizer.from_spec(spec), tmp_path)
         assert (measured.n_words, measured.n_words_left_out, measured.fertility) == (0, 27, None)
+    file = TextFile(tmp_path / "t.txt")
+    assert "0 of 27 words" in render_report(
+        build_report({"t": Tokenizer.from_spec(spec)}, {"t": file})
+    )
 
 
 def test_the_vocabulary_is_described(corpora, engine):

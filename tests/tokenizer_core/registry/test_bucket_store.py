@@ -17,6 +17,7 @@ import pytest
 
 from tests.tokenizer_core.registry.test_folder_store import A, B
 from tokenizer_core import TokenizerSpec
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactInUseError,
@@ -269,3 +270,21 @@ def test_leftovers_of_killed_processes_are_removed_from_the_cache(
         os.utime(staging / name, (time.time() - age_seconds,) * 2)
     store.open(store.publish(B, name="u"))
     assert [path.name for path in staging.iterdir()] == ["made"]
+
+
+def test_two_hosts_publish_one_vocabulary_with_other_templates(
+    objects: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both choose the same version, as their clocks and digests agree."""
+    chat = ChatTemplates({"default": "é"}, {"eos_token": "<|x|>"})
+    monkeypatch.setattr(BucketArtifactStore, "_version_names", lambda *_: [])
+    monkeypatch.setattr(
+        store_module,
+        "next_version",
+        lambda taken, digest: f"2026112{len(taken)}T041500Z-{digest[:8]}",
+    )
+    first = objects("a").publish(A, name="t")
+    second = objects("b").publish(A.with_chat(chat), name="t")
+    assert first.version != second.version
+    assert objects("c").open(first).chat == ChatTemplates()
+    assert objects("c").open(second).chat == chat

@@ -577,3 +577,19 @@ def test_an_unreadable_file_is_named(store, monkeypatch):
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
         store.open(ref)
+
+
+def test_a_version_removed_during_a_listing_is_not_damaged(store, monkeypatch):
+    gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
+    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
+    folders = store._version_names
+
+    def list_and_remove(name):
+        found = folders(name)
+        if name == "gone" and found:
+            store.remove(name, gone.version)
+        return found
+
+    monkeypatch.setattr(store, "_version_names", list_and_remove)
+    assert store.damaged() == {}
+    assert store.list() == [ref]
