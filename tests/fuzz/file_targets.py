@@ -16,14 +16,9 @@ from urllib.parse import unquote, urlsplit
 from tests.fuzz.small_tokenizer import BYTES, small_spec, taken
 from tokenizer_core import Tokenizer
 from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
-from tokenizer_core.errors import (
-    CorpusError,
-    FormatError,
-)
+from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.formats import tiktoken_file
-from tokenizer_core.formats.gpt2_files import (
-    render_token,
-)
+from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.file_targets import (
-    BYTE_ENTRIES,
-    BYTE_LINES,
-)
+from tests.fuzz.file_targets import BYTE_ENTRIES, BYTE_LINES
 from tests.fuzz.service_targets import DIGEST, FORMS
 from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
 from tokenizer_core.formats.tiktoken_file import render_tiktoken

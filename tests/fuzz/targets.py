@@ -13,12 +13,7 @@ from typing import Final
 
 from tests.fuzz import file_targets, service_targets
 from tokenizer_client.schemas.tokens import BatchTooLargeError
-from tokenizer_core.errors import (
-    CorpusError,
-    FormatError,
-    InvalidSpecError,
-    TokenizerCoreError,
-)
+from tokenizer_core.errors import CorpusError, FormatError, InvalidSpecError, TokenizerCoreError
 from tokenizer_service.egress import CorpusUrlError
 from tokenizer_service.http.problem import Problem, problem_response
 from tokenizer_service.jobs.errors import JobsError

@@ -18,11 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core.engines import (
-    Engine,
-    create_engine,
-    read_json_natively,
-)
+from tokenizer_core.engines import Engine, create_engine, read_json_natively
 from tokenizer_core.engines.native import NativeCounts
 
 _rng = random.Random(1)

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.native_module import native_module
 from tests.profiles import first_and_thorough
-from tests.tokenizer_core.engines.random_specs import (
-    BYTES,
-    spec_of,
-)
+from tests.tokenizer_core.engines.random_specs import BYTES, spec_of
 from tokenizer_core import engines
 from tokenizer_core.engines import (
     choose_engine,

@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tokenizer_core.documents.file_changes import CHANGES
-from tokenizer_core.errors import (
-    CorpusChangedError,
-    CorpusError,
-    InvalidSpecError,
-)
+from tokenizer_core.errors import CorpusChangedError, CorpusError, InvalidSpecError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import CorpusSource, count_pretokens
 

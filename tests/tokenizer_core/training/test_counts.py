@@ -10,10 +10,7 @@ import pytest
 
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.reference import count_words
-from tokenizer_core.training import (
-    count_pretokens,
-    train_from_counts,
-)
+from tokenizer_core.training import count_pretokens, train_from_counts
 from tokenizer_core.training.counts import MAX_RUNS, CountTable, FileCounts
 
 COUNTING = import_module("tokenizer_core.training.count_pretokens")

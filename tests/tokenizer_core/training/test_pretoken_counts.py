@@ -12,11 +12,7 @@ import pytest
 
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
-from tokenizer_core.training import (
-    CorpusSource,
-    PretokenCounts,
-    prune_counts,
-)
+from tokenizer_core.training import CorpusSource, PretokenCounts, prune_counts
 from tokenizer_core.training import counts as counts_module
 
 COUNTS = PretokenCounts(

@@ -6,10 +6,7 @@ import pytest
 
 from tests.tokenizer_core.engines.test_native_training import SPECIAL, compiled
 from tokenizer_core.patterns import PATTERNS
-from tokenizer_core.training import (
-    TrainingOptions,
-    train,
-)
+from tokenizer_core.training import TrainingOptions, train
 
 __all__ = ["compiled"]
 

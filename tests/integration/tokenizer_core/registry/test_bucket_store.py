@@ -15,10 +15,7 @@ from tests.tokenizer_core.registry.test_bucket_store import (
     test_hosts_that_publish_and_promote_at_once_all_succeed,
 )
 from tests.tokenizer_core.registry.test_folder_store import A, B
-from tokenizer_core.errors import (
-    ArtifactStorageError,
-    StorageError,
-)
+from tokenizer_core.errors import ArtifactStorageError, StorageError
 from tokenizer_core.registry import bucket_store, open_artifacts
 
 __all__ = [

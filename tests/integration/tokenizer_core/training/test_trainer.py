@@ -10,10 +10,7 @@ from tests.tokenizer_core.training.test_count_pretokens import (
     use_processes,
 )
 from tests.tokenizer_core.training.test_trainer import EXAMPLE
-from tokenizer_core.errors import (
-    CorpusError,
-    TrainingCancelledError,
-)
+from tokenizer_core.errors import CorpusError, TrainingCancelledError
 from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
 __all__ = ["corpus", "use_engine", "use_processes"]
