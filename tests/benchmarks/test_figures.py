@@ -1,10 +1,7 @@
 """The documents show the figures of benchmarks/figures.json, which scripts measured."""
 
 import importlib
-import json
 import re
-import shlex
-import sys
 
 import pytest
 
@@ -17,14 +14,6 @@ ONE = {
     "machine": {"processor": "Zen", "cores": 2, "load": [0.5, 3.25]}, "tables": [TABLE],
 }  # fmt: skip
 PAGE = "A\n<!-- figures: one -->\nold\n<!-- end -->\nB\n"
-SCRIPT = """
-import sys
-from figures import Table, report
-from pathlib import Path
-if "fail" in sys.argv:
-    sys.exit(1)
-report([Table(["peers", "MB/s"], [[sys.argv[1], 25.45001]])], Path(sys.argv[-1]), "One round")
-"""
 
 
 @pytest.fixture
@@ -52,13 +41,6 @@ def test_no_speed_is_written_by_hand(figures):
     assert re.findall(r"[\d.,]+ (?:MB/s|requests/s|times|s \|)", left) == [], HOW
 
 
-def test_every_command_runs_a_script_that_reports(figures):
-    commands = [entry["command"] for entry in figures.load_figures().values()]
-    for script in {shlex.split(command)[0] for command in commands if command}:
-        source = (REPOSITORY / script).read_text(encoding="utf-8")
-        assert re.search(r"^ +(figures\.)?report\(", source, re.MULTILINE), script
-
-
 def test_page_and_cells_are_rendered(figures):
     assert figures.render_page(PAGE, {"one": ONE}) == (
         "A\n<!-- figures: one -->\n\n"
@@ -68,76 +50,3 @@ def test_page_and_cells_are_rendered(figures):
     )
     place = "<!-- figure: one; news; MB/s -->{}<!-- end -->"
     assert figures.render_cells(place.format("9"), {"one": ONE}) == place.format("321")
-
-
-@pytest.mark.parametrize(
-    ("page", "names"),
-    [(PAGE, ["one", "two"]), (PAGE * 2, ["one"]), (PAGE.replace("one", "two"), ["one"])],
-    ids=["no place", "two places", "no entry"],
-)
-def test_each_entry_has_one_place(figures, page, names):
-    with pytest.raises(ValueError, match=r"two|one"):
-        figures.render_page(page, dict.fromkeys(names, ONE))
-
-
-def test_place_without_a_cell_is_refused(figures):
-    with pytest.raises(ValueError, match="one; chinese"):
-        figures.render_cells("<!-- figure: one; chinese; MB/s --><!-- end -->", {"one": ONE})
-
-
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [(None, ""), ("word", "word"), (1234567, "1,234,567"), (45.67, "45.7"), (0.0123, "0.012"),
-     ([1.0, [2, "x"]], "1.00 / 2 / x")],
-)  # fmt: skip
-def test_cells_keep_the_digits_that_matter(figures, cell, text):
-    assert figures.render_cell(cell) == text
-
-
-@pytest.fixture
-def measure(figures, monkeypatch, tmp_path):
-    """Run `measure.py` with a page and figures of its own in `tmp_path`."""
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "benchmarks"))
-    module = importlib.import_module("measure")
-    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
-    command = f"{tmp_path / 'script.py'} {module.PEERS}"
-    entries = {
-        "one": ONE | {"command": command, "peers": {"pytest": "0.1"}},
-        "broken": ONE | {"command": f"{command} fail"},
-        "by-hand": ONE | {"command": None},
-        "elsewhere": ONE | {"only": "VAX"},
-    }
-    (tmp_path / "figures.json").write_text(figures.render_figures(entries), encoding="utf-8")
-    (tmp_path / "page.md").write_text("".join(PAGE.replace("one", name) for name in entries))
-    for holder in (figures, module):
-        monkeypatch.setattr(holder, "FIGURES", tmp_path / "figures.json")
-        monkeypatch.setattr(holder, "PAGE", tmp_path / "page.md")
-    monkeypatch.setattr(module, "documents", list)
-
-    def run(*names):
-        monkeypatch.setattr(sys, "argv", ["measure.py", "--peers", sys.executable, *names])
-        return module.main()
-
-    return run
-
-
-def test_figure_is_measured_and_rendered(measure, tmp_path):
-    assert measure("one") == 0
-    one = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["one"]
-    assert one["tables"][0]["rows"] == [[sys.executable, 25.45]]
-    assert (one["note"], one["peers"]) == ("One round", {"pytest": pytest.__version__})
-    page = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert f"| {sys.executable} | 25.4 |" in page  # as the file has it, not 25.5
-
-
-def test_failed_command_leaves_the_figures(measure, tmp_path):
-    before = (tmp_path / "figures.json").read_bytes()
-    assert measure("broken") == 1
-    assert (tmp_path / "figures.json").read_bytes() == before
-
-
-@pytest.mark.parametrize("name", ["by-hand", "unheard-of", "elsewhere"])
-def test_name_that_cannot_be_measured_here_is_refused(measure, name, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        measure(name)
-    assert name in capsys.readouterr().err

@@ -6,50 +6,24 @@ input would slow the fuzzer down, so in a text a NUL means these entries.
 
 from __future__ import annotations
 
-import atexit
 import base64
 import contextlib
-import hashlib
 import json
 import pickle
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests.fuzz.promises import taken
-from tests.fuzz.small_tokenizer import BYTES, live, small_spec
+from tests.fuzz.small_tokenizer import BYTES, small_spec, taken
 from tokenizer_core import Tokenizer
-from tokenizer_core.documents import FORMATS, DocumentPiece
-from tokenizer_core.documents.archives import unpack_gzip, unpack_zstd
 from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
-from tokenizer_core.documents.document_pieces import decode_blocks, split_plain_text
-from tokenizer_core.documents.json_lines import read_json_lines
-from tokenizer_core.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    CorpusError,
-    FormatError,
-)
+from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.formats import tiktoken_file
-from tokenizer_core.formats.gpt2_files import (
-    parse_merges_txt,
-    parse_vocab_json,
-    render_gpt2_files,
-    render_token,
-)
+from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.formats.pickle_files import parse_plain_pickle, render_pickle
-from tokenizer_core.formats.tekken_file import parse_tekken
 from tokenizer_core.formats.tiktoken_file import parse_tiktoken_ranks, recover_merges
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
-from tokenizer_core.registry import ArtifactRef, ArtifactStore, FileRecord, Manifest
-from tokenizer_core.registry.manifest import describe
-from tokenizer_core.registry.pointer import ActivePointer
+from tokenizer_core.registry import Manifest
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text
 
@@ -59,18 +33,6 @@ BYTE_ENTRIES = json.dumps(
     separators=(",", ":"),
 )[1:-1].encode()
 BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in BYTES.items())
-BYTE_RANKS = json.dumps(
-    [
-        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
-        for rank, token in BYTES.items()
-    ],
-    separators=(",", ":"),
-)[1:-1].encode()
-NEXT_FILE = b"\x01"
-"""Separates the two files of an input that holds two; neither can contain it."""
-
-SEAL, REHASH = 4, 8
-"""Bits of an `artifact_folder`'s first byte; the two below choose the file."""
 
 
 def plain_pickle(data: bytes) -> None:
@@ -79,16 +41,6 @@ def plain_pickle(data: bytes) -> None:
     with taken():
         assert pickle.loads(data) == value  # it is plain
         assert parse_plain_pickle(render_pickle(value)) == value
-
-
-def gpt2_files(data: bytes) -> None:
-    """A pair of files that makes a tokenizer can be read again, if it can be written."""
-    vocab_json, _, merges_txt = data.partition(NEXT_FILE)
-    vocab = parse_vocab_json(vocab_json.replace(b"\0", BYTE_ENTRIES))
-    spec = TokenizerSpec.from_merges(vocab, parse_merges_txt(merges_txt))
-    again, merges = render_gpt2_files(spec)
-    with taken():
-        assert TokenizerSpec.from_merges(parse_vocab_json(again), parse_merges_txt(merges)) == spec
 
 
 def tiktoken(data: bytes) -> None:
@@ -121,19 +73,6 @@ def tokenizer_json(data: bytes) -> None:
         assert parse_tokenizer_json(written) == spec
 
 
-def tekken(data: bytes) -> None:
-    """An accepted tokenizer has every id, each for the bytes that a plain reader finds."""
-    data = data.replace(b"\0", BYTE_RANKS)
-    spec = parse_tekken(data)
-    table = json.loads(data)
-    n_special = table["config"]["default_num_special_tokens"]
-    entries = table["vocab"][: table["config"]["default_vocab_size"] - n_special]
-    learned = {n_special + e["rank"]: base64.b64decode(e["token_bytes"]) for e in entries}
-    special = {id_: content.encode() for content, id_ in spec.special_tokens.items()}
-    assert sorted(special) == list(range(n_special))
-    assert spec.vocab == special | learned
-
-
 def manifest(data: bytes) -> None:
     """The reader checks the seal first; a valid seal tests the code after that check."""
     for sealed in (data, _sealed(data)):
@@ -148,96 +87,15 @@ def manifest(data: bytes) -> None:
         assert read.build_spec(small_spec().vocab, small_spec().merges) == small_spec()
 
 
-def active_pointer(data: bytes) -> None:
-    pointer = ActivePointer.from_json(data)
-    with taken():
-        assert ActivePointer.from_json(pointer.to_json()) == pointer
-
-
-def artifact_folder(data: bytes) -> None:
-    """A store with one file replaced, with or without hashes and a seal that fit it.
-
-    Listing the store never fails, and a version that opens is the tokenizer that was published.
-    """
-    store, ref, files = published()
-    choice, content = (data[0], data[1:]) if data else (0, b"")
-    place = list(files)[choice % len(files)]
-    changed = {path.name: path.read_bytes() for path in files} | {place.name: content}
-    manifest_path = next(path for path in files if path.name == "manifest.json")
-    written = {place: content}
-    if choice & (SEAL | REHASH):
-        hashed = changed if choice & REHASH else None
-        written[manifest_path] = _sealed(changed["manifest.json"], hashed)
-    try:
-        for path, new in written.items():
-            path.write_bytes(new)
-        assert [found.version for found in store.list()] in ([], [ref.version])
-        store.damaged()
-        for look in (store.active, store.previously_active):
-            with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
-                look()
-        assert store.open(ref) == small_spec()
-        store.verify(ref)
-    finally:
-        for path in written:
-            path.write_bytes(files[path])
-
-
-@cache
-def published() -> tuple[ArtifactStore, ArtifactRef, dict[Path, bytes]]:
-    """A store with one version, and its four original files; the same in every run."""
-    root = Path(tempfile.mkdtemp(prefix="fuzz-artifacts-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
-    ref, spec, time = live().ref, small_spec(), "2026-01-01T00:00:00Z"
-    pickles = {"vocab.pkl": render_pickle(spec.vocab), "merges.pkl": render_pickle(spec.merges)}
-    records = {
-        name: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
-        for name, data in pickles.items()
-    }
-    made = describe(spec, name=ref.name, version=ref.version, files=records)
-    manifest = replace(made, created_at=time, libraries={})
-    folder = root / "tokenizers" / ref.name / ref.version
-    folder.mkdir(parents=True)
-    files = {folder / "manifest.json": manifest.to_json()}
-    files |= {folder / name: data for name, data in pickles.items()}
-    files[root / "active.json"] = ActivePointer(str(ref), ref.digest, None, time, 1).to_json()
-    for path, data in files.items():
-        path.write_bytes(data)
-    return ArtifactStore(root), ref, files
-
-
-def _sealed(data: bytes, files: dict[str, bytes] | None = None) -> bytes:
-    """The manifest `data` with a valid seal and the hashes of these `files`; unchanged where it
-    cannot have a seal."""
+def _sealed(data: bytes) -> bytes:
+    """The manifest `data` with a valid seal; unchanged where it cannot have one."""
     try:
         fields = json.loads(data)
         for name in ("format", "format_version", "checksum"):
             del fields[name]
-        for name, record in fields["files"].items() if files else ():
-            record["sha256"] = hashlib.sha256(files[name]).hexdigest()
-            record["size_bytes"] = len(files[name])
         return render_manifest_json(fields)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return data
-
-
-def corpus_file(data: bytes) -> None:
-    """The documents are those of the definition, for any block boundaries.
-
-    The first byte chooses the format. Parquet is left out: another library reads it.
-    """
-    format_name = FORMATS[data[0] % 6 if data else 0]
-    file = data[1:]
-    documents = _documents(file, format_name, max(len(file), 1))
-    with taken():
-        assert _documents(file, format_name, 7) == documents
-        text = b"".join(_unpacked(file, format_name, 1 << 20)).decode()
-        if format_name.startswith("jsonl"):
-            expected = [json.loads(line)["text"] for line in text.split("\n") if line]
-        else:
-            expected = text.split("<|e|>")
-            expected = expected if expected[-1] else expected[:-1]
-        assert documents == expected
 
 
 def corpus_address(data: bytes) -> None:
@@ -260,25 +118,3 @@ def corpus_address(data: bytes) -> None:
         assert (outer.scheme, outer.netloc) == (inner.scheme, inner.netloc)
         assert f"{inner.path}/".startswith(outer.path.rstrip("/") + "/")
         assert urlsplit(address.shown)[1:] == (inner.netloc.rpartition("@")[2], inner.path, "", "")
-
-
-def _unpacked(file: bytes, format_name: str, block_bytes: int) -> Iterator[bytes]:
-    blocks = (file[start : start + block_bytes] for start in range(0, len(file), block_bytes))
-    packed = format_name.partition(".")[2]
-    unpack = {"": lambda blocks, *_: blocks, "gz": unpack_gzip, "zst": unpack_zstd}[packed]
-    return unpack(blocks, "fuzzed", 200.0)
-
-
-def _documents(file: bytes, format_name: str, block_bytes: int) -> list[str]:
-    blocks = _unpacked(file, format_name, block_bytes)
-    pieces: Iterator[DocumentPiece]
-    if format_name.startswith("jsonl"):
-        pieces = read_json_lines(blocks, "fuzzed", "text", 1 << 20, 1 << 24)
-    else:
-        pieces = split_plain_text(decode_blocks(blocks, "fuzzed"), "<|e|>", 1 << 24)
-    documents = [""]
-    for piece in pieces:
-        documents[-1] += piece.text
-        if piece.is_last:
-            documents.append("")
-    return documents[:-1]

@@ -5,48 +5,29 @@ Code generates them, so that they follow the formats; `found/TARGET/` has earlie
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import pickle
 from functools import cache
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.body_targets import FORMS
-from tests.fuzz.file_targets import (
-    BYTE_ENTRIES,
-    BYTE_LINES,
-    NEXT_FILE,
-    REHASH,
-    SEAL,
-    published,
-)
-from tests.fuzz.request_targets import DIGEST
+from tests.fuzz.file_targets import BYTE_ENTRIES, BYTE_LINES
+from tests.fuzz.service_targets import DIGEST, FORMS
 from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
-from tests.tokenizer_core.documents.corpus_writer import zstd
-from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
+from tokenizer_core.registry.manifest import FileRecord, describe
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.http.id_formats import render_ids_form
 
-CORPUS_TEXT = "one<|e|>\r\n<|e|><|e|>zwei é 🙂".encode()
-CORPUS_LINES = b'{"text": "one", "n": [1.5, null]}\n{"text": "\\u00e9\\ud83d\\ude00 \xc3\xa9"}\r\n'
 FOUND = Path(__file__).parent / "found"
 
 
 @cache
 def seeds() -> dict[str, list[bytes]]:
     """Target -> inputs that it accepts."""
-    return _of_files() | _of_bodies() | _of_streams() | _of_heads()
-
-
-def found(target: str) -> list[Path]:
-    """Files of inputs that once caused a failure."""
-    return sorted((FOUND / target).glob("*"))
+    return _of_files() | _of_bodies() | _of_heads()
 
 
 def _of_files() -> dict[str, list[bytes]]:
@@ -54,45 +35,22 @@ def _of_files() -> dict[str, list[bytes]]:
     rich = TokenizerSpec.from_merges(
         VOCAB,
         MERGES,
-        [AddedToken(SPECIAL, 260), AddedToken("<think>", 261, special=False)],
-        pattern="llama3",
-        ignore_merges=True,
-        normalizer="nfc",
-        prefix_ids=(260,),
-    )
-    flagged = TokenizerSpec.from_merges(
-        VOCAB,
-        MERGES,
         [
             AddedToken(SPECIAL, 260, lstrip=True, rstrip=True),
             AddedToken("<think>", 261, special=False, single_word=True, normalized=True),
         ],
-        normalizer="prefix-space",
+        pattern="llama3",
+        normalizer="nfc",
+        prefix_ids=(260,),
     )
-    vocab_json, merges_txt = render_gpt2_files(plain)
-    manifest, _, _, pointer = published()[2].values()
+    records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
+    manifest = describe(small_spec(), name="small", version=live().ref.version, files=records)
     values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
     return {
         "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
-        "gpt2_files": [_short(vocab_json) + NEXT_FILE + merges_txt],
         "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
-        "tokenizer_json": [
-            _short(render_tokenizer_json(spec)) for spec in (small_spec(), rich, flagged)
-        ],
-        "tekken": [_tekken("v3", 22, []), _tekken("v13", 3, ["<unk>", "<s>"])],
-        "manifest": [manifest],
-        "active_pointer": [pointer],
-        "artifact_folder": [
-            bytes([place | bits]) + file
-            for place, file in enumerate(published()[2].values())
-            for bits in (0, SEAL | REHASH)
-        ],
-        "corpus_file": [
-            bytes([number]) + pack(text)
-            for number, (text, pack) in enumerate(
-                product((CORPUS_TEXT, CORPUS_LINES), (bytes, gzip.compress, zstd.compress))
-            )
-        ],
+        "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
+        "manifest": [manifest.to_json()],
     }
 
 
@@ -100,30 +58,6 @@ def _short(table: bytes) -> bytes:
     """Without white space, and with a NUL for the entries of the 256 bytes."""
     packed = json.dumps(json.loads(table), ensure_ascii=False, separators=(",", ":")).encode()
     return packed.replace(BYTE_ENTRIES, b"\0")
-
-
-def _tekken(version: str, n_special: int, listed: list[str]) -> bytes:
-    tokens = [base64.b64encode(left + right).decode() for left, right in MERGES]
-    config = {
-        "pattern": r"\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+",
-        "default_vocab_size": n_special + 259,
-        "default_num_special_tokens": n_special,
-        "version": version,
-    }
-    table: dict[str, object] = {
-        "config": config,
-        "vocab": [
-            {"rank": 256 + index, "token_bytes": token, "token_str": None}
-            for index, token in enumerate(tokens)
-        ],
-    }
-    if listed:
-        table["special_tokens"] = [
-            {"rank": rank, "token_str": content, "is_control": True}
-            for rank, content in enumerate(listed)
-        ]
-    packed = json.dumps(table, separators=(",", ":")).encode()
-    return packed.replace(b'"vocab":[', b'"vocab":[\0,')
 
 
 def _of_bodies() -> dict[str, list[bytes]]:
@@ -139,62 +73,22 @@ def _of_bodies() -> dict[str, list[bytes]]:
             bytes([number]) + b"".join(render_ids_form(ids, lengths, form))
             for number, form in enumerate(FORMS)
         ],
-        "encode_body": _json(
-            {"text": text},
-            {"text": [text, ""], "return": ["ids", "pieces", "offsets"], "offset_unit": "char"},
-            {"text": "ab", "allowed_special": "none", "disallowed_special": [SPECIAL]},
-            {"text": "ab", "add_special_tokens": True, "max_tokens": 9, "tokenizer": "small"},
-        ),
-        "decode_body": _json(
-            {"tokens": [[97, 256], [240]], "errors": "replace"},
-            {"tokens": [97, 260], "skip_special_tokens": True, "errors": "strict"},
-            {"ids": [97, 256], "skip_special_tokens": False},
-        ),
-        "text_body": [
-            b"0" + _json({"text": [text, "a"], "limit": 2})[0],
-            b"1" + _json({"text": text, "max_tokens": 3, "side": "left"})[0],
-            b"2" + _json({"text": text, "max_tokens": 4, "overlap_tokens": 1})[0],
-            b"3" + _json({"text": text, "allowed_special": []})[0],
-            b"3" + _json({"tokens": [97, 98]})[0],
-        ],
-        "dialect_body": [
-            b"0" + _json({"prompt": [text, "a"], "return_token_strs": True, "model": None})[0],
-            b"0" + _json({"content": text, "with_pieces": True, "parse_special": False})[0],
-            b"0" + _json({"inputs": text, "add_special_tokens": False})[0],
-            b"0" + _json({"text": text})[0],
-            b"1" + _json({"tokens": [[97, 256], [260]], "skip_special_tokens": None})[0],
-        ],
-        "order_body": [
-            b"0" + _json({"documents": ["a b", ""], "vocab_size": 300, "name": "x"})[0],
-            b"0" + _json({"input_paths": ["a.txt"], "limits": {"seconds": 1.5}})[0],
-            b"0" + _json({"input_urls": ["http://a/"], "special_tokens": ["x" * 9]})[0],
-            b"1" + _json({"tokenizer": "small@20260101T000000Z-00000000"})[0],
-            b"2"
-            + _json({"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]})[0],
-            b"2" + _json({"format": "jsonl", "field": "a", "dtype": "uint16", "seed": 1})[0],
-            b"2" + _json({"end_of_document": "", "begin_of_document": SPECIAL, "workers": 2})[0],
-        ],
-    }
-
-
-def _of_streams() -> dict[str, list[bytes]]:
-    text = f"ab  c {SPECIAL} it's \U0001f600\r\n".encode()
-    end = {"done": True, "count": 3, "bytes": 3, "digest": live().ref.digest}
-    records = [{"seq": 0, "tokens": [97, 256], "byte_end": 2}, {"seq": 1, "tokens": [260]}, end]
-    return {
-        "text_stream": [b"\x02" + text, b"\x26" + text],
-        "id_stream": [
-            b"\x02" + b"\n".join(_json(*records)),
-            b"\x22" + b"[1, 2, 3]\n\n[240, 159]",
-            b"\x80" + np.array([97, 259, 260], "<u2").tobytes(),
-            b"\xe1" + np.array([97, 259, 260], "<u4").tobytes(),
+        "request_body": [
+            bytes([number]) + _json(fields)[0]
+            for number, fields in enumerate(
+                [
+                    {"documents": ["a b", ""], "vocab_size": 300, "name": "x"},
+                    {"text": [text, "a"], "limit": 2},
+                    {"tokens": [[97, 256], [240]], "errors": "replace"},
+                    {"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]},
+                    {"text": text, "allowed_special": []},
+                ]
+            )
         ],
     }
 
 
 def _of_heads() -> dict[str, list[bytes]]:
-    trace = b"traceparent: 00-%032x-%016x-01\ntracestate: a=b,c=d" % (1, 2)
-    head = b"POST /encode?a=b HTTP/1.1\r\nHost: a.example:80\r\n"
     return {
         "request_headers": [
             b"Host: a.example\nContent-Type: application/json; charset=utf-8\nContent-Length: 12\n"
@@ -206,13 +100,6 @@ def _of_heads() -> dict[str, list[bytes]]:
             + b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
             b"Host: a.LOCALHOST.:80",
             b"Host: [::ffff:127.0.0.1]:80",
-        ],
-        "trace_headers": [trace],
-        "http_connection": [
-            b"\x05" + head + b"Content-Length: 3\r\n\r\nabc" + b"GET / HTTP/1.0\r\n\r\n",
-            b"\x03" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n",
-            b"\x04GET http://a.example:80/b HTTP/1.1\r\nHost: a.example\r\n\r\n",
-            b"\x09" + head + b"Expect: 100-continue\r\nConnection: close, upgrade\r\n\r\n",
         ],
         "corpus_address": [
             b"https://host/data\nHTTPS://Host:443/data/a%20b.txt?c=d",

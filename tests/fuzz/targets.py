@@ -11,48 +11,27 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from tests.fuzz import body_targets, file_targets, request_targets
+from tests.fuzz import file_targets, service_targets
 from tokenizer_client.schemas.tokens import BatchTooLargeError
-from tokenizer_core.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    CorpusError,
-    FormatError,
-    InvalidSpecError,
-    TokenizerCoreError,
-)
+from tokenizer_core.errors import CorpusError, FormatError, InvalidSpecError, TokenizerCoreError
 from tokenizer_service.egress import CorpusUrlError
 from tokenizer_service.http.problem import Problem, problem_response
 from tokenizer_service.jobs.errors import JobsError
 from tokenizer_service.rendering.problems import problem_of
 
 _FILE: Final = (FormatError, InvalidSpecError)
-_BODY: Final = (Problem,)
 
 TARGETS: Final[dict[Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     file_targets.plain_pickle: (FormatError,),
-    file_targets.gpt2_files: _FILE,
     file_targets.tiktoken: _FILE,
     file_targets.tokenizer_json: _FILE,
-    file_targets.tekken: _FILE,
     file_targets.manifest: _FILE,
-    file_targets.active_pointer: (ArtifactCorruptError, FormatError),
-    file_targets.artifact_folder: (ArtifactCorruptError, ArtifactNotFoundError),
-    file_targets.corpus_file: (CorpusError,),
     file_targets.corpus_address: (CorpusError,),
-    body_targets.request_json: (),
-    body_targets.ids_body: (Problem, BatchTooLargeError),
-    body_targets.encode_body: _BODY,
-    body_targets.decode_body: _BODY,
-    body_targets.text_body: _BODY,
-    body_targets.dialect_body: _BODY,
-    body_targets.order_body: (Problem, JobsError),
-    body_targets.text_stream: (),
-    body_targets.id_stream: (),
-    request_targets.request_headers: (),
-    request_targets.trace_headers: (),
-    request_targets.http_connection: (),
-    request_targets.corpus_url: (CorpusUrlError,),
+    service_targets.request_json: (),
+    service_targets.request_body: (Problem, JobsError),
+    service_targets.ids_body: (Problem, BatchTooLargeError),
+    service_targets.request_headers: (),
+    service_targets.corpus_url: (CorpusUrlError,),
 }
 """Each target, and the errors that it may end with."""
 

@@ -9,7 +9,6 @@ import pytest
 
 from tokenizer_core.blobs.atomic_files import (
     create_synced,
-    make_folder,
     read_whole_file,
     remove_synced,
     replace_synced,
@@ -55,58 +54,12 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(write, tmp_path, monkeyp
         assert path.read_bytes() == b"old"
 
 
-def test_others_may_read_what_is_written(tmp_path):
-    old = os.umask(0o022)
-    try:
-        write_whole_file(tmp_path / "x", b"1")
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o644
-
-
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "link").symlink_to("real")
     for content in (b"old", b"new"):
         write_whole_file(tmp_path / "link", content)
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "real").read_bytes() == content
-
-
-def test_a_pipe_is_written_and_stays(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with ThreadPoolExecutor(1) as pool:
-        read = pool.submit((tmp_path / "pipe").read_bytes)
-        write_whole_file(tmp_path / "pipe", [b"one ", b"two"])
-        assert read.result(timeout=10) == b"one two"
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
-
-
-def test_an_interrupt_as_the_file_is_made_leaves_nothing(tmp_path, monkeypatch):
-    make = os.open
-
-    def interrupted(*arguments, **options):
-        os.close(make(*arguments, **options))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "open", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_whole_file(tmp_path / "some", b"text")
-    monkeypatch.undo()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_parts_are_written_in_order_in_few_calls(tmp_path, monkeypatch):
-    calls = []
-    write = os.write
-
-    def counted(descriptor, data):
-        calls.append(len(data))
-        return write(descriptor, data)
-
-    monkeypatch.setattr(os, "write", counted)
-    write_whole_file(tmp_path / "x", (b"%06d\n" % number for number in range(300_000)))
-    assert (tmp_path / "x").read_bytes() == b"".join(b"%06d\n" % n for n in range(300_000))
-    assert len(calls) == 3
 
 
 def test_a_short_write_is_continued(tmp_path, monkeypatch):
@@ -131,12 +84,6 @@ def test_remove_synced_may_find_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_made_with_its_permissions(tmp_path):
-    make_folder(tmp_path / "above" / "private", mode=0o700)
-    assert (tmp_path / "above" / "private").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "above").stat().st_mode & 0o055 == 0o055
-
-
 def test_a_block_that_fails_leaves_the_old_file(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
 
@@ -148,3 +95,12 @@ def test_a_block_that_fails_leaves_the_old_file(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fail_halfway()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"old"}
+
+
+def test_a_pipe_is_written_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        write_whole_file(tmp_path / "pipe", [b"one ", b"two"])
+        assert read.result(timeout=10) == b"one two"
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

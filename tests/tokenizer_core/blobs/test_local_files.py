@@ -1,7 +1,6 @@
 """Reading and writing at a position, with the calls of POSIX and without them."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,14 +29,3 @@ def test_reading_and_writing_at_a_position(tmp_path):
         assert system_file(descriptor) == descriptor
     finally:
         os.close(descriptor)
-
-
-@pytest.mark.usefixtures("without")
-def test_threads_read_one_descriptor(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(range(256)) * 64)
-    descriptor = open_to_read(path)
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda n: read_at(descriptor, 256, n), range(4_000)))
-    os.close(descriptor)
-    assert [data[0] for data in found] == [n % 256 for n in range(4_000)]

@@ -54,16 +54,6 @@ def test_the_kernel_frees_the_lock_of_a_process_that_dies(tmp_path):
         assert try_lock(file)
 
 
-def test_a_symbolic_link_is_no_lock(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    with (
-        pytest.raises(OSError, match="symbolic links"),
-        hold_lock(tmp_path / "link", timeout_seconds=1, refusal=BusyError()),
-    ):
-        raise AssertionError
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_a_folder_is_locked(tmp_path):
     with locked_folder(tmp_path):
         descriptor = os.open(tmp_path, os.O_RDONLY)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -149,14 +147,6 @@ def at_once(n: int, work: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(run, range(n)))
 
 
-def test_one_of_several_threads_creates(storage: Storage) -> None:
-    for turn in range(4):
-        name = f"race/{turn}"
-        won = at_once(6, lambda number, name=name: storage.create(name, b"%d" % number))
-        assert sum(won) == 1
-        assert storage.read(name, max_bytes=9) == b"%d" % won.index(True)
-
-
 def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
     storage.put("sum", b"0")
 
@@ -171,48 +161,6 @@ def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
 
     at_once(4, add)
     assert storage.read("sum", max_bytes=9) == b"16"
-
-
-RACER = """
-import sys
-from tokenizer_core.blobs import open_storage
-storage = open_storage(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-won = [n for n in range(10) if storage.create(f"race/{n}", sys.argv[2].encode())]
-for _ in range(5):
-    while True:
-        found = storage.read_versioned("sum", max_bytes=9)
-        if storage.swap("sum", b"%d" % (int(found.data) + 1), expected=found.version):
-            break
-print(won)
-"""
-
-
-def test_one_of_several_processes_creates_and_no_swap_is_lost(place: str, storage: Storage) -> None:
-    storage.put("sum", b"0")
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER, place, str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-        )
-        for number in range(2)
-    ]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    won = {n: number for number, r in enumerate(racers) for n in eval(r.communicate(timeout=60)[0])}
-    assert sorted(won) == list(range(10))
-    for n, number in won.items():
-        assert storage.read(f"race/{n}", max_bytes=9) == b"%d" % number
-    assert storage.read("sum", max_bytes=9) == b"10"
 
 
 def test_an_address_of_another_kind_is_refused_and_not_repeated() -> None:

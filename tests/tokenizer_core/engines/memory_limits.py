@@ -12,33 +12,22 @@ import os
 import random
 import resource
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core.engines import (
-    Engine,
-    create_engine,
-    decode_json_string,
-    read_json_natively,
-)
-from tokenizer_core.engines.native import NativeCounter, NativeCounts
-from tokenizer_core.normalize import changes_by_nfc
-from tokenizer_core.patterns import PATTERNS
+from tokenizer_core.engines import Engine, create_engine, read_json_natively
+from tokenizer_core.engines.native import NativeCounts
 
 _rng = random.Random(1)
 _words = ["".join(_rng.choices("abcdefghij", k=_rng.randrange(2, 12))) for _ in range(40_000)]
 TEXT = " ".join(_words) * 4
 CYRILLIC = TEXT.translate({ord("a") + i: 0x430 + i for i in range(10)})
-MARKS = "e\u0301 x" * 300_000
 LETTERS = "".join(_rng.choices("qxzj", k=1 << 21))
 LISTED = [*_words, *([LETTERS[:40_000]] * 4)]
 IDS = np.arange(3_000_000, dtype=np.uint32) % 259
-LIST = IDS[:1_000_000].tolist()
-JSON = ('{"text":"' + "ab\\n" * 800_000 + '"}').encode()
 # Made of few parts: large ones, freed again, would leave memory to the calls.
 JSON_OF_ALL = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
 PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
@@ -50,47 +39,15 @@ def engine() -> Engine:
     return create_engine(spec_of([(b"a", b"b"), (b"c", b"d"), (b" ", b"ab")]), "native")
 
 
-def _count_file() -> None:
-    with tempfile.TemporaryFile() as file, NativeCounter(PATTERNS["gpt2"], ["<|x|>"], 2) as counter:
-        file.write("\n".join(PRE_TOKENS).encode())
-        size = file.tell()
-        for start in range(0, size, size // 7 + 1):
-            counter.submit(file.fileno(), start, min(size, start + size // 7 + 1))
-        counts, _, _ = counter.finish()
-        dict(counts)
-
-
-def _learn() -> None:
-    NativeCounts.of(PRE_TOKENS).learn(300, "lexicographic", None)
-
-
 CALLS: dict[str, Callable[[], object]] = {
     "encode": lambda: engine().encode(TEXT),
     "encode_to_numpy": lambda: engine().encode_to_numpy(CYRILLIC),
-    "encode_to_json": lambda: engine().encode_to_json(TEXT),
-    "encode_to_json, changed": lambda: engine().encode_to_json(
-        MARKS, changes=changes_by_nfc(MARKS, None)
-    ),
     "encode_batch, threads": lambda: engine().encode_batch(LISTED, 3),
-    "encode_batch_to_numpy": lambda: engine().encode_batch_to_numpy([CYRILLIC, *LISTED], 2),
-    "encode_documents": lambda: engine().encode_documents(
-        [text.encode() for text in LISTED], (1, None), as_uint16=True
-    ),
-    "encode_pre_tokens": lambda: engine().encode_pre_tokens(LISTED),
-    "count": lambda: engine().count(CYRILLIC),
     "decode": lambda: engine().decode(IDS),
-    "decode, list": lambda: engine().decode_bytes(LIST),
-    "nfc_changes": lambda: engine().nfc_changes(("x" * 150 + "e\u0301") * 20_000),
-    "json_of_ids": lambda: engine().json_of_ids(IDS),
-    "decode_json_string": lambda: decode_json_string(JSON, 8),
     "read_json": lambda: read_json_natively(
         JSON_OF_ALL, most_values=1 << 20, most_containers=1 << 20
     ),
-    "count pre-tokens": _count_file,
-    "sort and list counts": lambda: [
-        list(column) for column in NativeCounts.of(PRE_TOKENS).columns()
-    ],
-    "learn": _learn,
+    "learn": lambda: NativeCounts.of(PRE_TOKENS).learn(300, "lexicographic", None),
 }
 
 

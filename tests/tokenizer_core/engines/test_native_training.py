@@ -18,7 +18,6 @@ from tokenizer_core.training import (
     count_pretokens,
     learn_merges,
     train,
-    train_from_counts,
 )
 from tokenizer_core.training.learn_merges import learn_natively
 
@@ -42,23 +41,6 @@ def assert_no_more_than(before: tuple[int, int]) -> None:
     deadline = time.monotonic() + 60
     while any(map(operator.gt, threads_and_descriptors(), before)):
         assert time.monotonic() < deadline, f"{threads_and_descriptors()} after {before}"
-
-
-def alternating(n_words: int) -> dict[str, int]:
-    """Different words that take a second or more to learn from."""
-    return {f"{i:x}x{i * 7919 % 1000003:x}y{i % 977}": 1 + i % 3 for i in range(n_words)}
-
-
-@pytest.mark.parametrize("min_frequency", [1, 4])
-def test_so_many_first_merges_that_pairs_do_not_fit_a_square(min_frequency):
-    words = [f"{i:04d}" for i in range(1500)]
-    first = [(b"%d" % (i // 10), b"%d" % (i % 10)) for i in range(100)]
-    first += [(b"%02d" % (i // 100), b"%02d" % (i % 100)) for i in range(1400)]
-    counts = {a + b: 1 + i % 5 for i, (a, b) in enumerate(zip(words, words[3:], strict=False))}
-    rules = LearningRules(min_frequency, None, tuple(first))
-    learned = learn_natively(counts, 4000, rules=rules)
-    assert learned == learn_merges(counts, 4000, rules=rules)
-    assert len(learned.merges) > len(first) + 50
 
 
 @pytest.mark.parametrize("learn", [learn_natively, learn_merges])
@@ -92,23 +74,6 @@ def test_counts_are_a_mapping_like_any_other(tmp_path):
     assert copied == counted
 
 
-def test_native_counts_are_saved_and_loaded(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("one two two\nthree é" * 50, encoding="utf-8")
-    counted = {
-        engine: count_pretokens([path], pattern=PATTERNS["gpt2"], engine=engine)
-        for engine in ("python", "native")
-    }
-    for engine, counts in counted.items():
-        counts.save(tmp_path / engine)
-    assert (tmp_path / "native").read_bytes() == (tmp_path / "python").read_bytes()
-    loaded = type(counted["native"]).load(tmp_path / "native")
-    for engine in ("python", "native"):
-        from_file = train_from_counts(loaded, 270, engine=engine)
-        assert from_file.merges == train_from_counts(counted["native"], 270, engine="python").merges
-        assert (from_file.report.engine, from_file.report.counting_engine) == (engine, None)
-
-
 def test_impossible_counts_are_refused_and_the_largest_are_exact():
     for counts, said in (
         ({"ab": 0}, "below 1"),
@@ -122,25 +87,6 @@ def test_impossible_counts_are_refused_and_the_largest_are_exact():
     learned = learn_natively(large, 9)
     assert learned == learn_merges(large, 9)
     assert learned.merges[0] == (b"a", b"b")
-
-
-def test_an_unknown_tie_break_and_lone_surrogates_are_refused():
-    with pytest.raises(ValueError, match="tie_break"):
-        learn_natively({"ab": 1}, 1, tie_break="alphabetic")
-    with pytest.raises(UnicodeEncodeError):
-        learn_natively({"a\ud800": 1}, 1)
-
-
-def test_learning_reports_each_merge_and_stops_when_asked():
-    seen = []
-    learned = learn_natively({"abcdef": 1}, 3, after_merge=seen.append)
-    assert len(learned.merges) == seen[-1] == 3
-
-    def stop(n_done):
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        learn_natively({"abcdef": 1}, 3, after_merge=stop)
 
 
 @pytest.mark.parametrize("num_workers", [1, 4])
@@ -222,28 +168,6 @@ def test_a_file_that_becomes_shorter_is_an_error(tmp_path):
         with pytest.raises(ChunkFailedError) as failed:
             counter.finish()
     assert failed.value.number == 1
-
-
-def test_an_interrupted_count_leaves_no_thread_and_no_descriptor(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("one two three " * 50_000, encoding="utf-8")
-    before = threads_and_descriptors()
-    calls = []
-
-    def stop_at_the_third():
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        count_pretokens(
-            [path],
-            pattern=PATTERNS["gpt2"],
-            chunk_bytes=10_000,
-            engine="native",
-            while_waiting=stop_at_the_third,
-        )
-    assert_no_more_than(before)
 
 
 def test_a_counter_is_used_once():

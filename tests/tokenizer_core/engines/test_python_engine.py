@@ -73,27 +73,3 @@ def test_work_on_a_long_pre_token_grows_with_its_length(unit):
     merged = python_engine._merge_by_heap(symbols, ranks, {r: token for token, r in ranks.items()})
     assert b"".join(merged) == data
     assert ranks.asked <= 3 * len(data)
-
-
-@pytest.mark.row(10)
-@pytest.mark.parametrize("kind", ["merges", "ranks"])
-def test_only_short_pre_tokens_are_scanned(kind, monkeypatch):
-    """The cost of the scan is quadratic in the length of its input."""
-    scanned = []
-    scan = python_engine._merge_by_scan
-    monkeypatch.setattr(
-        python_engine,
-        "_merge_by_scan",
-        lambda symbols, *tables: scanned.append(len(symbols)) or scan(symbols, *tables),
-    )
-    if kind == "merges":
-        spec = spec_of([(b"a", b"b")])
-    else:
-        ranks = {bytes([i]): i for i in range(256)} | {b"ab": 256}
-        spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
-    engine = PythonEngine(spec)
-    lengths = [10, 100, 1000, 5000]
-    for length in lengths:
-        engine.encode("ab" * (length // 2))
-    assert 1 <= len(scanned) < len(lengths)
-    assert max(scanned) <= 200

@@ -93,33 +93,6 @@ def test_a_token_and_a_name_that_are_markup_are_text(report):
     assert "\u202e" not in shown + render_report(report)
 
 
-def test_the_page_of_a_report_has_its_figures_and_describes_its_plots(report):
-    page = Page(render_report_page(report))
-    labels = [value for tag, name, value in page.attributes if (tag, name) == ("svg", "aria-label")]
-    assert len(set(labels)) == len(labels) == page.tags.count("figure") == 4
-    assert page.tags.count("table") >= 7
-    shown = "".join(page.text)
-    for measured in report.measurements:
-        assert f"{measured.bytes_per_token:.3f}" in shown
-    assert f"{report.tokenizers[0].vocab_size:,}" in shown
-
-
-def test_the_table_for_a_terminal(report):
-    lines = render_report(report).splitlines()
-    header = next(line for line in lines if line.startswith("corpus"))
-    assert header.split()[:4] == ["corpus", "tokenizer", "bytes/token", "tokens/word"]
-    rows = [line for line in lines if line.split()[:2] == ["<i>a", "<b>hostile</b>"]]
-    assert rows[0].split()[2] == f"{report.measurements[0].bytes_per_token:.3f}"
-    assert max(map(len, lines)) <= 130
-
-
-def test_one_tokenizer_on_one_corpus_has_no_parity(tmp_path):
-    (tmp_path / "one.txt").write_text("x")
-    one = build_report({"one": merging([])}, {"one": TextFile(tmp_path / "one.txt")})
-    assert "Parity" not in "".join(Page(render_report_page(one)).text)
-    assert "bytes/token" in render_report(one)
-
-
 def test_the_page_of_a_training_run_has_every_size_and_the_curve():
     runs = training_runs(min_frequency=2, seed_tokens=("zz",))
     page = render_training_page(runs)
@@ -134,27 +107,12 @@ def test_the_page_of_a_training_run_has_every_size_and_the_curve():
     assert len(points.group(1).split()) == len(curve)
     every = page[page.index("<details>") : page.index("</details>")]
     assert every.count("<tr>") == len(curve) + 1
-    for shown in ("123,456 bytes", "least frequency of a pair", "merges of seed tokens"):
-        assert shown in page
-    assert "most bytes of a token" not in page
     pruning = {"n_distinct": 5, "n_pre_tokens": 70, "n_bytes": 900, "min_count": 3, "bound": 12}
     pruned = render_training_page({"a": runs["a-700"] | {"pruning": pruning}})
-    for shown in ("5 distinct, 70 pre-tokens, 900 bytes", "below 3 times", "12 occurrences"):
-        assert shown in pruned
-        assert shown not in page
-    assert "ended early" not in page
+    figures = "5 distinct, 70 pre-tokens, 900 bytes"
+    assert [figures in text for text in (page, pruned)] == [False, True]
     ended = render_training_page(training_runs(min_frequency=10_000))
-    assert "a-700 ended early: no pair is left to merge that occurs at least 10000 times" in ended
-
-
-def test_the_gain_of_a_larger_size_is_counted_from_the_row_above():
-    page = render_training_page(training_runs())
-    table = page[page.rindex("<table>", 0, page.index("What was made")) :]
-    rows = re.findall(r"<tr><th scope=\"row\">([\d,]+)</th>(.*?)</tr>", table)
-    tokens = [int(re.findall(r">([\d,]+)</td>", cells)[0].replace(",", "")) for _, cells in rows]
-    shares = [re.findall(r">([\d.]+)%</td>", cells) for _, cells in rows]
-    assert shares[0] == []
-    assert shares[1] == [f"{100 * (1 - tokens[1] / tokens[0]):.1f}"]
+    assert ["ended early" in text for text in (page, ended)] == [False, True]
 
 
 def test_without_a_curve_there_is_no_page():

@@ -1,6 +1,5 @@
 """Samples of files: pieces at safe cuts, and parallel lines."""
 
-import gzip
 import json
 
 import pytest
@@ -31,15 +30,6 @@ def test_all_of_a_file_is_every_byte_of_it_once(tmp_path, piece_bytes):
     assert "".join(text for piece in pieces for text in piece.texts) == LINES
     assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
     assert all(piece.is_safe for piece in pieces)
-
-
-def test_separators_of_packed_text_do_not_count(tmp_path):
-    path = tmp_path / "text.txt.gz"
-    path.write_bytes(gzip.compress(f"one two\n{SEPARATOR}\nthree".encode()))
-    (piece,) = TextFile(path).pieces()
-    assert piece.texts == ("one two\n", "\nthree")
-    (piece,) = TextFile(path, separator="").pieces()
-    assert piece.texts == (f"one two\n{SEPARATOR}\nthree",)
 
 
 def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
@@ -83,18 +73,6 @@ def test_cuts_change_no_pre_token_of_any_named_pattern(tmp_path_factory, text, p
         assert [token for part in texts for token in split(part, pattern)] == whole
 
 
-def test_separators_are_no_text_even_where_a_cut_falls_into_one(tmp_path):
-    path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
-    for piece_bytes in (1, 2, 3, 7, 13, 14, 15, 31):
-        texts = [t for p in TextFile(path, piece_bytes=piece_bytes).pieces() for t in p.texts]
-        assert "".join(texts) == "abcd " * 50
-    whole = list(TextFile(path, separator="").pieces())
-    assert whole[0].texts == (path.read_text(),)
-    spaced = list(TextFile(write(tmp_path, "one END OF two"), separator=" END OF ",
-                           piece_bytes=4).pieces())  # fmt: skip
-    assert [text for piece in spaced for text in piece.texts] == ["one", "two"]
-
-
 def test_a_text_without_a_safe_cut_is_marked(tmp_path):
     path = write(tmp_path, "世" * 800_000)  # 2.4 MB, and the search reads one
     pieces = list(TextFile(path, sample_bytes=300_000, piece_bytes=100_000).pieces())
@@ -107,29 +85,12 @@ def test_a_text_without_a_safe_cut_is_marked(tmp_path):
     assert "".join(text for piece in whole for text in piece.texts) == "世" * 800_000
 
 
-def test_memory_is_that_of_a_piece_not_of_the_file(tmp_path):
-    path = tmp_path / "sparse.txt"
-    with path.open("wb") as file:
-        file.write(b"word " * 1000)
-        file.seek(1 << 40)  # a hole of a terabyte
-        file.write(b" word" * 1000)
-    pieces = list(TextFile(path, sample_bytes=3000, piece_bytes=1000).pieces())
-    assert sum(piece.end - piece.start for piece in pieces) < 1 << 22
-
-
 @pytest.mark.parametrize("piece_bytes", [7, 1 << 20])
 def test_text_that_is_not_utf8_is_refused_with_its_byte(tmp_path, piece_bytes):
     path = tmp_path / "latin.txt"
     path.write_bytes(b"naive words " * 20 + b"caf\xe9 au lait" * 3)
     with pytest.raises(CorpusError, match=r"latin\.txt is not UTF-8 at byte 243"):
         list(TextFile(path, piece_bytes=piece_bytes).pieces())
-
-
-def test_a_folder_or_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "empty.txt").touch()
-    for path, words in ((tmp_path / "empty.txt", "empty"), (tmp_path, "no regular file")):
-        with pytest.raises(CorpusError, match=words):
-            list(TextFile(path).pieces())
 
 
 def write_lines(path, lines, end="\n"):
@@ -155,27 +116,6 @@ def test_the_same_lines_of_each(tmp_path):
     assert len(seeds) > 1
     short = write_lines(tmp_path / "c", ["a long line"])
     assert texts(parallel_files([short], 1)[0]) == ["a long line"]
-
-
-def test_separators_are_no_parallel_lines(tmp_path):
-    end = "<|endoftext|>"
-    one = write_lines(tmp_path / "a", ["1", end, "2", "", "3", end])
-    other = write_lines(tmp_path / "b", ["один", end, "два", "", "три", end], end="\r\n")
-    assert list(map(texts, parallel_files([one, other]))) == [
-        ["1", "2", "3"],
-        ["один", "два", "три"],
-    ]
-    assert texts(parallel_files([one], separator="")[0]) == ["1", end, "2", "3", end]
-    assert texts(parallel_files([one], separator="2")[0]) == ["1", end, "3", end]
-    sampled = parallel_files([one, other], sample_bytes=other.stat().st_size // 2)
-    assert sorted(map(len, map(texts, sampled))) in ([1, 1], [2, 2])
-
-    moved = write_lines(tmp_path / "c", ["1", "2", end, "", "3", end])
-    with pytest.raises(CorpusError, match=r"line 2 is the separator .*a, and not in .*c; "):
-        parallel_files([one, moved])
-    only = write_lines(tmp_path / "d", [end, end])
-    with pytest.raises(CorpusError, match="has no text"):
-        parallel_files([only])
 
 
 def test_files_that_are_not_parallel_are_refused(tmp_path):
@@ -211,3 +151,29 @@ def test_documents_of_json_lines_are_drawn_whole(tmp_path):
     lines = [texts(file) for file in parallel_files([path, other], 200)]
     assert [line.split()[1] for line in lines[0]] == [line.split()[1] for line in lines[1]]
     assert 2 < len(lines[0]) < 20
+
+
+def test_a_folder_or_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    for path, words in ((tmp_path / "empty.txt", "empty"), (tmp_path, "no regular file")):
+        with pytest.raises(CorpusError, match=words):
+            list(TextFile(path).pieces())
+
+
+def test_a_separator_is_no_text_even_where_a_cut_falls_into_it(tmp_path):
+    path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
+    for piece_bytes in (1, 7, 13, 14, 31):
+        assert "".join(texts(TextFile(path, piece_bytes=piece_bytes))) == "abcd " * 50
+    spaced = write(tmp_path, "one END OF two")
+    assert texts(TextFile(spaced, separator=" END OF ", piece_bytes=4)) == ["one", "two"]
+
+
+def test_separators_of_parallel_files_are_at_the_same_lines(tmp_path):
+    one = write_lines(tmp_path / "a", ["1", SEPARATOR, "2", "", "3", SEPARATOR])
+    assert texts(parallel_files([one])[0]) == ["1", "2", "3"]
+    assert texts(parallel_files([one], separator="")[0]) == ["1", SEPARATOR, "2", "3", SEPARATOR]
+    moved = write_lines(tmp_path / "b", ["1", "2", SEPARATOR, "", "3", SEPARATOR])
+    with pytest.raises(CorpusError, match=r"line 2 is the separator .*a, and not in .*b; "):
+        parallel_files([one, moved])
+    with pytest.raises(CorpusError, match="has no text"):
+        parallel_files([write_lines(tmp_path / "c", [SEPARATOR, SEPARATOR])])

@@ -67,8 +67,3 @@ def test_adversarial_texts(native, name):
 @given(text=mixed_text | text_of_bytes | st.text(KINDS, max_size=80))
 def test_random_texts(native, name, text):
     assert_same_split(native, text, name)
-
-
-def test_an_unknown_pattern_is_an_error(native):
-    with pytest.raises(ValueError, match="gpt5"):
-        native.split("a", "gpt5")

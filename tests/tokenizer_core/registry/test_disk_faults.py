@@ -101,10 +101,3 @@ def test_promoting_on_a_failing_disk(function, number, store):
     assert at == {"write": 1, "fsync": 2, "replace": 1}[function]
     assert store.active() == ref
     assert [p.name for p in store.root.iterdir() if p.name.endswith(".new")] == []
-
-
-def test_writes_that_take_a_few_bytes_at_a_time(store, monkeypatch):
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))
-    ref = store.publish(B, name="u")
-    assert store.open(ref) == B

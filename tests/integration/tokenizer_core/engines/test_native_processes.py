@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,10 +16,10 @@ import pytest
 from tests.adversarial import adversarial_texts
 from tests.native_module import native_module
 from tests.property.trap_texts import tiny_spec
-from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core import Tokenizer
 from tokenizer_core.engines.native import NativeCounts
 
-LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(150_000))
+LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))
 
 
 @pytest.fixture(autouse=True)
@@ -83,73 +83,6 @@ def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
     assert held == []
 
 
-def test_the_test_for_the_gil_can_fail(no_forced_switch):
-    marks: list[str] = []
-
-    def run() -> None:
-        marks.append("begun")
-        sum(range(3_000_000))
-        marks.append("done")
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert marks != ["begun"]
-    thread.join()
-
-
-def test_many_threads_share_a_tokenizer(tokenizer):
-    texts = [*adversarial_texts(n_random=60, seed=4), LONG[:600_000]]
-    python = Tokenizer.from_spec(tokenizer.spec, engine="python")
-    expected = [python.encode(text) for text in texts]
-    start = threading.Barrier(16)
-
-    def work(seed: int) -> list[str]:
-        start.wait()
-        wrong = []
-        for place in range(len(texts)):
-            at = (place * 7 + seed) % len(texts)
-            text, ids = texts[at], expected[at]
-            stream = StreamingEncoder(tokenizer)
-            cut = len(text) * (seed + 1) // 17
-            ways = {
-                "list": tokenizer.encode(text) == ids,
-                "threads": tokenizer.encode_to_numpy(text, num_threads=3).tolist() == ids,
-                "count": tokenizer.count(text) == len(ids),
-                "decode": tokenizer.decode_bytes(ids) == text.encode(),
-                "stream": stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.finish()
-                == ids,
-            }
-            wrong += [f"{way} of {text[:40]!r}" for way, is_right in ways.items() if not is_right]
-        return wrong
-
-    with ThreadPoolExecutor(16) as pool:
-        assert [wrong for found in pool.map(work, range(16)) for wrong in found] == []
-
-
-def test_an_array_written_to_while_it_is_decoded_makes_no_impossible_str():
-    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], engine="native")
-    ids = np.full(4_000_000, ord("a"), dtype=np.uint32)
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.wait(0.002):
-            ids[:] = 200 if ids[0] == ord("a") else ord("a")
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        for _ in range(150):
-            try:
-                text = tokenizer.decode(ids)
-            except RuntimeError:
-                continue  # reported, which is the most it can do
-            # A str whose header wrongly says ASCII encodes to its bytes unchanged.
-            assert text.isascii() == text.encode().isascii()
-    finally:
-        stop.set()
-        thread.join()
-
-
 def in_child(work: Callable[[], None]) -> int:
     """The exit status of a forked child that does `work`, killed after a minute."""
     pid = os.fork()
@@ -190,7 +123,7 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
     for thread in busy:
         thread.start()
     try:
-        assert [in_child(work) for _ in range(8)] == [0] * 8
+        assert [in_child(work) for _ in range(4)] == [0] * 4
     finally:
         stop.set()
         for thread in busy:

@@ -1,23 +1,29 @@
-"""Artifacts in object storage: the tests of the unit tier, and those of the cache of a host."""
+"""Artifacts in object storage: tests of the unit tier, and those of the cache of a host."""
 
 from __future__ import annotations
 
-import contextlib
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.integration.s3_server import S3Server, open_with_shared_client
-from tests.tokenizer_core.registry.test_bucket_store import *  # noqa: F403 -- all tests
-from tests.tokenizer_core.registry.test_bucket_store import Make
-from tests.tokenizer_core.registry.test_folder_store import A, B
-from tokenizer_core.errors import (
-    ArtifactNotFoundError,
-    ArtifactStorageError,
-    StorageError,
+from tests.tokenizer_core.registry.test_bucket_store import (
+    Make,
+    test_a_pointer_that_is_too_large_is_replaced_by_promoting,
+    test_a_promotion_that_was_overtaken_or_fenced_is_refused,
+    test_hosts_share_versions_and_the_pointer,
+    test_hosts_that_publish_and_promote_at_once_all_succeed,
 )
+from tests.tokenizer_core.registry.test_folder_store import A, B
+from tokenizer_core.errors import ArtifactStorageError, StorageError
 from tokenizer_core.registry import bucket_store, open_artifacts
+
+__all__ = [
+    "test_a_pointer_that_is_too_large_is_replaced_by_promoting",
+    "test_a_promotion_that_was_overtaken_or_fenced_is_refused",
+    "test_hosts_share_versions_and_the_pointer",
+    "test_hosts_that_publish_and_promote_at_once_all_succeed",
+]
 
 
 @pytest.fixture
@@ -49,52 +55,3 @@ def test_what_is_in_the_cache_is_opened_while_the_storage_is_away(
     monkeypatch.setattr(bucket_store, "open_storage", open_with_shared_client)
     fresh._unreachable_until = 0.0
     assert fresh.open(b) == B
-
-
-def test_what_a_host_has_needs_no_storage(objects: Make, s3_server: S3Server) -> None:
-    store = objects()
-    a, b = store.publish(A, name="t"), store.publish(B, name="u")
-    store.open(a)
-    s3_server.requests.clear()
-    assert store.resolve_near(str(a)) == a
-    assert s3_server.requests == []
-    store._listed = None
-    assert store.resolve_near("t") == store.resolve_near("t") == a
-    assert len(s3_server.requests) == 1  # the list, which is cached for a second
-    assert store.resolve_near(str(b)) == b
-    objects("b").remove("t", a.version)
-    assert store.resolve_near(str(a)) == a
-    for call in (store.resolve, store.promote):
-        with pytest.raises(ArtifactNotFoundError):
-            call(a if call == store.promote else str(a))
-
-
-def test_a_silent_storage_is_waited_for_once_and_not_for_long(
-    objects: Make, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bucket_store, "PATIENCE_SECONDS", 1.5)
-    store = objects()
-    a, b = store.publish(A, name="t"), store.publish(B, name="u")
-    store.open(a)
-    store._listed = None
-    s3_server.is_silent.set()
-    try:
-        start = time.monotonic()
-        assert store.resolve_near("t") == a
-        assert 1.4 < time.monotonic() - start < 20
-        start = time.monotonic()
-        assert store.resolve_near("t") == store.resolve_near(str(a)) == a
-        for wanted in ("u", str(b)):
-            with pytest.raises(ArtifactStorageError):
-                store.resolve_near(wanted)
-        with pytest.raises(ArtifactStorageError):
-            store.open(b)
-        assert time.monotonic() - start < 1.4  # nothing waited again
-    finally:
-        s3_server.is_silent.clear()
-    deadline = time.monotonic() + 60
-    found = None
-    while found != b:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(ArtifactStorageError):
-            found = store.resolve_near("u")
