@@ -10,9 +10,13 @@ from tests.conftest import REPOSITORY
 HOW = "no figure is written by hand: see `Measure` in CONTRIBUTING.md"
 TABLE = {"columns": ["text", "MB/s"], "rows": [["news", [321.4, 5.678]]], "title": ""}
 ONE = {
-    "command": "some.py", "date": "2026-11-25", "peers": {"fast": "1.2"}, "note": "Two rounds",
-    "machine": {"processor": "Zen", "cores": 2, "load": [0.5, 3.25]}, "tables": [TABLE],
-}  # fmt: skip
+    "command": "some.py",
+    "date": "2026-11-25",
+    "peers": {"fast": "1.2"},
+    "note": "Two rounds",
+    "machine": {"processor": "Zen", "cores": 2, "load": [0.5, 3.25]},
+    "tables": [TABLE],
+}
 PAGE = "A\n<!-- figures: one -->\nold\n<!-- end -->\nB\n"
 
 
