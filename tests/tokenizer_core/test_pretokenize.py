@@ -1,7 +1,6 @@
 """Splitting whole, in windows, settled and at safe cuts: always the same pre-tokens."""
 
 import itertools
-import random
 
 import pytest
 import regex
@@ -23,14 +22,8 @@ from tokenizer_core.pretokenize import (
 from tokenizer_core.reference import GPT2_EXPRESSION
 
 NAMED = list(PATTERNS.values())
-TEXTS = adversarial_texts(n_random=400, seed=7)
+TEXTS = adversarial_texts(n_random=100, seed=7)
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS), max_size=25).map("".join)
-
-
-@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-def test_nothing_is_lost(pattern):
-    for text in TEXTS:
-        assert "".join(split(text, pattern)) == text
 
 
 def test_gpt2_splits_as_published():
@@ -39,38 +32,34 @@ def test_gpt2_splits_as_published():
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-@given(before=mixed_text, after=mixed_text)
-def test_what_is_settled_stays(pattern, before, after):
-    pre_tokens, consumed = split_settled(before, pattern)
-    assert "".join(pre_tokens) == before[:consumed]
-    assert split(before + after, pattern) == pre_tokens + split(
-        (before + after)[consumed:], pattern
-    )
-
-
-@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-def test_what_is_settled_stays_for_every_cut(pattern):
+def test_settled_pre_tokens_stay_for_every_cut(pattern):
     for text in TEXTS:
         whole = split(text, pattern)
+        assert "".join(whole) == text
         for cut in range(len(text)):
-            pre_tokens, _ = split_settled(text[:cut], pattern)
+            pre_tokens, consumed = split_settled(text[:cut], pattern)
             assert pre_tokens == whole[: len(pre_tokens)], (text, cut)
+            assert "".join(pre_tokens) == text[:consumed]
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-@pytest.mark.parametrize("window", [1, 2, 7, 64])
+@pytest.mark.parametrize("window", [1, 7, 64])
 def test_windows_give_the_same_pre_tokens(pattern, window):
-    for text in TEXTS:
+    long = "x" * 500 + " " + "中文" * 250 + "\n" * 300 + "tail"
+    for text in [*TEXTS, long]:
         joined = [p for part in split_in_windows(text, pattern, window) for p in part]
         assert joined == split(text, pattern)
 
 
-def test_something_is_settled_soon_in_ordinary_text():
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+def test_ordinary_text_is_settled_and_cut_soon(pattern):
     # Without this a splitter that settles nothing would pass every test above.
-    for pattern in NAMED:
-        for text in ("plain words only " * 4, "汉字，标点。" * 12, "f(x);\n" * 12, "1234 " * 12):
-            _, consumed = split_settled(text, pattern)
-            assert consumed > len(text) - 24, (pattern.name, text)
+    for text in ("plain words only " * 4, "汉字，标点。" * 12, "f(x);\n" * 12, "1234 " * 12):
+        _, consumed = split_settled(text, pattern)
+        assert consumed > len(text) - 24, (pattern.name, text)
+    assert find_safe_cut("some words", 1, pattern) == 4
+    assert find_safe_cut("中文\n文字", 1, pattern) == 2
+    assert find_safe_cut("nothing_here", 1, pattern) is None
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
@@ -156,13 +145,6 @@ def test_the_cuts_of_the_native_engine_change_nothing(pattern, head, tail, data)
         assert split(head + tail, pattern) == split(head, pattern) + split(tail, pattern)
 
 
-def test_a_safe_cut_is_found_in_ordinary_text():
-    for pattern in NAMED:
-        assert find_safe_cut("some words", 1, pattern) == 4
-        assert find_safe_cut("中文\n文字", 1, pattern) == 2
-        assert find_safe_cut("nothing_here", 1, pattern) is None
-
-
 def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():
     assert split_settled("ab12cd3 ", resolve_pattern(r"(\d)+|.")) == (
         ["a", "b", "12", "c", "d", "3"],
@@ -173,14 +155,6 @@ def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():
     assert split_settled("ab12cd3 ", pattern) == ([], 0)
     assert find_safe_cut("ab 12", 0, pattern) is None
     assert list(split_in_windows("ab12" * 50, pattern, 8)) == [["ab", "12"] * 50]
-
-
-def test_many_windows_of_one_pre_token_stay_exact():
-    rng = random.Random(3)
-    text = "x" * 500 + " " + "".join(rng.choices("中文", k=500)) + "\n" * 300 + "tail"
-    for pattern in NAMED:
-        joined = [p for part in split_in_windows(text, pattern, 16) for p in part]
-        assert joined == split(text, pattern)
 
 
 CUSTOM = [
