@@ -168,7 +168,7 @@ CUSTOM = [
 
 @pytest.mark.parametrize("pattern", CUSTOM, ids=lambda pattern: pattern.expression)
 def test_a_search_that_is_stopped_goes_on_where_it_was(pattern, monkeypatch):
-    texts = [text for text in TEXTS if len(text) < 2000] + ["ax 1234567\n\nxxb 12345"]
+    texts = [*TEXTS[:60], "ax 1234567\n\nxxb 12345"]
     found = pattern.compile().finditer
     expected = [split(text, pattern) for text in texts]
     if pattern.dialect == "python":
@@ -209,12 +209,6 @@ def test_a_text_that_takes_too_long_is_an_error_in_bounded_time(monkeypatch):
     assert split("ab" * 10 + "c", pattern) == ["ab" * 10 + "c"]
     with pytest.raises(SplitTooSlowError, match="try very many"):
         split("a" * 50_000, pattern)
-
-
-def test_a_long_text_with_few_matches_is_split_in_its_time():
-    pattern = SplitPattern("custom", "x", "oniguruma", "keep")
-    text = "a" * 2_000_000 + "x" + "a"
-    assert split(text, pattern) == ["a" * 2_000_000, "x", "a"]
 
 
 def test_kept_spans_are_those_of_the_pre_tokens():

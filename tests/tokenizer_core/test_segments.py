@@ -18,12 +18,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples, first_and_slow
+from tests.profiles import first_and_slow
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
-from tokenizer_core.offsets import find_byte_offsets, token_sizes
-from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec, pattern_of_characters
+from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
 from tokenizer_core.special_tokens import (
     FlaggedTokenMatcher,
     SpecialTokenMatcher,
@@ -171,24 +170,6 @@ def check_ids(spec, engine, parts):
     data = text.encode()
     for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
         assert id_ not in special or data[start:end].decode() == special[id_]
-
-
-@pytest.mark.parametrize("name", [name for name in SPECS if name != "steps"])
-@given(parts=segments)
-def test_offsets_by_the_sizes_of_tokens_are_those_of_each_part(engine, name, parts):
-    tokenizer, _ = tokenizers_of(SPECS[name], engine)
-    text, matcher = tokenizer._join(parts)
-    sizes = token_sizes(tokenizer.spec)
-    assert sizes is not None
-    assert sizes.tolist() == [
-        len(tokenizer.spec.vocab.get(id_, b"")) for id_ in range(tokenizer.n_vocab)
-    ]
-    ids = tokenizer.encode_segments_to_numpy(parts)
-    found, slowly = (
-        find_byte_offsets(tokenizer.spec, tokenizer.engine, matcher, text, ids, known)
-        for known in (sizes, None)
-    )
-    assert (found.tolist(), found.dtype) == (slowly.tolist(), np.uint64)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -402,16 +383,6 @@ def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
         single.encode_segments([("a|", False)])
 
 
-def test_the_unknown_token_is_what_plain_text_gives(engine):
-    vocab = {i: token for i, token in BYTES.items() if i != 4} | {300: b"<unk>"}
-    spec = TokenizerSpec.from_merges(
-        vocab, [], [AddedToken("<unk>", 300)], missing=MissingBytes((4,), 300)
-    )
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    assert tokenizer.encode_segments([("a\x04", False)]) == [97, 300]
-    assert 300 not in tokenizer.encode_segments([("<unk>", False), ("a", True)])
-
-
 def test_wrong_and_empty_segments(engine):
     tokenizer, _ = tokenizers_of(SPECS["none"], engine)
     for parts in ([("a", 1)], [("a", "false")], [(b"a", True)], [("a", False), (None, True)]):
@@ -501,36 +472,13 @@ VOCABULARIES = ["qwen3", "llama3_1", "deepseek_v3", "llama2", "mistral01", "robe
 
 @pytest.mark.parametrize("name", first_and_slow(VOCABULARIES))
 def test_many_forged_tokens_of_published_vocabularies(shared_data, engine, name):
-    tokenizer = published(shared_data, name, engine)
+    [path] = shared_data.glob(f"vocab*/{name}.tokenizer.json")
+    tokenizer = Tokenizer.from_tokenizer_json(path, engine=engine)
     assert not tokenizer.spec.reachable_special_ids
     special = tokenizer.special_tokens
-    parts = forged(list(special), 20_000 if engine == "native" else 1_000, 2)
+    parts = forged(list(special), 20_000 if engine == "native" else 500, 2)
     real = [(next(iter(special)), True)]
-    n_repetitions = 10 if engine == "native" else 1
-    ids = tokenizer.encode_segments_to_numpy([*real, *parts * n_repetitions, *real])
+    ids = tokenizer.encode_segments_to_numpy([*real, *parts, *real])
     own = special[real[0][0]]
     assert (ids[0], ids[-1]) == (own, own)
     assert not np.isin(ids[1:-1], list(special.values())).any()
-
-
-def published(shared_data, name, engine):
-    if (name, engine) not in _made:
-        path = next(shared_data.glob(f"vocab*/{name}.tokenizer.json"))
-        _made[name, engine] = Tokenizer.from_tokenizer_json(path, engine=engine)
-    return _made[name, engine]
-
-
-@pytest.mark.parametrize("name", first_and_slow(["qwen3", "llama2", "roberta"]))
-@examples(0.5)
-@given(data=st.data())
-def test_ids_of_published_vocabularies(shared_data, engine, name, data):
-    tokenizer = published(shared_data, name, engine)
-    contents = [token.content for token in tokenizer.spec.added_tokens][:8]
-    words = st.sampled_from([*contents, "Hello", " the", "\n", "é", "e\u0301", "東", " ", "<", "|"])
-    part = st.tuples(st.lists(words, max_size=5).map("".join), st.booleans())
-    parts = data.draw(st.lists(part, max_size=8))
-    _, oracle = tokenizers_of(tokenizer.spec, engine)
-    text, is_trusted = trust_of(parts)
-    expected = oracle.encode(written_privately(text, is_trusted, tokenizer.spec.added_tokens))
-    assert tokenizer.encode_segments(parts) == expected
-    assert tokenizer.encode_segments_with_offsets(parts)[0] == expected

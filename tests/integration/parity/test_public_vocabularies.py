@@ -13,6 +13,7 @@ from tests.adversarial import (
 from tests.integration.parity.references import first_difference, load_pair
 from tests.parity.vocabularies import CORPORA, NAMES, OPEN_FILES, read_sample
 from tokenizer_core import StreamingEncoder, Tokenizer
+from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.spec import AddedToken
 
 pytestmark = pytest.mark.shared_data
@@ -57,6 +58,32 @@ def test_ids_of_a_corpus_equal_the_references(name, engine, corpus, pair, shared
     for offset in (0, max(0, path.stat().st_size - 1_000_000)):
         text = read_sample(path, 1_000_000, offset)
         assert first_difference(pair.ours.encode(text), pair.encode_long(text).tolist()) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("corpus", CORPORA)
+@pytest.mark.parametrize(("name", "engine"), [(name, "native") for name in NAMES])
+def test_ids_of_a_whole_corpus(name, engine, corpus, pair, shared_data):
+    data = (shared_data / "corpora" / f"{corpus}.txt").read_bytes()
+    text, ours = data.decode("utf-8", "ignore"), pair.ours
+    expected = pair.encode_long(text)
+    for num_threads in (None, 2, 3):
+        ids = ours.encode_to_numpy(text, num_threads=num_threads)
+        assert first_difference(ids, expected) == "", num_threads
+    assert first_difference(stream(ours, *cut_at_random(text, name)), expected) == ""
+    assert ours.count(text) == len(expected)
+    original = normalize_nfc(text) if ours.spec.normalizer == "nfc" else text
+    assert ours.decode_bytes(expected) == original.encode()
+    start = random.Random(name).randrange(max(1, len(text) - 300_000))
+    sample = text[start : start + 300_000]
+    python = load_pair(shared_data, name, "python").ours
+    assert first_difference(ours.encode(sample), python.encode(sample)) == ""
+
+
+def cut_at_random(text: str, seed: str) -> list[str]:
+    cuts = sorted(random.Random(seed).sample(range(1, len(text)), 200))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def texts_around_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
@@ -107,10 +134,7 @@ def stream(tokenizer: Tokenizer, *pieces: str) -> list[int]:
 def test_streaming_equals_one_shot(name, engine, pair, shared_data):
     corpus = CORPORA[CASES.index((name, engine)) % len(CORPORA)]
     text = read_sample(shared_data / "corpora" / f"{corpus}.txt", 60_000)
-    rng = random.Random(f"{name} {corpus}")
-    cuts = sorted(rng.sample(range(1, len(text)), 200))
-    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert first_difference(stream(pair.ours, *pieces), pair.ours.encode(text)) == ""
+    assert stream(pair.ours, *cut_at_random(text, name)) == pair.ours.encode(text)
     for text in adversarial_texts(longest=60, n_random=40):
         whole = pair.ours.encode(text)
         for cut in range(1, len(text)):

@@ -1,5 +1,6 @@
 """Automata split as `regex` does, also on both sides of every cut that they allow."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -119,16 +120,12 @@ def check(pattern: SplitPattern, texts: list[str], module=None) -> int:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_published_pattern_splits_alike_and_has_cuts(name):
+def test_a_published_pattern_splits_alike_and_has_cuts(native, name):
     assert check(ALL[name], adversarial_texts(120, 60)) > 20
+    check(ALL[name], adversarial_texts(300, 60), native)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_compiled_automaton_splits_alike(native, name):
-    check(ALL[name], adversarial_texts(300, 100), native)
-
-
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
     compiled = compiled_automaton(ALL[name])
@@ -138,13 +135,12 @@ def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
 
 @given(random=st.randoms(use_true_random=False))
 def test_a_random_pattern_splits_alike_or_has_no_automaton(native, random):
-    for _ in range(10):
+    for _ in range(4):  # most are refused
         steps = []
         for _ in range(random.choice([1, 1, 2, 3])):
             dialect = random.choice(["fancy-regex", "oniguruma", "python"])
-            drops = random.random() < 0.3
             step = SplitPattern("custom", Grammar(random).expression(), dialect)
-            if drops:
+            if random.random() < 0.3:
                 step = replace(step, unmatched="drop")
             else:
                 behavior, invert = random.choice(BEHAVIORS), random.random() < 0.5
@@ -159,11 +155,9 @@ def test_a_random_pattern_splits_alike_or_has_no_automaton(native, random):
             event("no automaton")
             continue
         event("compared")
-        texts = [random_text(random, n_chars) for n_chars in (3, 8, 30, 30)]
-        try:
+        texts = [random_text(random, n_chars) for n_chars in (3, 8, 30)]
+        with contextlib.suppress(SplitTooSlowError):
             check(pattern, texts, native)
-        except SplitTooSlowError:
-            event("too slow")
 
 
 def build(expression: str, dialect: str = "fancy-regex") -> SplitAutomaton:
@@ -171,26 +165,22 @@ def build(expression: str, dialect: str = "fancy-regex") -> SplitAutomaton:
 
 
 @pytest.mark.parametrize(
-    ("expression", "why"),
+    ("expression", "dialect", "why"),
     [
-        (r"(?<=a)b", "lookbehind"),
-        (r"\bx+", "lookbehind"),
-        (r"^x", "lookbehind"),
-        (r"a(?=bc)", "several characters"),
-        (r"(?>a|ab)c", "atomic"),
-        (r"(?:a|b)++c", "atomic"),
-        (r"(?:" + "|".join(f"a{{{n}}}b" for n in range(1, 90)) + ")c", "too many"),
+        (r"(?<=a)b", "fancy-regex", "lookbehind"),
+        (r"\bx+", "fancy-regex", "lookbehind"),
+        (r"^x", "fancy-regex", "lookbehind"),
+        (r"a(?=bc)", "fancy-regex", "several characters"),
+        (r"(?>a|ab)c", "fancy-regex", "atomic"),
+        (r"(?:a|b)++c", "fancy-regex", "atomic"),
+        ("(?:" + "|".join(f"a{{{n}}}b" for n in range(1, 90)) + ")c", "fancy-regex", "too many"),
+        (r"a*", "oniguruma", "match nothing"),
     ],
 )
-def test_what_has_no_automaton(expression, why):
+def test_expressions_without_an_automaton(expression, dialect, why):
     with pytest.raises(NoAutomatonError, match=why):
-        build(expression)
-    assert resolve_pattern(SplitPattern("custom", expression, "fancy-regex")).automaton is None
-
-
-def test_an_expression_that_can_match_nothing_has_no_automaton():
-    with pytest.raises(NoAutomatonError, match="match nothing"):
-        build(r"a*", "oniguruma")
+        build(expression, dialect)
+    assert resolve_pattern(SplitPattern("custom", expression, dialect)).automaton is None
 
 
 @pytest.mark.parametrize("expression", [r"x$", r"[a[b]]", r"(?i)[h-j]", r"\hx", r"a\z"])
@@ -242,11 +232,9 @@ MALFORMED = [
     ([0, 0x110000], [0, 0], [([0, 0, 0, 0], "isolated", False, False)], [True]),
     ([0], [0], [], [True]),
     ([0], [0], [([0, 0, 0, 0], "isolated", False, False)], []),
-    ([0], [0], [([0, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 2, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 0, 1], "isolated", False, False)], [True]),
-    ([0], [0], [([0, MATCHED, 0, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, MATCHED, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 0, 0], "scattered", False, False)], [True]),
 ]
