@@ -212,24 +212,6 @@ def test_no_part_of_a_pre_token_is_taken_whole_wherever_a_batch_ends(pattern):
         assert native.encode("字" * n) == (whole if n == 1 else alone[:2] * n)
 
 
-# A pre-token with a short and a long part, and long runs of letters without a cut.
-_LONG_RUNS = ["a " * 300 + "é" + "中" * 8000 + "Ab ", "字é" * 90 + "a中É字。" + "中字" * 700 + " "]
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("run", _LONG_RUNS, ids=["long part", "many parts"])
-def test_threads_and_long_pre_tokens(pattern, run):
-    lead, second, third = (bytes([byte]) for byte in "中".encode())
-    merges = [(lead, second), (lead + second, third), ("中".encode(), b"A")]
-    merges += [("中".encode(), "中".encode()), *_taken_whole_only("字")]
-    native, python = both_of(spec_of(merges, pattern=pattern, ignore_merges=True))
-    text = run * (900_000 // len(run.encode()))
-    expected = native.encode_to_numpy(text)
-    assert np.array_equal(native.encode_to_numpy(run), python.encode_to_numpy(run))
-    for num_threads in (2, 5):
-        assert np.array_equal(native.encode_to_numpy(text, num_threads=num_threads), expected)
-
-
 @given(seeds, kinds, st.lists(st.integers(-2, 700) | st.integers(0, 1 << 40), max_size=60))
 def test_decoding_any_ids(seed, kind, ids):
     native, python = both_of(tiny_spec(seed, kind, "gpt2"))

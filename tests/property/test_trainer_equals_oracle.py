@@ -21,7 +21,6 @@ from tokenizer_core.training import (
     count_pretokens,
     learn_merges,
     train,
-    train_from_counts,
 )
 from tokenizer_core.training.learn_merges import learn_natively
 
@@ -223,14 +222,3 @@ def test_trainer_equals_oracle_for_any_workers(
     assert (result.vocab, result.merges) == reference.train(text, vocab_size, specials)
     assert result.report.num_workers == num_workers
     assert (result.report.engine, result.report.counting_engine) == (engine, engine)
-
-
-@given(text=TEXTS, sizes=st.tuples(st.integers(0, 15), st.integers(0, 15)))
-def test_a_smaller_vocabulary_is_the_beginning_of_a_larger(engine, text, sizes):
-    small, large = sorted(sizes)
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = write_corpus(folder, text)
-        counts = count_pretokens([corpus], pattern=PATTERNS["gpt2"], engine=engine)
-    first = train_from_counts(counts, 256 + small, engine=engine)
-    second = train_from_counts(counts, 256 + large, engine=engine)
-    assert second.merges[: len(first.merges)] == first.merges

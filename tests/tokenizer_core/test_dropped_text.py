@@ -12,7 +12,6 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import diff
 from tokenizer_core.evaluation.samples import SamplePiece
 from tokenizer_core.patterns import SplitPattern
-from tokenizer_core.pretokenize import split
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.text.round_trips import check_text
 from tokenizer_core.text.truncate import chunk_text, truncate_text
@@ -137,9 +136,3 @@ def test_a_comparison_leaves_out_texts_that_lose_some(ours, engine):
     whole = Tokenizer.from_spec(TokenizerSpec.from_ranks(LEARNED, SPECIAL, pattern="gpt2"))
     found = diff.diff_on_text(whole, ours, [SamplePiece(("ab cd", "ab12"), 0, 9, True)])
     assert (found.n_texts, found.n_texts_not_aligned, found.n_pre_tokens) == (2, 1, 2)
-
-
-def test_kept_text_stays_with_the_same_expression(ours):
-    keeping = SplitPattern("custom", EXPRESSION, "fancy-regex", "keep")
-    assert split("a1b", ours.spec.pattern) == ["a", "b"]
-    assert split("a1b", keeping) == ["a", "1", "b"]

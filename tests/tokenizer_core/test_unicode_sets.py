@@ -1,6 +1,5 @@
 """Sets of code points, and expressions that any release of `regex` matches alike."""
 
-from importlib.metadata import version
 from itertools import pairwise
 
 import pytest
@@ -125,14 +124,3 @@ def test_every_class_matches_the_tables_with_the_installed_release(monkeypatch, 
         found = regex.finditer(f"(?:{expression})+", everything, flags=regex.VERSION1)
         spans = tuple((match.start(), match.end() - 1) for match in found)
         assert spans == expected, written
-
-
-def test_the_version_of_regex_is_the_installed_one_however_it_is_found(monkeypatch, tmp_path):
-    assert unicode_sets.version_of_regex() == version("regex")
-    for beside in ([], ["regex-1.dist-info", "regex-2.dist-info"]):  # missing, or given twice
-        package = tmp_path / str(len(beside)) / "regex"
-        package.mkdir(parents=True)
-        for name in beside:
-            (package.parent / name).mkdir()
-        monkeypatch.setattr(unicode_sets.regex, "__file__", str(package / "__init__.py"))
-        assert unicode_sets.version_of_regex() == version("regex")

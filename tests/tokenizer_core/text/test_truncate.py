@@ -85,8 +85,6 @@ def test_chunks(engine, choices, text, max_tokens, data, policy):
     except MaxTokensTooSmallError:
         assert not is_plain  # else a character has at most four tokens
         return
-    plan = TextChunks(tokenizer, text, max_tokens, **options).plan()
-    assert list(plan) == [(part.start, part.end) for part in chunks]
     encoded, joined = text.encode(), b""
     for part in chunks:
         check_part(tokenizer, text, part, policy)
@@ -122,11 +120,15 @@ def test_every_limit_of_an_ordinary_text(engine):
         assert first.ids.tolist() == ids[:limit]
         assert last.ids.tolist() == ids[max(0, len(ids) - limit) :]
         assert (first.start, last.end) == (0, len(text))
-    for limit, overlap in ((7, 0), (7, 3), (20, 19)):
-        chunks = list(chunk_text(tokenizer, text, limit, overlap_tokens=overlap))
+    for limit, overlap in ((7, 0), (7, 3), (20, 19), (1000, 1)):
+        chunks = TextChunks(tokenizer, text, limit, overlap_tokens=overlap)
         step = limit - overlap
         wanted = [ids[i : i + limit] for i in range(0, max(1, len(ids) - overlap), step)]
         assert [chunk.ids.tolist() for chunk in chunks] == wanted
+        assert list(chunks.plan()) == [(part.start, part.end) for part in chunks]
+        for other in ("naïve 👩‍👩‍👧 日本語 " * 5, "", "a"):
+            chunks = TextChunks(tokenizer, other, limit, overlap_tokens=overlap)
+            assert list(chunks.plan()) == [(part.start, part.end) for part in chunks]
 
 
 def test_a_character_of_several_tokens_is_kept_or_left_whole(engine):
