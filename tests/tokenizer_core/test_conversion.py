@@ -44,7 +44,6 @@ END = "<|endoftext|>"
 SPEC = trained_spec()
 OTHER = trained_spec(60)
 RANKS = TokenizerSpec.from_ranks(dict(SPEC.token_to_id), {"<|endoftext|>": 356}, pattern="gpt2")
-SINGLE = [target for target, names in FILE_NAMES.items() if len(names) == 1]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -139,24 +138,6 @@ def test_a_failure_anywhere_leaves_what_was_there(target, is_there, error, tmp_p
             break
     assert last > 3
     assert contents(tmp_path) != before
-
-
-@pytest.mark.parametrize("target", SINGLE)
-def test_one_file_is_exchanged_in_one_step(target, tmp_path, monkeypatch):
-    """A concurrent reader finds the old file or the new one."""
-    convert_spec(OTHER, target, tmp_path / "x")
-    before = (tmp_path / "x").read_bytes()
-    replaced = Path.replace
-
-    def replace_seen(path, other):
-        if other == tmp_path / "x":
-            assert other.read_bytes() == before
-        return replaced(path, other)
-
-    monkeypatch.setattr(Path, "replace", replace_seen)
-    monkeypatch.delattr(Path, "rename")
-    convert_spec(SPEC, target, tmp_path / "x", overwrite=True)
-    assert (tmp_path / "x").read_bytes() != before
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,20 @@ def test_every_way_to_encode_gives_the_same_ids(engine, unk_id, is_fused):
     spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
     ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
     expected = [theirs.encode(text).ids for text in TEXTS]
-    assert [ours.encode_to_numpy(text, num_threads=2).tolist() for text in TEXTS] == expected
     assert ours.encode_batch(TEXTS, num_threads=2) == expected
     for text, ids in zip(TEXTS, expected, strict=True):
+        assert ours.encode_to_numpy(text, num_threads=2).tolist() == ids
         shown = "[" + ",".join(map(str, ids)) + "]"
         assert ours.encode_to_json(text) == (shown.encode(), len(ids))
         assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
+        chunks = list(chunk_text(ours, text, 12))
+        assert "".join(chunk.text for chunk in chunks) == text
+        for part in [*chunks, *(truncate_text(ours, text, n) for n in (0, 1, 5))]:
+            assert part.ids.tolist() == ours.encode(part.text)
+            assert len(part.ids) <= 12
+    for text, ids in zip(TEXTS[:8], expected, strict=False):
+        for cut in range(len(text) + 1):
+            assert list(ours.encode_iterable([text[:cut], text[cut:]])) == ids
     documents = ours.engine.encode_documents([text.encode() for text in TEXTS[:4]])
     assert documents.ids.tolist() == [id_ for ids in expected[:4] for id_ in ids]
 
@@ -187,29 +195,6 @@ def test_offsets_are_those_in_the_text_as_given(engine, unk_id, is_fused, ignore
             assert start >= before
             assert not data[before:start].translate(None, lost)
             assert unk_id is None or start == before
-
-
-@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
-def test_a_stream_gives_the_same_ids_at_every_cut(engine, unk_id, is_fused):
-    spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
-    ours = Tokenizer.from_spec(spec, engine=engine)
-    for text in TEXTS[:8]:
-        expected = ours.encode(text)
-        for cut in range(len(text) + 1):
-            assert list(ours.encode_iterable([text[:cut], text[cut:]])) == expected
-
-
-@pytest.mark.parametrize(("unk_id", "is_fused"), RULES)
-def test_parts_of_a_text_have_the_ids_of_encoding_them(engine, unk_id, is_fused):
-    spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
-    ours = Tokenizer.from_spec(spec, engine=engine)
-    for text in TEXTS:
-        chunks = list(chunk_text(ours, text, 12))
-        assert "".join(chunk.text for chunk in chunks) == text
-        for part in [*chunks, *(truncate_text(ours, text, n) for n in (0, 1, 5))]:
-            assert part.ids.tolist() == ours.encode(part.text)
-            assert len(part.ids) <= 12
-    assert truncate_text(ours, "??!==", ours.count("??!")).text in ("??!", "??")
 
 
 @pytest.mark.parametrize(("unk_id", "is_fused"), RULES)

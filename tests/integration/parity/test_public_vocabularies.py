@@ -51,30 +51,21 @@ def test_ids_equal_the_references(name, engine, pair, shared_data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("corpus", CORPORA)
-@every_case
-def test_ids_of_a_corpus_equal_the_references(name, engine, corpus, pair, shared_data):
-    path = shared_data / "corpora" / f"{corpus}.txt"
-    for offset in (0, max(0, path.stat().st_size - 1_000_000)):
-        text = read_sample(path, 1_000_000, offset)
-        assert first_difference(pair.ours.encode(text), pair.encode_long(text).tolist()) == ""
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("corpus", CORPORA)
-@pytest.mark.parametrize(("name", "engine"), [(name, "native") for name in NAMES])
+@pytest.mark.parametrize(("name", "engine"), [(name, "native") for name in ALL_NAMES])
 def test_ids_of_a_whole_corpus(name, engine, corpus, pair, shared_data):
-    data = (shared_data / "corpora" / f"{corpus}.txt").read_bytes()
-    text, ours = data.decode("utf-8", "ignore"), pair.ours
-    expected = pair.encode_long(text)
+    path = shared_data / "corpora" / f"{corpus}.txt"
+    text = read_sample(path, path.stat().st_size if name in NAMES else 1_000_000)
+    ours, expected = pair.ours, pair.encode_long(text)
     for num_threads in (None, 2, 3):
         ids = ours.encode_to_numpy(text, num_threads=num_threads)
         assert first_difference(ids, expected) == "", num_threads
     assert first_difference(stream(ours, *cut_at_random(text, name)), expected) == ""
     assert ours.count(text) == len(expected)
-    original = normalize_nfc(text) if ours.spec.normalizer == "nfc" else text
-    assert ours.decode_bytes(expected) == original.encode()
+    if not ours.spec.steps:
+        original = normalize_nfc(text) if ours.spec.normalizer == "nfc" else text
+        assert ours.decode_bytes(expected) == original.encode()
     start = random.Random(name).randrange(max(1, len(text) - 300_000))
     sample = text[start : start + 300_000]
     python = load_pair(shared_data, name, "python").ours
@@ -140,12 +131,3 @@ def test_streaming_equals_one_shot(name, engine, pair, shared_data):
         for cut in range(1, len(text)):
             assert stream(pair.ours, text[:cut], text[cut:]) == whole, (repr(text), cut)
         assert stream(pair.ours, *text) == whole, repr(text)
-
-
-@pytest.mark.slow
-@every_case
-def test_streaming_equals_one_shot_for_every_cut_of_a_long_text(name, engine, pair):
-    text = "".join(adversarial_texts())[:4000]
-    whole = pair.ours.encode(text)
-    for cut in range(1, len(text)):
-        assert stream(pair.ours, text[:cut], text[cut:]) == whole, cut
