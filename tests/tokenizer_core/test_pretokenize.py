@@ -89,7 +89,7 @@ def test_the_last_safe_cut_is_the_last_there_is():
             cut = find_safe_cut(text, cut + 1, pattern)
         assert find_last_safe_cut(text, pattern) == last, repr(text)
         n_cut += last is not None
-    assert n_cut > 100
+    assert n_cut > 40
     assert find_last_safe_cut("ab " + "x" * 4000, pattern) == 2
     assert find_last_safe_cut("ab " + "x" * 5000, pattern) is None
     assert find_last_safe_cut("ab 12", resolve_pattern(r"(\d)+")) is None
