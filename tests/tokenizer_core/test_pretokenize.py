@@ -95,33 +95,7 @@ def test_the_last_safe_cut_is_the_last_there_is():
     assert find_last_safe_cut("ab 12", resolve_pattern(r"(\d)+")) is None
 
 
-def is_cut_of_native_engine(before: str, after: str) -> bool:
-    """`is_safe_cut` of `native/src/split/safe_cuts.rs`; tests there compare it with scanners."""
-
-    def is_a(kind: str, character: str) -> bool:
-        return regex.match(kind, character) is not None
-
-    if is_a(r"\p{L}", before) and not is_a(r"[\p{L}\p{M}']", after):
-        return True
-    if is_a(r"\p{N}", before) and not is_a(r"\p{N}", after):
-        return True
-    return not is_a(r"\s", before) and after == " "
-
-
 EVERYTHING = "".join(map(chr, range(0x110000)))
-# One or more characters of each kind that a pattern or a cut rule distinguishes.
-KINDS = [*"revsSlſʰǅ中1½² \n\r'/.!", "\u3000", "\u0301", "\u0903", "\u200d", "\U0001f642", "\x00"]
-
-
-def test_the_cuts_of_the_native_engine_include_the_cuts_of_this_rule():
-    n_cuts = n_more = 0
-    for before in KINDS:
-        for after in KINDS:
-            cut = find_safe_cut(before + after, 1, PATTERNS["gpt2"])
-            n_cuts += cut == 1
-            n_more += is_cut_of_native_engine(before, after)
-            assert cut is None or is_cut_of_native_engine(before, after), (before, after)
-    assert 50 < n_cuts < n_more
 
 
 def test_no_character_beyond_the_kinds_is_cut_otherwise():
@@ -134,15 +108,6 @@ def test_no_character_beyond_the_kinds_is_cut_otherwise():
             found.append(text[cut])
             cut = find_safe_cut(text, cut + 1, PATTERNS["gpt2"])
         assert found == expected
-
-
-@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-@given(head=st.text(KINDS, max_size=6), tail=st.text(KINDS, max_size=6), data=st.data())
-def test_the_cuts_of_the_native_engine_change_nothing(pattern, head, tail, data):
-    before, after = (data.draw(st.sampled_from(KINDS)) for _ in range(2))
-    if is_cut_of_native_engine(before, after):
-        head, tail = head + before, after + tail
-        assert split(head + tail, pattern) == split(head, pattern) + split(tail, pattern)
 
 
 def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():

@@ -191,32 +191,6 @@ def test_every_boundary_of_every_short_text(engine):
             check_ids(spec, engine, list(zip(text, flags, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("parts", "special"),
-    [
-        ([("<a>", False)], []),
-        ([("<a", True), (">", False)], []),
-        ([("<a", True), ("", False), (">", True)], ["<a>"]),
-        # The longer one reaches beyond the trusted run and hides nothing.
-        ([("<a>", True), ("<a>", False)], ["<a>"]),
-        ([("<a>", False), ("<a>", True)], ["<a>"]),
-        ([("<a", False), ("><a>", True)], ["<a>"]),
-        # A content token matches everywhere, also over the boundary.
-        ([("x<thi", False), ("nk>", True)], ["<think>"]),
-    ],
-)
-def test_at_the_boundary(engine, parts, special):
-    tokens = [
-        AddedToken("<a>", 1000),
-        AddedToken("<a><a>", 1001),
-        AddedToken("<think>", 1002, special=False),
-    ]
-    tokenizer = Tokenizer.from_spec(spec_of(tokens), engine=engine)
-    names = {token.id: token.content for token in tokens}
-    found = [names[id_] for id_ in tokenizer.encode_segments(parts) if id_ in names]
-    assert found == special
-
-
 # Untrusted characters in another alphabet: words, signs and white space stay what they are.
 OTHERS = str.maketrans("ab<> ", "\u0430\u0431\u2039\u203a\u3000")
 TRUSTED_ALPHABET = {other: own for own, other in OTHERS.items()}

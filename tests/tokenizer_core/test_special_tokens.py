@@ -120,33 +120,6 @@ FLAGGED = {
         AddedToken("x a b", 3, normalized=True),
     ],
 }
-SHORT_TEXTS = ["".join(text) for n in range(5) for text in itertools.product("abx ", repeat=n)]
-
-
-@pytest.mark.parametrize("name", FLAGGED)
-def test_tokens_with_flags_are_found_at_every_cut(name):
-    matcher = FlaggedTokenMatcher(FLAGGED[name])
-    for text in SHORT_TEXTS:
-        whole = list(matcher.split(text))
-        for cut in range(len(text) + 1):
-            stream = matcher.stream()
-            found = [*stream.feed(text[:cut]), *stream.feed(text[cut:]), *stream.finish()]
-            assert stream.held == ""
-            assert joined(found) == whole, (text, cut)
-        stream = matcher.stream()
-        found = [pair for character in text for pair in stream.feed(character)]
-        assert joined([*found, *stream.finish()]) == whole, text
-
-
-def joined(pairs):
-    """The pairs, with plain text that continues in the next pair joined to it."""
-    found, plain = [], ""
-    for part, token in pairs:
-        plain += part
-        if token is not None:
-            found.append((plain, token))
-            plain = ""
-    return [*found, (plain, None)]
 
 
 @pytest.mark.parametrize(
