@@ -321,6 +321,7 @@ def test_decoding_marks_bytes_that_stay_incomplete(engine):
     stream = StreamingDecoder(tokenizer)
     assert stream.feed([0xE4, 0xB8]) == ""
     assert stream.flush() == "\ufffd"
+    assert stream.feed([0xED, 0xA0]) == "\ufffd\ufffd"  # begins a surrogate
     strict = StreamingDecoder(tokenizer, errors="strict")
     strict.feed([0xE4])
     with pytest.raises(UnicodeDecodeError):

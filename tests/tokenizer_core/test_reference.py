@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from tokenizer_core import reference
 
 
@@ -37,6 +39,8 @@ def test_a_text_comes_back_from_its_ids():
     assert ids.count(256) == 1
     assert reference.decode(ids, vocab) == text
     assert reference.decode([0xE2], vocab) == "\ufffd"
+    with pytest.raises(ValueError, match="at least 257, not 256"):
+        reference.train("a", 256, ["<e>"])
 
 
 def test_it_is_short_and_imports_nothing_of_the_package():

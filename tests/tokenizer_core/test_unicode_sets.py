@@ -1,5 +1,6 @@
 """Sets of code points, and expressions that any release of `regex` matches alike."""
 
+from importlib.metadata import version
 from itertools import pairwise
 
 import pytest
@@ -95,7 +96,7 @@ def test_in_version_0_a_class_that_differs_is_written_out_whole():
     assert not compile_exactly(r"\p{N}").flags & regex.VERSION1
 
 
-def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeypatch):
+def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeypatch, tmp_path):
     monkeypatch.setattr(unicode_sets, "_is_table_release", False)
     for name in ("InGreek", "Script_Extensions=Grek", "Klingon", ""):
         with pytest.raises(UnknownPatternError, match="no table"):
@@ -104,6 +105,11 @@ def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeyp
         assert regex.compile(for_installed_regex(rf"\p{{{name}}}"))
     with pytest.raises(KeyError):
         ranges_of("Klingon")
+    assert unicode_sets.version_of_regex() == version("regex")
+    for name in ("regex-1.dist-info", "regex-2.dist-info"):  # given twice
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(unicode_sets.regex, "__file__", str(tmp_path / "regex" / "__init__.py"))
+    assert unicode_sets.version_of_regex() == version("regex")
 
 
 @pytest.mark.thorough

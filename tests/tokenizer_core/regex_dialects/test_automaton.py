@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from tests.adversarial import adversarial_texts, every_code_point_in_context
 from tests.native_module import native_module
-from tests.tokenizer_core.regex_dialects.foreign_expressions import Grammar, random_text
+from tests.tokenizer_core.regex_dialects.foreign_expressions import (
+    Grammar,
+    random_text,
+    split_by_tokenizers,
+)
 from tokenizer_core.engines.native import compiled_pattern
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS
@@ -183,7 +187,7 @@ def test_expressions_without_an_automaton(expression, dialect, why):
     assert resolve_pattern(SplitPattern("custom", expression, dialect)).automaton is None
 
 
-@pytest.mark.parametrize("expression", [r"x$", r"[a[b]]", r"(?i)[h-j]", r"\hx", r"a\z"])
+@pytest.mark.parametrize("expression", [r"x$", r"[a[b]]", r"(?i)[h-j]", r"\hx", r"a\z", r"^x"])
 def test_python_reads_these_otherwise_so_they_have_no_automaton(expression):
     assert SplitPattern("custom", expression).automaton is None
 
@@ -197,6 +201,8 @@ def test_the_first_way_wins_not_the_longest():
     assert split_by(build("a?+ab|a"), "ab") == ["a", "b"]
     assert split_by(build("a{1,2}+ab|a"), "aab") == ["a", "a", "b"]
     assert split_by(build("a{2}+a|a"), "aaaa") == ["aaa", "a"]
+    assert split_by(build("[abc--b]+|b"), "acb") == ["ac", "b"]
+    assert split_by(build("[ab~~bc]+|b"), "acb") == ["ac", "b"]
 
 
 def test_a_cut_needs_a_certain_match():
@@ -211,11 +217,15 @@ def test_a_cut_needs_a_certain_match():
     assert dropping.cuts_in("qqa").tolist() == [1, 2]
 
 
-def test_joining_behaviors_have_no_cuts():
-    for behavior in BEHAVIORS[2:]:
+def test_joining_behaviors_split_as_in_tokenizers_and_have_no_cuts():
+    texts = ["baab aa", "aab", "b", "aa"]
+    for behavior in BEHAVIORS:
         pattern = SplitPattern("custom", "a", "oniguruma", behavior=behavior)
-        assert not pattern.automaton.cuts.any()
-        assert not pattern.has_cuts
+        expected = split_by_tokenizers("a", texts, behavior.replace("-", "_"))
+        assert [split(text, pattern) for text in texts] == expected, behavior
+        if behavior not in BEHAVIORS[:2]:
+            assert not pattern.automaton.cuts.any()
+            assert not pattern.has_cuts
 
 
 def test_a_pattern_that_reads_a_text_again_and_again_is_too_slow(native):
