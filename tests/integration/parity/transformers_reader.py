@@ -42,6 +42,7 @@ def _process() -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
     )
+    atexit.register(process.wait)  # after the next one
     atexit.register(process.kill)
     return process
 
