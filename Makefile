@@ -135,7 +135,7 @@ test-pythons: ## run `make test` on each of Python 3.11, 3.12 and 3.13 that is f
 	done
 
 parity-full: $(TOOLS) ## compare all ids of all corpora and public vocabularies with their libraries
-	$(BIN)/python -m tests.integration.parity.whole_corpora $(ARGS)
+	$(PYTEST) -m slow -k whole_corpus tests/integration/parity $(ARGS)
 
 fuzz: $(TOOLS) ## fuzz the compiled engine; ARGS="--seconds 600 encode" for longer, for one target
 	$(BIN)/python $(NATIVE)/fuzz/run.py $(ARGS)

@@ -132,13 +132,12 @@ def test_a_text_of_many_windows_has_the_same_ids(step):
         token("[r]", rstrip=True),
         token("_a_", single_word=True, normalized=step[0] == "none"),
         token("  ", normalized=True),
-        token("[a]", lstrip=True, rstrip=True),
     ]
     parts = [" ", "  ", "\n", "\u3000", "a", "ab", "b", ".", "中", " a b", "= b a "]
     rng = random.Random(3)
     chosen = [*parts * 3, *(str(token["content"]) for token in tokens)]
     for others in ([], ["é"]):  # ASCII is encoded whole by one thread
-        text = "".join(rng.choices([c for c in chosen if others or c.isascii()] + others, k=90_000))
+        text = "".join(rng.choices([c for c in chosen if others or c.isascii()] + others, k=60_000))
         table = table_of(tokens, *step)
         ours, expected = Tokenizer.from_spec(read(table)), theirs(table).encode(text)
         assert ours.encode(text) == expected.ids
@@ -147,71 +146,41 @@ def test_a_text_of_many_windows_has_the_same_ids(step):
 
 
 @pytest.mark.parametrize(
-    ("content", "flags_set", "normalizer", "text"),
+    ("content", "flags_set", "normalizer", "text", "is_read"),
     [
-        ("bab", {"single_word": True}, None, "_bab"),  # found, and dropped for the _
-        ("KK", {}, {"type": "NFC"}, "\u212aK"),
-        ("bab", {}, {"type": "Lowercase"}, "BAB"),
-        ("bab", {"normalized": True}, PREPEND, "=bab"),  # searched as `_bab`
+        ("bab", {"single_word": True}, None, "_bab", False),  # found, and dropped for the _
+        ("KK", {}, {"type": "NFC"}, "\u212aK", False),
+        ("bab", {}, {"type": "Lowercase"}, "BAB", False),
+        ("bab", {"normalized": True}, PREPEND, "=bab", False),  # searched as `_bab`
+        ("bab", {"normalized": True}, {"type": "Lowercase"}, "BAB", True),
+        ("bab", {}, {"type": "NFC"}, "_bab", True),  # NFC makes no part of it
+        ("the", {"single_word": True}, None, "_the", True),  # merges make it
+        ("中", {"single_word": True}, None, "_中", True),  # a pre-token is spelt by its bytes
     ],
 )
-def test_an_added_token_that_is_a_whole_pre_token_is_refused(
-    content, flags_set, normalizer, text, engine
+def test_an_added_token_that_may_be_a_whole_pre_token(
+    content, flags_set, normalizer, text, is_read, engine
 ):
     """`tokenizers` finds it in the vocabulary, with `ignore_merges`."""
     table = table_of([token(content, **flags_set)], "none", False, ignore_merges=True)
     table["normalizer"] = normalizer
-    with pytest.raises(FormatError, match=r"to a whole pre-token \(model\.ignore_merges\)"):
-        parse_tokenizer_json(json.dumps(table).encode())
-    (id_,) = {entry["id"] for entry in table["added_tokens"]}
-    assert id_ in theirs(table).encode(text).ids
-    table["model"]["ignore_merges"] = False
-    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
-    assert ours.encode(text) == theirs(table).encode(text).ids
-    assert id_ not in ours.encode(text)
-
-
-@pytest.mark.parametrize(
-    ("content", "flags_set", "normalizer", "text"),
-    [
-        ("bab", {"normalized": True}, "Lowercase", "BAB"),  # found in the normalized text
-        ("bab", {}, "NFC", "_bab"),  # NFC makes no part of it
-        ("the", {"single_word": True}, None, "_the"),  # merges make it
-        ("中", {"single_word": True}, None, "_中"),  # a pre-token is spelt by its bytes
-    ],
-)
-def test_other_added_tokens_in_the_vocabulary_are_read_with_ignore_merges(
-    content, flags_set, normalizer, text, engine
-):
-    table = table_of([token(content, **flags_set)], "none", False, ignore_merges=True)
-    table["normalizer"] = {"type": normalizer} if normalizer else None
+    if not is_read:
+        with pytest.raises(FormatError, match=r"to a whole pre-token \(model\.ignore_merges\)"):
+            parse_tokenizer_json(json.dumps(table).encode())
+        (id_,) = {entry["id"] for entry in table["added_tokens"]}
+        assert id_ in theirs(table).encode(text).ids
+        table["model"]["ignore_merges"] = False
+        assert id_ not in theirs(table).encode(text).ids
     ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
     assert ours.encode(text) == theirs(table).encode(text).ids
 
 
-@pytest.mark.parametrize(
-    ("contents", "flags_set", "replaced", "text"),
-    [
-        (["\n"], {"single_word": True}, None, "a\nb"),  # found, and dropped within a word
-        (["\n"], {}, "x", "axb"),  # made by the normalizer
-        (["中", "\n"], {"single_word": True}, None, "a中\nb 中"),
-    ],
-)
-def test_plain_text_gives_the_learned_one_of_two_tokens_with_the_same_bytes(
-    contents, flags_set, replaced, text, engine
-):
+def test_plain_text_gives_the_learned_one_of_two_tokens_with_the_same_bytes(engine):
     """The file spells the added token as it is and the learned one in the alphabet of bytes."""
-    table = table_of(
-        [token(content, special=True, **flags_set) for content in contents],
-        "none",
-        False,
-        first=True,
-    )
-    if replaced is not None:
-        step = {"type": "Replace", "pattern": {"String": replaced}, "content": contents[0]}
-        table["normalizer"] = step
+    tokens = [token(content, special=True, single_word=True) for content in ("中", "\n")]
+    table = table_of(tokens, "none", False, first=True)
     ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
-    assert ours.encode(text) == theirs(table).encode(text).ids
+    assert ours.encode("a中\nb 中") == theirs(table).encode("a中\nb 中").ids
     plain = theirs(table)
     plain.encode_special_tokens = True
     assert ours.encode_ordinary("\n中") == plain.encode("\n中").ids
@@ -230,14 +199,6 @@ def test_a_normalized_token_that_plain_text_gives_too_is_refused(content):
     table["added_tokens"][0]["normalized"] = False
     ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()))
     assert ours.encode(f"=={content}") == theirs(table).encode(f"=={content}").ids
-
-
-def test_a_normalized_token_that_plain_text_never_gives_is_read():
-    table = table_of([token("<s>", normalized=True)], "none", False)
-    table["normalizer"] = PREPEND
-    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()))
-    for text in ("<s>a", "a<s>", "_<s>"):
-        assert ours.encode(text) == theirs(table).encode(text).ids
 
 
 def token(content: str, **flags_set: bool) -> dict[str, object]:

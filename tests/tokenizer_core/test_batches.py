@@ -28,7 +28,7 @@ ADDED = [
     AddedToken("<think>", 303, special=False),
     AddedToken("é", 304),
 ]
-TEXTS = [*adversarial_texts(n_random=250, seed=11), "", "é<\u0338é", "<think", "<" * 50, ""]
+TEXTS = [*adversarial_texts(n_random=80, seed=11), "", "é<\u0338é", "<think", "<" * 50, ""]
 
 
 @pytest.fixture(scope="module", params=["gpt2 none", "qwen2 nfc", "o200k none", r"\w+|\W none"])
@@ -70,8 +70,9 @@ def test_every_form_equals_encoding_the_segments(tokenizer, allowed):
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("around", [(None, None), (None, 300), (301, 65535)])
+@pytest.mark.parametrize(
+    ("around", "narrow"), [((None, None), True), ((None, 300), False), ((301, 65535), True)]
+)
 def test_documents_stand_between_their_ids(tokenizer, around, narrow):
     before, behind = ([] if id_ is None else [id_] for id_ in around)
     engine, matcher = tokenizer.engine, SpecialTokenMatcher(["<", "<|endoftext|>"])
@@ -100,20 +101,13 @@ def test_ids_that_are_not_narrow_never_become_others(engine):
         tokenizer.engine.encode_documents([b"ab"], as_uint16=True)
 
 
-@pytest.mark.parametrize("texts", [[], [""], ["", ""], ("a", "<"), ["a"]])
-def test_small_batches_of_any_sequence(tokenizer, texts):
-    expected = [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode_batch(texts, num_threads=4) == expected
-    ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=4)
-    assert ids.tolist() == list(chain.from_iterable(expected))
-    assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
-
-
-def test_the_post_processor_stands_around_the_text(tokenizer):
-    for text in ("a<b", "e\u0301<"):
-        expected = [302, *tokenizer.encode(text)]
-        assert tokenizer.encode(text, add_special_tokens=True) == expected
-        assert tokenizer.encode_to_numpy(text, add_special_tokens=True).tolist() == expected
+def test_small_batches_of_any_sequence(tokenizer):
+    for texts in ([], [""], ["", ""], ("a", "<"), ["a"]):
+        expected = [tokenizer.encode(text) for text in texts]
+        assert tokenizer.encode_batch(texts, num_threads=4) == expected
+        ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=4)
+        assert ids.tolist() == list(chain.from_iterable(expected))
+        assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
 
 
 def test_the_first_text_that_fails_decides_the_error(tokenizer):
@@ -133,12 +127,12 @@ def test_the_first_text_that_fails_decides_the_error(tokenizer):
             encode(["a", 5])
 
 
-def big_texts(seed: int, *, divisor: int = 1) -> list[str]:
+def big_texts(divisor: int) -> list[str]:
     """Documents of all sizes, some long enough to be cut, most with special tokens in them."""
-    rng = random.Random(seed)
+    rng = random.Random(5)
     parts = [*TEXTS, "the cat's 12345\n\n  hat ", "中文字", "aaaa"]
     texts = []
-    for full_size in [30, 2000, 300_000, 10, 700_000, 100, 40_000, 1_100_000, 0, 5]:
+    for full_size in [30, 2000, 300_000, 10, 700_000, 100, 0, 5]:
         size = full_size // divisor
         text = "".join(rng.choices(parts, k=size // 100 + 1)) * 3
         text = (text * (size // max(len(text), 1) + 1))[:size]
@@ -148,25 +142,25 @@ def big_texts(seed: int, *, divisor: int = 1) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("pattern", first_and_thorough(["gpt2", "o200k", "qwen2"]))
+@pytest.mark.parametrize("pattern", first_and_thorough(["gpt2", "qwen2"]))
 def test_threads_change_no_id_of_documents_and_batches(engine, pattern):
     spec = TokenizerSpec.from_merges(
         VOCAB, MERGES, ADDED, pattern=pattern, normalizer="nfc" if pattern == "qwen2" else "none"
     )
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
     # The Python engine has no tasks whose size depends on the length, and it is slow.
-    texts = big_texts(5, divisor=1 if engine == "native" else 20)
+    texts = big_texts(1 if engine == "native" else 100)
     whole = "<|endoftext|>".join(texts)
     ids, offsets = tokenizer.encode_batch_to_numpy(texts)
     alone = tokenizer.encode_to_numpy(whole)
-    for num_threads in (2, 3, 9):
+    for num_threads in (2, 9):
         again, places = tokenizer.encode_batch_to_numpy(texts, num_threads=num_threads)
         assert np.array_equal(again, ids)
         assert np.array_equal(places, offsets)
         assert np.array_equal(tokenizer.encode_to_numpy(whole, num_threads=num_threads), alone)
     if engine == "native":
         python = create_engine(spec, "python")
-        normal = normalize_nfc("<|endoftext|>".join(big_texts(5, divisor=8)))
+        normal = normalize_nfc("<|endoftext|>".join(big_texts(8)))
         matcher = SpecialTokenMatcher(token.content for token in ADDED)
         native = tokenizer.engine.encode_to_numpy(normal, 2, matcher)
         assert np.array_equal(native, python.encode_to_numpy(normal, None, matcher))

@@ -18,18 +18,16 @@ def test_a_copy_has_the_templates_and_nothing_else_changes():
     plain = Tokenizer.from_spec(trained_spec())
     assert (dict(plain.chat_templates), dict(plain.template_variables)) == ({}, {"eos_token": END})
     chat = plain.with_chat_templates(TWO)
-    assert list(chat.chat_templates.items()) == [
-        ("default", TWO["default"]),
-        ("tool_use", TWO["tool_use"]),
-    ]
+    assert list(chat.chat_templates.items()) == sorted(TWO.items())
     assert dict(plain.chat_templates) == {}
     assert chat == plain
-    assert chat.spec.fingerprint == trained_spec().fingerprint
     assert chat.engine is plain.engine
-    assert chat.encode(f"the{END}") == plain.encode(f"the{END}")
     for copied in (pickle.loads(pickle.dumps(chat)), Tokenizer.from_spec(chat.spec)):
         assert copied.chat_templates == chat.chat_templates
     assert dict(chat.with_chat_templates({}).chat_templates) == {}
+    for mapping in (chat.chat_templates, chat.template_variables):
+        with pytest.raises(TypeError):
+            mapping["default"] = "changed"
 
 
 def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
@@ -41,33 +39,22 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
     assert dict(given.with_chat_templates({}).template_variables) == {"image_token": "<b>"}
 
 
-def test_what_a_tokenizer_returns_is_read_only():
-    tokenizer = Tokenizer.from_spec(trained_spec()).with_chat_templates(TWO)
-    for mapping in (tokenizer.chat_templates, tokenizer.template_variables):
-        with pytest.raises(TypeError):
-            mapping["default"] = "changed"
-    sources = dict(TWO)
-    chat = ChatTemplates(sources)
-    sources["default"] = "changed"
-    assert chat.sources["default"] == TWO["default"]
-
-
 @pytest.mark.parametrize(
     ("sources", "variables", "words"),
     [
-        ({"../x": "a"}, None, "the name '../x' of a chat template must have"),
+        ({"../x": "a"}, None, "the name '../x'"),
         ({"": "a"}, None, "the name ''"),
         ({"x" * 65: "a"}, None, "1 to 64 letters"),
-        ({"a": 1}, None, "the chat template 'a' is no text"),
-        ({"a": "x\ud800"}, None, "the chat template 'a' has a lone surrogate at 1"),
-        ({"a": "é" * (1 << 19) + "a"}, None, "has 1048577 bytes, more than the 1048576"),
-        ({str(i): "a" for i in range(17)}, None, "there are 17 chat templates; keep 16"),
+        ({"a": 1}, None, "'a' is no text"),
+        ({"a": "x\ud800"}, None, "a lone surrogate at 1"),
+        ({"a": "é" * (1 << 19) + "a"}, None, "has 1048577 bytes"),
+        ({str(i): "a" for i in range(17)}, None, "17 chat templates; keep 16"),
         ({}, {"a b": "x"}, "'a b' is no name of a variable"),
-        ({}, {"eos_token": None}, "the variable eos_token is no text"),
+        ({}, {"eos_token": None}, "eos_token is no text"),
         ({}, {f"v{i}": "" for i in range(1025)}, "at most 1024 variables"),
     ],
 )
-def test_what_is_refused(sources, variables, words):
+def test_wrong_templates_and_variables_are_refused(sources, variables, words):
     with pytest.raises(InvalidSpecError, match=words.replace(".", r"\.")):
         ChatTemplates(sources, variables)
 
@@ -81,12 +68,13 @@ def test_the_largest_templates_are_kept():
 
 
 def test_the_file_and_its_digest():
-    chat = ChatTemplates(TWO, {"eos_token": END})
+    sources = dict(TWO)
+    chat = ChatTemplates(sources, {"eos_token": END})
+    sources["default"] = "changed"
     again = ChatTemplates.from_json(chat.to_json())
     assert (again, again.to_json(), again.sha256) == (chat, chat.to_json(), chat.sha256)
-    assert list(again.sources) == ["default", "tool_use"]
-    digests = {chat.sha256, ChatTemplates(TWO).sha256, ChatTemplates({"default": "a"}).sha256}
-    assert len(digests) == 3
+    assert list(again.sources.items()) == sorted(TWO.items())
+    assert chat.sha256 != ChatTemplates(TWO).sha256
     assert ChatTemplates({}, {"eos_token": END}).sha256 is None
     assert ChatTemplates({}, {"eos_token": END}).record() == {}
     assert chat.record()["templates"]["default"]["size_bytes"] == len(TWO["default"].encode())
@@ -96,7 +84,6 @@ def test_the_file_and_its_digest():
     "data",
     [
         b"[]",
-        b"{}",
         b'{"templates": {}, "variables": null, "more": 1}',
         b'{"templates": [], "variables": null}',
         b'{"templates": {}, "variables": []}',

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers as theirs
 
 from tests.adversarial import code_points
+from tests.native_module import native_module
 from tests.parity.make_normalizer_tables import TARGET, render
 from tests.tokenizer_core.formats.normalizer_files import file_of, normalizers, texts
 from tokenizer_core.engines import create_engine, native_unavailable_reason
@@ -88,37 +89,21 @@ def test_cuts_are_found_where_no_step_reaches(step, text, cut):
     assert NormalizerRun((step,)).find_cut(text) == cut
 
 
-def test_the_final_sigma_is_no_exception():
-    run = NormalizerRun((NormalizerStep("Lowercase"),))
-    assert run.normalize("ΑΣ Σ İ") == "ας σ i̇".replace("ς", "σ")
-
-
 @needs_native
-def test_a_text_that_does_not_change_is_returned_and_a_surrogate_refused():
+def test_the_compiled_steps_and_their_refusals():
     compiled = compiled_normalizer((NormalizerStep("NFKC"), NormalizerStep("Lowercase")))
     text = "some text, \u4e2d\u6587"
     assert compiled.normalize(text) is text
     with pytest.raises(UnicodeEncodeError):
         compiled.normalize("a\ud800")
-
-
-@needs_native
-def test_steps_whose_matches_python_must_find_are_not_compiled():
+    # Python must find the matches of this step.
     look_around = NormalizerStep("Replace", "(?<=b)a", True, "")
     assert compiled_normalizer((NormalizerStep("NFC"), look_around)) is None
     spec = parse_tokenizer_json(file_of(fields_of_sequence(look_around)))
     assert create_engine(spec, "native").normalize("aba") == "ab"
-
-
-@pytest.mark.parametrize(
-    "step", [("form", []), ("map", [("a", "b")]), ("replace", "", "x"), ("reverse",)]
-)
-@needs_native
-def test_other_steps_are_refused_by_the_module(step):
-    from tokenizer_core._native import NativeNormalizer
-
-    with pytest.raises(ValueError):
-        NativeNormalizer([step])
+    for step in [("form", []), ("map", [("a", "b")]), ("replace", "", "x"), ("reverse",)]:
+        with pytest.raises(ValueError):
+            native_module().NativeNormalizer([step])
 
 
 @pytest.mark.thorough

@@ -1,7 +1,6 @@
 """Splitting whole, in windows, settled and at safe cuts: always the same pre-tokens."""
 
 import itertools
-import random
 
 import pytest
 import regex
@@ -23,14 +22,8 @@ from tokenizer_core.pretokenize import (
 from tokenizer_core.reference import GPT2_EXPRESSION
 
 NAMED = list(PATTERNS.values())
-TEXTS = adversarial_texts(n_random=400, seed=7)
+TEXTS = adversarial_texts(n_random=100, seed=7)
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS), max_size=25).map("".join)
-
-
-@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-def test_nothing_is_lost(pattern):
-    for text in TEXTS:
-        assert "".join(split(text, pattern)) == text
 
 
 def test_gpt2_splits_as_published():
@@ -39,38 +32,34 @@ def test_gpt2_splits_as_published():
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-@given(before=mixed_text, after=mixed_text)
-def test_what_is_settled_stays(pattern, before, after):
-    pre_tokens, consumed = split_settled(before, pattern)
-    assert "".join(pre_tokens) == before[:consumed]
-    assert split(before + after, pattern) == pre_tokens + split(
-        (before + after)[consumed:], pattern
-    )
-
-
-@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-def test_what_is_settled_stays_for_every_cut(pattern):
+def test_settled_pre_tokens_stay_for_every_cut(pattern):
     for text in TEXTS:
         whole = split(text, pattern)
+        assert "".join(whole) == text
         for cut in range(len(text)):
-            pre_tokens, _ = split_settled(text[:cut], pattern)
+            pre_tokens, consumed = split_settled(text[:cut], pattern)
             assert pre_tokens == whole[: len(pre_tokens)], (text, cut)
+            assert "".join(pre_tokens) == text[:consumed]
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-@pytest.mark.parametrize("window", [1, 2, 7, 64])
+@pytest.mark.parametrize("window", [1, 7, 64])
 def test_windows_give_the_same_pre_tokens(pattern, window):
-    for text in TEXTS:
+    long = "x" * 500 + " " + "中文" * 250 + "\n" * 300 + "tail"
+    for text in [*TEXTS, long]:
         joined = [p for part in split_in_windows(text, pattern, window) for p in part]
         assert joined == split(text, pattern)
 
 
-def test_something_is_settled_soon_in_ordinary_text():
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
+def test_ordinary_text_is_settled_and_cut_soon(pattern):
     # Without this a splitter that settles nothing would pass every test above.
-    for pattern in NAMED:
-        for text in ("plain words only " * 4, "汉字，标点。" * 12, "f(x);\n" * 12, "1234 " * 12):
-            _, consumed = split_settled(text, pattern)
-            assert consumed > len(text) - 24, (pattern.name, text)
+    for text in ("plain words only " * 4, "汉字，标点。" * 12, "f(x);\n" * 12, "1234 " * 12):
+        _, consumed = split_settled(text, pattern)
+        assert consumed > len(text) - 24, (pattern.name, text)
+    assert find_safe_cut("some words", 1, pattern) == 4
+    assert find_safe_cut("中文\n文字", 1, pattern) == 2
+    assert find_safe_cut("nothing_here", 1, pattern) is None
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
@@ -100,39 +89,13 @@ def test_the_last_safe_cut_is_the_last_there_is():
             cut = find_safe_cut(text, cut + 1, pattern)
         assert find_last_safe_cut(text, pattern) == last, repr(text)
         n_cut += last is not None
-    assert n_cut > 100
+    assert n_cut > 40
     assert find_last_safe_cut("ab " + "x" * 4000, pattern) == 2
     assert find_last_safe_cut("ab " + "x" * 5000, pattern) is None
     assert find_last_safe_cut("ab 12", resolve_pattern(r"(\d)+")) is None
 
 
-def is_cut_of_native_engine(before: str, after: str) -> bool:
-    """`is_safe_cut` of `native/src/split/safe_cuts.rs`; tests there compare it with scanners."""
-
-    def is_a(kind: str, character: str) -> bool:
-        return regex.match(kind, character) is not None
-
-    if is_a(r"\p{L}", before) and not is_a(r"[\p{L}\p{M}']", after):
-        return True
-    if is_a(r"\p{N}", before) and not is_a(r"\p{N}", after):
-        return True
-    return not is_a(r"\s", before) and after == " "
-
-
 EVERYTHING = "".join(map(chr, range(0x110000)))
-# One or more characters of each kind that a pattern or a cut rule distinguishes.
-KINDS = [*"revsSlſʰǅ中1½² \n\r'/.!", "\u3000", "\u0301", "\u0903", "\u200d", "\U0001f642", "\x00"]
-
-
-def test_the_cuts_of_the_native_engine_include_the_cuts_of_this_rule():
-    n_cuts = n_more = 0
-    for before in KINDS:
-        for after in KINDS:
-            cut = find_safe_cut(before + after, 1, PATTERNS["gpt2"])
-            n_cuts += cut == 1
-            n_more += is_cut_of_native_engine(before, after)
-            assert cut is None or is_cut_of_native_engine(before, after), (before, after)
-    assert 50 < n_cuts < n_more
 
 
 def test_no_character_beyond_the_kinds_is_cut_otherwise():
@@ -147,22 +110,6 @@ def test_no_character_beyond_the_kinds_is_cut_otherwise():
         assert found == expected
 
 
-@pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
-@given(head=st.text(KINDS, max_size=6), tail=st.text(KINDS, max_size=6), data=st.data())
-def test_the_cuts_of_the_native_engine_change_nothing(pattern, head, tail, data):
-    before, after = (data.draw(st.sampled_from(KINDS)) for _ in range(2))
-    if is_cut_of_native_engine(before, after):
-        head, tail = head + before, after + tail
-        assert split(head + tail, pattern) == split(head, pattern) + split(tail, pattern)
-
-
-def test_a_safe_cut_is_found_in_ordinary_text():
-    for pattern in NAMED:
-        assert find_safe_cut("some words", 1, pattern) == 4
-        assert find_safe_cut("中文\n文字", 1, pattern) == 2
-        assert find_safe_cut("nothing_here", 1, pattern) is None
-
-
 def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():
     assert split_settled("ab12cd3 ", resolve_pattern(r"(\d)+|.")) == (
         ["a", "b", "12", "c", "d", "3"],
@@ -173,14 +120,6 @@ def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():
     assert split_settled("ab12cd3 ", pattern) == ([], 0)
     assert find_safe_cut("ab 12", 0, pattern) is None
     assert list(split_in_windows("ab12" * 50, pattern, 8)) == [["ab", "12"] * 50]
-
-
-def test_many_windows_of_one_pre_token_stay_exact():
-    rng = random.Random(3)
-    text = "x" * 500 + " " + "".join(rng.choices("中文", k=500)) + "\n" * 300 + "tail"
-    for pattern in NAMED:
-        joined = [p for part in split_in_windows(text, pattern, 16) for p in part]
-        assert joined == split(text, pattern)
 
 
 CUSTOM = [
@@ -194,7 +133,7 @@ CUSTOM = [
 
 @pytest.mark.parametrize("pattern", CUSTOM, ids=lambda pattern: pattern.expression)
 def test_a_search_that_is_stopped_goes_on_where_it_was(pattern, monkeypatch):
-    texts = [text for text in TEXTS if len(text) < 2000] + ["ax 1234567\n\nxxb 12345"]
+    texts = [*TEXTS[:60], "ax 1234567\n\nxxb 12345"]
     found = pattern.compile().finditer
     expected = [split(text, pattern) for text in texts]
     if pattern.dialect == "python":
@@ -235,12 +174,6 @@ def test_a_text_that_takes_too_long_is_an_error_in_bounded_time(monkeypatch):
     assert split("ab" * 10 + "c", pattern) == ["ab" * 10 + "c"]
     with pytest.raises(SplitTooSlowError, match="try very many"):
         split("a" * 50_000, pattern)
-
-
-def test_a_long_text_with_few_matches_is_split_in_its_time():
-    pattern = SplitPattern("custom", "x", "oniguruma", "keep")
-    text = "a" * 2_000_000 + "x" + "a"
-    assert split(text, pattern) == ["a" * 2_000_000, "x", "a"]
 
 
 def test_kept_spans_are_those_of_the_pre_tokens():

@@ -39,9 +39,6 @@ def test_a_text_comes_back_from_its_ids():
     assert ids.count(256) == 1
     assert reference.decode(ids, vocab) == text
     assert reference.decode([0xE2], vocab) == "\ufffd"
-
-
-def test_a_vocabulary_without_room_is_refused_with_the_smallest_size():
     with pytest.raises(ValueError, match="at least 257, not 256"):
         reference.train("a", 256, ["<e>"])
 

@@ -18,12 +18,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples, first_and_thorough
+from tests.profiles import first_and_slow
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
-from tokenizer_core.offsets import find_byte_offsets, token_sizes
-from tokenizer_core.spec import AddedToken, MissingBytes, TokenizerSpec, pattern_of_characters
+from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
 from tokenizer_core.special_tokens import (
     FlaggedTokenMatcher,
     SpecialTokenMatcher,
@@ -173,34 +172,6 @@ def check_ids(spec, engine, parts):
         assert id_ not in special or data[start:end].decode() == special[id_]
 
 
-@pytest.mark.parametrize("name", [name for name in SPECS if name != "steps"])
-@given(parts=segments)
-def test_offsets_by_the_sizes_of_tokens_are_those_of_each_part(engine, name, parts):
-    tokenizer, _ = tokenizers_of(SPECS[name], engine)
-    text, matcher = tokenizer._join(parts)
-    sizes = token_sizes(tokenizer.spec)
-    assert sizes is not None
-    assert sizes.tolist() == [
-        len(tokenizer.spec.vocab.get(id_, b"")) for id_ in range(tokenizer.n_vocab)
-    ]
-    ids = tokenizer.encode_segments_to_numpy(parts)
-    found, slowly = (
-        find_byte_offsets(tokenizer.spec, tokenizer.engine, matcher, text, ids, known)
-        for known in (sizes, None)
-    )
-    assert (found.tolist(), found.dtype) == (slowly.tolist(), np.uint64)
-
-
-@given(parts=segments)
-def test_engines_join_segments_alike(engine, parts):
-    tokenizer, _ = tokenizers_of(SPECS["none"], engine)
-    is_trusted = [trusted for text, trusted in parts for _ in text]
-    edges = np.flatnonzero(np.diff([False, *is_trusted, False])).reshape(-1, 2)
-    expected = "".join(text for text, _ in parts), list(map(tuple, edges.tolist()))
-    for given_parts in (parts, iter(parts), [list(part) for part in parts]):
-        assert tokenizer.engine.join_segments(given_parts) == expected
-
-
 @pytest.mark.parametrize("name", SPECS)
 @given(text=texts)
 def test_all_and_none_trusted_are_the_two_policies_of_encode(engine, name, text):
@@ -214,36 +185,10 @@ def test_all_and_none_trusted_are_the_two_policies_of_encode(engine, name, text)
 
 
 def test_every_boundary_of_every_short_text(engine):
-    tokens = ["<a>", "<a><a>", "a>"]
-    for text in ["<a><a>", "<a>a>", "<<a>>", "a<a><a>a"]:
+    spec = spec_of(["<a>", "<a><a>", "a>"])
+    for text in ["<a><a>", "<a>a>", "<<a>>"]:
         for flags in itertools.product([False, True], repeat=len(text)):
-            check_ids(spec_of(tokens), engine, list(zip(text, flags, strict=True)))
-
-
-@pytest.mark.parametrize(
-    ("parts", "special"),
-    [
-        ([("<a>", False)], []),
-        ([("<a", True), (">", False)], []),
-        ([("<a", True), ("", False), (">", True)], ["<a>"]),
-        # The longer one reaches beyond the trusted run and hides nothing.
-        ([("<a>", True), ("<a>", False)], ["<a>"]),
-        ([("<a>", False), ("<a>", True)], ["<a>"]),
-        ([("<a", False), ("><a>", True)], ["<a>"]),
-        # A content token matches everywhere, also over the boundary.
-        ([("x<thi", False), ("nk>", True)], ["<think>"]),
-    ],
-)
-def test_at_the_boundary(engine, parts, special):
-    tokens = [
-        AddedToken("<a>", 1000),
-        AddedToken("<a><a>", 1001),
-        AddedToken("<think>", 1002, special=False),
-    ]
-    tokenizer = Tokenizer.from_spec(spec_of(tokens), engine=engine)
-    names = {token.id: token.content for token in tokens}
-    found = [names[id_] for id_ in tokenizer.encode_segments(parts) if id_ in names]
-    assert found == special
+            check_ids(spec, engine, list(zip(text, flags, strict=True)))
 
 
 # Untrusted characters in another alphabet: words, signs and white space stay what they are.
@@ -303,29 +248,6 @@ def replace_flags(tokens):
     return [AddedToken(token.content, token.id, token.special) for token in tokens]
 
 
-@given(segments)
-def test_flags_with_both_engines(engine, parts):
-    flagged_tokens = [
-        AddedToken("<a>", 1000, lstrip=True, rstrip=True),
-        AddedToken("b", 1001, single_word=True),
-        AddedToken("é", 1002, normalized=True),
-        AddedToken("<", 1003, special=False),
-    ]
-    spec = spec_of(flagged_tokens, normalizer="nfc")
-    tokenizer, _ = tokenizers_of(spec, engine)
-    slow, _ = tokenizers_of(spec, "python")
-    ids, offsets = slow.encode_segments_with_offsets(parts)
-    assert tokenizer.encode_segments(parts) == ids
-    assert tokenizer.count_segments(parts) == len(ids)
-    text, is_trusted = trust_of(parts)
-    starts = np.cumsum([0, *map(len, map(str.encode, text))]).tolist()
-    for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
-        if id_ in (1000, 1001, 1002):
-            covered = [trusted for trusted, at in zip(is_trusted, starts, strict=False)
-                       if start <= at < end and not text[starts.index(at)].isspace()]  # fmt: skip
-            assert all(covered)
-
-
 def test_white_space_of_an_untrusted_segment_belongs_to_a_trusted_token_with_lstrip(engine):
     spec = spec_of([AddedToken("<mask>", 1000, lstrip=True)])
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
@@ -380,14 +302,30 @@ def test_no_untrusted_text_becomes_special_in_a_normalizer(engine, steps, parts)
         assert 0 <= start <= end <= len(run.normalize(text))
 
 
-def test_what_vanishes_between_two_trusted_runs_parts_them(engine):
-    steps = (NormalizerStep("StripAccents"),)
-    tokens = [AddedToken("<a>", 1000, normalized=True)]
+@pytest.mark.parametrize(
+    ("steps", "content", "parts", "expected"),
+    [
+        ((NormalizerStep("StripAccents"),), "<a>", [("x<a\u0301>", True), ("y", False)], 1),
+        # A mark that vanishes between two trusted runs parts them.
+        (
+            (NormalizerStep("StripAccents"),),
+            "<a>",
+            [("x<a", True), ("\u0301", False), (">", True)],
+            0,
+        ),
+        # A mark of an untrusted segment makes no special token.
+        ((NormalizerStep("NFC"),), "é", [("e\u0301", True), ("x", False)], 1),
+        ((NormalizerStep("NFC"),), "é", [("e", True), ("\u0301x", False)], 0),
+        ((NormalizerStep("NFC"),), "é", [("e", False), ("\u0301", True)], 0),
+    ],
+)
+def test_trust_through_a_normalizer(engine, steps, content, parts, expected):
+    tokens = [AddedToken(content, 1000, normalized=True)]
+    # NFC alone would be another kind of normalizer.
+    steps = (*steps, NormalizerStep("Lowercase"))
     spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    assert tokenizer.encode_segments([("x<a\u0301>", True), ("y", False)]) == [120, 1000, 121]
-    parts = [("x<a", True), ("\u0301", False), (">", True)]
-    assert 1000 not in tokenizer.encode_segments(parts)
+    ids = Tokenizer.from_spec(spec, engine=engine).encode_segments(parts)
+    assert ids.count(1000) == expected
 
 
 def test_runs_after_tokens_of_the_first_search(engine):
@@ -400,16 +338,6 @@ def test_runs_after_tokens_of_the_first_search(engine):
     assert tokenizer.encode_segments(parts) == ids
     assert [id_ for id_ in ids if id_ >= 1000] == [1000, 1000, 1001]
     assert offsets[ids.index(1001)].tolist() == [15, 17]
-
-
-def test_a_mark_of_an_untrusted_segment_makes_no_special_token(engine):
-    tokens = [AddedToken("é", 1000, normalized=True)]
-    steps = (NormalizerStep("NFC"), NormalizerStep("Lowercase"))
-    spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    assert tokenizer.encode_segments([("E\u0301", True), ("x", False)]) == [1000, 120]
-    assert 1000 not in tokenizer.encode_segments([("E", True), ("\u0301x", False)])
-    assert 1000 not in tokenizer.encode_segments([("E", False), ("\u0301", True)])
 
 
 def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
@@ -429,36 +357,16 @@ def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
         single.encode_segments([("a|", False)])
 
 
-def test_the_unknown_token_is_what_plain_text_gives(engine):
-    vocab = {i: token for i, token in BYTES.items() if i != 4} | {300: b"<unk>"}
-    spec = TokenizerSpec.from_merges(
-        vocab, [], [AddedToken("<unk>", 300)], missing=MissingBytes((4,), 300)
-    )
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    assert tokenizer.encode_segments([("a\x04", False)]) == [97, 300]
-    assert 300 not in tokenizer.encode_segments([("<unk>", False), ("a", True)])
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [[("a", 1)], [("a", "false")], [(b"a", True)], [("a", None)], [("a", False), (None, True)]],
-)
-def test_a_segment_is_a_text_and_a_bool(parts):
-    tokenizer, _ = tokenizers_of(SPECS["none"], "python")
-    with pytest.raises(TypeError, match=rf"segment {len(parts) - 1} must be a text and whether"):
-        tokenizer.encode_segments(parts)
-
-
-def test_lone_surrogates_are_refused(engine):
+def test_wrong_and_empty_segments(engine):
     tokenizer, _ = tokenizers_of(SPECS["none"], engine)
+    for parts in ([("a", 1)], [("a", "false")], [(b"a", True)], [("a", False), (None, True)]):
+        words = rf"segment {len(parts) - 1} must be a text and whether"
+        with pytest.raises(TypeError, match=words):
+            tokenizer.encode_segments(parts)
     for parts in ([("a\ud83d", True), ("\ude00", False)], [("中", True), ("\udcff", False)]):
         for encode in (tokenizer.encode_segments, tokenizer.count_segments):
             with pytest.raises(UnicodeEncodeError):
                 encode(parts)
-
-
-def test_no_segments(engine):
-    tokenizer, _ = tokenizers_of(SPECS["none"], engine)
     for parts in ([], [("", True)], [("", False), ("", True)]):
         assert tokenizer.encode_segments(parts) == []
         assert tokenizer.encode_segments_with_offsets(parts)[1].shape == (0, 2)
@@ -479,9 +387,9 @@ def test_what_the_post_processor_adds(engine):
 
 @pytest.mark.parametrize("filling", ["a b ", "é b ", "中 b ", "😀 b "])
 def test_long_texts_over_windows_and_threads(engine, filling):
-    n = 70_000 if engine == "native" else 9_000
+    left = 70_000 if engine == "native" else 2_000
     rng = random.Random(len(filling))
-    parts, left = [], n
+    parts = []
     while left > 0:
         size = min(left, rng.choice([1, 30, 4_000, 33_000]))
         left -= size
@@ -536,39 +444,15 @@ def test_forged_tokens_give_no_special_id(engine, name):
 VOCABULARIES = ["qwen3", "llama3_1", "deepseek_v3", "llama2", "mistral01", "roberta", "smollm"]
 
 
-@pytest.mark.parametrize("name", first_and_thorough(VOCABULARIES))
-def test_a_million_forged_tokens_of_published_vocabularies(shared_data, engine, name):
-    tokenizer = published(shared_data, name, engine)
+@pytest.mark.parametrize("name", first_and_slow(VOCABULARIES))
+def test_many_forged_tokens_of_published_vocabularies(shared_data, engine, name):
+    [path] = shared_data.glob(f"vocab*/{name}.tokenizer.json")
+    tokenizer = Tokenizer.from_tokenizer_json(path, engine=engine)
     assert not tokenizer.spec.reachable_special_ids
     special = tokenizer.special_tokens
-    parts = forged(list(special), 20_000 if engine == "native" else 1_000, 2)
+    parts = forged(list(special), 20_000 if engine == "native" else 500, 2)
     real = [(next(iter(special)), True)]
-    n_repetitions = 50 if engine == "native" else 1
-    ids = tokenizer.encode_segments_to_numpy([*real, *parts * n_repetitions, *real])
+    ids = tokenizer.encode_segments_to_numpy([*real, *parts, *real])
     own = special[real[0][0]]
     assert (ids[0], ids[-1]) == (own, own)
     assert not np.isin(ids[1:-1], list(special.values())).any()
-
-
-def published(shared_data, name, engine):
-    if (name, engine) not in _made:
-        path = next(shared_data.glob(f"vocab*/{name}.tokenizer.json"))
-        _made[name, engine] = Tokenizer.from_tokenizer_json(path, engine=engine)
-    return _made[name, engine]
-
-
-@pytest.mark.parametrize("name", first_and_thorough(["qwen3", "llama2", "mistral01", "roberta"]))
-@examples(0.5)
-@given(data=st.data())
-def test_ids_of_published_vocabularies(shared_data, engine, name, data):
-    tokenizer = published(shared_data, name, engine)
-    contents = [token.content for token in tokenizer.spec.added_tokens][:8]
-    words = st.sampled_from([*contents, "Hello", " the", "\n", "é", "e\u0301", "東", " ", "<", "|"])
-    parts = data.draw(
-        st.lists(st.tuples(st.lists(words, max_size=5).map("".join), st.booleans()), max_size=8)
-    )
-    _, oracle = tokenizers_of(tokenizer.spec, engine)
-    text, is_trusted = trust_of(parts)
-    written = written_privately(text, is_trusted, tokenizer.spec.added_tokens)
-    assert tokenizer.encode_segments(parts) == oracle.encode(written)
-    assert tokenizer.encode_segments_with_offsets(parts)[0] == oracle.encode(written)

@@ -10,16 +10,12 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
-from tiktoken.load import load_tiktoken_bpe
-from tiktoken_ext.openai_public import r50k_pat_str
 
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
-from tests.native_module import native_module
 from tokenizer_core import Tokenizer, TokenizerSpec, reference
 from tokenizer_core.errors import (
     FormatError,
@@ -28,10 +24,7 @@ from tokenizer_core.errors import (
     UnknownPatternError,
     UnknownTokenIdError,
 )
-from tokenizer_core.formats import save_pickles_of_spec
-from tokenizer_core.formats.gpt2_files import render_gpt2_files
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.spec import AddedToken
 
@@ -42,7 +35,7 @@ MERGES = [
 ]  # fmt: skip
 VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|end|>"]
-TEXTS = adversarial_texts(n_random=200, seed=3)
+TEXTS = adversarial_texts(n_random=80, seed=3)
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=30).map(
     "".join
 )
@@ -61,7 +54,10 @@ def nfc(engine):
 
 @given(mixed_text)
 def test_encode_equals_bpe_by_definition(tokenizer, text):
-    assert tokenizer.encode_ordinary(text) == reference.encode(text, VOCAB, MERGES)
+    ids = tokenizer.encode_ordinary(text)
+    assert ids == reference.encode(text, VOCAB, MERGES)
+    assert tokenizer.decode_bytes(ids) == text.encode()
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @given(mixed_text)
@@ -77,26 +73,14 @@ def test_every_form_gives_the_same_ids(tokenizer, nfc, text):
 
 
 @given(mixed_text)
-def test_round_trip(tokenizer, text):
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    assert tokenizer.decode_bytes(tokenizer.encode_ordinary(text)) == text.encode()
-
-
-@given(mixed_text)
-def test_byte_offsets_say_where_each_token_stands(tokenizer, text):
-    ids, offsets = tokenizer.encode_with_offsets(text)
+def test_offsets_of_bytes_and_characters(tokenizer, text):
+    ids, in_bytes = tokenizer.encode_with_offsets(text)
     data = text.encode()
-    assert offsets.shape == (len(ids), 2)
-    assert offsets.dtype == np.uint64
-    for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
+    assert (in_bytes.shape, in_bytes.dtype) == ((len(ids), 2), np.uint64)
+    for id_, (start, end) in zip(ids, in_bytes.tolist(), strict=True):
         assert data[start:end] == tokenizer.spec.vocab[id_]
-
-
-@given(mixed_text)
-def test_char_offsets_cover_every_character_a_token_touches(tokenizer, text):
-    ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
-    _, in_bytes = tokenizer.encode_with_offsets(text)
-    assert len(ids) == len(offsets)
+    # A character belongs to every token that has one of its bytes.
+    _, offsets = tokenizer.encode_with_offsets(text, unit="char")
     starts = [len(text[:i].encode()) for i in range(len(text) + 1)]  # the byte at which each begins
     for (start, end), (first, last) in zip(offsets.tolist(), in_bytes.tolist(), strict=True):
         assert starts[start] <= first < starts[start + 1]
@@ -125,21 +109,13 @@ def test_offsets_of_nothing(tokenizer):
         tokenizer.encode_with_offsets("a", unit="word")
 
 
-def test_special_tokens_longest_first_and_by_policy(tokenizer):
-    end, double = tokenizer.spec.special_tokens["<|endoftext|>"], 268
-    assert tokenizer.encode("<|endoftext|><|endoftext|><|endoftext|>") == [double, end]
-    plain = tokenizer.encode_ordinary("<|endoftext|>")
-    assert tokenizer.encode("<|endoftext|>", allowed_special="none") == plain
-    assert tokenizer.encode("<|endoftext|>", allowed_special={"<|end|>"}) == plain
-    with pytest.raises(SpecialTokenForbiddenError, match="allowed_special"):
-        tokenizer.encode("a<|end|>", allowed_special={"<|endoftext|>"}, disallowed_special="all")
-
-
-@pytest.mark.parametrize("engine", ["python", "native"])
-def test_all_disallowed_without_a_name_allowed_refuses_each_special_token(engine):
-    if engine == "native":
-        native_module()
-    tokenizer = Tokenizer(BYTES, [], ["<|a|>", "<|b|>"], engine=engine)
+def test_special_tokens_by_policy(engine):
+    tokenizer = Tokenizer(BYTES, [], ["<|a|>", "<|a|><|a|>", "<|b|>"], engine=engine)
+    assert tokenizer.encode("<|a|><|a|><|a|>") == [257, 256]
+    plain = tokenizer.encode_ordinary("<|a|>")
+    assert plain == list(b"<|a|>")
+    assert tokenizer.encode("<|a|>", allowed_special="none") == plain
+    assert tokenizer.encode("<|a|>", allowed_special={"<|b|>"}) == plain
     calls = [
         tokenizer.encode,
         tokenizer.encode_to_numpy,
@@ -149,25 +125,15 @@ def test_all_disallowed_without_a_name_allowed_refuses_each_special_token(engine
         lambda text, **options: tokenizer.encode_batch(["x", text], **options),
         lambda text, **options: list(tokenizer.encode_iterable([text], **options)),
     ]
-    for allowed in ("all", "none", [], ["<|a|>"]):
-        options = {"allowed_special": allowed, "disallowed_special": "all"}
-        for call in calls:
+    for call in calls:
+        for allowed in ("all", "none", [], ["<|a|>"]):
+            options = {"allowed_special": allowed, "disallowed_special": "all"}
             call("no token", **options)
             with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|b|>")):
                 call("x<|b|>", **options)
-    for call in calls:
         call("x<|a|>", allowed_special=["<|a|>"], disallowed_special="all")
         with pytest.raises(SpecialTokenForbiddenError, match=re.escape("<|a|>")):
             call("x<|a|>", disallowed_special="all")
-
-
-def test_new_special_tokens_go_after_the_largest_id_and_known_ones_keep_theirs():
-    vocab = BYTES | {256: b"<|b|>", 1000: b"zz"}
-    tokenizer = Tokenizer(vocab, [], ["<|a|>", "<|b|>", "<|c|>"])
-    assert tokenizer.spec.special_tokens == {"<|a|>": 1001, "<|b|>": 256, "<|c|>": 1002}
-    assert len(vocab) == 258  # the argument stays unchanged
-    with pytest.raises(UnknownTokenIdError):
-        tokenizer.decode([999])  # a gap
 
 
 def test_added_tokens_that_are_content_are_always_matched_and_never_skipped():
@@ -211,16 +177,13 @@ UNTIDY = {
     "left out by the pattern": TokenizerSpec.from_ranks(
         {bytes([i]): i for i in range(256)}, {"<e>": 256}, pattern=r"[\p{L}\p{So}]+|\s+"
     ),
-    "NFC": TokenizerSpec.from_merges(
-        {i: bytes([i]) for i in range(256)}, [], ["<e>"], normalizer="nfc"
-    ),
-    "plain": TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<e>"]),
+    "NFC": TokenizerSpec.from_merges(BYTES, [], ["<e>"], normalizer="nfc"),
+    "plain": TokenizerSpec.from_merges(BYTES, [], ["<e>"]),
 }
 
 
-@pytest.mark.parametrize("text", ["a\ud800b", "\u1100\ud800", "x<e>yy<e>\xe9\ud800e\u0301"])
 @pytest.mark.parametrize("name", UNTIDY)
-def test_a_lone_surrogate_is_refused_at_its_place_in_the_whole_text(name, text, engine):
+def test_a_lone_surrogate_is_refused_at_its_index_in_the_whole_text(name, engine):
     one = Tokenizer.from_spec(UNTIDY[name], engine=engine)
     calls = [
         one.encode,
@@ -232,10 +195,11 @@ def test_a_lone_surrogate_is_refused_at_its_place_in_the_whole_text(name, text, 
         lambda text: one.count(text, limit=0),
         lambda text: one.encode_batch(["fine", text]),
     ]
-    for call in calls:
-        with pytest.raises(UnicodeEncodeError) as error:
-            call(text)
-        assert (error.value.object, error.value.start) == (text, text.index("\ud800"))
+    for text in ("a\ud800b", "\u1100\ud800", "x<e>yy<e>\xe9\ud800e\u0301"):
+        for call in calls:
+            with pytest.raises(UnicodeEncodeError) as error:
+                call(text)
+            assert (error.value.object, error.value.start) == (text, text.index("\ud800"))
 
 
 def test_count_with_a_limit(tokenizer):
@@ -253,26 +217,22 @@ def test_count_with_a_limit(tokenizer):
 
 @pytest.mark.thorough
 def test_long_texts_go_through_windows_without_a_seam(tokenizer):
-    text = "".join(TEXTS) * 40
-    assert len(text) > 3 * (1 << 16)
+    text = ("".join(TEXTS) * 40)[:140_000]
+    assert len(text) > 2 * (1 << 16)
     assert tokenizer.encode_ordinary(text) == reference.encode(text, VOCAB, MERGES)
-
-
-def test_it_is_picklable_and_copies_are_equal(tokenizer):
-    for copied in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
-        assert copied.spec.fingerprint == tokenizer.spec.fingerprint
-        assert copied.encode("the <|end|>") == tokenizer.encode("the <|end|>")
 
 
 class Subclass(Tokenizer):
     """Of a user; copies are of it, too."""
 
 
-def test_copies_of_a_subclass_are_of_it(tokenizer):
+def test_copies_are_equal_and_of_the_same_class(tokenizer):
     one = Subclass.from_spec(tokenizer.spec)
-    for copied in (pickle.loads(pickle.dumps(one)), copy.copy(one)):
+    for copied in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):
         assert type(copied) is Subclass
         assert copied == one
+        assert copied.spec.fingerprint == tokenizer.spec.fingerprint
+        assert copied.encode("the <|end|>") == tokenizer.encode("the <|end|>")
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -317,42 +277,24 @@ def test_a_list_that_another_thread_changes_gives_its_text_or_names_an_element(t
         assert text == tokenizer.decode(rest)
 
 
-@pytest.mark.parametrize("method", ["encode_batch", "encode_batch_to_numpy"])
-def test_a_batch_is_the_list_as_of_the_call(tokenizer, method):
-    texts = ["the cat", "x"]
-
-    class Emptying(list):
-        def __iter__(self):
-            texts.clear()
-            return super().__iter__()
-
-    expected = getattr(tokenizer, method)(list(texts), allowed_special=[])
-    found = getattr(tokenizer, method)(texts, allowed_special=Emptying())
-    assert texts == []
-    assert [list(part) for part in found] == [list(part) for part in expected]
-
-
-@pytest.mark.parametrize("options", [{"engine": "python"}, {"normalizer": "nfc"}])
-@pytest.mark.parametrize("wrong", [b"a", None])
-def test_what_is_no_text_is_named(wrong, options):
-    engine = options.get("engine", "auto")
-    spec = TokenizerSpec.from_merges(
-        BYTES, [], ["<|end|>"], normalizer=options.get("normalizer", "none")
-    )
+@pytest.mark.parametrize(("engine", "normalizer"), [("python", "none"), ("auto", "nfc")])
+def test_bytes_and_none_are_refused_as_texts(engine, normalizer):
+    spec = TokenizerSpec.from_merges(BYTES, [], ["<|end|>"], normalizer=normalizer)
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    message = "not bytes; decode it first" if wrong else "not NoneType"
-    for call in (
+    calls = [
         tokenizer.encode,
         tokenizer.encode_ordinary,
         tokenizer.encode_to_numpy,
         tokenizer.encode_with_offsets,
         tokenizer.count,
         lambda text: tokenizer.encode(text, disallowed_special="all"),
-    ):
-        with pytest.raises(TypeError, match=f"text must be a str, {message}"):
-            call(wrong)
-    with pytest.raises(TypeError):
-        tokenizer.encode_batch([wrong])
+    ]
+    for wrong, message in [(b"a", "not bytes; decode it first"), (None, "not NoneType")]:
+        for call in calls:
+            with pytest.raises(TypeError, match=f"text must be a str, {message}"):
+                call(wrong)
+        with pytest.raises(TypeError):
+            tokenizer.encode_batch([wrong])
 
 
 def test_two_names_for_one_id(engine):
@@ -376,19 +318,6 @@ def test_two_names_for_one_id(engine):
         stream = tokenizer.encode_iterable(["b<|rese", "rved|>", "a<|end", "|>"])
         assert list(stream) == [98, 300, 97, 300]
         assert build_spec(render_spec_fields(spec), spec.vocab, spec.merges) == spec
-
-
-def test_a_format_with_one_name_for_an_id_refuses_two(tmp_path):
-    added = [AddedToken("<|end|>", 256), AddedToken("<|reserved|>", 256)]
-    spec = TokenizerSpec.from_merges(BYTES, [], added)
-    for write in (
-        render_tokenizer_json,
-        render_gpt2_files,
-        lambda spec: save_pickles_of_spec(spec, tmp_path / "v", tmp_path / "m"),
-    ):
-        with pytest.raises(FormatError, match=r"'<\|reserved\|>' shares its id"):
-            write(spec)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -434,18 +363,6 @@ def test_the_table_of_a_rank_file_is_what_the_vocabulary_says():
     assert spec.fingerprint == copied.fingerprint
 
 
-def test_specs_are_equal_by_what_decides_an_id(tokenizer):
-    same = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
-    assert same == tokenizer.spec
-    assert hash(same) == hash(tokenizer.spec)
-    assert same != TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="o200k")
-
-
-def test_a_text_is_no_batch(tokenizer):
-    with pytest.raises(TypeError, match="list"):
-        tokenizer.encode_batch("abc")
-
-
 def test_pickles_of_another_pattern_are_refused_and_those_of_gpt2_come_back(tokenizer, tmp_path):
     files = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
     with pytest.raises(FormatError, match="o200k"):
@@ -459,31 +376,22 @@ def test_pickles_of_another_pattern_are_refused_and_those_of_gpt2_come_back(toke
 def test_the_real_gpt2_files_load_and_give_its_ids(shared_data):
     files = shared_data / "cs336" / "gpt2_vocab.json", shared_data / "cs336" / "gpt2_merges.txt"
     tokenizer = Tokenizer.from_files(*files, ["<|endoftext|>"])
-    ranks = load_tiktoken_bpe(str(shared_data / "vocab" / "r50k_base.tiktoken"))
-    theirs = tiktoken.Encoding(
-        "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks,
-        special_tokens={"<|endoftext|>": 50256},
-    )  # fmt: skip
-    for name in ("address.txt", "german.txt", "tinystories_sample.txt", "corpus.en",
-                 "special_token_double_newlines_non_whitespace.txt",
-                 "special_token_trailing_newlines.txt"):  # fmt: skip
+    packaged = Tokenizer.from_preset("gpt2")
+    assert tokenizer.spec.vocab == packaged.spec.vocab
+    for name in ("address.txt", "german.txt", "special_token_trailing_newlines.txt"):
         text = (shared_data / "cs336" / name).read_text(encoding="utf-8")
         ids = tokenizer.encode(text)
-        assert ids == theirs.encode(text, allowed_special="all"), name
+        assert ids == packaged.encode(text), name
         assert tokenizer.decode(ids) == text
-        assert list(tokenizer.encode_iterable(text.splitlines(keepends=True))) == ids
 
 
-def test_an_unknown_pattern_or_engine_is_refused_by_name():
+def test_an_unknown_pattern_or_engine_is_refused_by_name(engine, monkeypatch):
     with pytest.raises(UnknownPatternError, match=r"'gpt5'.*gpt2"):
         Tokenizer(VOCAB, MERGES, pattern="gpt5")
     with pytest.raises(UnknownPatternError, match="compile"):
         Tokenizer(VOCAB, MERGES, pattern="(unclosed")
     with pytest.raises(ValueError, match="'rust'"):
         Tokenizer(VOCAB, MERGES, engine="rust")
-
-
-def test_the_engine_comes_from_the_environment(engine, monkeypatch):
     monkeypatch.setenv("TOKENIZER_ENGINE", engine)
     assert Tokenizer(VOCAB, MERGES).engine_name == engine
     assert Tokenizer(VOCAB, MERGES, engine="python").engine_name == "python"
@@ -496,48 +404,38 @@ def test_everything_that_decides_an_id_changes_the_fingerprint():
         TokenizerSpec.from_merges(VOCAB, [MERGES[1], MERGES[0], *MERGES[2:]], SPECIALS),
         TokenizerSpec.from_merges(VOCAB | {999: b"zzz"}, MERGES, SPECIALS[:0]),
         TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS[:2]),
-        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, pattern="cl100k"),
-        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, ignore_merges=True),
-        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, normalizer="nfc"),
-        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, prefix_ids=(5,)),
-        TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, suffix_ids=(5,)),
         TokenizerSpec.from_merges(VOCAB, MERGES, [AddedToken(SPECIALS[0], 267, special=False)]),
+        *(
+            TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS, **option)
+            for option in (
+                {"pattern": "cl100k"},
+                {"ignore_merges": True},
+                {"normalizer": "nfc"},
+                {"prefix_ids": (5,)},
+                {"suffix_ids": (5,)},
+            )
+        ),
     ]
-    fingerprints = {spec.fingerprint for spec in [base, *others]}
-    assert len(fingerprints) == len(others) + 1
+    assert len({spec.fingerprint for spec in [base, *others]}) == len(others) + 1
+    assert all(other != base for other in others)
     again = TokenizerSpec.from_merges(dict(reversed(VOCAB.items())), list(MERGES), SPECIALS)
-    assert again.fingerprint == base.fingerprint
-
-
-def test_the_fingerprint_is_stable_across_releases():
+    assert (again, hash(again), again.fingerprint) == (base, hash(base), base.fingerprint)
     # Artifacts contain it: if it changes, every published manifest is refused.
-    spec = TokenizerSpec.from_merges(VOCAB, MERGES, SPECIALS)
-    assert spec.unicode_tables == "regex 2025.9.18"
-    assert spec.fingerprint == FINGERPRINT
-
-
-FINGERPRINT = "2a6223f62f9f1a2c935c696062d1201c017773b1282822205fdbd5ffbfa9e439"
+    assert base.unicode_tables == "regex 2025.9.18"
+    assert base.fingerprint == "2a6223f62f9f1a2c935c696062d1201c017773b1282822205fdbd5ffbfa9e439"
 
 
 def test_the_public_surface_is_what_the_documentation_lists():
     page = (REPOSITORY / "docs" / "library.md").read_text(encoding="utf-8")
     documented = re.findall(r"^### `(\w+)", page, flags=re.MULTILINE)
     listed = [name for name in dir(tokenizer_core) if not name.startswith("_")]
-    assert listed == sorted(tokenizer_core.__all__)
-    assert sorted(documented) == sorted(tokenizer_core.__all__)
+    assert listed == sorted(documented) == sorted(tokenizer_core.__all__)
     methods = {name for name in vars(Tokenizer) if not name.startswith("_")}
     assert methods == set(re.findall(r"^- `(?:Tokenizer)?\.(\w+)", page, flags=re.MULTILINE))
-
-
-def test_the_release_is_that_of_the_installed_package():
+    shown = [name for name in dir(Tokenizer(BYTES, [])) if not name.startswith("__")]
+    assert shown == sorted(methods)
     assert tokenizer_core.__version__ == version("tokenizer-service")
     assert "__version__" in dir(tokenizer_core)
-
-
-def test_completion_offers_the_public_methods_only(tokenizer):
-    names = [name for name in dir(tokenizer) if not name.startswith("__")]
-    assert names == sorted(name for name in vars(Tokenizer) if not name.startswith("_"))
-    assert "__len__" in dir(tokenizer)
 
 
 def test_tokens_and_ids(engine):

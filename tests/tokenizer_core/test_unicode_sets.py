@@ -49,15 +49,6 @@ def test_sets_are_those_of_python(one, other):
     assert all(first - last > 1 for (_, last), (first, _) in pairwise(a))
 
 
-def test_members_in_brackets():
-    assert regex.findall(f"[{set_members(((97, 99), (93, 93)))}]", "a]b-c[d") == list("a]bc")
-
-
-def test_an_unknown_property_has_no_ranges():
-    with pytest.raises(KeyError):
-        ranges_of("Klingon")
-
-
 @pytest.fixture
 def other_release(monkeypatch):
     """An installed release in whose `\\p{L}` is `7` and not `b`, and in whose `\\w` is `-`."""
@@ -99,25 +90,26 @@ def test_in_version_0_a_class_that_differs_is_written_out_whole():
     expected = rf"[^{set_members(letters)}[]|[{set_members(complement(letters))}]"
     assert found == expected
     assert regex.compile(found, regex.VERSION0).findall("ab7") == ["7"]
-
-
-@pytest.mark.usefixtures("other_release")
-def test_an_exact_expression_is_compiled_in_version_1_where_classes_differ():
+    assert regex.findall(f"[{set_members(((97, 99), (93, 93)))}]", "a]b-c[d") == list("a]bc")
+    # An exact expression is compiled in version 1 only where classes differ.
     assert compile_exactly(r"\p{L}").flags & regex.VERSION1
     assert not compile_exactly(r"\p{N}").flags & regex.VERSION1
 
 
-@pytest.mark.parametrize("name", ["InGreek", "Script_Extensions=Grek", "Klingon", ""])
-def test_a_property_without_a_table_is_refused_where_the_release_differs(monkeypatch, name):
+def test_properties_have_tables_or_are_refused_where_the_release_differs(monkeypatch, tmp_path):
     monkeypatch.setattr(unicode_sets, "_is_table_release", False)
-    with pytest.raises(UnknownPatternError, match="no table"):
-        for_installed_regex(rf"\p{{{name}}}")
-
-
-def test_a_property_is_found_by_any_of_its_spellings(monkeypatch):
-    monkeypatch.setattr(unicode_sets, "_is_table_release", False)
+    for name in ("InGreek", "Script_Extensions=Grek", "Klingon", ""):
+        with pytest.raises(UnknownPatternError, match="no table"):
+            for_installed_regex(rf"\p{{{name}}}")
     for name in ("han", "Script=Han", "sc=HAN", "IsHan", "white space", "Lu", "l", "S"):
         assert regex.compile(for_installed_regex(rf"\p{{{name}}}"))
+    with pytest.raises(KeyError):
+        ranges_of("Klingon")
+    assert unicode_sets.version_of_regex() == version("regex")
+    for name in ("regex-1.dist-info", "regex-2.dist-info"):  # given twice
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(unicode_sets.regex, "__file__", str(tmp_path / "regex" / "__init__.py"))
+    assert unicode_sets.version_of_regex() == version("regex")
 
 
 @pytest.mark.thorough
@@ -138,14 +130,3 @@ def test_every_class_matches_the_tables_with_the_installed_release(monkeypatch, 
         found = regex.finditer(f"(?:{expression})+", everything, flags=regex.VERSION1)
         spans = tuple((match.start(), match.end() - 1) for match in found)
         assert spans == expected, written
-
-
-def test_the_version_of_regex_is_the_installed_one_however_it_is_found(monkeypatch, tmp_path):
-    assert unicode_sets.version_of_regex() == version("regex")
-    for beside in ([], ["regex-1.dist-info", "regex-2.dist-info"]):  # missing, or given twice
-        package = tmp_path / str(len(beside)) / "regex"
-        package.mkdir(parents=True)
-        for name in beside:
-            (package.parent / name).mkdir()
-        monkeypatch.setattr(unicode_sets.regex, "__file__", str(package / "__init__.py"))
-        assert unicode_sets.version_of_regex() == version("regex")

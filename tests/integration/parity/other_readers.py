@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,7 @@ Encode = Callable[[list[str]], list[list[int]]]
 _LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tiktoken": tiktoken}
 
 
-def readers_of(
-    spec: TokenizerSpec, target: str, paths: list[Path], stack: ExitStack
-) -> dict[str, Encode]:
+def readers_of(spec: TokenizerSpec, target: str, paths: list[Path]) -> dict[str, Encode]:
     """Name of the library -> a function that encodes texts with the files, special tokens
     recognised."""
     found: dict[str, Encode] = {}
@@ -45,14 +42,14 @@ def readers_of(
         found["tokenizers"] = _encode_with(tokenizers.Tokenizer.from_file(str(path)))
         if TransformersReader.is_there():
             reader = TransformersReader("PreTrainedTokenizerFast", str(path))
-            found["transformers"] = stack.enter_context(reader).encode
+            found["transformers"] = reader.encode
     elif target == "gpt2":
         model = models.BPE.from_file(*map(str, paths))
         found["tokenizers"] = _encode_with(_in_tokenizers(model, spec, added))
         # That class splits by this pattern alone.
         if spec.pattern.name == "gpt2" and TransformersReader.is_there():
             reader = TransformersReader("GPT2Tokenizer", str(paths[0].parent), *added)
-            found["transformers"] = stack.enter_context(reader).encode
+            found["transformers"] = reader.encode
     elif target == "pickle":
         vocab, merges = (pickle.loads(path.read_bytes()) for path in paths)
         model = models.BPE(

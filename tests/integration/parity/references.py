@@ -1,11 +1,12 @@
 """The public vocabularies twice: on our engines, and in the library each was made for."""
 
 import base64
+import functools
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import regex
@@ -71,16 +72,9 @@ def published_pattern(name: str) -> str:
     """The pattern in tiktoken's own spelling, read from the installed package."""
     if name == "gpt2":
         return openai_public.r50k_pat_str
-    source = Path(openai_public.__file__).read_text(encoding="utf-8")
-    body = source[source.index(f"def {name}_base") :]
-    body = body[: body.index("\n\n\n")]
-    if name == "cl100k":
-        found = re.search(r'"pat_str": r"""(.*?)"""', body)
-        assert found
-        return found.group(1)
-    parts = re.findall(r'r"""(.*?)""",\n', body)
-    assert len(parts) == 7
-    return "|".join(parts)
+    with mock.patch.object(openai_public, "load_tiktoken_bpe", return_value={}):
+        pattern: str = openai_public.ENCODING_CONSTRUCTORS[f"{name}_base"]()["pat_str"]
+    return pattern
 
 
 def tekken_in_tiktoken(path: Path) -> tiktoken.Encoding:
@@ -101,27 +95,19 @@ def tekken_in_tiktoken(path: Path) -> tiktoken.Encoding:
     )
 
 
+@functools.cache
 def load_pair(data: Path, name: str, engine: str) -> Pair:
-    ours, path = load_ours(data, name, engine), vocabulary_file(data, name)
+    """Each vocabulary is loaded once in a process for each engine, and once in its library."""
+    ours = load_ours(data, name, engine)
     if name in RANK_FILES or name == "tekken":
-        if name == "tekken":
-            theirs = tekken_in_tiktoken(path)
-        else:
-            theirs = tiktoken.Encoding(
-                name,
-                pat_str=published_pattern(name),
-                mergeable_ranks=load_tiktoken_bpe(str(path)),
-                special_tokens=SPECIALS[name],
-            )
+        theirs = _in_tiktoken(data, name)
         return Pair(
             name,
             ours,
             lambda text: theirs.encode(text, allowed_special="all"),
             theirs.encode_ordinary,
         )
-    reference = tokenizers.Tokenizer.from_file(str(path))
-    reference.no_truncation()
-    reference.no_padding()
+    reference = _in_tokenizers(data, name)
 
     def encode_parts(parts: list[str]) -> list[list[int]]:
         return [e.ids for e in reference.encode_batch_fast(parts, add_special_tokens=False)]
@@ -133,3 +119,24 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
         # A vocabulary of characters has tokens across every cut but that at a space.
         encode_parts=None if ours.spec.byte_ids else encode_parts,
     )
+
+
+@functools.cache
+def _in_tiktoken(data: Path, name: str) -> tiktoken.Encoding:
+    path = vocabulary_file(data, name)
+    if name == "tekken":
+        return tekken_in_tiktoken(path)
+    return tiktoken.Encoding(
+        name,
+        pat_str=published_pattern(name),
+        mergeable_ranks=load_tiktoken_bpe(str(path)),
+        special_tokens=SPECIALS[name],
+    )
+
+
+@functools.cache
+def _in_tokenizers(data: Path, name: str) -> tokenizers.Tokenizer:
+    reference = tokenizers.Tokenizer.from_file(str(vocabulary_file(data, name)))
+    reference.no_truncation()
+    reference.no_padding()
+    return reference

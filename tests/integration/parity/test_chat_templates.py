@@ -9,7 +9,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ import numpy as np
 import pytest
 
 from tests.chat_requests import chat_requests, map_texts
-from tests.integration.parity.transformers_chat import NOW, TransformersChat
-from tests.integration.parity.transformers_reader import TransformersReader
+from tests.integration.parity.transformers_reader import (
+    NOW,
+    TransformersReader,
+    apply_chat_template,
+)
 from tests.tokenizer_core.chat.own_templates import OWN_TEMPLATES, template_request
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat import template as template_module
@@ -57,12 +60,6 @@ TEMPLATES = OWN_TEMPLATES | _public()
 def _parameters(wanted: Callable[[str], bool] = bool) -> list[Any]:
     named = [pytest.param(source, id=name) for name, source in TEMPLATES.items() if wanted(source)]
     return named if _FOLDER else [*named, pytest.param("", id="public", marks=_NO_FOLDER)]
-
-
-@pytest.fixture(scope="module")
-def transformers() -> Iterator[TransformersChat]:
-    with TransformersChat() as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +132,9 @@ def honest(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("source", _parameters())
-def test_text(source: str, transformers: TransformersChat) -> None:
+def test_text(source: str) -> None:
     chats = list(chat_requests(26, 60))
-    expected = transformers.apply(
+    expected = apply_chat_template(
         file=None, template=source, variables=_VARIABLES, chats=chats, want="text"
     )
     template = compiled(source)
@@ -146,15 +143,14 @@ def test_text(source: str, transformers: TransformersChat) -> None:
         assert (rendered and rendered[0]) == (text if isinstance(text, str) else None), chat
 
 
-@pytest.mark.parametrize("source", _parameters())
-def test_ids(
-    source: str, transformers: TransformersChat, tokenizer_file: Path, tokenizer: Tokenizer
+def check_ids(
+    ours: Tokenizer, file: Path, source: str, variables: dict[str, str], n_chats: int
 ) -> None:
-    chats = honest(20)
-    expected = transformers.apply(
-        file=str(tokenizer_file), template=source, variables=_VARIABLES, chats=chats, want="ids"
+    chats = honest(n_chats)
+    expected = apply_chat_template(
+        file=str(file), template=source, variables=variables, chats=chats, want="ids"
     )
-    ours = tokenizer.with_chat_templates({"default": source}, variables=_VARIABLES)
+    ours = ours.with_chat_templates({"default": source}, variables=variables)
     for chat, ids in zip(chats, expected, strict=True):
         encoding = outcome(ours.encode_chat, **arguments(chat))
         assert (encoding and encoding.ids.tolist()) == (ids if isinstance(ids, list) else None), (
@@ -162,43 +158,38 @@ def test_ids(
         )
 
 
-@pytest.mark.parametrize("name", OWN_TEMPLATES)
+@pytest.mark.parametrize("source", _parameters())
+def test_ids(source: str, tokenizer_file: Path, tokenizer: Tokenizer) -> None:
+    check_ids(tokenizer, tokenizer_file, source, _VARIABLES, 20)
+
+
+@pytest.mark.shared_data
 @pytest.mark.parametrize(
-    ("file", "bos", "eos"),
+    ("name", "file", "bos", "eos"),
     [
-        ("vocab/llama3_1", "<|begin_of_text|>", "<|eot_id|>"),
-        ("vocab_open/deepseek_v3", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
-        ("vocab_open/llama2", "<s>", "</s>"),
-        ("vocab_open/smollm", "<|im_start|>", "<|im_end|>"),
+        ("chatml_tools", "vocab/llama3_1", "<|begin_of_text|>", "<|eot_id|>"),
+        (
+            "generation",
+            "vocab_open/deepseek_v3",
+            "<｜begin▁of▁sentence｜>",
+            "<｜end▁of▁sentence｜>",
+        ),
+        ("inst", "vocab_open/llama2", "<s>", "</s>"),
+        ("macros", "vocab_open/smollm", "<|im_start|>", "<|im_end|>"),
     ],
 )
 def test_ids_of_public_vocabularies(
-    name: str, file: str, bos: str, eos: str, transformers: TransformersChat, shared_data: Path
+    name: str, file: str, bos: str, eos: str, shared_data: Path
 ) -> None:
     path = shared_data / f"{file}.tokenizer.json"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
     variables = {"bos_token": bos, "eos_token": eos}
-    source, chats = OWN_TEMPLATES[name], honest(40)
-    expected = transformers.apply(
-        file=str(path), template=source, variables=variables, chats=chats, want="ids"
-    )
-    ours = Tokenizer.from_tokenizer_json(path).with_chat_templates(
-        {"default": source}, variables=variables
-    )
-    for chat, ids in zip(chats, expected, strict=True):
-        encoding = outcome(ours.encode_chat, **arguments(chat))
-        assert (encoding and encoding.ids.tolist()) == (ids if isinstance(ids, list) else None), (
-            chat
-        )
+    check_ids(Tokenizer.from_tokenizer_json(path), path, OWN_TEMPLATES[name], variables, 40)
 
 
 @pytest.mark.parametrize("source", _parameters(lambda source: "endgeneration" in source))
-def test_mask(
-    source: str, transformers: TransformersChat, tokenizer_file: Path, tokenizer: Tokenizer
-) -> None:
+def test_mask(source: str, tokenizer_file: Path, tokenizer: Tokenizer) -> None:
     chats = [chat for chat in honest(40) if "continue_final_message" not in chat]
-    expected = transformers.apply(
+    expected = apply_chat_template(
         file=str(tokenizer_file), template=source, variables=_VARIABLES, chats=chats, want="mask"
     )
     ours = tokenizer.with_chat_templates({"default": source}, variables=_VARIABLES)

@@ -33,21 +33,21 @@ CUSTOM = [
 
 
 def digests() -> list[list[object]]:
-    """What patterns make of every code point in several contexts."""
-    characters = [chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+    """What patterns make of code points in several contexts: those of most scripts, and a sample of
+    the others."""
+    codes = [c for c in range(0x110000) if c < 0x3400 or c % 17 == 0]
+    characters = [chr(c) for c in codes if not 0xD800 <= c <= 0xDFFF]
     rng = random.Random(5)
-    contexts = ["", " ", "a", " 'S"]
-    texts = [context.join(characters) for context in contexts]
-    mixed = "".join(rng.choices(characters, k=200_000))
-    texts.append(mixed)
+    texts = [context.join(characters) for context in ("", "a", " 'S")]
+    mixed = "".join(rng.choices(characters, k=20_000))
     folded = ["'", "s", "S", "ſ", "ll", "LL", "st", "ﬆ", "ß", "ve", "RE", " ", "ﬀ", "K", "İ", "ı"]
-    texts.append("".join(rng.choices(folded, k=50_000)))
+    texts += [mixed, "".join(rng.choices(folded, k=5_000))]
     found: list[list[object]] = []
     # A custom pattern in Python's dialect is slow with the other release.
     for pattern in [*PATTERNS.values(), METASPACE, *CUSTOM]:
-        for text in texts if pattern.is_named else [mixed[:20_000]]:
+        for text in texts if pattern.is_named else [mixed[:5_000]]:
             joined = "\0".join(split(text, pattern)).encode()
-            settled = split_settled(text[:5000], pattern)[1]
+            settled = split_settled(text[:2000], pattern)[1]
             cut = find_safe_cut(text, 1000, pattern)
             found.append([hashlib.sha256(joined).hexdigest(), settled, cut])
     offsets = OriginalOffsets("e\u0301".join(characters[::7]))._rows.tobytes()
@@ -58,7 +58,7 @@ def digests() -> list[list[object]]:
 @pytest.mark.skipif(
     not TransformersReader.is_there(), reason="no other regex; make test-integration installs it"
 )
-def test_another_release_of_regex_splits_every_code_point_alike():
+def test_another_release_of_regex_splits_code_points_alike():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FOLDER), str(REPOSITORY)])}
     child = subprocess.run(
         [sys.executable, __file__],

@@ -1,92 +1,189 @@
-"""Reads a tokenizer with Hugging Face `transformers`, in a separate process.
+"""Hugging Face `transformers`, in a separate process that all tests of a session share.
 
 transformers needs a newer `regex` than the one that the tests here run on, so it is
-installed in `.venv/transformers`, and tests do not import it. Arguments: the class, then the
-arguments of its `from_pretrained` or constructor. Each line of standard input is a JSON list of
-texts, each line of standard output the list of their ids; or the other way about.
+installed in `.venv/transformers`, and tests do not import it. This file is also that process. A
+request is one line of JSON, with the name of an action; so is the response.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
 import sys
+from collections import OrderedDict
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 FOLDER = Path(sys.prefix) / "transformers"
+_MAX_LOADED = 8
+
+
+class NOW(datetime):
+    """A clock that stands still: templates print dates."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> NOW:
+        """Always the same moment."""
+        return cls(2024, 7, 26, 12, 30, 59, tzinfo=tz)
+
+
+@functools.cache
+def _process() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, __file__],
+        env=os.environ | {"PYTHONPATH": str(FOLDER), "HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+    )
+    atexit.register(process.wait)  # after the next one
+    atexit.register(process.kill)
+    return process
+
+
+def _ask(action: str, **request: Any) -> Any:
+    stdin, stdout = _process().stdin, _process().stdout
+    assert stdin is not None
+    assert stdout is not None
+    stdin.write(json.dumps({"action": action, **request}) + "\n")
+    stdin.flush()
+    response = json.loads(stdout.readline())
+    if isinstance(response, dict):
+        raise RuntimeError(response["error"])
+    return response
+
+
+def apply_chat_template(**request: Any) -> list[Any]:
+    """For each of `chats` (arguments of `apply_chat_template`, with `kwargs` for the template) its
+    text, its ids, or ids and mask, as `want` says; or an object with the error.
+
+    The others are `file` (a `tokenizer.json`), `template`, and `variables` (special tokens by
+    name).
+    """
+    response: list[Any] = _ask("chat", **request)
+    return response
 
 
 class TransformersReader:
-    """A tokenizer as transformers loads it; a context manager."""
+    """A tokenizer as transformers loads it."""
 
     def __init__(self, *arguments: str) -> None:
         """`"PreTrainedTokenizerFast", file`, `"GPT2Tokenizer", folder, special token, ...`, or
         `"AutoTokenizer", folder`, which also adds tokens at the ends."""
-        environment = os.environ | {"PYTHONPATH": str(FOLDER), "HF_HUB_OFFLINE": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *arguments],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-        )
+        self._number = _ask("load", arguments=arguments)
+        self._adds = arguments[0] == "AutoTokenizer"
 
     @staticmethod
     def is_there() -> bool:
-        """Whether `make test-integration` has installed transformers for the process below."""
+        """Whether `make test-integration` has installed transformers for the process."""
         return FOLDER.is_dir()
-
-    def __enter__(self) -> TransformersReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """The ids of each text, special tokens recognised."""
-        ids: list[list[int]] = self._ask(texts)
+        ids: list[list[int]] = _ask("encode", number=self._number, texts=texts, adds=self._adds)
         return ids
 
     def decode(self, batch: list[list[int]]) -> list[str]:
         """The text of each list of ids, without special tokens."""
-        texts: list[str] = self._ask(batch)
+        texts: list[str] = _ask("decode", number=self._number, batch=batch)
         return texts
 
-    def _ask(self, items: list[Any]) -> Any:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps(items) + "\n")
-        stdin.flush()
-        return json.loads(stdout.readline())
 
+class _Server:
+    """The actions, in the process that imports transformers."""
 
-def _load(kind: str, path: str, *special_tokens: str) -> Any:
-    import transformers
+    def __init__(self) -> None:
+        self._loaded: OrderedDict[Any, Any] = OrderedDict()
+        self._n_loaded = 0
 
-    if kind == "PreTrainedTokenizerFast":
-        return transformers.PreTrainedTokenizerFast(tokenizer_file=path)
-    tokenizer = getattr(transformers, kind).from_pretrained(path)
-    if special_tokens:
-        tokenizer.add_special_tokens({"additional_special_tokens": list(special_tokens)})
-    return tokenizer
+    def _keep(self, key: Any, tokenizer: Any) -> Any:
+        self._loaded[key] = tokenizer
+        if len(self._loaded) > _MAX_LOADED:
+            self._loaded.popitem(last=False)
+        return key
 
+    def load(self, arguments: list[str]) -> Any:
+        import transformers
 
-def _serve(tokenizer: Any, requests: IO[str], *, add_special_tokens: bool) -> None:
-    for line in requests:
-        items = json.loads(line)
-        if isinstance(items[0], str):
-            answer = tokenizer(items, add_special_tokens=add_special_tokens)["input_ids"]
+        kind, path, *special_tokens = arguments
+        if kind == "PreTrainedTokenizerFast":
+            tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
         else:
-            answer = [tokenizer.decode(ids, skip_special_tokens=True) for ids in items]
-        print(json.dumps(answer), flush=True)
+            tokenizer = getattr(transformers, kind).from_pretrained(path)
+        if special_tokens:
+            tokenizer.add_special_tokens({"additional_special_tokens": special_tokens})
+        self._n_loaded += 1
+        return self._keep(self._n_loaded, tokenizer)
+
+    def encode(self, number: int, texts: list[str], *, adds: bool) -> Any:
+        return self._loaded[number](texts, add_special_tokens=adds)["input_ids"]
+
+    def decode(self, number: int, batch: list[list[int]]) -> list[str]:
+        tokenizer = self._loaded[number]
+        return [tokenizer.decode(ids, skip_special_tokens=True) for ids in batch]
+
+    def chat(
+        self,
+        file: str | None,
+        template: str,
+        variables: dict[str, str],
+        chats: list[dict[str, Any]],
+        want: str,
+    ) -> list[Any]:
+        key = json.dumps([file, variables])
+        if key not in self._loaded:
+            self._keep(key, self._load_for_chats(file, variables))
+        response: list[Any] = []
+        for chat in chats:
+            try:
+                response.append(self._apply(self._loaded[key], template, chat, want))
+            except Exception as error:
+                response.append({"error": repr(error)[:300]})
+        return response
+
+    def _load_for_chats(self, file: str | None, variables: dict[str, str]) -> Any:
+        import tokenizers
+        from transformers import PreTrainedTokenizerFast
+
+        if file is not None:
+            return PreTrainedTokenizerFast(tokenizer_file=file, **variables)
+        empty = tokenizers.Tokenizer(tokenizers.models.BPE())
+        return PreTrainedTokenizerFast(tokenizer_object=empty, **variables)
+
+    def _apply(self, tokenizer: Any, template: str, chat: dict[str, Any], want: str) -> Any:
+        kwargs = chat.pop("kwargs", {})
+        messages = chat.pop("messages")
+        options: dict[str, Any] = {
+            "text": {"tokenize": False},
+            "ids": {"return_dict": False},
+            "mask": {"return_assistant_tokens_mask": True},
+        }[want]
+        result = tokenizer.apply_chat_template(
+            messages, chat_template=template, **chat, **options, **kwargs
+        )
+        return [result["input_ids"], result["assistant_masks"]] if want == "mask" else result
+
+
+def _serve() -> None:
+    from transformers.utils import chat_template_utils
+
+    chat_template_utils.datetime = NOW  # type: ignore[misc]
+    sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    server = _Server()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            response = getattr(server, request.pop("action"))(**request)
+        except Exception as error:
+            response = {"error": repr(error)}
+        print(json.dumps(response), flush=True)
 
 
 if __name__ == "__main__":
-    sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    _serve(_load(*sys.argv[1:]), sys.stdin, add_special_tokens=sys.argv[1] == "AutoTokenizer")
+    _serve()

@@ -1,5 +1,6 @@
 """Automata split as `regex` does, also on both sides of every cut that they allow."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,11 @@ from hypothesis import strategies as st
 
 from tests.adversarial import adversarial_texts, every_code_point_in_context
 from tests.native_module import native_module
-from tests.tokenizer_core.regex_dialects.foreign_expressions import Grammar, random_text
+from tests.tokenizer_core.regex_dialects.foreign_expressions import (
+    Grammar,
+    random_text,
+    split_by_tokenizers,
+)
 from tokenizer_core.engines.native import compiled_pattern
 from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
 from tokenizer_core.formats.tokenizer_json_parts import SPELLINGS
@@ -119,16 +124,12 @@ def check(pattern: SplitPattern, texts: list[str], module=None) -> int:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_published_pattern_splits_alike_and_has_cuts(name):
+def test_a_published_pattern_splits_alike_and_has_cuts(native, name):
     assert check(ALL[name], adversarial_texts(120, 60)) > 20
+    check(ALL[name], adversarial_texts(300, 60), native)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_compiled_automaton_splits_alike(native, name):
-    check(ALL[name], adversarial_texts(300, 100), native)
-
-
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
     compiled = compiled_automaton(ALL[name])
@@ -138,13 +139,12 @@ def test_the_compiled_automaton_splits_every_code_point_alike(native, name):
 
 @given(random=st.randoms(use_true_random=False))
 def test_a_random_pattern_splits_alike_or_has_no_automaton(native, random):
-    for _ in range(10):
+    for _ in range(4):  # most are refused
         steps = []
         for _ in range(random.choice([1, 1, 2, 3])):
             dialect = random.choice(["fancy-regex", "oniguruma", "python"])
-            drops = random.random() < 0.3
             step = SplitPattern("custom", Grammar(random).expression(), dialect)
-            if drops:
+            if random.random() < 0.3:
                 step = replace(step, unmatched="drop")
             else:
                 behavior, invert = random.choice(BEHAVIORS), random.random() < 0.5
@@ -159,11 +159,9 @@ def test_a_random_pattern_splits_alike_or_has_no_automaton(native, random):
             event("no automaton")
             continue
         event("compared")
-        texts = [random_text(random, n_chars) for n_chars in (3, 8, 30, 30)]
-        try:
+        texts = [random_text(random, n_chars) for n_chars in (3, 8, 30)]
+        with contextlib.suppress(SplitTooSlowError):
             check(pattern, texts, native)
-        except SplitTooSlowError:
-            event("too slow")
 
 
 def build(expression: str, dialect: str = "fancy-regex") -> SplitAutomaton:
@@ -171,29 +169,25 @@ def build(expression: str, dialect: str = "fancy-regex") -> SplitAutomaton:
 
 
 @pytest.mark.parametrize(
-    ("expression", "why"),
+    ("expression", "dialect", "why"),
     [
-        (r"(?<=a)b", "lookbehind"),
-        (r"\bx+", "lookbehind"),
-        (r"^x", "lookbehind"),
-        (r"a(?=bc)", "several characters"),
-        (r"(?>a|ab)c", "atomic"),
-        (r"(?:a|b)++c", "atomic"),
-        (r"(?:" + "|".join(f"a{{{n}}}b" for n in range(1, 90)) + ")c", "too many"),
+        (r"(?<=a)b", "fancy-regex", "lookbehind"),
+        (r"\bx+", "fancy-regex", "lookbehind"),
+        (r"^x", "fancy-regex", "lookbehind"),
+        (r"a(?=bc)", "fancy-regex", "several characters"),
+        (r"(?>a|ab)c", "fancy-regex", "atomic"),
+        (r"(?:a|b)++c", "fancy-regex", "atomic"),
+        ("(?:" + "|".join(f"a{{{n}}}b" for n in range(1, 90)) + ")c", "fancy-regex", "too many"),
+        (r"a*", "oniguruma", "match nothing"),
     ],
 )
-def test_what_has_no_automaton(expression, why):
+def test_expressions_without_an_automaton(expression, dialect, why):
     with pytest.raises(NoAutomatonError, match=why):
-        build(expression)
-    assert resolve_pattern(SplitPattern("custom", expression, "fancy-regex")).automaton is None
+        build(expression, dialect)
+    assert resolve_pattern(SplitPattern("custom", expression, dialect)).automaton is None
 
 
-def test_an_expression_that_can_match_nothing_has_no_automaton():
-    with pytest.raises(NoAutomatonError, match="match nothing"):
-        build(r"a*", "oniguruma")
-
-
-@pytest.mark.parametrize("expression", [r"x$", r"[a[b]]", r"(?i)[h-j]", r"\hx", r"a\z"])
+@pytest.mark.parametrize("expression", [r"x$", r"[a[b]]", r"(?i)[h-j]", r"\hx", r"a\z", r"^x"])
 def test_python_reads_these_otherwise_so_they_have_no_automaton(expression):
     assert SplitPattern("custom", expression).automaton is None
 
@@ -207,6 +201,8 @@ def test_the_first_way_wins_not_the_longest():
     assert split_by(build("a?+ab|a"), "ab") == ["a", "b"]
     assert split_by(build("a{1,2}+ab|a"), "aab") == ["a", "a", "b"]
     assert split_by(build("a{2}+a|a"), "aaaa") == ["aaa", "a"]
+    assert split_by(build("[abc--b]+|b"), "acb") == ["ac", "b"]
+    assert split_by(build("[ab~~bc]+|b"), "acb") == ["ac", "b"]
 
 
 def test_a_cut_needs_a_certain_match():
@@ -221,11 +217,15 @@ def test_a_cut_needs_a_certain_match():
     assert dropping.cuts_in("qqa").tolist() == [1, 2]
 
 
-def test_joining_behaviors_have_no_cuts():
-    for behavior in BEHAVIORS[2:]:
+def test_joining_behaviors_split_as_in_tokenizers_and_have_no_cuts():
+    texts = ["baab aa", "aab", "b", "aa"]
+    for behavior in BEHAVIORS:
         pattern = SplitPattern("custom", "a", "oniguruma", behavior=behavior)
-        assert not pattern.automaton.cuts.any()
-        assert not pattern.has_cuts
+        expected = split_by_tokenizers("a", texts, behavior.replace("-", "_"))
+        assert [split(text, pattern) for text in texts] == expected, behavior
+        if behavior not in BEHAVIORS[:2]:
+            assert not pattern.automaton.cuts.any()
+            assert not pattern.has_cuts
 
 
 def test_a_pattern_that_reads_a_text_again_and_again_is_too_slow(native):
@@ -242,11 +242,9 @@ MALFORMED = [
     ([0, 0x110000], [0, 0], [([0, 0, 0, 0], "isolated", False, False)], [True]),
     ([0], [0], [], [True]),
     ([0], [0], [([0, 0, 0, 0], "isolated", False, False)], []),
-    ([0], [0], [([0, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 2, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 0, 1], "isolated", False, False)], [True]),
-    ([0], [0], [([0, MATCHED, 0, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, MATCHED, 0], "isolated", False, False)], [True]),
     ([0], [0], [([0, 0, 0, 0], "scattered", False, False)], [True]),
 ]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.native_module import native_module
 from tests.property.trap_texts import kinds, patterns, seeds, short_trap_texts, tiny_spec
 from tokenizer_core import TextPart, Tokenizer, chunk_text, truncate_text
 from tokenizer_core.errors import MaxTokensTooSmallError, SpecialTokenForbiddenError
@@ -49,63 +48,47 @@ def special_spans(tokenizer: Tokenizer, text: str, policy: Any) -> list[tuple[in
     return spans
 
 
-def tiny_tokenizer(engine: str, *choices: Any) -> Tokenizer:
-    if engine == "native":
-        native_module()
-    return Tokenizer.from_spec(tiny_spec(*choices), engine=engine)
+def tiny_tokenizer(engine: str, choices: tuple, policy: Any) -> tuple[Tokenizer, Any]:
+    """The tokenizer, and the policy without tokens that it does not have."""
+    tokenizer = Tokenizer.from_spec(tiny_spec(*choices), engine=engine)
+    names = set(tokenizer.spec.special_tokens)
+    return tokenizer, policy if isinstance(policy, str) else set(policy) & names
 
 
-def policy_of(tokenizer: Tokenizer, policy: Any) -> Any:
-    return policy if isinstance(policy, str) else set(policy) & set(tokenizer.spec.special_tokens)
+choices = st.tuples(seeds, kinds, patterns, normalizers)
+COMPOSED = (0, "merges", "gpt2", "nfc")
 
 
-@pytest.mark.parametrize("engine", ["python", "native"])
-@given(
-    seeds, kinds, patterns, normalizers, short_trap_texts, st.integers(0, 40),
-    st.sampled_from(["right", "left"]), policies,
-)  # fmt: skip
-@example(0, "merges", "gpt2", "nfc", "e\u0323\u0301" * 3, 1, "right", "all")
-def test_what_truncating_promises(
-    engine, seed, kind, pattern, normalizer, text, max_tokens, side, policy
-):
-    tokenizer = tiny_tokenizer(engine, seed, kind, pattern, normalizer)
-    policy = policy_of(tokenizer, policy)
+@given(choices, short_trap_texts, st.integers(0, 40), st.sampled_from(["right", "left"]), policies)
+@example(COMPOSED, "e\u0323\u0301" * 3, 1, "right", "all")
+def test_a_truncated_text(engine, choices, text, max_tokens, side, policy):
+    tokenizer, policy = tiny_tokenizer(engine, choices, policy)
     part = truncate_text(tokenizer, text, max_tokens, side=side, allowed_special=policy)
     check_part(tokenizer, text, part, policy)
     assert len(part.ids) <= max_tokens
     assert text.startswith(part.text) if side == "right" else text.endswith(part.text)
-    if tokenizer.count(text, allowed_special=policy) <= max_tokens:
-        assert part.text == text
-    else:
-        assert part.text != text
+    fits = tokenizer.count(text, allowed_special=policy) <= max_tokens
+    assert (part.text == text) == fits
     place = part.end if side == "right" else part.start
     assert not any(a < place < b for a, b in special_spans(tokenizer, text, policy))
 
 
-@pytest.mark.parametrize("engine", ["python", "native"])
-@given(
-    seeds, kinds, patterns, normalizers, short_trap_texts, st.integers(4, 20), st.data(), policies
-)
-@example(0, "merges", "gpt2", "nfc", "e" + "\u0323\u0301" * 9, 4, None, "all")
-def test_what_chunks_promise(
-    engine, seed, kind, pattern, normalizer, text, max_tokens, data, policy
-):
-    tokenizer = tiny_tokenizer(engine, seed, kind, pattern, normalizer)
-    policy = policy_of(tokenizer, policy)
+@given(choices, short_trap_texts, st.integers(4, 20), st.data(), policies)
+@example(COMPOSED, "e" + "\u0323\u0301" * 9, 4, None, "all")
+def test_chunks(engine, choices, text, max_tokens, data, policy):
+    tokenizer, policy = tiny_tokenizer(engine, choices, policy)
+    is_plain = tokenizer.spec.normalizer == "none"
     overlap = data.draw(st.integers(0, max_tokens - 1)) if data else 3
+    options = {"overlap_tokens": overlap, "allowed_special": policy}
     try:
-        chunks = list(
-            chunk_text(tokenizer, text, max_tokens, overlap_tokens=overlap, allowed_special=policy)
-        )
+        chunks = list(chunk_text(tokenizer, text, max_tokens, **options))
     except MaxTokensTooSmallError:
-        assert normalizer == "nfc"  # else a character has at most four tokens
+        assert not is_plain  # else a character has at most four tokens
         return
+    encoded, joined = text.encode(), b""
     for part in chunks:
         check_part(tokenizer, text, part, policy)
         assert 1 <= len(part.ids) <= max_tokens
-    encoded = text.encode()
-    joined = b""
-    for part in chunks:
         assert part.start <= len(joined) < part.end
         joined += encoded[len(joined) : part.end]
     assert joined == encoded
@@ -119,7 +102,7 @@ def test_what_chunks_promise(
             if start >= other.start and end <= one.end and start < one.end
         ]
         assert len(repeated) <= overlap
-    if normalizer == "none":
+    if is_plain:
         spans = special_spans(tokenizer, text, policy)
         cuts = [place for part in chunks for place in (part.start, part.end)]
         assert not any(a < place < b for a, b in spans for place in cuts)
@@ -137,11 +120,15 @@ def test_every_limit_of_an_ordinary_text(engine):
         assert first.ids.tolist() == ids[:limit]
         assert last.ids.tolist() == ids[max(0, len(ids) - limit) :]
         assert (first.start, last.end) == (0, len(text))
-    for limit, overlap in ((7, 0), (7, 3), (20, 19)):
-        chunks = list(chunk_text(tokenizer, text, limit, overlap_tokens=overlap))
+    for limit, overlap in ((7, 0), (7, 3), (20, 19), (1000, 1)):
+        chunks = TextChunks(tokenizer, text, limit, overlap_tokens=overlap)
         step = limit - overlap
         wanted = [ids[i : i + limit] for i in range(0, max(1, len(ids) - overlap), step)]
         assert [chunk.ids.tolist() for chunk in chunks] == wanted
+        assert list(chunks.plan()) == [(part.start, part.end) for part in chunks]
+        for other in ("naïve 👩‍👩‍👧 日本語 " * 5, "", "a"):
+            chunks = TextChunks(tokenizer, other, limit, overlap_tokens=overlap)
+            assert list(chunks.plan()) == [(part.start, part.end) for part in chunks]
 
 
 def test_a_character_of_several_tokens_is_kept_or_left_whole(engine):
@@ -164,18 +151,6 @@ def test_a_shorter_text_with_more_tokens_is_cut_further_back(engine):
     assert [chunk.text for chunk in chunk_text(tokenizer, "a'll", 2)] == ["a", "'ll"]
 
 
-def test_nfc_cuts_the_text_as_it_was_given(engine):
-    spec = tiny_spec(1, "merges", "qwen2", "nfc")
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    text = "xe\u0301" * 5
-    for limit in range(1, 14):
-        for side in ("right", "left"):
-            part = truncate_text(tokenizer, text, limit, side=side)
-            assert not part.text.endswith("e")
-            assert not part.text.startswith("\u0301")
-    assert "".join(chunk.text for chunk in chunk_text(tokenizer, text, 4)) == text
-
-
 def test_a_character_with_more_tokens_than_a_chunk_may_have(engine):
     tokenizer = word_tokenizer(engine)
     assert [chunk.text for chunk in chunk_text(tokenizer, "a中b", 3)] == ["a", "中", "b"]
@@ -183,6 +158,7 @@ def test_a_character_with_more_tokens_than_a_chunk_may_have(engine):
         list(chunk_text(tokenizer, "a中b", 2))
     error = caught.value
     assert (error.max_tokens, error.n_tokens, error.byte_offset) == (2, 3, 1)
+    assert list(TextChunks(tokenizer, "ab 👩", 3).plan()) == [(0, 3)]
 
 
 def test_arguments_that_are_refused(engine):
@@ -237,18 +213,3 @@ def test_few_parts_are_tried(monkeypatch):
     part = truncate_text(tokenizer, "x" * 3000, 1000)
     assert 0 < len(part.text) < 10
     assert len(tried) < 14
-
-
-@pytest.mark.parametrize("text", ["one two  three\n" * 9, "naïve 👩‍👩‍👧 日本語 " * 5, "", "a"])
-@pytest.mark.parametrize(("max_tokens", "overlap_tokens"), [(4, 0), (7, 3), (9, 8), (1000, 1)])
-def test_the_plan_is_where_the_chunks_are(engine, text, max_tokens, overlap_tokens):
-    tokenizer = word_tokenizer(engine)
-    chunks = TextChunks(tokenizer, text, max_tokens, overlap_tokens=overlap_tokens)
-    assert list(chunks.plan()) == [(part.start, part.end) for part in chunks]
-
-
-def test_the_plan_ends_at_a_character_with_too_many_tokens(engine):
-    chunks = TextChunks(word_tokenizer(engine), "ab 👩", 3)
-    assert list(chunks.plan()) == [(0, 3)]
-    with pytest.raises(MaxTokensTooSmallError):
-        list(chunks)
