@@ -1,7 +1,7 @@
 """What is recorded: each scenario does some durable steps below a folder, and says what a folder
 that a power loss left must hold.
 
-`python -m tests.power_loss.scenarios NAME FOLDER` does the steps, for the recorder.
+`python -m tests.integration.power_loss.scenarios NAME FOLDER` does the steps, for the recorder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tests.power_loss.recorder import mark
+from tests.integration.power_loss.recorder import mark
 from tests.tokenizer_core.corpus.small_corpora import (
     NARROW,
     TEXTS,
@@ -28,8 +28,7 @@ from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
 from tests.tokenizer_service.jobs.test_corpora import put
 from tests.tokenizer_service.jobs.test_queue import add, claim
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.blobs.atomic_files import replace_synced, write_whole_file
-from tokenizer_core.blobs.folder import FolderStorage
+from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     TokenDataset,
     TokenFilesWriter,
@@ -43,7 +42,7 @@ from tokenizer_core.registry.bucket_store import BucketArtifactStore
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.folder import JobFolder
-from tokenizer_service.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
+from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 
 Step = Callable[[Path], object]
@@ -53,9 +52,6 @@ UNSEEN_STAGED = "^storage/.staging/[0-9a-f]{32}$"
 
 class Scenario:
     """Steps, each of which is durable when it returns, and the state that a folder is in."""
-
-    is_durable = True
-    """Whether a step that has returned survives; else an earlier state may come back."""
 
     unseen = "no path"
     """A pattern of paths that nothing reads: trees that differ only there are checked once."""
@@ -143,56 +139,6 @@ class BucketRegistry(Registry):
         store.promote(store.publish(B, name="v"))
 
 
-class CachedRegistry(Scenario):
-    """A host's cache of versions in a storage."""
-
-    def prepare(self, root: Path) -> None:
-        self.store(root).publish(A, name="t")
-
-    def steps(self) -> Sequence[Step]:
-        return [self.observe]
-
-    def observe(self, root: Path) -> object:
-        store = self.store(root)
-        return store.open(store.resolve("t")).fingerprint
-
-    @staticmethod
-    def store(root: Path) -> Artifacts:
-        return BucketArtifactStore(str(root / "storage"), root / "cache")
-
-
-class Storage(Scenario):
-    """Names and bytes in a folder."""
-
-    unseen = UNSEEN_STAGED
-
-    def steps(self) -> Sequence[Step]:
-        def swap(data: bytes) -> Step:
-            def do(root: Path) -> None:
-                storage = FolderStorage(root / "storage")
-                found = storage.read_versioned("pointer", max_bytes=10)
-                assert storage.swap("pointer", data, expected=found and found.version)
-
-            return do
-
-        return [
-            lambda root: FolderStorage(root / "storage").create("a/b", b"b" * 1500),
-            lambda root: FolderStorage(root / "storage").create("a/b", b"not this"),
-            lambda root: FolderStorage(root / "storage").put("a/b", b"B" * 1400),
-            swap(b"1"),
-            swap(b"2"),
-            lambda root: FolderStorage(root / "storage").remove("a/b"),
-            lambda root: FolderStorage(root / "storage").create("a/b", b"again"),
-        ]
-
-    def observe(self, root: Path) -> object:
-        storage = FolderStorage(root / "storage")
-        return {name: storage.read(name, max_bytes=2000) for name in storage.names()}
-
-    def go_on(self, root: Path) -> None:
-        FolderStorage(root / "storage").put("a/b", b"c")
-
-
 class Corpora(Scenario):
     """Uploaded corpora."""
 
@@ -262,7 +208,7 @@ class Checkpoints(Scenario):
         "new": [[id_ for text in TEXTS for id_ in NARROW.encode(text)] * 3] * 12,
     }
 
-    def __init__(self, layout: str, *, loss_mask: bool = False) -> None:
+    def __init__(self, layout: str, *, loss_mask: bool) -> None:
         self.plan = plan_token_files(
             NARROW, layout=layout, tokens_per_shard=700, loss_mask=loss_mask
         )
@@ -320,7 +266,7 @@ class Checkpoints(Scenario):
                 writer.finish()
         verify_token_files(folder)
         ids = [id_ for document in self.RUNS[run] for id_ in document]
-        data = b"".join(path.read_bytes()[:] for path in sorted(folder.glob("train*.bin")))
+        data = b"".join(path.read_bytes() for path in sorted(folder.glob("train*.bin")))
         assert np.array(ids, dtype=np.uint16).tobytes() in data, "the files mix two runs"
         if self.plan.loss_mask:
             dataset = TokenDataset.open(folder)
@@ -444,52 +390,17 @@ class Jobs(Scenario):
         return JobFolder.of(root / "artifacts", self.IDS[number])
 
 
-class FolderId(Scenario):
-    """The id of an artifacts folder, which rows in PostgreSQL name."""
-
-    def steps(self) -> Sequence[Step]:
-        return [lambda root: folder_id(root / "artifacts")]
-
-    def observe(self, root: Path) -> object:
-        is_known = (root / "artifacts" / FOLDER_ID_NAME).exists()
-        assert len(folder_id(root / "artifacts")) == 32
-        return is_known
-
-
-class WholeFile(Scenario):
-    """A file that is replaced, durable or not."""
-
-    is_durable = False
-
-    def steps(self) -> Sequence[Step]:
-        return [
-            lambda root: write_whole_file(root / "file", b"1" * 5000),
-            lambda root: write_whole_file(root / "file", b"2" * 700),
-        ]
-
-    def observe(self, root: Path) -> object:
-        path = root / "file"
-        return path.read_bytes() if path.exists() else None
-
-
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "registry": Registry,
     "registry in a storage": BucketRegistry,
-    "cached registry": CachedRegistry,
-    "storage": Storage,
     "corpora": Corpora,
     "token files, raw": lambda: WholeTokenFiles("raw"),
-    "token files, npy": lambda: WholeTokenFiles("npy"),
     "token files, megatron": lambda: WholeTokenFiles("megatron"),
-    "token files, llmc": lambda: WholeTokenFiles("llmc"),
-    "checkpoints, raw": lambda: Checkpoints("raw"),
-    "checkpoints, megatron": lambda: Checkpoints("megatron"),
-    "checkpoints, raw with a mask": lambda: Checkpoints("raw", loss_mask=True),
+    "checkpoints, megatron": lambda: Checkpoints("megatron", loss_mask=False),
+    "checkpoints, raw": lambda: Checkpoints("raw", loss_mask=True),
     "token files in a storage": RemoteTokenFiles,
     "token files of a job": JobTokenFiles,
     "jobs": Jobs,
-    "id of a folder": FolderId,
-    "whole file": WholeFile,
 }
 
 

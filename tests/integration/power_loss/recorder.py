@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.power_loss.file_system import (
+from tests.integration.power_loss.file_system import (
     ROOT,
     FileSystem,
     History,
@@ -30,7 +30,7 @@ from tests.power_loss.file_system import (
     read_tree,
 )
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+_REPOSITORY = Path(__file__).resolve().parents[3]
 _MARK = "/end of a step of the recorded process"
 
 _STRACE = ["strace", "-f", "--seccomp-bpf", "-xx", "-s", str(1 << 24), "-e", "signal=none"]
