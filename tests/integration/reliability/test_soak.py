@@ -24,24 +24,14 @@ def series(name: str, added: list[int]) -> list[Sample]:
     ]
 
 
-def test_what_stays_the_same_comes_and_goes_or_warms_up_is_no_leak() -> None:
+def test_only_steady_growth_is_a_leak() -> None:
     for name, allowed in MAX_MORE.items():
-        most = 100 * allowed + 100
+        most, step = 100 * allowed + 100, allowed // 10 + 1
         assert leaks(series(name, [0] * 30)) == []
         assert leaks(series(name, [min(at, 9) * most for at in range(30)])) == []
         assert leaks(series(name, [most * (at not in (12, 22)) for at in range(30)])) == []
-
-
-def test_what_grows_all_the_time_is_a_leak() -> None:
-    for name, allowed in MAX_MORE.items():
-        step = allowed // 10 + 1
         (leak,) = leaks(series(name, [at * step for at in range(30)]))
         assert leak.startswith(f"{name} grew by {10 * step:,}")
-
-
-def test_a_few_samples_are_no_verdict() -> None:
-    with pytest.raises(ValueError, match="5 samples are too few"):
-        leaks(series("files", [0] * 5))
 
 
 def test_another_status_and_other_ids_are_failures() -> None:
