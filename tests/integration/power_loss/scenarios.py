@@ -170,34 +170,8 @@ class Corpora(Scenario):
         return CorpusStore(root / "artifacts" / "corpora", 1_000_000)
 
 
-class WholeTokenFiles(Scenario):
-    """Token files that one writer writes without checkpoints."""
-
-    def __init__(self, layout: str) -> None:
-        self.layout = layout
-
-    def steps(self) -> Sequence[Step]:
-        return [self.write]
-
-    def write(self, root: Path) -> None:
-        # Two shards and the one of validation: more files try no other order, and take minutes.
-        write_texts(root / "data" / "t", self.layout, tokens_per_shard=24)
-
-    def observe(self, root: Path) -> object:
-        folder = root / "data" / "t"
-        if not folder.exists():
-            return None
-        verify_token_files(folder)
-        return content(folder)
-
-    def go_on(self, root: Path) -> None:
-        if (root / "data" / "t").exists():
-            with pytest.raises(TokenFilesError, match="is there already"):
-                self.write(root)
-        else:
-            self.write(root)
-        verify_token_files(root / "data" / "t")
-        assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
+def parity(ids: list[int]) -> list[int]:
+    return [id_ % 2 for id_ in ids]
 
 
 class Checkpoints(Scenario):
@@ -208,10 +182,8 @@ class Checkpoints(Scenario):
         "new": [[id_ for text in TEXTS for id_ in NARROW.encode(text)] * 3] * 12,
     }
 
-    def __init__(self, layout: str, *, loss_mask: bool) -> None:
-        self.plan = plan_token_files(
-            NARROW, layout=layout, tokens_per_shard=700, loss_mask=loss_mask
-        )
+    def __init__(self) -> None:
+        self.plan = plan_token_files(NARROW, tokens_per_shard=700, loss_mask=True)
         self.writers: list[TokenFilesWriter] = []
 
     def steps(self) -> Sequence[Step]:
@@ -234,14 +206,10 @@ class Checkpoints(Scenario):
     def append(self, until: int) -> None:
         documents = self.RUNS[self.run_name][self.n_done : until]
         for document in documents:
-            self.write(self.writers[-1], document)
+            self.writers[-1].append(document, mask=parity(document))
         self.n_done = until
         if until < 12:
             self.writers[-1].checkpoint({"run": self.run_name, "done": until})
-
-    def write(self, writer: TokenFilesWriter, document: list[int]) -> None:
-        mask = [id_ % 2 for id_ in document] if self.plan.loss_mask else None
-        writer.append(document, mask=mask)
 
     def observe(self, root: Path) -> object:
         folder = root / "data" / "t"
@@ -262,15 +230,13 @@ class Checkpoints(Scenario):
                 position = writer.position or {"run": "new", "done": 0}
                 run = position["run"]
                 for document in self.RUNS[run][position["done"] :]:
-                    self.write(writer, document)
+                    writer.append(document, mask=parity(document))
                 writer.finish()
         verify_token_files(folder)
         ids = [id_ for document in self.RUNS[run] for id_ in document]
         data = b"".join(path.read_bytes() for path in sorted(folder.glob("train*.bin")))
         assert np.array(ids, dtype=np.uint16).tobytes() in data, "the files mix two runs"
-        if self.plan.loss_mask:
-            dataset = TokenDataset.open(folder)
-            assert dataset.mask().tolist() == [id_ % 2 for id_ in ids], "the mask is out of step"
+        assert TokenDataset.open(folder).mask().tolist() == parity(ids), "the mask is out of step"
         assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
 
 
@@ -394,10 +360,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "registry": Registry,
     "registry in a storage": BucketRegistry,
     "corpora": Corpora,
-    "token files, raw": lambda: WholeTokenFiles("raw"),
-    "token files, megatron": lambda: WholeTokenFiles("megatron"),
-    "checkpoints, megatron": lambda: Checkpoints("megatron", loss_mask=False),
-    "checkpoints, raw": lambda: Checkpoints("raw", loss_mask=True),
+    "token files with checkpoints": Checkpoints,
     "token files in a storage": RemoteTokenFiles,
     "token files of a job": JobTokenFiles,
     "jobs": Jobs,

@@ -50,21 +50,6 @@ def test_a_later_operation_may_be_kept_without_an_earlier_one():
     assert {"x": b"\0\0\0\0\0end"} in states(Truncate(OLD, 0), Write(OLD, 5, b"end"))
 
 
-def test_a_rename_between_folders_is_done_or_not():
-    operations = [Link(ROOT, "f", FOLDER), Sync(ROOT), Rename(ROOT, "x", FOLDER, "y", OLD)]
-    assert {"f": None, "x": b"old"} in states(*operations)
-    assert {"f": None, "f/y": b"old"} in states(*operations)
-    assert all(("x" in tree) != ("f/y" in tree) for tree in states(*operations))
-    for folder in (ROOT, FOLDER):
-        history = History(
-            FileSystem({ROOT: {"x": OLD}}, {OLD: b"old"}),
-            [*operations, Sync(folder), Mark()],
-            frozenset({FOLDER}),
-        )
-        ended = [tree for n_ended, _, tree in crash_states(history) if n_ended]
-        assert ended == [{"f": None, "f/y": b"old"}]
-
-
 def test_a_write_is_torn_at_blocks_only():
     data = b"1" * 512 + b"2" * 512
     found = {tree["x"] for tree in states(Truncate(OLD, 0), Sync(OLD), Write(OLD, 0, data))}

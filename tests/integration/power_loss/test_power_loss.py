@@ -15,29 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.power_loss.file_system import (
-    ROOT,
-    History,
-    Link,
-    Rename,
-    Sync,
-    Tree,
-    Unlink,
-    crash_states,
-    is_idle,
-    write_tree,
-)
+from tests.integration.power_loss.file_system import History, Tree, crash_states, write_tree
 from tests.integration.power_loss.recorder import has_strace, record
 from tests.integration.power_loss.scenarios import SCENARIOS, Scenario
 
 pytestmark = pytest.mark.skipif(not has_strace(), reason="no strace that may trace here")
-
-HARMLESS: dict[str, set[str]] = {
-    "registry": {"tokenizers after .staging"},  # the next writer makes it again
-    "corpora": set(),
-    "checkpoints, raw": set(),
-}
-"""The syncs of a scenario that may be missing, as `_show` shows them. SQLite's are its own."""
 
 
 def recorded(name: str, folder: Path) -> tuple[History, list[object]]:
@@ -101,7 +83,7 @@ def first_damage(name: str, folder: Path, n_states: int | None = None) -> str | 
 
 
 @pytest.mark.promise(1, 17)
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if "megatron" not in name])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_some_states_after_a_power_loss_are_the_old_or_the_new(name, tmp_path):
     assert first_damage(name, tmp_path, n_states=40) is None
 
@@ -111,33 +93,3 @@ def test_some_states_after_a_power_loss_are_the_old_or_the_new(name, tmp_path):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_state_after_a_power_loss_is_the_old_or_the_new(name, tmp_path):
     assert first_damage(name, tmp_path) is None
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", HARMLESS)
-def test_without_any_one_of_the_syncs_something_is_lost(name, tmp_path):
-    history, states = recorded(name, tmp_path)
-    scenario, missed = SCENARIOS[name](), []
-    for index, operation in enumerate(history.operations):
-        if isinstance(operation, Sync) and not is_idle(history, index):
-            without = history.without(index)
-            crashed = crash_states(without, first=index, unseen=scenario.unseen)
-            if next(damages(scenario, crashed, states, tmp_path), None) is None:
-                missed.append(_show(history, index))
-    assert set(missed) == HARMLESS[name]
-
-
-def _show(history: History, index: int) -> str:
-    """The file or folder that an operation syncs, and the last change of a name before it."""
-    synced = history.operations[index]
-    assert isinstance(synced, Sync)
-    names, last = {ROOT: "root"}, ""
-    for operation in history.operations[:index]:
-        match operation:
-            case Link(folder, name, node) | Rename(_, _, folder, name, node):
-                names[node] = name
-                last = f" after {name}" if folder == synced.node else last
-            case Unlink(folder, name) if folder == synced.node:
-                last = " after a removal"
-    return names.get(synced.node, "a file") + last
