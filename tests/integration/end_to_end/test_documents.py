@@ -89,7 +89,7 @@ def folder(tmp_path: Path) -> Path:
     ("page", "n_commands"), [("README.md", 9), ("docs/tour.md", 30), ("docs/operate.md", 10)]
 )
 def test_the_commands_of_a_service_print_what_the_page_says(folder, page, n_commands):
-    with serve(folder / "artifacts") as server:
+    with serve(folder / "artifacts", corpus_roots=str(folder / "corpora")) as server:
         changes = {
             "http://127.0.0.1:8000": server.url,
             ".venv/bin/python": sys.executable,

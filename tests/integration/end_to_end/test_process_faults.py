@@ -60,7 +60,10 @@ class Artifacts:
         """The job, the pid of the serving process that runs it, and that of its trainer."""
         with server.client() as client:
             job_id = client.post("/train", json=self.request).raise_for_status().json()["id"]
-        wait_until(lambda: self.job(job_id).child and self.job(job_id).phase in ("count", "learn"))
+        wait_until(
+            lambda: self.job(job_id).child and self.job(job_id).phase in ("count", "learn"),
+            seconds=240,  # the trainer starts at a low priority
+        )
         job = self.job(job_id)
         assert job.owner is not None
         assert job.child is not None

@@ -1,7 +1,7 @@
 """What is recorded: each scenario does some durable steps below a folder, and says what a folder
 that a power loss left must hold.
 
-`python -m tests.integration.power_loss.scenarios NAME FOLDER` does the steps, for the recorder.
+`python -m tests.integration.power_loss.scenarios FOLDER` does the steps of all, for the recorder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -368,4 +369,6 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
 
 
 if __name__ == "__main__":
-    SCENARIOS[sys.argv[1]]().run(Path(sys.argv[2]), mark)
+    for scenario_name, make in SCENARIOS.items():
+        root = Path(sys.argv[1], scenario_name)
+        make().run(root, partial(mark, root))

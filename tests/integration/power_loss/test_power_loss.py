@@ -22,12 +22,24 @@ from tests.integration.power_loss.scenarios import SCENARIOS, Scenario
 pytestmark = pytest.mark.skipif(not has_strace(), reason="no strace that may trace here")
 
 
-def recorded(name: str, folder: Path) -> tuple[History, list[object]]:
-    """What a scenario did, and the states before and after its steps."""
-    scenario, states = SCENARIOS[name](), []
-    for part in ("expected", "recorded"):
-        (folder / part).mkdir()
-        scenario.prepare(folder / part)
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
+    """What each scenario did, recorded in one process."""
+    folder = tmp_path_factory.mktemp("recorded").resolve()
+    folders = [folder / name for name in SCENARIOS]
+    for path, make in zip(folders, SCENARIOS.values(), strict=True):
+        path.mkdir()
+        make().prepare(path)
+    command = [sys.executable, "-m", "tests.integration.power_loss.scenarios", str(folder)]
+    recorded = record(command, folders, folder / "log")
+    return dict(zip(SCENARIOS, recorded, strict=True))
+
+
+def expected_states(scenario: Scenario, folder: Path) -> list[object]:
+    """The states before and after its steps."""
+    states: list[object] = []
+    (folder / "expected").mkdir()
+    scenario.prepare(folder / "expected")
 
     def observe() -> None:
         shutil.copytree(folder / "expected", folder / "copy")
@@ -36,15 +48,7 @@ def recorded(name: str, folder: Path) -> tuple[History, list[object]]:
 
     observe()
     scenario.run(folder / "expected", observe)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.integration.power_loss.scenarios",
-        name,
-        str(folder / "recorded"),
-    ]
-    history = record(command, folder / "recorded", folder / "log")
-    return history, states
+    return states
 
 
 def damages(
@@ -71,9 +75,11 @@ def does_not_sync(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def first_damage(name: str, folder: Path, n_states: int | None = None) -> str | None:
+def first_damage(
+    name: str, history: History, folder: Path, n_states: int | None = None
+) -> str | None:
     """What is wrong after a power loss during a scenario: in all states, or in this many."""
-    history, states = recorded(name, folder)
+    states = expected_states(SCENARIOS[name](), folder)
     scenario = SCENARIOS[name]()
     n_samples = 64 if n_states is None else 8
     crashed = list(crash_states(history, n_samples=n_samples, unseen=scenario.unseen))
@@ -84,12 +90,12 @@ def first_damage(name: str, folder: Path, n_states: int | None = None) -> str | 
 
 @pytest.mark.promise(1, 17)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_some_states_after_a_power_loss_are_the_old_or_the_new(name, tmp_path):
-    assert first_damage(name, tmp_path, n_states=40) is None
+def test_some_states_after_a_power_loss_are_the_old_or_the_new(name, histories, tmp_path):
+    assert first_damage(name, histories[name], tmp_path, n_states=30) is None
 
 
 @pytest.mark.slow
 @pytest.mark.promise(1, 17)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_state_after_a_power_loss_is_the_old_or_the_new(name, tmp_path):
-    assert first_damage(name, tmp_path) is None
+def test_every_state_after_a_power_loss_is_the_old_or_the_new(name, histories, tmp_path):
+    assert first_damage(name, histories[name], tmp_path) is None
