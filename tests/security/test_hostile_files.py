@@ -472,12 +472,3 @@ def test_broken_files_are_refused_with_the_reason(reader, change, message, tmp_p
         return  # an empty list of merges is one
     with pytest.raises(TokenizerCoreError, match=message):
         read(reader, tmp_path)
-
-
-def test_line_ends_of_windows_change_nothing(tmp_path):
-    write(tmp_path, {"tokenizer.json": table(), "x.tiktoken": BYTES_OF_TIKTOKEN})
-    before = [read(reader, tmp_path).spec for reader in ("tokenizer_json", "tiktoken")]
-    indented = json.dumps(table(), indent=1).replace("\n", "\r\n").encode()
-    lines = BYTES_OF_TIKTOKEN.replace(b"\n", b"\r\n")
-    write(tmp_path, {"tokenizer.json": indented, "x.tiktoken": lines})
-    assert [read(reader, tmp_path).spec for reader in ("tokenizer_json", "tiktoken")] == before

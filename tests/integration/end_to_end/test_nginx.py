@@ -9,7 +9,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -39,7 +38,6 @@ pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 BODY_LIMIT = 1 << 20
 CLOSE = "Connection: close"
 JSON = "Content-Type: application/json"
-TEXT = "low lower lowest"
 (PER_ADDRESS,) = map(int, re.findall(r"limit_conn per_address (\d+);", SHIPPED))
 (LARGEST_BODY,) = map(int, re.findall(r"client_max_body_size (\d{2,});", SHIPPED))
 
@@ -116,26 +114,6 @@ def test_what_the_file_repeats_of_the_settings_is_their_default() -> None:
     (reads,) = map(int, re.findall(r"proxy_read_timeout (\d+)s;", SHIPPED))
     assert reads > settings["stream_idle_seconds"].default
     assert SHIPPED.count("# yours\n") + SHIPPED.count("# yours;") == 4
-
-
-def test_the_service_may_be_at_a_unix_socket(tmp_path: Path) -> None:
-    publish_bytes(tmp_path / "artifacts", "starter")
-    (listed,) = re.findall(r"# (server unix:\S+;) # in its place", SHIPPED)
-    with tempfile.TemporaryDirectory() as name:  # its path is short, as a socket's must be
-        path = f"{name}/tokenizer.sock"
-        there = listed.replace("/run/tokenizer.sock", path)
-        with (
-            serve(tmp_path / "artifacts", host=f"unix:{path}", socket_mode="666") as server,
-            proxy(tmp_path, 0, changes={"server 127.0.0.1:8000;": there}) as nginx,
-            httpx.Client(base_url=nginx.url, timeout=30) as client,
-            server.client() as direct,
-        ):
-            assert path in there
-            whole = client.post("/encode", json={"text": TEXT}).raise_for_status()
-            assert whole.json() == direct.post("/encode", json={"text": TEXT}).json()
-            stream = client.post("/encode_stream", content=iter([TEXT.encode()] * 2))
-            assert stream.raise_for_status().text.endswith("}\n")
-            assert client.get("/livez", headers={"Host": "any.example"}).status_code == 200
 
 
 def test_an_answer_is_the_one_of_the_service(service: Server, client: httpx.Client) -> None:
@@ -229,18 +207,6 @@ def test_a_request_has_one_id_everywhere(
     client.get("/livez")  # on the same connection: the previous request's line is written
     logged = [line for line in nginx.requests_logged() if "/vocab/99999 404 " in line]
     assert logged[-1].endswith(f" request_id={request_id}")
-
-
-def test_only_files_are_packed(client: httpx.Client) -> None:
-    file = f"/tokenizers/{client.get('/readyz').json()['tokenizer']['name']}"
-    version = client.get("/readyz").json()["tokenizer"]["version"]
-    packed = client.get(f"{file}/{version}/tokenizer.json")
-    assert packed.headers["content-encoding"] == "gzip"
-    tag = packed.headers["etag"]
-    again = client.get(f"{file}/{version}/tokenizer.json", headers={"If-None-Match": tag})
-    assert again.status_code == 304
-    plain = client.post("/encode", json={"text": "x" * 10_000})
-    assert "content-encoding" not in plain.headers
 
 
 # Requests that nginx refuses

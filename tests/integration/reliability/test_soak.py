@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import cast
 
 import httpx
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.reliability.soak import MAX_MORE, Sample, leaks, left_over, soak
+from tests.integration.reliability.soak import MAX_MORE, Sample, leaks, soak
 from tests.integration.reliability.soak_load import SoakLoad
 from tests.integration.server_process import Server
 from tokenizer_core.registry import ArtifactStore
@@ -45,19 +44,6 @@ def test_another_status_and_other_ids_are_failures() -> None:
     load.check("encode", answer, "a", [ord("a")])
     load.check("encode", answer, "a", [ord("b")])
     assert load.failures == ["GET /livez: 500 broken", f"encode: ids not those of {starter}"]
-
-
-def test_files_that_a_server_leaves_behind_are_found(tmp_path: Path) -> None:
-    artifacts, temporary = tmp_path / "artifacts", tmp_path / "tmp"
-    job = "jobs/20261121T041500Z-0123456789ab"
-    stays = [f"{job}/train.log", "active.json", ".active.lock", "tokenizers/a/1/vocab.pkl"]
-    goes = [f"{job}/scratch/counts", "corpora/files/0.txt", "tokenizers/.new/1/vocab.pkl"]
-    for name in [*stays, *goes]:
-        (artifacts / name).parent.mkdir(parents=True, exist_ok=True)
-        (artifacts / name).touch()
-    (temporary / "metrics").mkdir(parents=True)
-    expected = {*(artifacts / name for name in goes), temporary / "metrics"}
-    assert set(left_over(artifacts, temporary)) == expected
 
 
 @pytest.mark.promise(20)
