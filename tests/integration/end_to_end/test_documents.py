@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.integration.server_process import ADMIN_KEY, free_port, publish_bytes, serve, wait_until
+from tests.profiles import first_and_slow
 from tests.tokenizer_service.chats import with_templates
 from tokenizer_core.registry import ArtifactStore
 
@@ -85,10 +86,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(1200)  # a page waits up to 300 s for each of its jobs
-@pytest.mark.parametrize(
-    ("page", "n_commands"), [("README.md", 9), ("docs/tour.md", 30), ("docs/operate.md", 10)]
-)
-def test_the_commands_of_a_service_print_what_the_page_says(folder, page, n_commands):
+@pytest.mark.parametrize("page", first_and_slow(["README.md", "docs/tour.md", "docs/operate.md"]))
+def test_the_commands_of_a_service_print_what_the_page_says(folder, page):
+    n_commands = {"docs/tour.md": 30}.get(page, 9)
     with serve(folder / "artifacts", corpus_roots=str(folder / "corpora")) as server:
         changes = {
             "http://127.0.0.1:8000": server.url,
@@ -98,11 +98,12 @@ def test_the_commands_of_a_service_print_what_the_page_says(folder, page, n_comm
         run_commands(read(page), folder, n_commands, changes=changes)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "command-line"])
+@pytest.mark.parametrize("name", first_and_slow(["command-line", *NAMES]))
 def test_the_commands_of_a_page_print_what_it_says(name, folder):
     run_commands(read(f"docs/{name}.md"), folder, 4)
 
 
+@pytest.mark.slow
 def test_two_replicas_do_what_the_page_says(tmp_path):
     """Run the services and the commands of "Try it" in docs/replicas.md."""
     page = read("docs/replicas.md").partition("## Try it")[2].partition("## On several hosts")[0]

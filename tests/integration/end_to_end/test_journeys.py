@@ -35,7 +35,7 @@ def run(name: str, *arguments: object, **environment: str) -> str:
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,  # jobs run at a low priority
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_a_newcomer_encodes_trains_and_converts(tmp_path):
         env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,  # jobs run at a low priority
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
