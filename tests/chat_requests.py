@@ -29,18 +29,27 @@ _SCHEMAS: list[dict[str, Any]] = [
     {"type": "string", "description": "Where — in “words”", "enum": ["north", "süd"]},
     {"type": "integer", "description": "How many", "default": 3, "minimum": 1},
     {"type": "number", "nullable": True},
-    {"type": "boolean", "default": False},
-    {"type": "array", "items": {"type": "string"}, "description": "Some names"},
     {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "integer"}}}},
     {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}},
      "required": ["a"]},
     {"type": ["string", "null"], "description": "May be absent"},
-    {"anyOf": [{"type": "string"}, {"type": "integer"}], "description": "Either"},
     {"oneOf": [{"type": "string", "description": "one"}, {"type": "number"}]},
-    {"type": "object", "additionalProperties": {"type": "string"}},
     {},
 ]  # fmt: skip
 _NAMES = ["get_weather", "search", "calc.add", "read-file", "werkzeug_ü"]
+_TOOL = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
+_KWARGS: dict[str, tuple[Any, ...]] = {
+    "enable_thinking": (True, False), "thinking": (True, False),
+    "preserve_thinking": (True, False), "clear_thinking": (True, False),
+    "reasoning_effort": ("low", "high", "none"), "thinking_budget": (0, 512),
+    "date_string": ("26 Jul 2024",), "datetime": ("2024-07-26",),
+    "custom_tools": ([_TOOL],), "xml_tools": ([_TOOL],), "functions": ([_TOOL["function"]], "text"),
+    "builtin_tools": (["python"], ["browser", "python"]), "tools_in_user_message": (True, False),
+    "add_vision_id": (True,), "system_message": ("Be <b>brief</b>.",),
+    "model_identity": ("Ich bin's.",), "citation_options": ("accurate",),
+    "controls": ({"length": "short"},), "response_format": ({"type": "json_object"},),
+    "unknown_variable": ("", None, [1]),
+}  # fmt: skip
 
 
 def chat_requests(seed: int, count: int) -> Iterator[dict[str, Any]]:
@@ -172,76 +181,40 @@ class _Maker:
     def tool(self, name: str) -> dict[str, Any]:
         rng = self.rng
         names = rng.sample(("city", "unit", "days", "größe", "opts"), rng.randint(0, 4))
-        parameters: dict[str, Any] = {
-            "type": "object",
-            "properties": {key: rng.choice(_SCHEMAS) for key in names},
-        }
+        properties = {key: rng.choice(_SCHEMAS) for key in names}
+        parameters: dict[str, Any] = {"type": "object", "properties": properties}
         if self.chance(0.7):
             parameters["required"] = names[: rng.randint(0, len(names))]
         function: dict[str, Any] = {"name": name, "parameters": parameters}
         if self.chance(0.9):
             function["description"] = self.text()
         if self.chance(0.1):
-            function["strict"] = True
-        if self.chance(0.1):
-            function["return"] = {"type": "string", "description": "The result"}
+            function |= {"strict": True, "return": {"type": "string", "description": "Result"}}
         if self.odd and self.chance(0.3):
             return function
         return {"type": "function", "function": function}
 
     def kwargs(self) -> dict[str, Any]:
-        rng = self.rng
-        choices: dict[str, tuple[Any, ...]] = {
-            "enable_thinking": (True, False),
-            "thinking": (True, False),
-            "preserve_thinking": (True, False),
-            "clear_thinking": (True, False),
-            "reasoning_effort": ("low", "high", "none"),
-            "thinking_budget": (0, 512),
-            "date_string": ("26 Jul 2024",),
-            "custom_tools": ([self.tool("own")],),
-            "builtin_tools": (["python"], ["browser", "python"]),
-            "tools_in_user_message": (True, False),
-            "add_vision_id": (True,),
-            "system_message": (self.text(),),
-            "model_identity": (self.text(),),
-            "xml_tools": ([self.tool("own")],),
-            "citation_options": ("accurate",),
-            "controls": ({"length": "short"},),
-            "response_format": ({"type": "json_object"},),
-            "unknown_variable": (self.text(), None, [1]),
-            "functions": ([self.tool("own")["function"]],) if not self.odd else ("text",),
-            "datetime": ("2024-07-26",),
-        }
-        return {name: rng.choice(choices[name]) for name in rng.sample(sorted(choices), 2)}
+        names = self.rng.sample(sorted(_KWARGS), 2)
+        return {name: self.rng.choice(_KWARGS[name]) for name in names}
 
     def spoil(self, messages: list[dict[str, Any]]) -> None:
+        """Change one message, or their order, into what no client should send."""
         rng = self.rng
-        at = rng.randrange(len(messages))
-        kind = rng.randrange(9)
+        message = rng.choice(messages)
+        kind = rng.randrange(6)
         if kind == 0:
-            roles = ("Assistant", "ipython", "model", "", "函数", "function")
-            messages[at]["role"] = rng.choice(roles)
+            message["role"] = rng.choice(("Assistant", "ipython", "", "函数", 5, None, ["user"]))
         elif kind == 1:
-            del messages[at]["role"]
+            message.pop(rng.choice(("role", "content")), None)
         elif kind == 2:
-            messages[at].pop("content", None)
+            messages.append(dict(message))
         elif kind == 3:
-            messages.append(dict(messages[at]))
+            message["tool_calls"] = rng.choice(([], None, [{}], "text"))
         elif kind == 4:
-            messages[at]["name"] = self.text()
-        elif kind == 5:
-            messages[at]["tool_calls"] = rng.choice(([], None, [{}], "text"))
-        elif kind == 6:
             messages.reverse()
-        elif kind == 7:
-            messages[at]["role"] = rng.choice((5, None, ["user"]))
         else:
-            messages[at] = {
-                "role": messages[at].get("role", "user"),
-                "content": self.text(),
-                "extra": rng.choice(_VALUES),
-            }
+            message |= {"name": self.text(), "extra": rng.choice(_VALUES)}
 
 
 def map_texts(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:

@@ -1,10 +1,15 @@
-"""The files for Prometheus, Grafana, Docker Compose and Kubernetes name only what exists."""
+"""The files for Prometheus, Grafana, Docker Compose, Kubernetes and the container name only what
+exists, and the container's entry point works."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import promql_parser as promql
@@ -18,9 +23,10 @@ from tokenizer_service.main import create_app
 from tokenizer_service.settings import Settings, describe, unknown_variables
 
 DEPLOY = REPOSITORY / "deploy"
-FILES = [path for path in DEPLOY.rglob("*") if path.suffix in (".json", ".yaml", ".yml")]
 MANUAL = (REPOSITORY / "docs" / "operate.md").read_text(encoding="utf-8")
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
+ENTRYPOINT = (DEPLOY / "entrypoint.sh").read_text(encoding="utf-8")
+SEED = "/usr/local/share/tokenizer/tokenizers"
 OF_PROMETHEUS = {"up", "ALERTS"}
 
 
@@ -70,11 +76,6 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_file_parses(path):
-    assert read(str(path.relative_to(DEPLOY)))
-
-
 def test_queries_name_metrics_of_the_service(metrics):
     dashboard = read("grafana/dashboards/tokenizer.json")
     queries = [rule["expr"] for rule in alerts()]
@@ -99,7 +100,9 @@ def test_settings_named_in_files_and_manual_exist():
     _, only = container()
     named = {*re.findall(r"\bTOKENIZER_[A-Z_]+\b", MANUAL), *(v["name"] for v in only["env"])}
     named |= set(read("compose.yaml")["services"]["tokenizer"]["environment"])
-    assert unknown_variables(dict.fromkeys(named, "")) == []
+    named |= set(re.findall(r"\bTOKENIZER_[A-Z_]+", DOCKERFILE + ENTRYPOINT))
+    assert unknown_variables(dict.fromkeys(named - {"TOKENIZER_REQUIRE_NATIVE"}, "")) == []
+    assert {"TOKENIZER_REQUIRE_ADMIN_KEY", "TOKENIZER_ARTIFACTS_DIR"} <= named
     values = {v["name"]: v["value"] for v in only["env"] if "value" in v}
     lower = {name.removeprefix("TOKENIZER_").lower(): value for name, value in values.items()}
     assert Settings(**lower).threads == int(values["TOKENIZER_THREADS"])
@@ -147,3 +150,94 @@ def test_restricted_profile_admits_the_pod():
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+
+
+Enter = Callable[[Path], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def enter(tmp_path: Path) -> Enter:
+    """Run the entry point with a seed and the test's own artifacts folder."""
+    seed = tmp_path / "seed"
+    (seed / "starter" / "1").mkdir(parents=True)
+    (seed / "starter" / "1" / "vocab.pkl").write_bytes(b"seed")
+    assert f"seed={SEED}\n" in ENTRYPOINT
+    script = tmp_path / "entrypoint.sh"
+    script.write_text(ENTRYPOINT.replace(SEED, str(seed)))
+
+    def run(folder: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", script, "echo", "started", "it"],
+            env={"PATH": "/usr/bin:/bin", "TOKENIZER_ARTIFACTS_DIR": str(folder)},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("inside", [[], ["tokenizers"], [".seeding/half"], ["lost+found"]])
+def test_an_empty_folder_gets_the_starter(enter: Enter, tmp_path: Path, inside: list[str]) -> None:
+    folder = tmp_path / "artifacts"
+    for name in ["", *inside]:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    ended = enter(folder)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "started it\n", "")
+    assert (folder / "tokenizers" / "starter" / "1" / "vocab.pkl").read_bytes() == b"seed"
+    assert not (folder / ".seeding").exists()
+    assert not (folder / "tokenizers" / "half").exists()
+
+
+def test_a_folder_with_tokenizers_is_left_as_it_is(enter: Enter, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    (folder / "tokenizers" / "mine").mkdir(parents=True)
+    assert enter(folder).stdout == "started it\n"
+    assert [path.name for path in (folder / "tokenizers").iterdir()] == ["mine"]
+
+
+def test_a_folder_that_cannot_be_written_ends_the_container(enter: Enter, tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("")
+    ended = enter(tmp_path / "a file" / "artifacts")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "chown" in ended.stderr
+
+
+def test_files_that_the_image_copies_reach_the_builder_and_exist() -> None:
+    lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, flags=re.MULTILINE)
+    copied = {name for line in lines for name in line.split()[:-1]}
+    assert "deploy/entrypoint.sh" in copied
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    assert {f"!{name}" for name in copied} - set(ignored) == set()
+    assert [name for name in sorted(copied) if not (REPOSITORY / name).exists()] == []
+    assert f" {SEED}/starter\n" in DOCKERFILE
+    # The last pattern that matches decides: these follow the one that includes the package.
+    for left_out in ("**/_native*.so", "tokenizer_core/native/target"):
+        assert ignored.index(left_out) > ignored.index("!tokenizer_core")
+    assert re.search(r"^RUN TOKENIZER_REQUIRE_NATIVE=1 .* pip wheel", DOCKERFILE, re.MULTILINE)
+
+
+@pytest.mark.parametrize("extras", ["", "s3 postgres"])
+def test_the_image_has_the_extras_it_is_built_with(extras: str) -> None:
+    script = re.search(r"python -c '(import os, tomllib.*?)' > requirements.txt", DOCKERFILE)
+    assert script
+    done = subprocess.run(
+        [sys.executable, "-c", script[1]],
+        cwd=REPOSITORY,
+        env={"EXTRAS": extras},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = list(project["dependencies"])
+    for name in extras.split():
+        wanted += project["optional-dependencies"][name]
+    assert done.stdout.splitlines() == wanted
+
+
+def test_the_container_is_not_root_and_cannot_write() -> None:
+    user = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, flags=re.MULTILINE)
+    assert user == [("10001", "10001")]
+    service = read("compose.yaml")["services"]["tokenizer"]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]

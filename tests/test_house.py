@@ -1,6 +1,5 @@
 """The tree agrees with the documents: its top level, names, pins and links."""
 
-import ast
 import importlib.util
 import re
 import subprocess
@@ -13,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from tests.conftest import REPOSITORY
 from tokenizer_core.unicode_sets import RELEASE
+from tokenizer_service.settings import render_page
 
 PACKAGES = ("app", "tokenizer_client", "tokenizer_core")
 TOP_LEVEL = {
@@ -39,14 +39,6 @@ def tracked() -> list[Path]:
     )
     files = [Path(name) for name in listed.stdout.split("\0") if name]
     return [file for file in files if (REPOSITORY / file).exists()]
-
-
-def modules() -> list[Path]:
-    return [
-        path.relative_to(REPOSITORY)
-        for package in PACKAGES
-        for path in sorted((REPOSITORY / package).rglob("*.py"))
-    ]
 
 
 def documents() -> list[Path]:
@@ -83,22 +75,6 @@ def test_only_the_starter_tokenizer_and_gpt2_are_committed(tracked):
     }
 
 
-def test_each_module_has_a_docstring():
-    bare = [str(m) for m in modules() if not ast.get_docstring(ast.parse(read(m)))]
-    assert bare == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_two_classes_of_a_package_share_a_name(package):
-    places: dict[str, list[str]] = {}
-    for module in modules():
-        if module.parts[0] == package:
-            for node in ast.parse(read(module)).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places.setdefault(node.name, []).append(str(module))
-    assert {name: where for name, where in places.items() if len(where) > 1} == {}
-
-
 def read(file: Path) -> str:
     return (REPOSITORY / file).read_text(encoding="utf-8")
 
@@ -113,6 +89,10 @@ def constraints() -> dict[str, set[str]]:
             assert specifier.operator == "==", f"{line} is not pinned"
             found.setdefault(canonicalize_name(pin.name), set()).add(specifier.version)
     return found
+
+
+def test_the_tests_use_the_release_of_regex_that_the_tables_come_from():
+    assert constraints()["regex"] == {RELEASE}, "make_unicode_tables.py needs it: keep the pin"
 
 
 @pytest.mark.parametrize("extra", [None, *PROJECT["optional-dependencies"]])
@@ -132,10 +112,6 @@ def test_ranges_of_dependencies_contain_the_constraints(extra):
             assert ">=" in operators, f"{line} has no lower end to test"
 
 
-def test_the_tests_run_on_the_release_of_regex_that_the_tables_come_from():
-    assert constraints()["regex"] == {RELEASE}, "make_unicode_tables.py needs it: keep the pin"
-
-
 def test_the_tested_pythons_are_the_same_everywhere():
     declared = [
         classifier.rpartition(" ")[2]
@@ -151,14 +127,9 @@ def test_the_tested_pythons_are_the_same_everywhere():
     assert PROJECT["requires-python"] == f">={declared[0]}"
 
 
-def test_the_version_has_its_entry_in_the_changelog():
-    changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert f"({PROJECT['version']})" in changelog
-
-
-def test_the_licence_is_the_one_declared():
-    first_line = (REPOSITORY / "LICENSE").read_text(encoding="utf-8").splitlines()[0]
-    assert first_line == f"{PROJECT['license']} License"
+def test_the_page_of_settings_is_generated_from_them():
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    assert page == render_page(), "run `python -m tokenizer_service.settings > docs/settings.md`"
 
 
 def test_http_reference_is_that_of_the_service():
@@ -178,10 +149,3 @@ def test_documents_name_targets_and_files_that_exist(document):
     assert {first or second for first, second in in_code} - targets == set()
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     assert [link for link in links if not (REPOSITORY / document.parent / link).exists()] == []
-
-
-def test_make_help_lists_every_target_a_person_calls():
-    phony = re.search(r"^\.PHONY: (.+)$", MAKEFILE, flags=re.MULTILINE)
-    assert phony is not None
-    described = re.findall(r"^([a-z-]+):.*## ", MAKEFILE, flags=re.MULTILINE)
-    assert sorted(described) == sorted(phony[1].split())

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +42,8 @@ _SETTINGS = {
 class PostgresServer:
     """One server; `address` is that of its database of that name, which `make` creates."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        command: Sequence[str] = (),
-        address: str = "127.0.0.1",
-        clients: str = "",
-    ) -> None:
-        """`command`: a prefix of the server's command line, to run it on the host with `address`.
-        `clients`: addresses it accepts connections from besides its own host's."""
+    def __init__(self, folder: Path) -> None:
         self._folder, self._user = folder, _unprivileged_user()
-        self._command, self._address, self._clients = list(command), address, clients
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -85,18 +75,11 @@ class PostgresServer:
         data = str(self._folder / "data")
         options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "scram-sha-256", "-U", USER]
         self._run(_INITDB, "-D", data, *options, f"--pwfile={password}").communicate()
-        if self._clients:
-            with (self._folder / "data" / "pg_hba.conf").open("a") as access:
-                access.write(f"host all all {self._clients} scram-sha-256\n")
 
     def start(self) -> None:
         """Start it, and wait until it accepts connections."""
         assert _INITDB is not None
-        settings = {
-            **_SETTINGS,
-            "port": self.port,
-            "listen_addresses": f"127.0.0.1,{self._address}",
-        }
+        settings = {**_SETTINGS, "port": self.port, "listen_addresses": "127.0.0.1"}
         options = [f"-c{name}={value}" for name, value in settings.items()]
         postgres = str(Path(_INITDB).resolve().with_name("postgres"))
         self._process = self._run(postgres, "-D", str(self._folder / "data"), *options)
@@ -135,8 +118,7 @@ class PostgresServer:
     def _is_ready(self) -> bool:
         assert _INITDB is not None
         ready = str(Path(_INITDB).resolve().with_name("pg_isready"))
-        # On its own host, which may not be this one.
-        asked = [*self._command, ready, "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        asked = [ready, "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(asked).returncode == 0
 
     def _run(self, *command: str) -> subprocess.Popen[bytes]:
@@ -146,7 +128,7 @@ class PostgresServer:
             user = ["setpriv", *ids, "--clear-groups"]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [*self._command, *user, *command],
+                [*user, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -155,14 +137,14 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def run_postgres(**options: Any) -> Iterator[PostgresServer]:
-    """A server for the block, with these options; skips if none is installed."""
+def run_postgres() -> Iterator[PostgresServer]:
+    """A server for the block; skips if none is installed."""
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     if _INITDB is None:
         pytest.skip("no PostgreSQL server here; install Debian's postgresql")
     # Not below pytest's own folder, which only this user may read.
     with tempfile.TemporaryDirectory(prefix="tokenizer-postgres-", dir="/tmp") as folder:
-        server = PostgresServer(Path(folder), **options)
+        server = PostgresServer(Path(folder))
         server.init()
         server.start()
         try:

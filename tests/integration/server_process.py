@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -62,17 +63,16 @@ class Server:
         """The Unix socket it listens at, if it does."""
         return self.url.removeprefix("unix:") if self.url.startswith("unix:") else None
 
-    def wait_until_ready(self, *, workers: int, is_elsewhere: bool = False) -> None:
+    def wait_until_ready(self, *, workers: int) -> None:
         """Wait for the printed address, until every serving process has started, and until the
-        port accepts: uvicorn listens a moment after it says that the startup is complete. The port
-        of a server in another network namespace is not looked at."""
+        port accepts: uvicorn listens a moment after it says that the startup is complete."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             match = re.search(r"^tokenizer service on (\S+:/\S+)$", self.output, re.MULTILINE)
             started = self.output.count("Application startup complete")
             if match and started >= workers:
                 self.url = match[1]
-                if self.socket_path is not None or is_elsewhere:
+                if self.socket_path is not None:
                     return  # a socket listens before the address is printed
                 with contextlib.suppress(ConnectionRefusedError):
                     socket.create_connection((urlsplit(self.url).hostname, self.port)).close()
@@ -130,7 +130,6 @@ def serve(
     workers: int = 1,
     arguments: tuple[str, ...] = (),
     command: Sequence[str] = (sys.executable, "-m", "tokenizer_service.cli", "serve"),
-    is_elsewhere: bool = False,
     **settings: str,
 ) -> Iterator[Server]:
     """A server on a free port; the block's end stops it in any case."""
@@ -155,7 +154,7 @@ def serve(
     )
     server = Server(process)
     try:
-        server.wait_until_ready(workers=workers, is_elsewhere=is_elsewhere)
+        server.wait_until_ready(workers=workers)
         yield server
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -176,6 +175,13 @@ def publish_bytes(artifacts_dir: Path, name: str, *, first_id: int = 0) -> Artif
     vocab = {first_id + byte: bytes([byte]) for byte in range(256)}
     spec = TokenizerSpec.from_merges(vocab, [], ["<|endoftext|>"])
     return ArtifactStore(artifacts_dir).publish(spec, name=name)
+
+
+def slow_corpus(folder: Path, n_bytes: int) -> None:
+    """Make the folder with `slow.txt`: words of random letters, whose training takes a while."""
+    letters = bytes(ord(" ") if byte % 10 == 0 else ord("a") + byte % 26 for byte in range(256))
+    folder.mkdir()
+    (folder / "slow.txt").write_bytes(random.Random(2).randbytes(n_bytes).translate(letters))
 
 
 def wait_for_job(client: httpx.Client, job_id: str, *, seconds: float = 300) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Swaps under continuous duplex load: the test and the benchmark both run this.
+"""Swaps under continuous duplex load.
 
 Two tokenizers without a common id alternate, while clients encode and stream without a pause. Each
 response must be complete, and all its ids must be of the tokenizer that its header names.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -23,6 +22,7 @@ SECOND_FIRST_ID = 10_000
 
 _TEXT = "The answers must be told apart, héllo 世界, by a glance at any id. " * 20
 _LARGE_TIMES = 10
+_CLIENTS = 3
 _PIECES = 12
 _PAUSE_SECONDS = 0.01
 _CHECKS_AFTER_SWAP = 4
@@ -36,44 +36,18 @@ class SwapReport:
     encodes: int = 0
     streams: int = 0
     streams_across_a_swap: int = 0
-    seconds: float = 0.0
-    slowest_swap_seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     answers: dict[str, int] = field(default_factory=dict)
 
 
 def run_swaps(
-    server: Server,
-    first: ArtifactRef,
-    second: ArtifactRef,
-    *,
-    n_swaps: int,
-    n_encoders: int = 3,
-    n_streamers: int = 3,
+    server: Server, first: ArtifactRef, second: ArtifactRef, *, n_swaps: int
 ) -> SwapReport:
     """Swap between the two `n_swaps` times under load.
 
     `first` has ids below SECOND_FIRST_ID (single bytes), `second` the same from there on.
     """
-    return asyncio.run(_Load(server, first, second).run(n_swaps, n_encoders, n_streamers))
-
-
-def run_small_requests(
-    server: Server,
-    first: ArtifactRef,
-    second: ArtifactRef,
-    *,
-    n_requests: int,
-    n_connections: int,
-    n_swaps: int,
-) -> SwapReport:
-    """Send this many small requests, an equal number per connection, with the swaps spread among
-    them.
-
-    `first` and `second` as for `run_swaps`.
-    """
-    load = _Load(server, first, second)
-    return asyncio.run(load.run_small(n_requests, n_connections, n_swaps))
+    return asyncio.run(_Load(server, first, second).run(n_swaps))
 
 
 class _Load:
@@ -88,15 +62,14 @@ class _Load:
         self._report = SwapReport(answers=dict.fromkeys(self._expected, 0))
         self._stop = asyncio.Event()
 
-    async def run(self, n_swaps: int, n_encoders: int, n_streamers: int) -> SwapReport:
-        started = time.perf_counter()
+    async def run(self, n_swaps: int) -> SwapReport:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=50)
         async with httpx.AsyncClient(
             base_url=self._server.url, headers=ADMIN, timeout=30, limits=limits
         ) as client:
             load = [
-                *(asyncio.create_task(self._encode(client)) for _ in range(n_encoders)),
-                *(asyncio.create_task(self._stream()) for _ in range(n_streamers)),
+                *(asyncio.create_task(self._encode(client)) for _ in range(_CLIENTS)),
+                *(asyncio.create_task(self._stream()) for _ in range(_CLIENTS)),
             ]
             try:
                 for number in range(n_swaps):
@@ -106,47 +79,10 @@ class _Load:
                 for outcome in await asyncio.gather(*load, return_exceptions=True):
                     if isinstance(outcome, BaseException):
                         self._report.failures.append(f"a client met {outcome!r}")
-        self._report.seconds = time.perf_counter() - started
         return self._report
-
-    async def run_small(self, n_requests: int, n_connections: int, n_swaps: int) -> SwapReport:
-        started = time.perf_counter()
-        async with httpx.AsyncClient(
-            base_url=self._server.url, headers=ADMIN, timeout=30
-        ) as client:
-            share = n_requests // n_connections
-            load = [asyncio.create_task(self._small(share)) for _ in range(n_connections)]
-            for number in range(n_swaps):
-                # An occasional check disturbs the load less than an event for each response.
-                while self._report.encodes < n_requests * number // n_swaps:  # noqa: ASYNC110
-                    await asyncio.sleep(0.001)
-                await self._swap(client, self._refs[(number + 1) % 2])
-            await asyncio.gather(*load)
-        self._report.seconds = time.perf_counter() - started
-        return self._report
-
-    async def _small(self, n_requests: int) -> None:
-        """On one connection; a second one would show that the server closed the first."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
-        body = json.dumps({"text": _TEXT}).encode()
-        request = b"POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        request += b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
-        for _ in range(n_requests):
-            writer.write(request)
-            status, headers = await _read_head(reader)
-            answer = await reader.readexactly(int(headers["content-length"]))
-            self._report.encodes += 1
-            if status != 200:
-                self._report.failures.append(f"encode: {status} {answer[:200]!r}")
-            else:
-                self._check("encode", headers, json.loads(answer)["tokens"])
-        writer.close()
 
     async def _swap(self, client: httpx.AsyncClient, ref: ArtifactRef) -> None:
-        started = time.perf_counter()
         answer = await client.put("/tokenizers/active", json={"tokenizer": str(ref)})
-        seconds = time.perf_counter() - started
-        self._report.slowest_swap_seconds = max(self._report.slowest_swap_seconds, seconds)
         if answer.status_code != 200:
             self._report.failures.append(f"swap: {answer.status_code} {answer.text[:200]}")
             return

@@ -18,7 +18,6 @@ class Answer:
 
     data: bytes
     end: str
-    seconds: float
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -80,19 +79,18 @@ def read_answer(connection: socket.socket, *, seconds: float = PATIENCE_SECONDS)
             end = "closed"
             break
         data += piece
-    return Answer(data, end, time.monotonic() - started)
+    return Answer(data, end)
 
 
 def read_one(connection: socket.socket) -> Answer:
     """One response with a length, on a connection that stays open."""
-    started = time.monotonic()
     data = b""
     while True:
         piece = connection.recv(1 << 16)
         assert piece, "closed inside an answer"
         data += piece
         if b"\r\n\r\n" in data:
-            answer = Answer(data, "open", time.monotonic() - started)
+            answer = Answer(data, "open")
             if len(answer.body) >= int(answer.headers["content-length"]):
                 return answer
 
@@ -107,3 +105,14 @@ def exchange(port: int, *pieces: bytes) -> Answer:
 
 def head(line: str, *headers: str, host: str = "Host: localhost") -> bytes:
     return "\r\n".join([line, *([host] if host else []), *headers, "", ""]).encode("latin-1")
+
+
+def post(path: str, body: Any, *headers: str) -> bytes:
+    """A whole request with JSON, or with the bytes that it is given in place of JSON."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    kind, length = "Content-Type: application/json", f"Content-Length: {len(data)}"
+    return head(f"POST {path} HTTP/1.1", kind, length, *headers) + data
+
+
+LONG_WORK = post("/chunk", {"text": "x" * 60_000, "max_tokens": 2000, "overlap_tokens": 1999})
+"""Many seconds with a tokenizer of bytes: 58,000 chunks of 10 kB."""

@@ -18,7 +18,6 @@ from tests.conftest import REPOSITORY
 from tests.integration.server_process import ADMIN_KEY, publish_bytes, serve
 from tests.tokenizer_core.documents.corpus_writer import write_corpus
 from tokenizer_core import Tokenizer
-from tokenizer_core.conversion import convert_spec
 from tokenizer_core.corpus import TokenDataset, TokenFilesWriter, plan_token_files
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.training import TrainingOptions, train_from_iterator
@@ -36,7 +35,7 @@ def run(name: str, *arguments: object, **environment: str) -> str:
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,  # jobs run at a low priority
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,7 +63,7 @@ def test_a_newcomer_encodes_trains_and_converts(tmp_path):
         env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,  # jobs run at a low priority
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -210,51 +209,3 @@ def test_datatrove_writes_the_ids_of_this_library(tmp_path):
     written = np.fromfile(next((tmp_path / "tokens").glob("*.ds")), np.uint16)
     expected = [id_ for story in STORIES for id_ in tokenizer.encode(story + END)]
     assert written.tolist() == expected
-
-
-LM_EVAL = """
-import sys
-import lm_eval_model
-import torch
-import transformers
-
-folder, texts = sys.argv[1:]
-torch.manual_seed(0)
-config = transformers.GPT2Config(vocab_size=50257, n_positions=64, n_embd=16, n_layer=1, n_head=2)
-model = transformers.GPT2LMHeadModel(config)
-task = {
-    "task": "stories", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": texts}},
-    "output_type": "loglikelihood_rolling", "test_split": "test", "doc_to_text": "",
-    "doc_to_target": "{{text}}", "metric_list": [{"metric": "bits_per_byte"}],
-}
-print("BITS", lm_eval_model.evaluate(model, folder, [task])["stories"]["bits_per_byte,none"])
-"""
-
-
-@pytest.mark.torch
-def test_lm_eval_takes_the_tokenizer(tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-eval is not installed: it needs torch and 500 MB")
-    folder = tmp_path / "model"
-    convert_spec(Tokenizer.from_preset("gpt2").spec, "transformers", folder)
-    lines = [json.dumps({"text": story}) + "\n" for story in STORIES]
-    (tmp_path / "stories.jsonl").write_text("".join(lines), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", LM_EVAL, folder, tmp_path / "stories.jsonl"],
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(EXAMPLES), *sys.path]),
-            "HF_HUB_OFFLINE": "1",
-            "HF_DATASETS_OFFLINE": "1",
-            "HF_HOME": str(tmp_path / "home"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    bits = float(done.stdout.partition("BITS ")[2])
-    # A random model gives each id the same probability.
-    n_ids = sum(len(Tokenizer.from_preset("gpt2").encode(story)) for story in STORIES)
-    n_bytes = sum(len(story) for story in STORIES)
-    assert bits == pytest.approx(n_ids * np.log2(50257) / n_bytes, rel=0.02)

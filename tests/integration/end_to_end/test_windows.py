@@ -13,9 +13,9 @@ from tests.conftest import REPOSITORY
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the simulation reads Linux's /proc")
-def test_the_journey_on_windows(server, tmp_path, engine):
+def test_the_journey_on_windows(server, tmp_path):
     command = [sys.executable, "-X", "warn_default_encoding", "-m"]
-    command += ["tests.integration.end_to_end.windows_journey", server.url, tmp_path, engine]
+    command += ["tests.integration.end_to_end.windows_journey", server.url, tmp_path]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=os.environ, capture_output=True, text=True, check=False,
         timeout=200,

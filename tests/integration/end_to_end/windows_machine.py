@@ -1,11 +1,10 @@
 """Make this process look like one on Windows to the packages of the project.
 
-`become_windows` first imports the standard library and the other packages, which support Windows
-themselves, and then takes away what Windows lacks: modules, functions and flags of `os`, folders
-that can be opened, folders as file descriptors. It adds what Windows does otherwise: a descriptor
-without `O_BINARY` and a text file without `newline` would change line ends, an open file can be
-neither removed nor renamed, nothing is renamed over an existing file, `fsync` needs a file that is
-open for writing, and `msvcrt` locks. What remains is that paths are those of POSIX.
+`become_windows` first imports the packages that support Windows themselves, then takes away what
+Windows lacks: modules, functions and flags of `os`, folders that can be opened. It adds what
+Windows does otherwise: files without `O_BINARY` or `newline` would change line ends, an open file
+can be neither removed nor renamed, nothing is renamed over an existing file, `fsync` needs a file
+that is open for writing, and `msvcrt` locks. What remains is that paths are those of POSIX.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ USED = """
     tempfile threading pydantic.main tqdm urllib.request uuid zipfile zoneinfo zstandard
     anyio._backends._asyncio compression.zstd gzip
 """
+PRESENT_FLAGS = "RDONLY WRONLY RDWR APPEND CREAT EXCL TRUNC BINARY"
 _O_BINARY = 1 << 40
 _open_with_descriptor = os.open
 _python_open = io.open
@@ -67,16 +67,7 @@ def _take_away() -> None:
     for name in ABSENT_FUNCTIONS.split():
         if hasattr(os, name):
             delattr(os, name)
-    present = {
-        "O_RDONLY",
-        "O_WRONLY",
-        "O_RDWR",
-        "O_APPEND",
-        "O_CREAT",
-        "O_EXCL",
-        "O_TRUNC",
-        "O_BINARY",
-    }
+    present = {f"O_{name}" for name in PRESENT_FLAGS.split()}
     for name in dir(os):
         is_flag = name.startswith("O_") and name not in present
         if is_flag or name.startswith(("WN", "F_", "SCHED_", "POSIX_", "RTLD_", "CLD_", "PRIO_")):

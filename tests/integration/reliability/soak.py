@@ -60,13 +60,10 @@ MAX_MORE = {
 }
 """How much more the last third may hold than the middle one; all processes together.
 
-- memory: private bytes. Allocators keep some of what they had, and a thread that a pool starts late
-  brings its share, once: 7 MB in six minutes with three such threads. In the two hundred seconds
-  between the thirds of ten minutes, 8 MB are some 400 bytes for each of 20,000 requests.
-- blocks: those of Python's allocator. A tokenizer that a client named last is 7,000 a process,
-  and comes and goes. A leak of one object for each request shows within ten minutes.
-- files, threads: pools start a thread, or keep the database open, when they first need it.
-- files on disk: two more versions of what was trained may be in use, so not removed yet.
+Memory is private bytes: 8 MB are some 400 bytes for each of 20,000 requests, and as much as three
+threads bring that a pool starts late. Blocks are those of Python's allocator: a tokenizer that a
+client named last is 7,000 a process, and comes and goes. Two more versions of what was trained may
+be in use, so not removed yet.
 """
 
 GIVE_BACK = (
@@ -75,8 +72,7 @@ GIVE_BACK = (
     "MALLOC_TRIM_THRESHOLD_=65536",
 )
 """Freed memory that the allocator keeps looks like growth: each thread's arena keeps the most it
-ever held, some 70 MB more in a process, and reaches that late. With an arena per thread, the memory
-at rest still rose by steps of up to 8 MB, while the number of blocks that Python used did not."""
+ever held."""
 
 _JOB_FILES = {"request.json", "train.log"}
 _LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}

@@ -7,7 +7,6 @@ with the same tokenizers in this process, by the version that the response names
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import json
 import random
@@ -28,26 +27,15 @@ from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 KINDS = {
-    "small": 2,
-    "batch": 1,
-    "binary": 1,
-    "encode_stream": 1,
-    "decode_stream": 1,
-    "wrong": 1,
-    "hang_up": 1,
-    "swap": 1,
-    "train": 1,
-    "token_files": 1,
-    "look": 1,
-    "idle": 1,
-}
+    "encode": 3, "binary": 1, "encode_stream": 1, "decode_stream": 1, "wrong": 1, "hang_up": 1,
+    "swap": 1, "train": 1, "token_files": 1, "look": 1,
+}  # fmt: skip
 """Each kind, with the number of clients that do it at once."""
 
 MAX_BODY_BYTES = 4 << 20
 _WORDS_OF_A_MEGABYTE = 100_000
 _LETTERS = bytes(ord("a") + byte % 26 for byte in range(256))
 _JSON = "Content-Type: application/json"
-_NDJSON = {"Content-Type": "application/x-ndjson"}
 _RAW = {"Content-Type": "application/octet-stream"}
 _ACCEPT_RAW = {"Accept": "application/octet-stream"}
 
@@ -102,19 +90,13 @@ class SoakLoad:
         every pool starts its threads: each thread adds some megabytes."""
 
         def send(number: int) -> None:
-            source = random.Random(f"warm {number}")
+            text = words(random.Random(f"warm {number}"), _WORDS_OF_A_MEGABYTE)
             with self.server.client() as client:  # each connection may reach another process
-                text = words(source, _WORDS_OF_A_MEGABYTE)
                 self.ask(client, "POST", "/encode", json={"text": text}, headers=_ACCEPT_RAW)
+                self._look(client, random.Random(number))
 
-        def look(number: int) -> None:
-            with self.server.client() as client:
-                self._look(client, random.Random(f"look {number}"))
-
-        with ThreadPoolExecutor(8) as clients:
-            list(clients.map(send, range(32)))
         with ThreadPoolExecutor(32) as clients:
-            list(clients.map(look, range(64)))
+            list(clients.map(send, range(64)))
 
     def drop_caches(self) -> None:
         """Swap until every tokenizer, active or pinned, has been replaced.
@@ -173,12 +155,11 @@ class SoakLoad:
 
     # The kinds
 
-    def _small(self, client: httpx.Client, source: random.Random) -> None:
+    def _encode(self, client: httpx.Client, source: random.Random) -> None:
+        """One text, or several with more than ids."""
         text = words(source, 20)
         answer = self.ask(client, "POST", "/encode", json={"text": text})
         self.check("encode", answer, text, answer.json()["tokens"])
-
-    def _batch(self, client: httpx.Client, source: random.Random) -> None:
         texts = [words(source, source.randrange(60)) for _ in range(32)]
         wanted = source.choice([["ids"], ["ids", "pieces"], ["ids", "offsets"]])
         answer = self.ask(client, "POST", "/encode", json={"text": texts, "return": wanted})
@@ -187,20 +168,15 @@ class SoakLoad:
 
     def _binary(self, client: httpx.Client, source: random.Random) -> None:
         text = words(source, source.choice([10, 5000, _WORDS_OF_A_MEGABYTE]))
-        accept = source.choice(["application/octet-stream", "application/x-npy"])
-        answer = self.ask(
-            client, "POST", "/encode", json={"text": text}, headers={"Accept": accept}
-        )
-        data, media_type = answer.content, answer.headers["content-type"]
-        ids = np.load(io.BytesIO(data)) if accept.endswith("npy") else np.frombuffer(data, "<u4")
-        self.check(accept, answer, text, ids)
+        answer = self.ask(client, "POST", "/encode", json={"text": text}, headers=_ACCEPT_RAW)
+        self.check("raw ids", answer, text, np.frombuffer(answer.content, "<u4"))
         back = self.ask(
-            client, "POST", "/decode", 200, 404, content=data,
+            client, "POST", "/decode", 200, 404, content=answer.content,
             params={"tokenizer": answer.headers["tokenizer-version"]},
-            headers={"Content-Type": media_type} | _ACCEPT_RAW,
+            headers={"Content-Type": answer.headers["content-type"]} | _ACCEPT_RAW,
         )  # fmt: skip
         if back.status_code == 200 and back.content != text.encode():
-            self._fail(f"decode of {accept}: another text")
+            self._fail("decode of raw ids: another text")
         self._stop.wait(0.2)
 
     def _encode_stream(self, client: httpx.Client, source: random.Random) -> None:
@@ -230,43 +206,31 @@ class SoakLoad:
         self._stop.wait(0.05)
 
     def _wrong(self, client: httpx.Client, source: random.Random) -> None:
-        nonsense = words(source, 5)
-        as_json = {"Content-Type": "application/json"}
         too_many = [source.randrange(1 << 22, 1 << 30) for _ in range(2000)]
         for path, content, status in (
-            ("/encode", b'{"text": ' + nonsense.encode(), 400),
-            ("/encode", json.dumps({"text": 1, nonsense: 1}).encode(), 422),
-            ("/encode", json.dumps({"text": "a", "tokenizer": "no" + nonsense[:9]}).encode(), 404),
+            ("/encode", b'{"text": ' + words(source, 5).encode(), 400),
+            ("/encode", json.dumps({"text": "a", "tokenizer": "none"}).encode(), 404),
             ("/decode", json.dumps({"tokens": too_many}).encode(), 422),
-            (f"/{nonsense[:9]}", b"{}", 404),
-            ("/encode_stream", b"ab\xff", 415),
         ):
-            self.ask(client, "POST", path, status, content=content, headers=as_json)
+            headers = {"Content-Type": "application/json"}
+            self.ask(client, "POST", path, status, content=content, headers=headers)
         self.ask(client, "POST", "/encode_stream", 400, content=b"ab\xff")
-        self.ask(client, "POST", "/decode_stream", 422, content=b"[1, -1]\n", headers=_NDJSON)
         with connect(self.server.port) as connection:
             connection.sendall(head("POST /encode HTTP/1.1", _JSON, "Content-Length: 99999999"))
             if (status := read_one(connection).status) != 413:
                 self._fail(f"a body too large: {status}")
-        self._count(requests=1)
 
     def _hang_up(self, client: httpx.Client, source: random.Random) -> None:
         """In the headers, the body or the stream, or with most of the response unread."""
         body = json.dumps({"text": words(source, 20_000)}).encode()
         whole = head("POST /encode HTTP/1.1", _JSON, f"Content-Length: {len(body)}") + body
         stream = head("POST /encode_stream HTTP/1.1", f"Content-Length: {10 * len(body)}") + body
-        upload = head(
-            "PUT /corpora/never HTTP/1.1", f"X-API-Key: {client.headers['x-api-key']}",
-            f"Content-Length: {10 * len(body)}",
-        ) + body  # fmt: skip
         for data, n_read in (
             (whole[:30], 0),
             (whole[:-1], 0),
             (whole, 1000),
             (stream, 1000),
             (stream, 0),
-            (upload, 0),
-            (head("GET /openapi.json HTTP/1.1"), 100),
         ):
             with connect(self.server.port) as connection:
                 connection.sendall(data)
@@ -290,38 +254,29 @@ class SoakLoad:
         self._count(swaps=1)
 
     def _train(self, client: httpx.Client, source: random.Random) -> None:
-        """Watched or polled, cancelled or not, promoted or not."""
+        """Watched, cancelled or not, promoted or not."""
         documents = [words(source, 200) for _ in range(5)]
         promote = source.choice(["auto", "manual", "manual"])
         asked = {"documents": documents, "vocab_size": 300, "name": "soak", "promote": promote}
-        if source.random() < 0.3:
-            text = "\n".join(documents).encode()
-            self.ask(client, "PUT", "/corpora/trained", 201, content=text)
-            asked = {**asked, "corpus_ids": ["trained"]}
-            del asked["documents"]
         path = f"/train/{self.ask(client, 'POST', '/train', 202, json=asked).json()['id']}"
-        is_cancelled = source.random() < 0.3
-        if is_cancelled:
-            self._stop.wait(source.choice([0, 0.3, 1]))
-            self.ask(client, "DELETE", path, 200, 202)
-            self._count(cancelled=1)
-        if source.random() < 0.7:
-            self._watch(client, path, to_the_end=source.random() < 0.7)
+        is_cancelled = self._cancel_some(client, path, source)
+        with client.stream("GET", f"{path}/events") as events:
+            for _ in events.iter_lines():
+                if source.random() < 0.3:
+                    break
+        self._count(watched=1)
         job = self._wait_for(client, path)
         if job["state"] not in ("live", "succeeded", *(["cancelled"] if is_cancelled else [])):
             self._fail(f"training: {job['state']} {job['error']}")
         self._count(jobs=1)
-        if "corpus_ids" in asked:
-            self.ask(client, "DELETE", "/corpora/trained", 204)
 
-    def _watch(self, client: httpx.Client, path: str, *, to_the_end: bool) -> None:
-        with client.stream("GET", f"{path}/events") as events:
-            if events.status_code != 200:
-                self._fail(f"events: {events.status_code}")
-            for _ in events.iter_lines():
-                if not to_the_end:
-                    break
-        self._count(watched=1)
+    def _cancel_some(self, client: httpx.Client, path: str, source: random.Random) -> bool:
+        if source.random() >= 0.3:
+            return False
+        self._stop.wait(source.choice([0, 0.3, 1]))
+        self.ask(client, "DELETE", path, 200, 202)
+        self._count(cancelled=1)
+        return True
 
     def _wait_for(self, client: httpx.Client, path: str) -> dict[str, Any]:
         deadline = time.monotonic() + 90
@@ -340,11 +295,7 @@ class SoakLoad:
             "dtype": "uint16",
         }  # fmt: skip
         job = self.ask(client, "POST", "/corpora/encoded/encode", 202, json=asked).json()
-        is_cancelled = source.random() < 0.3
-        if is_cancelled:
-            self._stop.wait(source.choice([0, 0.3, 1]))
-            self.ask(client, "DELETE", f"/jobs/{job['id']}", 200, 202)
-            self._count(cancelled=1)
+        is_cancelled = self._cancel_some(client, f"/jobs/{job['id']}", source)
         job = self._wait_for(client, f"/jobs/{job['id']}")
         if job["state"] == "succeeded":
             ids = np.frombuffer(
@@ -360,22 +311,11 @@ class SoakLoad:
         self.ask(client, "DELETE", "/corpora/encoded", 204)
 
     def _look(self, client: httpx.Client, source: random.Random) -> None:
+        """Pages, on a connection that then stays idle for a while."""
         folder = f"/tokenizers/{self.versions[0].name}/{self.versions[0].version}"
         for path in (
-            "/metrics", "/info", "/livez", "/readyz", "/tokenizers", "/tokenizers/active",
-            "/corpora", "/token-files", "/train", "/jobs", "/openapi.json",
-            f"/vocab/{source.randrange(256)}", f"{folder}/tokenizer.json", f"{folder}/vocab.pkl",
+            "/metrics", "/readyz", "/tokenizers", "/corpora", "/token-files", "/jobs",
+            "/openapi.json", f"{folder}/tokenizer.json",
         ):  # fmt: skip
-            self.ask(client, "GET", path, *((200, 404) if path.startswith("/vocab") else ()))
-        self._stop.wait(0.3)
-
-    def _idle(self, client: httpx.Client, source: random.Random) -> None:
-        """Connections that stay open after a response, or before any bytes; some until the end."""
-        held = [connect(self.server.port) for _ in range(16)]
-        for connection in held[::2]:
-            connection.sendall(head("GET /livez HTTP/1.1"))
-            read_one(connection)
-        self._count(requests=8)
-        self._stop.wait(source.uniform(0, 8))
-        for connection in held:
-            connection.close()
+            self.ask(client, "GET", path)
+        self._stop.wait(source.uniform(0, 2))

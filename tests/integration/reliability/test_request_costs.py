@@ -1,49 +1,53 @@
-"""What a request may cost: work ends with its client, and memory stays within its budget."""
+"""What a request may cost: work ends with its client, and memory stays within its budget.
+
+Rows 9, 14, 15, 16 and 35, P11, and the table in docs/operate.md of what a request costs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import random
 import re
+import shutil
 import socket
+import string
 import struct
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.integration.server_process import Server, publish_bytes, serve, wait_until
-from tests.reliability.socket_client import connect, exchange, head, read_answer, send
+from tests.native_module import native_module
+from tests.profiles import first_and_slow
+from tests.reliability.socket_client import (
+    LONG_WORK,
+    Answer,
+    connect,
+    exchange,
+    head,
+    post,
+    read_answer,
+    send,
+)
+from tokenizer_core.streaming import MAX_PENDING_CHARS
 
 BODY_LIMIT = 4 << 20
 MEMORY_LIMIT = 32 << 20
+MB = 1_000_000
+CHUNK_BYTES = 1 << 20
+CLOSE = "Connection: close"
 JSON = "Content-Type: application/json"
+CHUNKED = "Transfer-Encoding: chunked"
 LIVEZ = head("GET /livez HTTP/1.1")
 N_CLIENTS = 12
 OVERLOADED = 'tokenizer_rejected_total{reason="overloaded"}'
-
-
-def post(path: str, body: Any, *headers: str) -> bytes:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return head(f"POST {path} HTTP/1.1", JSON, f"Content-Length: {len(data)}", *headers) + data
-
-
-def long_work(n_bytes: int = 0) -> bytes:
-    """Many seconds: 58,000 chunks of 10 kB. N_CLIENTS of it take minutes, if none stops."""
-    body = {"text": "x" * 60_000, "max_tokens": 2000, "overlap_tokens": 1999}
-    return post("/chunk", json.dumps(body).encode().ljust(n_bytes))
-
-
-LONG_WORK = long_work()
-
-
-@pytest.fixture(scope="module")
-def artifacts_(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    artifacts = tmp_path_factory.mktemp("server") / "artifacts"
-    publish_bytes(artifacts, "starter")
-    return artifacts
 
 
 @contextlib.contextmanager
@@ -56,18 +60,52 @@ def quiet_server(artifacts: Path, **settings: str) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def server(artifacts_: Path) -> Iterator[Server]:
+def bytes_artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    artifacts = tmp_path_factory.mktemp("server") / "artifacts"
+    publish_bytes(artifacts, "starter")
+    return artifacts
+
+
+@pytest.fixture(scope="module")
+def server(bytes_artifacts: Path) -> Iterator[Server]:
     """A server with much memory for responses, so that work is long."""
-    with quiet_server(artifacts_, max_response_bytes=str(1 << 30)) as server:
+    with quiet_server(bytes_artifacts, max_response_bytes=str(1 << 30)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def small_server(artifacts_: Path) -> Iterator[Server]:
+def small_server(bytes_artifacts: Path) -> Iterator[Server]:
     """A server with little memory."""
     limits = {"max_body_bytes": str(BODY_LIMIT), "request_memory_bytes": str(MEMORY_LIMIT)}
-    with quiet_server(artifacts_, **limits) as server:
+    with quiet_server(bytes_artifacts, **limits) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def starter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the merges of real text, and the limits that it has by default."""
+    artifacts = tmp_path_factory.mktemp("server") / "artifacts"
+    shutil.copytree(REPOSITORY / "artifacts", artifacts)
+    with quiet_server(artifacts) as server:
+        yield server
+
+
+class Memory:
+    """The largest resident memory of a process since the creation of this object."""
+
+    def __init__(self, server: Server) -> None:
+        self._proc = Path(f"/proc/{server.process.pid}")
+        (self._proc / "clear_refs").write_text("5")  # resets the peak
+        self._before = self._read("VmRSS")
+
+    def growth(self) -> int:
+        return self._read("VmHWM") - self._before
+
+    def _read(self, name: str) -> int:
+        (kilobytes,) = re.findall(
+            rf"^{name}:\s+(\d+) kB", (self._proc / "status").read_text(), re.M
+        )
+        return int(kilobytes) * 1024
 
 
 def is_idle(server: Server) -> bool:
@@ -93,9 +131,10 @@ def reset(connection: socket.socket) -> None:
 def test_work_ends_with_its_client(
     server: Server, n_bytes: int, after: bytes, leave: Callable[[socket.socket], None]
 ) -> None:
+    work = post("/chunk", LONG_WORK.partition(b"\r\n\r\n")[2].ljust(n_bytes))
     connections = [connect(server.port) for _ in range(N_CLIENTS)]
     for connection in connections:
-        send(connection, long_work(n_bytes))
+        send(connection, work)
     server.wait_for_in_flight(N_CLIENTS)
     for connection in connections:
         send(connection, after)
@@ -106,45 +145,8 @@ def test_work_ends_with_its_client(
     assert server.metric('http_requests_total{handler="/chunk",method="POST",status="500') == 0
 
 
-def sizes_of_responses(data: bytes) -> list[int]:
-    """The sizes of the bodies in `data`; fails if one is cut off."""
-    sizes = []
-    while data:
-        lines, _, data = data.partition(b"\r\n\r\n")
-        (size,) = re.findall(rb"(?i)\r\ncontent-length: (\d+)", lines)
-        assert len(data) >= int(size), "a response is cut off"
-        sizes.append(int(size))
-        data = data[int(size) :]
-    return sizes
-
-
-ENCODE = post("/encode", {"text": "a b " * 300_000})
-
-
-@pytest.mark.parametrize(
-    ("request_", "n_responses"),
-    [
-        (LIVEZ * 5, 5),
-        (post("/encode", b"no JSON"), 1),
-        (ENCODE + LIVEZ, 2),
-        (ENCODE + LIVEZ[:20], 1),
-    ],
-    ids=["pipelined", "refused", "large and small", "half a head"],
-)
-def test_a_client_that_sends_no_more_gets_its_responses(
-    server: Server, request_: bytes, n_responses: int
-) -> None:
-    """A FIN after whole requests: `nc -N` and many scripts send it."""
-    for delay in (0.0, 0.0, 0.001, 0.01):
-        with connect(server.port) as connection:
-            send(connection, request_)
-            time.sleep(delay)
-            connection.shutdown(socket.SHUT_WR)
-            data = b"".join(iter(lambda: connection.recv(1 << 20), b""))
-        assert len(sizes_of_responses(data)) == n_responses
-
-
-def test_work_after_a_fin_is_given_up(server: Server) -> None:
+@pytest.mark.row(16)
+def test_work_after_the_client_sends_no_more_is_given_up(server: Server) -> None:
     with connect(server.port) as connection:
         send(connection, LONG_WORK)
         connection.shutdown(socket.SHUT_WR)
@@ -153,17 +155,21 @@ def test_work_after_a_fin_is_given_up(server: Server) -> None:
     wait_until(lambda: is_idle(server))
 
 
-def test_work_for_nobody_does_not_delay_the_end(artifacts_: Path) -> None:
-    with serve(artifacts_, threads="2") as server, contextlib.ExitStack() as held:
-        for _ in range(N_CLIENTS):
-            send(held.enter_context(connect(server.port)), LONG_WORK)
-        server.wait_for_in_flight(N_CLIENTS)
-        server.terminate()
+@pytest.mark.row(16)
+def test_large_work_does_not_delay_small_batches(server: Server) -> None:
+    with connect(server.port) as busy:
+        send(busy, LONG_WORK)
+        server.wait_for_in_flight(1)
+        small = post("/encode", {"text": ["a b"] * 200, "return": ["pieces"]}, CLOSE)
+        assert exchange(server.port, small).status == 200
+        server.wait_for_in_flight(1)  # the large request has not ended
+        reset(busy)
+    wait_until(lambda: is_idle(server))
 
 
 @pytest.mark.row(14)
 def test_repeated_overlaps_are_refused_before_they_are_made(small_server: Server) -> None:
-    exchange(small_server.port, post("/encode", {"text": "a" * 100_000}, "Connection: close"))
+    exchange(small_server.port, post("/encode", {"text": "a" * 100_000}, CLOSE))
     before = small_server.resident_bytes()
     answer = exchange(
         small_server.port, LONG_WORK.replace(b"Host", b"Connection: close\r\nHost", 1)
@@ -177,11 +183,8 @@ def test_repeated_overlaps_are_refused_before_they_are_made(small_server: Server
 def test_responses_that_nobody_reads_are_within_the_budget(small_server: Server) -> None:
     """Each is 12 MB, of a body of 4 MB, and 32 MB are allowed: later ones are told to come back."""
     ids = b"\7\0" * (BODY_LIMIT // 2)  # in JSON, six bytes each
-    request = head(
-        "POST /decode HTTP/1.1",
-        "Content-Type: application/octet-stream; dtype=u16",
-        f"Content-Length: {len(ids)}",
-    )
+    kind = "Content-Type: application/octet-stream; dtype=u16"
+    request = head("POST /decode HTTP/1.1", kind, f"Content-Length: {len(ids)}")
     statuses = []
     with contextlib.ExitStack() as held:
         for _ in range(N_CLIENTS):
@@ -199,29 +202,176 @@ def test_responses_that_nobody_reads_are_within_the_budget(small_server: Server)
 def test_what_streams_hold_back_is_within_the_budget(small_server: Server) -> None:
     """A text without a split is held until it ends."""
     refused = small_server.metric(OVERLOADED)
-    piece = b"a" * (1 << 20)
-    chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
+    piece = b"%x\r\n%b\r\n" % (CHUNK_BYTES, b"a" * CHUNK_BYTES)
     with contextlib.ExitStack() as held:
         connections = [held.enter_context(connect(small_server.port)) for _ in range(N_CLIENTS)]
         for connection in connections:
-            send(connection, head("POST /encode_stream HTTP/1.1", "Transfer-Encoding: chunked"))
+            send(connection, head("POST /encode_stream HTTP/1.1", CHUNKED))
         for _ in range(4):
             for connection in connections:
                 with contextlib.suppress(TimeoutError):
                     connection.settimeout(1)
-                    send(connection, chunk)
+                    send(connection, piece)
         wait_until(lambda: small_server.metric(OVERLOADED) > refused)
         assert 0 < small_server.metric("tokenizer_request_memory_bytes ") <= MEMORY_LIMIT
     wait_until(lambda: is_idle(small_server))
 
 
-@pytest.mark.row(16)
-def test_large_work_does_not_delay_small_batches(server: Server) -> None:
-    with connect(server.port) as busy:
-        send(busy, LONG_WORK)
-        server.wait_for_in_flight(1)
-        small = post("/encode", {"text": ["a b"] * 200, "return": ["pieces"]}, "Connection: close")
-        assert exchange(server.port, small).status == 200
-        server.wait_for_in_flight(1)  # the large request has not ended
-        reset(busy)
-    wait_until(lambda: is_idle(server))
+@pytest.mark.row(9)
+@pytest.mark.parametrize(("path", "is_chunked"), [("/encode", True), ("/decode", False)])
+def test_a_byte_over_the_limit_takes_no_more_memory_than_the_limit(
+    starter_server: Server, path: str, is_chunked: bool
+) -> None:
+    limit = httpx.get(f"{starter_server.url}/info").json()["limits"]["max_body_bytes"]
+    field = b'{"text":"' if path == "/encode" else b'{"tokens":['
+    memory = Memory(starter_server)
+    with connect(starter_server.port) as connection:
+        if is_chunked:
+            connection.sendall(head(f"POST {path} HTTP/1.1", JSON, CHUNKED))
+            connection.sendall(b"%x\r\n%b\r\n" % (len(field), field))
+            for start in range(len(field), limit + 1, CHUNK_BYTES):
+                n_bytes = min(CHUNK_BYTES, limit + 1 - start)
+                send(connection, b"%x\r\n%b\r\n" % (n_bytes, b"1" * n_bytes))
+        else:
+            length = f"Content-Length: {limit + 1}"
+            connection.sendall(head(f"POST {path} HTTP/1.1", JSON, length) + field)
+        answer = read_answer(connection)
+    assert (answer.status, answer.end) == (413, "closed")
+    assert answer.problem()["limit"] == limit
+    assert memory.growth() < (limit if is_chunked else 0) + 16 * MB
+
+
+def stream(server: Server, path: str, piece: bytes, n_pieces: int, *headers: str) -> Answer:
+    """The end of the response to this piece so often, read during the upload."""
+    with connect(server.port) as connection:
+        connection.sendall(head(f"POST {path} HTTP/1.1", CHUNKED, CLOSE, *headers))
+
+        def upload() -> None:
+            for _ in range(n_pieces):
+                send(connection, b"%x\r\n%b\r\n" % (len(piece), piece))
+            send(connection, b"0\r\n\r\n")
+
+        sender = threading.Thread(target=upload, daemon=True)
+        sender.start()
+        first, last = connection.recv(1 << 16), b""
+        while received := connection.recv(1 << 20):
+            last = (last + received)[-4096:]
+        sender.join(60)
+    return Answer(first + last, "closed")
+
+
+@pytest.mark.row(15)
+def test_one_pre_token_without_end_meets_the_cap_in_bounded_memory(starter_server: Server) -> None:
+    memory = Memory(starter_server)
+    n_pieces = 2 * MAX_PENDING_CHARS // CHUNK_BYTES
+    plain = "Content-Type: text/plain"
+    answer = stream(starter_server, "/encode_stream", b"a" * CHUNK_BYTES, n_pieces, plain)
+    assert (answer.status, answer.problem()["code"]) == (413, "pre_token_too_long")
+    assert memory.growth() < 8 * MAX_PENDING_CHARS
+
+
+@pytest.mark.row(35)
+@pytest.mark.parametrize("n_texts", first_and_slow([80, 500]))
+def test_distinct_pre_tokens_of_a_megabyte_leave_no_memory_behind(
+    starter_server: Server, n_texts: int
+) -> None:
+    letters = string.ascii_letters.encode()
+    table = bytes(letters[byte % len(letters)] for byte in range(256))
+    source = random.Random(35)
+    memory = Memory(starter_server)
+    with starter_server.client() as client:
+        for number in range(n_texts):
+            text = source.randbytes(MB).translate(table).decode()
+            assert client.post("/count", json={"text": text}).status_code == 200
+            if number == 30:  # buffers and caches have their final size by now
+                memory = Memory(starter_server)
+    assert memory.growth() < 64 * MB
+
+
+TEXT = "The upload is larger than memory would bear, héllo 世界, and it is never held whole. "
+
+
+@pytest.mark.promise(11)
+@pytest.mark.parametrize("n_bytes", first_and_slow([1 << 27, 1 << 30]))
+@pytest.mark.parametrize("path", ["/encode_stream", "/decode_stream"])
+def test_a_gigabyte_is_streamed_within_64_megabytes(
+    starter_server: Server, path: str, n_bytes: int
+) -> None:
+    text = TEXT * (CHUNK_BYTES // len(TEXT.encode()))
+    if path == "/encode_stream":
+        kind, piece = "Content-Type: text/plain; charset=utf-8", text.encode()
+    else:
+        kind = "Content-Type: application/octet-stream; dtype=u32"
+        with starter_server.client() as client:
+            ids = client.post("/encode", json={"text": text}).json()["tokens"]
+        piece = struct.pack(f"<{len(ids)}I", *ids)
+    n_pieces = -(-n_bytes // len(piece))
+    memory = Memory(starter_server)
+    raw = "Accept: application/octet-stream"
+    end = stream(starter_server, path, piece, n_pieces, kind, raw).data
+    done = json.loads(end[end.rindex(b'{"done"') : end.rindex(b"}") + 1])
+    assert done["bytes"] == n_pieces * len(text.encode())
+    assert memory.growth() < 64 * MB
+
+
+ROW_BYTES = 8 << 20
+SLOWER = 5
+"""How many times as long a row may take: the machine may be slower, and busy."""
+WORDS = "some words of text "
+LETTERS = "".join(random.Random(7).choices("qxzjkvwbfgy", k=1000))
+ROW = re.compile(r"^\| (\S.*?) \| `(/\w+)` \| (\d+) \| ([\d.]+) \|$", re.MULTILINE)
+
+
+def filled(prefix: str, unit: str, suffix: str, n_bytes: int = ROW_BYTES) -> str:
+    return prefix + unit * ((n_bytes - len(prefix) - len(suffix)) // len(unit.encode())) + suffix
+
+
+def batch(key: str, text: str) -> str:
+    return json.dumps({key: [text] * 65_536})
+
+
+BODIES: dict[str, Callable[[], str]] = {
+    "encode text": lambda: filled('{"text":"', WORDS, '"}'),
+    "encode a text of one character": lambda: filled('{"text":"', "a", '"}'),
+    "encode random letters": lambda: filled('{"text":"', LETTERS, '"}'),
+    "encode symbols": lambda: filled('{"text":"', "~^|", '"}'),
+    "encode a batch": lambda: batch("text", "some words " * 10),
+    "encode with pieces and offsets": lambda: filled(
+        '{"return":["ids","pieces","offsets"],"text":"', "a b ", '"}', 1_960_000
+    ),
+    "count a text of one character": lambda: filled('{"text":"', "a", '"}'),
+    "cut into chunks": lambda: filled(
+        '{"max_tokens":500,"overlap_tokens":100,"text":"', WORDS, '"}'
+    ),
+    "decode": lambda: filled('{"tokens":[', "1234,", "1]}"),
+    "decode ids of one digit": lambda: filled('{"tokens":[', "1,", "1]}"),
+    "tokenize inputs": lambda: batch("inputs", WORDS),
+    "stream a text of one character": lambda: "a" * (ROW_BYTES - 1),
+}
+
+
+def rows() -> dict[str, tuple[str, int, float]]:
+    """Route, bytes of memory per byte of the body, and seconds per MB, of each row."""
+    found = ROW.findall((REPOSITORY / "docs/operate.md").read_text(encoding="utf-8"))
+    return {name: (path, int(memory), float(seconds)) for name, path, memory, seconds in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BODIES)
+def test_a_request_costs_no_more_than_its_row(starter_server: Server, name: str) -> None:
+    native_module()
+    assert set(rows()) == set(BODIES)
+    path, memory_per_byte, seconds = rows()[name]
+    body = BODIES[name]().encode()
+    kind = "Content-Type: " + ("text/plain" if path == "/encode_stream" else "application/json")
+    request = head(f"POST {path} HTTP/1.1", kind, f"Content-Length: {len(body)}", CLOSE)
+    exchange(starter_server.port, head("GET /livez HTTP/1.1", CLOSE))
+    process: Any = psutil.Process(starter_server.process.pid)
+    memory, spent = Memory(starter_server), sum(process.cpu_times()[:2])
+    with connect(starter_server.port) as connection:
+        send(connection, request + body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        while connection.recv(1 << 20):
+            pass
+    assert memory.growth() <= memory_per_byte * len(body)
+    assert sum(process.cpu_times()[:2]) - spent <= SLOWER * seconds * len(body) / MB

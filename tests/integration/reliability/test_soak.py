@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import cast
 
 import httpx
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.reliability.soak import MAX_MORE, Sample, leaks, left_over, soak
+from tests.integration.reliability.soak import MAX_MORE, Sample, leaks, soak
 from tests.integration.reliability.soak_load import SoakLoad
 from tests.integration.server_process import Server
 from tokenizer_core.registry import ArtifactStore
@@ -24,24 +23,14 @@ def series(name: str, added: list[int]) -> list[Sample]:
     ]
 
 
-def test_what_stays_the_same_comes_and_goes_or_warms_up_is_no_leak() -> None:
+def test_only_steady_growth_is_a_leak() -> None:
     for name, allowed in MAX_MORE.items():
-        most = 100 * allowed + 100
+        most, step = 100 * allowed + 100, allowed // 10 + 1
         assert leaks(series(name, [0] * 30)) == []
         assert leaks(series(name, [min(at, 9) * most for at in range(30)])) == []
         assert leaks(series(name, [most * (at not in (12, 22)) for at in range(30)])) == []
-
-
-def test_what_grows_all_the_time_is_a_leak() -> None:
-    for name, allowed in MAX_MORE.items():
-        step = allowed // 10 + 1
         (leak,) = leaks(series(name, [at * step for at in range(30)]))
         assert leak.startswith(f"{name} grew by {10 * step:,}")
-
-
-def test_a_few_samples_are_no_verdict() -> None:
-    with pytest.raises(ValueError, match="5 samples are too few"):
-        leaks(series("files", [0] * 5))
 
 
 def test_another_status_and_other_ids_are_failures() -> None:
@@ -55,19 +44,6 @@ def test_another_status_and_other_ids_are_failures() -> None:
     load.check("encode", answer, "a", [ord("a")])
     load.check("encode", answer, "a", [ord("b")])
     assert load.failures == ["GET /livez: 500 broken", f"encode: ids not those of {starter}"]
-
-
-def test_files_that_a_server_leaves_behind_are_found(tmp_path: Path) -> None:
-    artifacts, temporary = tmp_path / "artifacts", tmp_path / "tmp"
-    job = "jobs/20261121T041500Z-0123456789ab"
-    stays = [f"{job}/train.log", "active.json", ".active.lock", "tokenizers/a/1/vocab.pkl"]
-    goes = [f"{job}/scratch/counts", "corpora/files/0.txt", "tokenizers/.new/1/vocab.pkl"]
-    for name in [*stays, *goes]:
-        (artifacts / name).parent.mkdir(parents=True, exist_ok=True)
-        (artifacts / name).touch()
-    (temporary / "metrics").mkdir(parents=True)
-    expected = {*(artifacts / name for name in goes), temporary / "metrics"}
-    assert set(left_over(artifacts, temporary)) == expected
 
 
 @pytest.mark.promise(20)

@@ -1,6 +1,6 @@
 """Token files are whole or absent wherever the writer dies, and wherever the disk refuses.
 
-`tests/power_loss` checks what a disk loses with its power.
+`tests/integration/power_loss` checks what a disk loses with its power.
 """
 
 import errno

@@ -1,5 +1,5 @@
 """Promise P1: a published version is whole or absent, and the pointer is old or new, wherever the
-process dies. `tests/power_loss` checks what a disk loses with its power."""
+process dies. `tests/integration/power_loss` checks what a disk loses with its power."""
 
 import json
 import subprocess

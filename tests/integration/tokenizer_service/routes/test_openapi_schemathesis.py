@@ -67,7 +67,7 @@ def as_it_is(context: Any, value: Any) -> bytes:
 def described() -> Any:
     """The document and the request generator; it comes from an app that never starts."""
     app = create_app(Settings(admin_keys=(SecretStr(ADMIN_KEY),)))
-    generation = GenerationConfig(deterministic=True, max_examples=examples(1 / 10).max_examples)
+    generation = GenerationConfig(deterministic=True, max_examples=examples(1 / 30).max_examples)
     config = SchemathesisConfig(
         projects=ProjectsConfig(default=ProjectConfig(generation=generation)),
         suppress_health_check=[HealthCheck.too_slow],  # which depends on the machine

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.power_loss.file_system import (
+from tests.integration.power_loss.file_system import (
     ROOT,
     FileSystem,
     History,
@@ -30,7 +30,7 @@ from tests.power_loss.file_system import (
     read_tree,
 )
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+_REPOSITORY = Path(__file__).resolve().parents[3]
 _MARK = "/end of a step of the recorded process"
 
 _STRACE = ["strace", "-f", "--seccomp-bpf", "-xx", "-s", str(1 << 24), "-e", "signal=none"]
@@ -59,18 +59,19 @@ def has_strace() -> bool:
     return done.returncode == 0
 
 
-def mark() -> None:
-    """Called by the recorded process at the end of a step."""
-    os.access(_MARK, os.F_OK)
+def mark(folder: Path) -> None:
+    """Called by the recorded process at the end of a step below `folder`."""
+    os.access(f"{_MARK}: {folder}", os.F_OK)
 
 
-def record(command: Sequence[str], folder: Path, log: Path) -> History:
-    """Run `command` and return what it did below `folder`, which is on the disk at the beginning.
+def record(command: Sequence[str], folders: Sequence[Path], log: Path) -> list[History]:
+    """Run `command` and return what it did below each of the folders, which are on the disk at the
+    beginning.
 
     Raises:
         AssertionError: the command failed, or the record is incomplete.
     """
-    recorder = _Recorder(folder)
+    recorders = [_Recorder(folder) for folder in folders]
     # A question mark: this processor may lack the call.
     calls = ",".join(f"?{call}" for call in f"{_KNOWN} {_REFUSED} {_MARKING}".split())
     done = subprocess.run(
@@ -83,10 +84,12 @@ def record(command: Sequence[str], folder: Path, log: Path) -> History:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     for name, arguments, result in _calls(log):
-        recorder.add(name, arguments, result)
-    history = recorder.history()
-    assert history.final_tree() == read_tree(folder), "the record is incomplete"
-    return history
+        for recorder in recorders:
+            recorder.add(name, arguments, result)
+    histories = [recorder.history() for recorder in recorders]
+    for history, folder in zip(histories, folders, strict=True):
+        assert history.final_tree() == read_tree(folder), "the record is incomplete"
+    return histories
 
 
 def _calls(log: Path) -> Iterator[tuple[str, list[str], int]]:
@@ -136,7 +139,7 @@ class _Recorder:
     def add(self, name: str, arguments: list[str], result: int) -> None:
         """Add a call."""
         if name in _MARKING.split():
-            if _MARK in map(_text, arguments):
+            if f"{_MARK}: {self._root}" in map(_text, arguments):
                 self._do(Mark())
         elif result >= 0:
             if name in _REFUSED.split():

@@ -159,21 +159,15 @@ class History:
             system.apply(operation)
         return system.tree()
 
-    def without(self, index: int) -> History:
-        """The same history without one operation."""
-        kept = [*self.operations[:index], *self.operations[index + 1 :]]
-        return History(self.before, kept, self.new_folders)
-
 
 def crash_states(
-    history: History, *, first: int = 0, n_samples: int = 64, unseen: str = "no path"
+    history: History, *, n_samples: int = 64, unseen: str = "no path"
 ) -> Iterator[tuple[int, int, Tree]]:
     """(steps that ended, steps that began, tree) for all states that a power loss can leave.
 
     Of up to eight operations that no fsync covers, every subset is kept once; of more, all, none,
     each alone, all but each, and `n_samples` random subsets. Equal trees are yielded once for each
-    pair of numbers; `unseen` is a pattern of paths in which they may differ. States of moments with
-    fewer than `first` operations are left out.
+    pair of numbers; `unseen` is a pattern of paths in which they may differ.
     """
     random_numbers = random.Random(0)
     base, n_base, n_ended, n_begun = history.start(), 0, 0, 0
@@ -188,8 +182,6 @@ def crash_states(
         while n_base < n_done and n_base not in uncovered:
             base.apply(history.operations[n_base])
             n_base += 1
-        if n_done < first:
-            continue
         for chosen in _choices(history, list(uncovered), random_numbers, n_samples):
             system = base.copy()
             for index in range(n_base, n_done):
@@ -201,16 +193,6 @@ def crash_states(
             if key not in seen:
                 seen.add(key)
                 yield n_ended, n_begun, tree
-
-
-def is_idle(history: History, index: int) -> bool:
-    """Whether the sync at `index` covers nothing that earlier ones do not cover."""
-    uncovered: dict[int, set[int]] = {}
-    for earlier, operation in enumerate(history.operations[:index]):
-        _cover(uncovered, earlier, operation)
-    n_before = len(uncovered)
-    _cover(uncovered, index, history.operations[index])
-    return len(uncovered) == n_before
 
 
 def _cover(uncovered: dict[int, set[int]], index: int, operation: Operation) -> None:

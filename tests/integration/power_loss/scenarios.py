@@ -1,7 +1,7 @@
 """What is recorded: each scenario does some durable steps below a folder, and says what a folder
 that a power loss left must hold.
 
-`python -m tests.power_loss.scenarios NAME FOLDER` does the steps, for the recorder.
+`python -m tests.integration.power_loss.scenarios FOLDER` does the steps of all, for the recorder.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from tests.power_loss.recorder import mark
+from tests.integration.power_loss.recorder import mark
 from tests.tokenizer_core.corpus.small_corpora import (
     NARROW,
     TEXTS,
@@ -28,8 +29,7 @@ from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
 from tests.tokenizer_service.jobs.test_corpora import put
 from tests.tokenizer_service.jobs.test_queue import add, claim
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.blobs.atomic_files import replace_synced, write_whole_file
-from tokenizer_core.blobs.folder import FolderStorage
+from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     TokenDataset,
     TokenFilesWriter,
@@ -43,7 +43,7 @@ from tokenizer_core.registry.bucket_store import BucketArtifactStore
 from tokenizer_service.jobs.corpora import CorpusStore
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.jobs.folder import JobFolder
-from tokenizer_service.jobs.queue import FOLDER_ID_NAME, JobStore, folder_id
+from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 
 Step = Callable[[Path], object]
@@ -53,9 +53,6 @@ UNSEEN_STAGED = "^storage/.staging/[0-9a-f]{32}$"
 
 class Scenario:
     """Steps, each of which is durable when it returns, and the state that a folder is in."""
-
-    is_durable = True
-    """Whether a step that has returned survives; else an earlier state may come back."""
 
     unseen = "no path"
     """A pattern of paths that nothing reads: trees that differ only there are checked once."""
@@ -143,56 +140,6 @@ class BucketRegistry(Registry):
         store.promote(store.publish(B, name="v"))
 
 
-class CachedRegistry(Scenario):
-    """A host's cache of versions in a storage."""
-
-    def prepare(self, root: Path) -> None:
-        self.store(root).publish(A, name="t")
-
-    def steps(self) -> Sequence[Step]:
-        return [self.observe]
-
-    def observe(self, root: Path) -> object:
-        store = self.store(root)
-        return store.open(store.resolve("t")).fingerprint
-
-    @staticmethod
-    def store(root: Path) -> Artifacts:
-        return BucketArtifactStore(str(root / "storage"), root / "cache")
-
-
-class Storage(Scenario):
-    """Names and bytes in a folder."""
-
-    unseen = UNSEEN_STAGED
-
-    def steps(self) -> Sequence[Step]:
-        def swap(data: bytes) -> Step:
-            def do(root: Path) -> None:
-                storage = FolderStorage(root / "storage")
-                found = storage.read_versioned("pointer", max_bytes=10)
-                assert storage.swap("pointer", data, expected=found and found.version)
-
-            return do
-
-        return [
-            lambda root: FolderStorage(root / "storage").create("a/b", b"b" * 1500),
-            lambda root: FolderStorage(root / "storage").create("a/b", b"not this"),
-            lambda root: FolderStorage(root / "storage").put("a/b", b"B" * 1400),
-            swap(b"1"),
-            swap(b"2"),
-            lambda root: FolderStorage(root / "storage").remove("a/b"),
-            lambda root: FolderStorage(root / "storage").create("a/b", b"again"),
-        ]
-
-    def observe(self, root: Path) -> object:
-        storage = FolderStorage(root / "storage")
-        return {name: storage.read(name, max_bytes=2000) for name in storage.names()}
-
-    def go_on(self, root: Path) -> None:
-        FolderStorage(root / "storage").put("a/b", b"c")
-
-
 class Corpora(Scenario):
     """Uploaded corpora."""
 
@@ -224,34 +171,8 @@ class Corpora(Scenario):
         return CorpusStore(root / "artifacts" / "corpora", 1_000_000)
 
 
-class WholeTokenFiles(Scenario):
-    """Token files that one writer writes without checkpoints."""
-
-    def __init__(self, layout: str) -> None:
-        self.layout = layout
-
-    def steps(self) -> Sequence[Step]:
-        return [self.write]
-
-    def write(self, root: Path) -> None:
-        # Two shards and the one of validation: more files try no other order, and take minutes.
-        write_texts(root / "data" / "t", self.layout, tokens_per_shard=24)
-
-    def observe(self, root: Path) -> object:
-        folder = root / "data" / "t"
-        if not folder.exists():
-            return None
-        verify_token_files(folder)
-        return content(folder)
-
-    def go_on(self, root: Path) -> None:
-        if (root / "data" / "t").exists():
-            with pytest.raises(TokenFilesError, match="is there already"):
-                self.write(root)
-        else:
-            self.write(root)
-        verify_token_files(root / "data" / "t")
-        assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
+def parity(ids: list[int]) -> list[int]:
+    return [id_ % 2 for id_ in ids]
 
 
 class Checkpoints(Scenario):
@@ -262,10 +183,8 @@ class Checkpoints(Scenario):
         "new": [[id_ for text in TEXTS for id_ in NARROW.encode(text)] * 3] * 12,
     }
 
-    def __init__(self, layout: str, *, loss_mask: bool = False) -> None:
-        self.plan = plan_token_files(
-            NARROW, layout=layout, tokens_per_shard=700, loss_mask=loss_mask
-        )
+    def __init__(self) -> None:
+        self.plan = plan_token_files(NARROW, tokens_per_shard=700, loss_mask=True)
         self.writers: list[TokenFilesWriter] = []
 
     def steps(self) -> Sequence[Step]:
@@ -288,14 +207,10 @@ class Checkpoints(Scenario):
     def append(self, until: int) -> None:
         documents = self.RUNS[self.run_name][self.n_done : until]
         for document in documents:
-            self.write(self.writers[-1], document)
+            self.writers[-1].append(document, mask=parity(document))
         self.n_done = until
         if until < 12:
             self.writers[-1].checkpoint({"run": self.run_name, "done": until})
-
-    def write(self, writer: TokenFilesWriter, document: list[int]) -> None:
-        mask = [id_ % 2 for id_ in document] if self.plan.loss_mask else None
-        writer.append(document, mask=mask)
 
     def observe(self, root: Path) -> object:
         folder = root / "data" / "t"
@@ -316,15 +231,13 @@ class Checkpoints(Scenario):
                 position = writer.position or {"run": "new", "done": 0}
                 run = position["run"]
                 for document in self.RUNS[run][position["done"] :]:
-                    self.write(writer, document)
+                    writer.append(document, mask=parity(document))
                 writer.finish()
         verify_token_files(folder)
         ids = [id_ for document in self.RUNS[run] for id_ in document]
-        data = b"".join(path.read_bytes()[:] for path in sorted(folder.glob("train*.bin")))
+        data = b"".join(path.read_bytes() for path in sorted(folder.glob("train*.bin")))
         assert np.array(ids, dtype=np.uint16).tobytes() in data, "the files mix two runs"
-        if self.plan.loss_mask:
-            dataset = TokenDataset.open(folder)
-            assert dataset.mask().tolist() == [id_ % 2 for id_ in ids], "the mask is out of step"
+        assert TokenDataset.open(folder).mask().tolist() == parity(ids), "the mask is out of step"
         assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
 
 
@@ -444,54 +357,18 @@ class Jobs(Scenario):
         return JobFolder.of(root / "artifacts", self.IDS[number])
 
 
-class FolderId(Scenario):
-    """The id of an artifacts folder, which rows in PostgreSQL name."""
-
-    def steps(self) -> Sequence[Step]:
-        return [lambda root: folder_id(root / "artifacts")]
-
-    def observe(self, root: Path) -> object:
-        is_known = (root / "artifacts" / FOLDER_ID_NAME).exists()
-        assert len(folder_id(root / "artifacts")) == 32
-        return is_known
-
-
-class WholeFile(Scenario):
-    """A file that is replaced, durable or not."""
-
-    is_durable = False
-
-    def steps(self) -> Sequence[Step]:
-        return [
-            lambda root: write_whole_file(root / "file", b"1" * 5000),
-            lambda root: write_whole_file(root / "file", b"2" * 700),
-        ]
-
-    def observe(self, root: Path) -> object:
-        path = root / "file"
-        return path.read_bytes() if path.exists() else None
-
-
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "registry": Registry,
     "registry in a storage": BucketRegistry,
-    "cached registry": CachedRegistry,
-    "storage": Storage,
     "corpora": Corpora,
-    "token files, raw": lambda: WholeTokenFiles("raw"),
-    "token files, npy": lambda: WholeTokenFiles("npy"),
-    "token files, megatron": lambda: WholeTokenFiles("megatron"),
-    "token files, llmc": lambda: WholeTokenFiles("llmc"),
-    "checkpoints, raw": lambda: Checkpoints("raw"),
-    "checkpoints, megatron": lambda: Checkpoints("megatron"),
-    "checkpoints, raw with a mask": lambda: Checkpoints("raw", loss_mask=True),
+    "token files with checkpoints": Checkpoints,
     "token files in a storage": RemoteTokenFiles,
     "token files of a job": JobTokenFiles,
     "jobs": Jobs,
-    "id of a folder": FolderId,
-    "whole file": WholeFile,
 }
 
 
 if __name__ == "__main__":
-    SCENARIOS[sys.argv[1]]().run(Path(sys.argv[2]), mark)
+    for scenario_name, make in SCENARIOS.items():
+        root = Path(sys.argv[1], scenario_name)
+        make().run(root, partial(mark, root))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.power_loss.file_system import (
+from tests.integration.power_loss.file_system import (
     ROOT,
     FileSystem,
     History,
@@ -50,36 +50,7 @@ def test_a_later_operation_may_be_kept_without_an_earlier_one():
     assert {"x": b"\0\0\0\0\0end"} in states(Truncate(OLD, 0), Write(OLD, 5, b"end"))
 
 
-def test_a_rename_between_folders_is_done_or_not():
-    operations = [Link(ROOT, "f", FOLDER), Sync(ROOT), Rename(ROOT, "x", FOLDER, "y", OLD)]
-    assert {"f": None, "x": b"old"} in states(*operations)
-    assert {"f": None, "f/y": b"old"} in states(*operations)
-    assert all(("x" in tree) != ("f/y" in tree) for tree in states(*operations))
-    for folder in (ROOT, FOLDER):
-        history = History(
-            FileSystem({ROOT: {"x": OLD}}, {OLD: b"old"}),
-            [*operations, Sync(folder), Mark()],
-            frozenset({FOLDER}),
-        )
-        ended = [tree for n_ended, _, tree in crash_states(history) if n_ended]
-        assert ended == [{"f": None, "f/y": b"old"}]
-
-
 def test_a_write_is_torn_at_blocks_only():
     data = b"1" * 512 + b"2" * 512
     found = {tree["x"] for tree in states(Truncate(OLD, 0), Sync(OLD), Write(OLD, 0, data))}
     assert found == {b"old", b"", bytes(1024), data[:512], bytes(512) + data[512:], data}
-
-
-def test_what_is_in_a_folder_that_is_lost_is_lost():
-    inner = [Link(FOLDER, "new", NEW), Write(NEW, 0, b"new"), Sync(NEW), Sync(FOLDER)]
-    assert {"x": b"old"} in states(Link(ROOT, "f", FOLDER), *inner)
-    assert {"x": b"old", "f": None} not in states(Link(ROOT, "f", FOLDER), *inner)[-2:]
-
-
-def test_of_eight_operations_every_subset_is_tried_and_of_more_a_sample():
-    links = [Link(ROOT, f"{index:02d}", 10 + index) for index in range(8)]
-    assert len(states(*links)) == 256
-    more = [Link(ROOT, f"{index:02d}", 10 + index) for index in range(12)]
-    assert 256 < len(states(*more)) < 4096
-    assert states(*more) == states(*more), "the sample is the same every time"

@@ -1,1 +1,0 @@
-"""What a power loss leaves: recorded file operations, replayed in every order that fsync allows."""
