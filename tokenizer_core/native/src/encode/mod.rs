@@ -24,7 +24,7 @@
 pub mod drift;
 pub mod edits;
 pub mod flagged_tokens;
-mod piece_ends;
+pub mod piece_ends;
 mod probe;
 mod session;
 mod sink;

@@ -5,9 +5,14 @@
 //! `merge/boundaries.rs` shows that its parts merge separately.
 
 use crate::merge::boundaries::{Boundaries, Meeting, length_from};
-use crate::simd::{Instructions, Work};
+use crate::simd::{Instructions, Kernel, Work};
+use crate::split::automaton::{Automaton, Rules};
 use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
+use crate::split::blocks::ruled::{
+    DeepSeekV3, DigitRuns, Digits, KimiK2, Metaspace, Qwen35, Ruled, Tekken,
+};
 use crate::split::blocks::starts::BlockGrammar;
+use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2, Scanner};
 
 /// Pieces in a batch; the ends have room for those of one more block.
 pub const BATCH: usize = 256;
@@ -30,6 +35,97 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
     match n {
         0 => 0,
         _ => (ends[n - 1] & END) as usize,
+    }
+}
+
+/// Finds the pieces of a text by one pattern. Only these two functions are compiled for each pattern;
+/// what takes the pieces is compiled once for all.
+pub trait PieceFinder {
+    /// Runs `FindEnds` for the text from `start` on; `cuts` is its `boundaries` and `marks_parts`.
+    fn find_ends(
+        &self,
+        kernel: Kernel,
+        cuts: (&Boundaries, bool),
+        text: &[u8],
+        start: usize,
+        ends: &mut Ends,
+    ) -> usize;
+
+    /// Where the pre-token that starts at `at` ends.
+    fn end_of_piece(&self, text: &[u8], at: usize) -> usize;
+}
+
+impl<G: BlockGrammar> PieceFinder for G {
+    fn find_ends(
+        &self,
+        kernel: Kernel,
+        (boundaries, marks_parts): (&Boundaries, bool),
+        text: &[u8],
+        start: usize,
+        ends: &mut Ends,
+    ) -> usize {
+        kernel.run(FindEnds {
+            grammar: *self,
+            boundaries,
+            marks_parts,
+            text,
+            start,
+            ends,
+        })
+    }
+
+    // Blocks tell most pre-tokens, so that one copy for all instructions is as fast.
+    #[inline(never)]
+    fn end_of_piece(&self, text: &[u8], at: usize) -> usize {
+        self.advance(text, at)
+    }
+}
+
+/// Runs `work` with what finds the pieces of a scanner block by block, or returns the automaton that has
+/// no rules for that.
+pub fn with_finder<'a, T>(
+    scanner: Scanner<'a>,
+    work: impl FnOnce(&dyn PieceFinder) -> T,
+) -> Result<T, &'a Automaton> {
+    fn ruled<R>(automaton: &Automaton, rule: R) -> Ruled<'_, R> {
+        Ruled { automaton, rule }
+    }
+    let automaton = match scanner {
+        Scanner::Gpt2 => return Ok(work(&Gpt2)),
+        Scanner::Cl100k => return Ok(work(&Cl100k)),
+        Scanner::Llama3 => return Ok(work(&Llama3)),
+        Scanner::Qwen2 => return Ok(work(&Qwen2)),
+        Scanner::O200k => return Ok(work(&O200k)),
+        Scanner::Automaton(automaton) => automaton,
+    };
+    match automaton.rules() {
+        Some(Rules::Metaspace) => Ok(work(&ruled(automaton, Metaspace))),
+        Some(Rules::Digits) => Ok(work(&ruled(automaton, Digits))),
+        Some(Rules::DigitRuns) => Ok(work(&ruled(automaton, DigitRuns))),
+        Some(Rules::Qwen35) => Ok(work(&ruled(automaton, Qwen35))),
+        Some(Rules::Tekken) => Ok(work(&ruled(automaton, Tekken))),
+        Some(Rules::KimiK2) => Ok(work(&ruled(automaton, KimiK2))),
+        Some(Rules::DeepSeekV3) => Ok(work(&ruled(automaton, DeepSeekV3))),
+        Some(Rules::Clip) | None => Err(automaton),
+    }
+}
+
+/// Calls `visit` with the pre-tokens of a text, in order.
+pub fn for_each<'t>(finder: &dyn PieceFinder, text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
+    let (boundaries, mut ends, mut at) = (Boundaries::none(), [0; BATCH + BLOCK], 0);
+    while at < text.len() {
+        let cuts = (&boundaries, false);
+        let n = finder.find_ends(Kernel::chosen(), cuts, text, at, &mut ends);
+        let start = at;
+        for &end in &ends[..n] {
+            let end = start + (end & END) as usize;
+            visit(&text[at..end]);
+            at = end;
+        }
+        if n == 0 {
+            at = finder.end_of_piece(text, start);
+            visit(&text[start..at]);
+        }
     }
 }
 
@@ -95,7 +191,7 @@ impl<G: BlockGrammar, K: Blocks> Work<K> for FindEnds<'_, G> {
                 }
                 // Another block would show nothing new of the last pre-token.
             }
-            let end = grammar.advance(text, at);
+            let end = grammar.end_of_piece(text, at);
             if end - start > MAX_BATCH_BYTES {
                 break;
             }
@@ -327,10 +423,8 @@ pub fn find_parts(
 mod tests {
     use super::*;
     use crate::merge::pair_table::Pair;
-    use crate::simd::Kernel;
     use crate::split::Grammar;
-    use crate::split::automaton::{Automaton, Behavior, StepTables};
-    use crate::split::blocks::ruled::{Metaspace, Ruled};
+    use crate::split::automaton::{Behavior, StepTables};
 
     const CHARACTERS: [&str; 6] = ["中", "文", "字", "é", "a", " "];
 

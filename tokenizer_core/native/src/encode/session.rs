@@ -8,7 +8,8 @@ use memchr::memmem;
 use crate::cache::PieceCache;
 use crate::cache::local::{LocalCache, MissedPiece, Tier};
 use crate::encode::piece_ends::{
-    BATCH, Ends, FindEnds, MAX_BATCH_BYTES, PART, find_parts, offset_of, write_all_parts,
+    BATCH, Ends, MAX_BATCH_BYTES, PART, PieceFinder, find_parts, offset_of, with_finder,
+    write_all_parts,
 };
 use crate::encode::probe::{Entry, GROUP, Group, PrefetchLines, TakeDisplaced, TakeHits};
 use crate::encode::sink::Sink;
@@ -18,12 +19,10 @@ use crate::encode::tables::{MissingBytes, SharedCache, Tables};
 use crate::mem::growth::{Grow, NoMemory, with_room};
 use crate::merge::{END_OF_WORD, MergeScratch, Merger, WINDOW};
 use crate::simd::{Instructions, Work};
+use crate::split::Scanner;
 use crate::split::automaton::Automaton;
 use crate::split::blocks::classes::BLOCK;
-use crate::split::blocks::ruled::with_rules;
-use crate::split::blocks::starts::BlockGrammar;
 use crate::split::blocks::words::{FindWords, Words};
-use crate::split::{Cl100k, Gpt2, Llama3, O200k, Qwen2, Scanner};
 use crate::stop::{self, StopFlag, Stopped};
 
 /// One call: the tables, the cache of all calls, and buffers that no other call uses meanwhile.
@@ -149,18 +148,11 @@ impl<'s> Session<'s> {
                 self.take_words(automaton, text, sink)
             }
             _ if self.tables.marks_words => self.take_marked(scanner, whole, sink),
-            Scanner::Gpt2 => self.take_as(Gpt2, text, sink),
-            Scanner::Cl100k => self.take_as(Cl100k, text, sink),
-            Scanner::Llama3 => self.take_as(Llama3, text, sink),
-            Scanner::Qwen2 => self.take_as(Qwen2, text, sink),
-            Scanner::O200k => self.take_as(O200k, text, sink),
-            Scanner::Automaton(automaton) if automaton.is_plain() => match automaton.rules() {
-                Some(rules) => with_rules!(rules, automaton, grammar => {
-                    self.take_as(grammar, text, sink)
-                }),
-                None => self.take_plain(automaton, text, sink),
+            _ => match with_finder(scanner, |finder| self.take_found(finder, text, sink)) {
+                Ok(taken) => taken,
+                Err(automaton) if automaton.is_plain() => self.take_plain(automaton, text, sink),
+                Err(automaton) => self.take_steps(automaton, whole, sink),
             },
-            Scanner::Automaton(automaton) => self.take_steps(automaton, whole, sink),
         }
     }
 
@@ -378,9 +370,10 @@ impl<'s> Session<'s> {
         }
     }
 
-    fn take_as(
+    /// Takes the ids of plain text whose pieces are found block by block.
+    fn take_found(
         &mut self,
-        grammar: impl BlockGrammar,
+        finder: &dyn PieceFinder,
         text: &[u8],
         sink: &mut impl Sink,
     ) -> Result<(), Stopped> {
@@ -388,17 +381,11 @@ impl<'s> Session<'s> {
         while at < text.len() && sink.wants_more().is_continue() {
             stop::check(&self.stop)?;
             self.renew_if_full();
-            let ends = &mut self.buffers.ends;
-            let n = self.tables.kernel.run(FindEnds {
-                grammar,
-                boundaries: &self.tables.boundaries,
-                marks_parts: self.tables.has_whole(),
-                text,
-                start: at,
-                ends,
-            });
+            let (tables, ends) = (self.tables, &mut self.buffers.ends);
+            let cuts = (&tables.boundaries, tables.has_whole());
+            let n = finder.find_ends(tables.kernel, cuts, text, at, ends);
             if n == 0 {
-                let end = grammar.advance(text, at);
+                let end = finder.end_of_piece(text, at);
                 self.take_long(text, at..end, sink)?;
                 (at, self.n_pieces) = (end, self.n_pieces + 1);
             } else {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::encode::piece_ends::{PieceFinder, for_each, with_finder};
 use crate::python::gil::releasing_gil_if_long;
 use crate::python::text::stopped_error;
 use crate::split::automaton::{Automaton, Behavior, Rules, StepTables};
-use crate::split::blocks::ruled::{self, with_rules};
 use crate::split::{Pattern, Scanner};
 
 /// Adds all of this file to the module.
@@ -79,19 +79,21 @@ fn split<'t>(py: Python<'_>, text: &'t str, pattern: &Bound<'_, PyAny>) -> PyRes
     let pattern = pattern_of(pattern)?;
     let mut pieces = Vec::new();
     let start = text.as_ptr().addr();
-    let visit = |piece: &[u8]| {
+    let mut visit = |piece: &[u8]| {
         let at = piece.as_ptr().addr() - start;
         pieces.push(&text[at..at + piece.len()]);
     };
     releasing_gil_if_long(py, text.len(), || {
-        if let Scanner::Automaton(automaton) = pattern.scanner()
-            && let Some(rules) = automaton.rules()
-        {
-            let text = text.as_bytes();
-            with_rules!(rules, automaton, grammar => ruled::for_each(grammar, text, visit));
-            return Ok(());
+        let scanner = pattern.scanner();
+        // The scanners of names are what their blocks are compared with.
+        if let Scanner::Automaton(_) = scanner {
+            let by_blocks =
+                |finder: &dyn PieceFinder| for_each(finder, text.as_bytes(), &mut visit);
+            if with_finder(scanner, by_blocks).is_ok() {
+                return Ok(());
+            }
         }
-        pattern.scanner().for_each(text, visit)
+        scanner.for_each(text, visit)
     })
     .map_err(stopped_error)?;
     Ok(pieces)

@@ -169,10 +169,14 @@ impl Start {
     /// # Safety
     /// There is room for the characters of the text, none of which is wider.
     unsafe fn write<U: TryFrom<u32>>(&self, text: &str) {
-        for (i, character) in text.chars().enumerate() {
+        let mut at = self.0.cast::<U>();
+        for character in text.chars() {
             let point = U::try_from(character.into()).unwrap_or_else(|_| unreachable!());
             // SAFETY: by the promise of the caller.
-            unsafe { self.0.cast::<U>().add(i).write(point) };
+            unsafe {
+                at.write(point);
+                at = at.add(1);
+            }
         }
     }
 }

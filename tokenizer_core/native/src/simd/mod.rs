@@ -30,7 +30,8 @@ pub trait Instructions: Copy {
 pub struct Portable;
 
 impl Instructions for Portable {
-    #[inline(always)]
+    // Inlined, it would be compiled again for each caller.
+    #[inline(never)]
     fn run<W: Work<Self>>(self, work: W) -> W::Output {
         work.run(self)
     }

@@ -83,6 +83,11 @@ impl Scanner<'_> {
         text: &'t str,
         mut visit: impl FnMut(&'t [u8]),
     ) -> Result<(), Stopped> {
+        self.show_each(text, &mut visit)
+    }
+
+    /// Compiled once: the loops over five patterns are long.
+    fn show_each<'t>(self, text: &'t str, visit: &mut dyn FnMut(&'t [u8])) -> Result<(), Stopped> {
         let bytes = text.as_bytes();
         match self {
             Scanner::Gpt2 => visit_all(Gpt2, bytes, visit),
@@ -110,7 +115,7 @@ impl Scanner<'_> {
 }
 
 #[inline(always)]
-fn visit_all<'t>(grammar: impl Grammar, text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
+fn visit_all<'t>(grammar: impl Grammar, text: &'t [u8], visit: &mut dyn FnMut(&'t [u8])) {
     let mut pos = 0;
     while pos < text.len() {
         let end = grammar.advance(text, pos);

@@ -5,10 +5,9 @@
 //! it from the sample of its class. Any other one is `unclear`, and the certain starts end before it:
 //! rare characters, another release of Unicode, and folded cases are left to the automaton.
 
-use crate::simd::{Kernel, Work};
 use crate::split::Grammar;
 use crate::split::automaton::Automaton;
-use crate::split::blocks::classes::{BLOCK, Blocks, Classes, classes};
+use crate::split::blocks::classes::{BLOCK, Classes};
 use crate::split::blocks::starts::{
     BlockGrammar, Shared, below_first, shared_starts, starts_like_cl100k, starts_like_o200k,
     with_whole_contractions,
@@ -61,68 +60,6 @@ pub struct KimiK2;
 /// Digits by three, then runs of ideographs and kana, then words.
 #[derive(Clone, Copy)]
 pub struct DeepSeekV3;
-
-/// Runs `$body` with the grammar of an automaton and its rules.
-macro_rules! with_rules {
-    ($rules:expr, $automaton:expr, $grammar:ident => $body:expr) => {{
-        use $crate::split::automaton::Rules;
-        use $crate::split::blocks::ruled::*;
-        let automaton = $automaton;
-        match $rules {
-            Rules::Metaspace => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: Metaspace,
-                };
-                $body
-            }
-            Rules::Digits => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: Digits,
-                };
-                $body
-            }
-            Rules::DigitRuns => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: DigitRuns,
-                };
-                $body
-            }
-            Rules::Qwen35 => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: Qwen35,
-                };
-                $body
-            }
-            Rules::Tekken => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: Tekken,
-                };
-                $body
-            }
-            Rules::KimiK2 => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: KimiK2,
-                };
-                $body
-            }
-            Rules::DeepSeekV3 => {
-                let $grammar = Ruled {
-                    automaton,
-                    rule: DeepSeekV3,
-                };
-                $body
-            }
-            Rules::Clip => unreachable!("see `Automaton::finds_words`"),
-        }
-    }};
-}
-pub(crate) use with_rules;
 
 /// Finds the characters of a block whose class is not all that the automaton knows of them.
 #[inline(always)]
@@ -295,49 +232,5 @@ impl Rule for DeepSeekV3 {
         starts |= after_single & !joined;
         starts |= joined.wrapping_add(of_ascii) & !of_ascii & letter;
         starts & certain | 1
-    }
-}
-
-/// Calls `visit` with the bytes of every pre-token of a text, in order.
-pub fn for_each<'t>(grammar: impl BlockGrammar, text: &'t [u8], mut visit: impl FnMut(&'t [u8])) {
-    let (kernel, mut ends, mut pos) = (Kernel::chosen(), [0; BLOCK], 0);
-    while pos < text.len() {
-        let (at, ends) = (pos, &mut ends);
-        let mut n = kernel.run(BlockEnds {
-            grammar,
-            text,
-            at,
-            ends,
-        });
-        if n == 0 {
-            ends[0] = (grammar.advance(text, at) - at) as u32;
-            n = 1;
-        }
-        for &end in &ends[..n] {
-            let end = at + end as usize;
-            visit(&text[pos..end]);
-            pos = end;
-        }
-    }
-}
-
-/// Writes where the pre-tokens of the block of `text` at the boundary `at` end; returns how many.
-struct BlockEnds<'a, G> {
-    grammar: G,
-    text: &'a [u8],
-    at: usize,
-    ends: &'a mut [u32; BLOCK],
-}
-
-impl<G: BlockGrammar, K: Blocks> Work<K> for BlockEnds<'_, G> {
-    type Output = usize;
-
-    #[inline(always)]
-    fn run(self, kernel: K) -> usize {
-        let mut classes = classes(kernel, self.text, self.at);
-        self.grammar.adjust(&mut classes, self.text, self.at);
-        let starts = self.grammar.starts(classes, self.text, self.at) & !1;
-        kernel.write_positions(starts, 0, self.ends);
-        starts.count_ones() as usize
     }
 }

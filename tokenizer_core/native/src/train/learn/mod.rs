@@ -149,20 +149,12 @@ where
     // Two ids above the symbols are BOUNDARY and DEAD.
     let n_symbols = N_BYTES + n_merges.max(rules.first_merges.len());
     let narrow_symbols = n_symbols + 2 <= usize::from(u16::MAX);
-    let narrow_positions = positions <= u32::MAX as usize;
-    match (narrow_symbols, narrow_positions) {
-        (true, true) => {
-            Learner::<u16, u32>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
-        }
-        (true, false) => {
-            Learner::<u16, u64>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
-        }
-        (false, true) => {
-            Learner::<u32, u32>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
-        }
-        (false, false) => {
-            Learner::<u32, u64>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
-        }
+    if positions > u32::MAX as usize {
+        Learner::<u32, u64>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
+    } else if narrow_symbols {
+        Learner::<u16, u32>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
+    } else {
+        Learner::<u32, u32>::new(words, rules, tuning)?.run(rules, n_merges, after_merge)
     }
 }
 
