@@ -1,6 +1,5 @@
 """Bodies longer than all buffers, with responses during the upload; refusals; lost connections."""
 
-import asyncio
 import socket
 import struct
 import threading
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tokenizer_client import (
-    AsyncClient,
     ConnectionLostError,
     StreamCutOffError,
     TooLargeError,
@@ -171,22 +169,3 @@ def test_a_file_that_grows_during_the_upload_is_refused(make_client, tmp_path):
         pytest.raises(ValueError, match="written to while"),
     ):
         make_client(url).corpora.upload("c", path, on_progress=grow)
-
-
-def test_a_body_that_awaits_a_cancelled_future_ends_the_call():
-    async def body():
-        yield b"low "
-        cancelled = asyncio.get_running_loop().create_future()
-        cancelled.cancel()
-        await cancelled
-
-    async def send(url):
-        async with AsyncClient(url) as client:
-            return [ids async for ids in client.encode_stream(body())]
-
-    def wait(connection: socket.socket) -> None:
-        while connection.recv(1 << 16):
-            pass
-
-    with serving(wait) as url, pytest.raises(asyncio.CancelledError):
-        asyncio.run(asyncio.wait_for(send(url), 30))

@@ -52,27 +52,18 @@ def test_the_fields_of_a_request(play):
     }
 
 
-def test_a_count_requests_no_ids(play):
-    client, service = play(
-        httpx.Response(
-            200, json={key: FOUND[key] for key in ("count", "chat_template", "tokenizer")}
-        )
-    )
+def test_a_count_a_mask_and_spans_are_requested_and_read(play):
+    fields = {key: FOUND[key] for key in ("count", "chat_template", "tokenizer")}
+    client, service = play(httpx.Response(200, json=fields), httpx.Response(200, json=FOUND))
     assert client.count_chat(MESSAGES) == 3
-    assert json.loads(service.requests[0].content) == {"messages": MESSAGES, "return": []}
-
-
-def test_a_mask_and_spans_are_requested_and_read(play):
-    client, service = play(httpx.Response(200, json=FOUND))
     found = client.encode_chat_with_mask(MESSAGES, loss_rule="role")
     assert (found.tokens, found.mask, found.text) == ([1, 2, 3], [0, 0, 1], "a b")
-    assert [(span.role, span.tokens) for span in found.spans] == [
-        ("user", (0, 1)),
-        ("assistant", None),
-    ]
-    asked = json.loads(service.requests[0].content)
-    assert asked["return"] == ["ids", "text", "mask", "spans"]
-    assert asked["loss_rule"] == "role"
+    spans = [(span.role, span.tokens) for span in found.spans]
+    assert spans == [("user", (0, 1)), ("assistant", None)]
+    count, masked = (json.loads(request.content) for request in service.requests)
+    assert count == {"messages": MESSAGES, "return": []}
+    assert masked["return"] == ["ids", "text", "mask", "spans"]
+    assert masked["loss_rule"] == "role"
 
 
 def test_messages_of_another_form_are_refused(play):

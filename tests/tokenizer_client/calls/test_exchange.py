@@ -86,10 +86,10 @@ def test_the_last_failure_is_raised(play):
     assert service.n_left == 0
 
 
-def _refused() -> httpx.ConnectError:
+def _refused(*others: Exception) -> httpx.ConnectError:
     error = httpx.ConnectError("All connection attempts failed")
     error.__cause__ = OSError("All connection attempts failed")
-    causes = [ConnectionRefusedError(111, "v6"), ConnectionRefusedError(111, "v4")]
+    causes = [ConnectionRefusedError(111, "v6"), ConnectionRefusedError(111, "v4"), *others]
     error.__cause__.__cause__ = ExceptionGroup("both", causes)
     return error
 
@@ -103,6 +103,8 @@ def test_a_service_that_never_responded_and_refuses_is_reported_at_once(play, cl
         client.count("a")
     assert clock.slept == []
     assert service.n_left == 1
+    client, _ = play(_refused(OSError("another address fails otherwise")), counted())
+    assert client.count("a") == 3
 
 
 def test_a_service_that_responded_before_may_restart(play, clock):
@@ -117,30 +119,18 @@ def test_a_service_that_responded_before_may_restart(play, clock):
         client.count("a")
 
 
-def test_a_host_with_an_address_that_does_not_refuse_is_not_reported_as_refusing(play):
-    error = httpx.ConnectError("failed")
-    error.__cause__ = ExceptionGroup("both", [ConnectionRefusedError(111, "v6"), OSError("other")])
-    client, _ = play(error, counted())
-    assert client.count("a") == 3
-
-
 def test_nothing_begins_after_the_deadline(play, clock):
     client, service = play(*[problem(503)] * 9, deadline_seconds=3.0)
     with pytest.raises(DeadlineExceededError, match="within 3 s") as told:
         client.count("a")
     assert isinstance(told.value.__cause__, UnavailableError)
     assert clock.slept == [0.5, 1.0]
-    assert len(service.requests) == 3
+    timeouts = [request.extensions["timeout"]["read"] for request in service.requests]
+    assert timeouts == [3.0, 2.5, 1.5]
     client, service = play(problem(503, headers={"Retry-After": "30"}), deadline_seconds=20.0)
     with pytest.raises(DeadlineExceededError):
         client.count("a")
     assert len(service.requests) == 1
-
-
-def test_the_timeout_of_an_attempt_is_at_most_the_time_left(play):
-    client, service = play(problem(503), counted(), deadline_seconds=10.0)
-    client.count("a")
-    assert [request.extensions["timeout"]["read"] for request in service.requests] == [10.0, 9.5]
 
 
 REFUSALS = {
@@ -170,25 +160,18 @@ def test_a_refusal_is_raised_at_once(play, clock):
             client.count("a")
         assert type(told.value) is kind
         assert len(service.requests) == 1
-        check_refusal(told.value, status)
+        error = told.value
+        assert (error.status, error.code, error.title) == (status, "why", "A title")
+        assert (error.limit, error.actual, error.byte_offset) == (10, 20, 4)
+        assert error.errors == [("/text", "wrong")]
+        assert error.request_id == "r1"
+        assert str(error) == f"{status} why: The remedy."
     assert clock.slept == []
-
-
-def check_refusal(error, status):
-    assert (error.status, error.code, error.title) == (status, "why", "A title")
-    assert error.detail == "The remedy."
-    assert (error.limit, error.actual, error.byte_offset) == (10, 20, 4)
-    assert error.errors == [("/text", "wrong")]
-    assert error.request_id == "r1"
-    assert str(error) == f"{status} why: The remedy."
 
 
 def test_responses_of_another_server_are_refused(play):
     client, _ = play(httpx.Response(200, text="<html>"))
     with pytest.raises(UnexpectedResponseError, match="check the address"):
-        client.count("a")
-    client, _ = play(httpx.Response(301, headers={"Location": "https://elsewhere.example"}))
-    with pytest.raises(UnexpectedResponseError, match="redirect"):
         client.count("a")
     client, _ = play(httpx.Response(404, text="<html>"))
     with pytest.raises(NotFoundError, match="404 http_404: no problem document"):
@@ -262,10 +245,3 @@ def test_ids_of_another_tokenizer_are_refused(play):
     client, _ = play(httpx.Response(200, content=b"", headers={"Tokenizer-Digest": "e"}))
     with pytest.raises(DigestMismatchError):
         client.pinned(digest="d").encode("a")
-
-
-def test_a_lone_surrogate_is_refused_before_sending(play):
-    client, _ = play()
-    with pytest.raises(ValueError, match="lone surrogate") as told:
-        client.count("secret \ud800")
-    assert "secret" not in str(told.value)

@@ -11,11 +11,9 @@ from tests.tokenizer_client.both_clients import problem
 from tests.tokenizer_client.calls.test_exchange import JOB
 from tokenizer_client import (
     Client,
-    ConflictError,
     ConnectionLostError,
     DeadlineExceededError,
     JobFailedError,
-    UnexpectedResponseError,
 )
 from tokenizer_client.calls.jobs import EncodeCorpusOptions, TrainOptions
 from tokenizer_client.client import CorpusResource
@@ -95,13 +93,6 @@ def test_every_event_or_heartbeat_restarts_the_patience(play, clock):
         assert clock.slept == [0.5, 1.0] * 30
 
 
-def test_a_page_instead_of_events_is_an_error(play, clock):
-    client, service = play(*[httpx.Response(200, html="<p>Log in first")] * 100)
-    with pytest.raises(UnexpectedResponseError, match="address"):
-        client.jobs.wait("j")
-    assert len(service.requests) == 1
-
-
 def test_waiting_ends_with_its_deadline(play, clock):
     client, _ = play(*[events(job())] * 100)
     with pytest.raises(DeadlineExceededError):
@@ -118,14 +109,6 @@ def test_a_job_that_failed_or_was_cancelled_is_an_error(play):
     with pytest.raises(JobFailedError) as told:
         client.jobs.wait("j")
     assert told.value.code == "cancelled"
-
-
-def test_a_full_queue_is_an_error_at_once(play, clock):
-    client, _ = play(problem(409, "training_queue_full", headers={"Retry-After": "30"}))
-    with pytest.raises(ConflictError) as told:
-        client.train(documents=["a"])
-    assert told.value.retry_after_seconds == 30
-    assert clock.slept == []
 
 
 def test_training_can_wait_for_its_end(play):

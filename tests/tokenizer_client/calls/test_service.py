@@ -32,8 +32,6 @@ def test_the_client_waits_for_a_starting_service(play, clock):
         client.wait_until_ready(deadline_seconds=5)
     assert isinstance(told.value.__cause__, ConnectionLostError)
     assert "within 5 s" in str(told.value)
-    assert "The last attempt failed: " in str(told.value)
-    assert "refused" in str(told.value)
     assert sum(clock.slept) <= 6
 
 

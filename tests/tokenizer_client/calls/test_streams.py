@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_client.both_clients import problem
-from tests.tokenizer_service.conftest import CORPUS
 from tokenizer_client import (
     ConnectionLostError,
     ProblemError,
     StreamCutOffError,
     UnexpectedResponseError,
 )
-
-TEXT = CORPUS * 20
-DATA = TEXT.encode()
 
 
 def frame(kind, payload):
@@ -33,13 +29,6 @@ def streamed(*frames):
 
 IDS = frame(0, struct.pack("<2I", 5, 6))
 END = frame(1, b'{"done":true,"count":2,"bytes":3,"digest":"d"}')
-
-
-@pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(DATA)
-    return path
 
 
 def test_frames_become_arrays_of_ids(play):

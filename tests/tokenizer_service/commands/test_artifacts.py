@@ -53,7 +53,7 @@ def test_rollback_of_a_name_goes_through_its_versions(cli: Cli, versions: list[s
     assert "name alone" in cli.fail("rollback", versions[0], code=2)
 
 
-def test_any_tokenizer_is_inspected(trained: Cli) -> None:
+def test_any_tokenizer_is_inspected_and_only_a_published_one_serves(trained: Cli) -> None:
     cli = trained
     tokenizer = Tokenizer.from_preset("gpt2")
     tokenizer.save_tokenizer_json(cli.folder / "tokenizer.json")
@@ -66,17 +66,14 @@ def test_any_tokenizer_is_inspected(trained: Cli) -> None:
     assert shown.count("  made  ") == 1  # only a published one says when
     assert "has no manifest: leave out --json" in cli.fail("inspect", "gpt2", "--json")
     assert "no report of its training" in cli.fail("inspect", "gpt2", "--html=page.html")
-
-
-def test_only_a_published_tokenizer_can_serve(cli: Cli) -> None:
-    (cli.folder / "tokenizer.json").write_text("{}")
-    path = str(cli.folder / "tokenizer.json")
+    page, _ = cli.run("inspect", "worked", "--html", "-")
+    assert page.startswith(b"<!doctype html>")
+    assert b"longest tokens" not in page
+    assert "name only one" in cli.fail("inspect", "worked", "gpt2", "--json", code=2)
     for command in ("promote", "rollback"):
-        said = "it: tokenizer import --preset gpt2 --name gpt2"
-        assert said in cli.fail(command, "gpt2")
+        assert "it: tokenizer import --preset gpt2 --name gpt2" in cli.fail(command, "gpt2")
+        path = str(cli.folder / "tokenizer.json")
         assert f"publish it: tokenizer import {path} --name NAME" in cli.fail(command, path)
-        assert "there is no tokenizer 'nothing'" in cli.fail(command, "nothing")
-        assert "invalid name" in cli.fail(command, "No/File")
 
 
 def test_rollback_from_a_damaged_version(cli: Cli, versions: list[str]) -> None:
@@ -124,12 +121,10 @@ def test_chat_templates_of_a_folder_and_of_files(cli: Cli) -> None:
     twice = ("import", "model", "--name=m", *options[:2], *options[:2])
     assert "--chat-template gives default twice" in cli.fail(*twice, code=2)
     assert "x.jinja" in cli.fail("import", "model", "--name=m", "--chat-template=x.jinja")
-    open_loop = "--chat-template=loop.jinja"
-    for source, reason in (("a\n{% for m in messages %}", "line 2"), ("{{" + "(" * 9_999, "deep")):
-        (cli.folder / "loop.jinja").write_text(source)
-        error = cli.fail("import", "model", "--name=m", open_loop)
-        assert "loop.jinja is no chat template: " in error
-        assert reason in error
+    (cli.folder / "loop.jinja").write_text("a\n{% for m in messages %}")
+    error = cli.fail("import", "model", "--name=m", "--chat-template=loop.jinja")
+    assert "loop.jinja is no chat template: " in error
+    assert "line 2" in error
     wrong = "--chat-template=../x=a=b.jinja"
     assert "of a chat template must have" in cli.fail("import", "model", "--name=m", wrong)
     (cli.folder / "latin.jinja").write_bytes(b"\xff")
@@ -146,14 +141,3 @@ def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli: Cli) -> None
     spec = store.open(store.resolve("m"))
     assert spec == Tokenizer.load(folder / "tokenizer.json").spec
     assert dict(spec.chat.sources) == {"default": "{{ messages }}"}
-
-
-def test_a_folder_of_ranks_needs_pattern_and_special_tokens(cli: Cli) -> None:
-    spec = Tokenizer.load(make_folder(cli.folder / "model")).spec
-    (cli.folder / "ranks").mkdir()
-    Tokenizer.from_spec(spec).save_tiktoken(cli.folder / "ranks" / "tiktoken.model")
-    assert "--pattern and --special" in cli.fail("import", "ranks", "--name=r", code=2)
-    special = ("--special=<|endoftext|>=258", "--special=<bos>=259")
-    cli.run("import", "ranks", "--name=r", "--pattern=gpt2", *special)
-    store = ArtifactStore(cli.folder / "artifacts")
-    assert store.open(store.resolve("r")).special_tokens == spec.special_tokens

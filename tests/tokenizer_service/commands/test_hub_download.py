@@ -134,17 +134,6 @@ def test_pull_fetches_the_tokenizer_and_its_chat_templates(mirror, run, tmp_path
     assert dict(found.template_variables) == {"pad_token": "<pad>"}
 
 
-def test_a_model_of_two_files_is_fetched(mirror, run, tmp_path):
-    model = tmp_path / "model"
-    spec = Tokenizer.load(model).spec
-    (model / "tokenizer.json").unlink()
-    Tokenizer.from_spec(spec).save_gpt2_files(model / "vocab.json", model / "merges.txt")
-    (model / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
-    done = run("-m", "tokenizer_service.cli", "pull", "owner/name")
-    assert done.returncode == 0, done.stderr
-    assert Tokenizer.load(done.stdout.strip()).encode("low") == [257]
-
-
 LOAD = (
     "from tokenizer_core import Tokenizer; "
     "print(Tokenizer.from_pretrained('owner/name', revision='v1').encode('low<pad>'))"
@@ -166,13 +155,6 @@ def test_an_unknown_model_is_one_line_with_a_remedy(run):
     assert done.stderr.startswith("tokenizer pull: the tokenizer of owner/other could not be")
     assert done.stderr.count("\n") == 1
     assert "check the name" in done.stderr
-
-
-def test_a_model_without_tokenizer_json_is_refused(run, tmp_path):
-    (tmp_path / "model" / "tokenizer.json").unlink()
-    assert (
-        "has no tokenizer.json" in run("-m", "tokenizer_service.cli", "pull", "owner/name").stderr
-    )
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch):

@@ -5,7 +5,6 @@ import json
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.tokenizer_service.run_cli import Cli
@@ -14,19 +13,6 @@ from tokenizer_service.commands import text
 
 def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
-
-
-def test_ids_and_text_through_files(trained: Cli) -> None:
-    ids, _ = trained.run("encode", "newest lower")
-    (trained.folder / "text").write_bytes(b"newest lower")
-    assert trained.run("encode", "--file=text", "-o", "ids")[0] == b""
-    assert (trained.folder / "ids").read_bytes() == ids
-    assert trained.run("decode", *ids.decode().split())[0] == b"newest lower"
-    trained.run("encode", "--file=text", "--format=u16", "--output=raw")
-    assert np.fromfile(trained.folder / "raw", "<u2").tolist() == list(map(int, ids.split()))
-    trained.run("decode", "--file=raw", "--format=u16", "-o", "again")
-    assert (trained.folder / "again").read_bytes() == b"newest lower"
-    assert trained.run("decode", "--file=ids", "-o", "-")[0] == b"newest lower"
 
 
 def test_an_output_may_be_a_link_or_a_device(trained: Cli) -> None:
@@ -71,12 +57,10 @@ def test_an_output_that_is_an_input_is_refused(trained: Cli) -> None:
     (trained.folder / "page.html").write_bytes(before)
     for words in (
         ("encode", "low", "--files", "t.json", "-o", "t.json"),
-        ("decode", "97", "--files", "t.json", "-o", "t.json"),
         ("report", "t.json", "--corpus=corpus.txt", "--json=./t.json"),
         ("counts", "merge", "c.counts=2", "-o", "c.counts"),
         ("encode", "--file=corpus.txt", "-o", "corpus.txt"),
         ("train", "page.html", "--html", "./page.html"),
-        ("counts", "make", "corpus.txt", "-o", "corpus.txt"),
     ):
         assert "also an input" in trained.fail(*words, code=2)
     assert (trained.folder / "corpus.txt").read_bytes() == before
@@ -107,14 +91,13 @@ def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained: Cl
     assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
 
 
-def test_figures_as_json(trained: Cli) -> None:
+def test_figures_as_json_and_a_conversion_into_a_pipe(trained: Cli) -> None:
     (trained.folder / "é.txt").write_text("low é", encoding="utf-8")
     found = json.loads(trained.run("count", "--json", "--file", "é.txt", "corpus.txt")[0])
     assert found["tokenizer"].startswith("worked@")
     assert [row["file"] for row in found["files"]] == ["é.txt", "corpus.txt"]
     assert found["tokens"] == sum(row["tokens"] for row in found["files"])
     assert found["files"][0]["bytes"] == 6
-    assert json.loads(trained.run("count", "--json", "low é")[0])["bytes"] == 6
     out, _ = trained.run("train", "corpus.txt", "--vocab-size=260", "--name=j", "--json")
     (run,) = json.loads(out)["runs"].values()
     assert run["vocab_size"] == 260
@@ -123,15 +106,7 @@ def test_figures_as_json(trained: Cli) -> None:
     ]
     for words in (("counts", "make", "corpus.txt", "-o", "c"), ("counts", "inspect", "c")):
         assert json.loads(trained.run(*words, "--json")[0])["n_documents"] == 1
-    out, _ = trained.run("convert", "worked", "--to=tiktoken", "-o", "t.tiktoken", "--json")
-    assert json.loads(out)["files"][0]["path"] == "t.tiktoken"
-    out, _ = trained.run("import", "t.tiktoken", "--name=i", "--pattern=gpt2", "--special=<|e|>=999", "--json")  # fmt: skip # noqa: E501
-    assert json.loads(out)["active"] is False
-
-
-def test_a_conversion_into_a_pipe(trained: Cli) -> None:
-    trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
-    out, error = trained.run("convert", "worked", "--to=tokenizer.json", "--output=-")
-    assert out == (trained.folder / "t.json").read_bytes()
-    assert error == "left out: nothing that decides ids\n"
+    out, error = trained.run("convert", "worked", "--to=tiktoken", "--output=-")
+    assert out.startswith(b"AA== 0\n")
+    assert error.startswith("left out: the split pattern (gpt2)")
     assert "one file" in trained.fail("convert", "worked", "--to=gpt2", "-o", "-", code=2)

@@ -124,20 +124,6 @@ def test_a_silent_or_slow_server_times_out(cli, cached, mirror, monkeypatch):
     assert not cached.exists()
 
 
-def test_the_error_without_a_network_has_the_remedy(cli, cached):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    error = refuse(cli, f"http://127.0.0.1:{port}")
-    assert "ConnectError" in error
-    assert "copy the file from another machine" in error
-
-
-def test_a_wrong_mirror_or_preset_is_refused(cli, cached):
-    for url in ("ftp://host/", "mirror.example"):
-        assert "must begin with https://" in refuse(cli, url, code=2)
-    assert "tiny" in cli.fail("pull", "gpt5", code=2)
-
-
 def test_a_published_file_is_imported_without_options_and_another_is_not(cli, cached):
     file = cli.folder / "named-otherwise"
     file.write_bytes(TINY)
@@ -150,22 +136,21 @@ def test_a_published_file_is_imported_without_options_and_another_is_not(cli, ca
     )
 
 
-def test_options_of_a_published_file_are_kept(cli, cached):
+def test_wrong_options_and_mirrors_are_refused(cli, cached):
     (cli.folder / "file").write_bytes(TINY)
-    cli.run("import", "file", "--name", "mine", "--pattern", "cl100k", "--special", "<|x|>=256")
+    named = ("import", "file", "--name", "mine")
+    for words, code, said in (
+        ((*named, "--preset", "tiny", "--pattern", "gpt2"), 2, "--preset sets"),
+        (("import", "file", "file", *named[2:], "--preset", "tiny"), 2, "one file"),
+        (("import", "--name", "mine"), 2, "--preset"),
+        (("import", "--preset", "tiny", "--name", "mine"), 1, "tokenizer pull tiny"),
+        (("pull", "gpt5"), 2, "tiny"),
+    ):
+        assert said in cli.fail(*words, code=code)
+    for url in ("ftp://host/", "mirror.example"):
+        assert "must begin with https://" in refuse(cli, url, code=2)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert "copy the file from another machine" in refuse(cli, f"http://127.0.0.1:{port}")
+    cli.run(*named, "--pattern", "cl100k", "--special", "<|x|>=256")
     assert cli.run("encode", "--tokenizer", "mine", "<|x|>")[0] == b"256\n"
-
-
-def test_a_preset_excludes_the_options_that_it_sets(cli, cached):
-    (cli.folder / "file").write_bytes(TINY)
-    common = ("import", "file", "--preset", "tiny", "--name", "mine")
-    assert "--preset sets" in cli.fail(*common, "--pattern", "gpt2", code=2)
-    assert "--preset sets" in cli.fail(*common, "--no-special", code=2)
-    assert "one file" in cli.fail("import", "file", *common[1:], code=2)
-
-
-def test_an_import_without_a_file_needs_a_preset_that_was_pulled(trained, cached):
-    assert "--preset" in trained.fail("import", "--name", "mine", code=2)
-    assert "tokenizer pull tiny" in trained.fail("import", "--preset", "tiny", "--name", "mine")
-    convert = ("convert", "worked", "--preset=tiny", "--to=gpt2", "--output=x")
-    assert "--preset" in trained.fail(*convert, code=2)

@@ -67,15 +67,6 @@ def test_an_error_in_the_middle_is_raised(client):
     assert told.value.byte_offset == 3 * len(DATA)
 
 
-def test_an_error_of_the_source_is_raised(client):
-    def broken():
-        yield DATA
-        raise OSError("the disk of the source")
-
-    with pytest.raises(OSError, match="the disk of the source"):
-        list(client.encode_stream(broken()))
-
-
 def test_a_stream_that_is_left_early_is_closed(client, small_tokenizer):
     left = []
 

@@ -6,7 +6,6 @@ import pytest
 from tokenizer_client import (
     DigestMismatchError,
     InvalidRequestError,
-    TooLargeError,
 )
 
 TEXTS = ["", "the quick brown fox", "héllo wörld 中文字符\n\r\n", "a<|endoftext|>b", "🙂" * 50]
@@ -58,26 +57,6 @@ def test_ids_of_a_partial_character(client, small_tokenizer):
     assert client.decode_bytes(ids) == "\u2122".encode()[:1]
     with pytest.raises(InvalidRequestError):
         client.decode(ids, errors="strict")
-
-
-def test_a_limit_is_named_with_the_actual_count(client, small_tokenizer):
-    with pytest.raises(TooLargeError) as told:
-        client.encode("the quick brown fox", max_tokens=2)
-    assert told.value.limit == 2
-    assert told.value.actual == small_tokenizer.count("the quick brown fox")
-    assert client.fits("the quick brown fox", told.value.actual)
-    assert not client.fits("the quick brown fox", told.value.actual - 1)
-
-
-def test_truncate_and_chunk(client, small_tokenizer):
-    text = "the quick brown fox, héllo"
-    cut = client.truncate(text, 3)
-    assert (cut.truncated, cut.count) == (True, len(cut.tokens))
-    assert text.startswith(cut.text)
-    assert text.endswith(client.truncate(text, 3, side="left").text)
-    chunks = client.chunk(text, 4, overlap_tokens=1, offset_unit="char")
-    assert [text[chunk.start : chunk.end] for chunk in chunks] == [chunk.text for chunk in chunks]
-    assert chunks[1].start < chunks[0].end
 
 
 def test_verify_pieces_and_describe_token(client, small_tokenizer):
