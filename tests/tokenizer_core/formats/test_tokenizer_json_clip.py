@@ -70,6 +70,7 @@ def clip(pattern: str = "clip") -> bytes:
     return json.dumps(table).encode()
 
 
+@cache
 def both(pattern: str = "clip") -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
     spec = parse_tokenizer_json(clip(pattern))
     ours = [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
