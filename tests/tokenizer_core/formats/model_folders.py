@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,17 @@ def _without_a_byte(table: dict[str, Any]) -> None:
     vocab["unused"] = vocab.pop("!")
 
 
-def _fast(**config: Any) -> dict[str, Any]:
-    return {"tokenizer_class": "PreTrainedTokenizerFast", **config}
+def _folder(
+    config: dict[str, Any] | None = None,
+    *,
+    kind: str | None = "PreTrainedTokenizerFast",
+    model_type: str | None = None,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Arguments of `make_folder`: `tokenizer_config.json` of this class, and of this model."""
+    of_kind = {} if kind is None else {"tokenizer_class": kind}
+    files = {} if model_type is None else {"config": {"model_type": model_type}}
+    return {"tokenizer_config": {**of_kind, **(config or {})}, **files, **arguments}
 
 
 def _roberta(table: dict[str, Any]) -> None:
@@ -108,221 +118,218 @@ def _roberta(table: dict[str, Any]) -> None:
 
 _MASK = {"__type": "AddedToken", **added_token("<mask>", lstrip=True)}
 _LISTED = {"258": added_token(END), "259": added_token("<bos>")}
+_SPACE = {"add_prefix_space": True}
+
+
+def _decoder(**tokens: dict[str, Any]) -> dict[str, Any]:
+    """The field with the tokens of the file and these, by `id_N`."""
+    others = {name.removeprefix("id_"): token for name, token in tokens.items()}
+    return {"added_tokens_decoder": _LISTED | others}
+
 
 ACCEPTED: dict[str, dict[str, Any]] = {
-    "generic": {"tokenizer_config": _fast()},
-    "adds_bos": {"change": _bos, "tokenizer_config": _fast(add_bos_token=True, bos_token="<bos>")},
-    "added_tokens_decoder": {
-        "tokenizer_config": _fast(
-            added_tokens_decoder={
-                **_LISTED,
-                "260": added_token("<extra>"),
-                "261": added_token("<tool>", special=False),
-            }
+    "generic": _folder(),
+    "adds_bos": _folder({"add_bos_token": True, "bos_token": "<bos>"}, change=_bos),
+    "added_tokens_decoder": _folder(
+        _decoder(id_260=added_token("<extra>"), id_261=added_token("<tool>", special=False))
+    ),
+    "added_tokens_with_flags": _folder(
+        _decoder(
+            id_260=added_token("<extra>", rstrip=True),
+            id_261=added_token("<tool>", lstrip=True, single_word=True),
         )
-    },
-    "added_tokens_with_flags": {
-        "tokenizer_config": _fast(
-            added_tokens_decoder={
-                **_LISTED,
-                "260": added_token("<extra>", rstrip=True),
-                "261": added_token("<tool>", lstrip=True, single_word=True),
-            }
-        )
-    },
-    "added_token_of_the_model": {
-        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "257": added_token("low")})
-    },
-    "added_tokens_file": {
-        "tokenizer_config": _fast(),
-        "added_tokens": {"<extra>": 260, "<tool>": 261},
-        "special_tokens_map": {"additional_special_tokens": ["<extra>"]},
-    },
-    "named_content": {
-        "change": lambda t: [token.update(special=False) for token in t["added_tokens"]],
-        "tokenizer_config": _fast(eos_token=END, extra_special_tokens={"start_token": "<bos>"}),
-    },
-    "named_tokens": {
-        "tokenizer_config": _fast(pad_token="<pad>", extra_special_tokens=["<extra>", "<tool>"])
-    },
-    "named_token_of_the_model": {"tokenizer_config": _fast(bos_token="<bos>", pad_token="low")},
-    "model_specific": {
-        "tokenizer_config": _fast(
-            tool_token="<tool>", extra_special_tokens={"extra_token": "<extra>"}
-        )
-    },
-    "special_tokens_map": {
-        "tokenizer_config": _fast(),
-        "special_tokens_map": {"pad_token": added_token("<pad>"), "bos_token": "<bos>"},
-    },
-    "gpt2": {"tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"}},
-    "gpt2_adds_bos": {"change": _bos, "tokenizer_config": {"tokenizer_class": "GPT2TokenizerFast"}},
-    "gpt_neox": {"nfc": True, "tokenizer_config": {"tokenizer_class": "GPTNeoXTokenizerFast"}},
-    "qwen2": {
-        "nfc": True,
-        "pattern": "qwen2",
-        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "pad_token": "<pad>"},
-    },
-    "qwen3_without_a_class": {
-        "nfc": True,
-        "pattern": "qwen2",
-        "tokenizer_config": {},
-        "config": {"model_type": "qwen3"},
-    },
-    "roberta": {
-        "change": _roberta,
-        "tokenizer_config": {"tokenizer_class": "RobertaTokenizer", "mask_token": _MASK},
-    },
-    "roberta_without_a_configuration": {
-        "change": _roberta,
-        "config": {"model_type": "roberta"},
-    },
-    "bart_without_a_class": {
-        "change": _roberta,
-        "tokenizer_config": {"add_prefix_space": False, "mask_token": _MASK},
-        "config": {"model_type": "bart"},
-    },
-    "gpt2_class_of_olmo2": {
-        "pattern": "cl100k",
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
-        "config": {"model_type": "olmo2"},
-    },
-    "gpt2_with_a_prefix_space": {
-        "change": _prefix_space,
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
-    },
-    "roberta_with_a_prefix_space": {
-        "change": lambda table: (_roberta(table), _prefix_space(table)),
-        "tokenizer_config": {
-            "tokenizer_class": "RobertaTokenizer",
-            "mask_token": _MASK,
-            "add_prefix_space": True,
-        },
-    },
-    "generic_with_a_prefix_space": {
-        "change": _prefix_space,
-        "tokenizer_config": _fast(add_prefix_space=True),
-    },
-    "generic_with_steps_that_have_no_prefix_space": {
-        "pattern": "llama3",
-        "tokenizer_config": _fast(add_prefix_space=True),
-    },
-    "gpt2_without_a_byte": {
-        "change": _without_a_byte,
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
-    },
-    "whisper": {
-        "change": _whisper,
-        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer", "add_bos_token": False},
-    },
+    ),
+    "added_token_of_the_model": _folder(_decoder(id_257=added_token("low"))),
+    "added_tokens_file": _folder(
+        added_tokens={"<extra>": 260, "<tool>": 261},
+        special_tokens_map={"additional_special_tokens": ["<extra>"]},
+    ),
+    "named_content": _folder(
+        {"eos_token": END, "extra_special_tokens": {"start_token": "<bos>"}},
+        change=lambda t: [token.update(special=False) for token in t["added_tokens"]],
+    ),
+    "named_tokens": _folder({"pad_token": "<pad>", "extra_special_tokens": ["<extra>", "<tool>"]}),
+    "named_token_of_the_model": _folder({"bos_token": "<bos>", "pad_token": "low"}),
+    "model_specific": _folder(
+        {"tool_token": "<tool>", "extra_special_tokens": {"extra_token": "<extra>"}}
+    ),
+    "special_tokens_map": _folder(
+        special_tokens_map={"pad_token": added_token("<pad>"), "bos_token": "<bos>"}
+    ),
+    "gpt2": _folder(kind="GPT2Tokenizer"),
+    "gpt2_adds_bos": _folder(kind="GPT2TokenizerFast", change=_bos),
+    "gpt_neox": _folder(kind="GPTNeoXTokenizerFast", nfc=True),
+    "qwen2": _folder({"pad_token": "<pad>"}, kind="Qwen2Tokenizer", nfc=True, pattern="qwen2"),
+    "qwen3_without_a_class": _folder(kind=None, model_type="qwen3", nfc=True, pattern="qwen2"),
+    "roberta": _folder({"mask_token": _MASK}, kind="RobertaTokenizer", change=_roberta),
+    "roberta_without_a_configuration": {"change": _roberta, "config": {"model_type": "roberta"}},
+    "gpt2_class_of_olmo2": _folder(kind="GPT2Tokenizer", model_type="olmo2", pattern="cl100k"),
+    "gpt2_with_a_prefix_space": _folder(_SPACE, kind="GPT2Tokenizer", change=_prefix_space),
+    "roberta_with_a_prefix_space": _folder(
+        {"mask_token": _MASK, **_SPACE},
+        kind="RobertaTokenizer",
+        change=lambda table: (_roberta(table), _prefix_space(table)),
+    ),
+    "generic_with_a_prefix_space": _folder(_SPACE, change=_prefix_space),
+    "generic_with_steps_that_have_no_prefix_space": _folder(_SPACE, pattern="llama3"),
+    "gpt2_without_a_byte": _folder(kind="GPT2Tokenizer", change=_without_a_byte),
+    "whisper": _folder({"add_bos_token": False}, kind="WhisperTokenizer", change=_whisper),
     "whisper_without_a_class": {"change": _whisper, "config": {"model_type": "whisper"}},
-    "codegen": {
-        "tokenizer_config": {
-            "tokenizer_class": "CodeGenTokenizer",
-            "add_prefix_space": False,
-            "unk_token": END,
-            "bos_token": END,
-        },
-        "config": {"model_type": "phi"},
-    },
-    "llama_class": {
-        "pattern": "llama3",
-        "change": _bos,
-        "tokenizer_config": {"tokenizer_class": "LlamaTokenizerFast"},
-        "config": {"model_type": "llama"},
-    },
+    "codegen": _folder(
+        {"add_prefix_space": False, "unk_token": END, "bos_token": END},
+        kind="CodeGenTokenizer",
+        model_type="phi",
+    ),
+    "llama_class": _folder(
+        kind="LlamaTokenizerFast", model_type="llama", pattern="llama3", change=_bos
+    ),
 }
 """Arguments of `make_folder`, for folders that are read."""
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "add_bos_token is true": {"tokenizer_config": _fast(add_bos_token=True, bos_token=END)},
-    "add_bos_token is false": {
-        "change": _bos,
-        "tokenizer_config": _fast(add_bos_token=False, bos_token="<bos>"),
-    },
-    "add_eos_token is true": {"tokenizer_config": _fast(add_eos_token=True, eos_token=END)},
-    "its pre_tokenizer by that of GPT2Tokenizer": {
-        "pattern": "cl100k",
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
-    },
-    "its model by that of GPT2Tokenizer": {
-        "change": lambda table: (
+    "add_bos_token is true": _folder({"add_bos_token": True, "bos_token": END}),
+    "add_bos_token is false": _folder({"add_bos_token": False, "bos_token": "<bos>"}, change=_bos),
+    "add_eos_token is true": _folder({"add_eos_token": True, "eos_token": END}),
+    "its pre_tokenizer by that of GPT2Tokenizer": _folder(kind="GPT2Tokenizer", pattern="cl100k"),
+    "its model by that of GPT2Tokenizer": _folder(
+        kind="GPT2Tokenizer",
+        change=lambda table: (
             _without_a_byte(table),
             table["model"].update(unk_token="low", fuse_unk=False),
         ),
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
-    },
-    "its normalizer by that of Qwen2Tokenizer": {
-        "pattern": "qwen2",
-        "tokenizer_config": {"tokenizer_class": "LlamaTokenizerFast"},
-        "config": {"model_type": "qwen2"},
-    },
-    "its ignore_merges by that of GPT2Tokenizer": {
-        "change": lambda table: table["model"].update(ignore_merges=True),
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
-    },
-    "its post_processor by that of GPTNeoXTokenizer": {
-        "nfc": True,
-        "change": _bos,
-        "tokenizer_config": {"tokenizer_class": "GPTNeoXTokenizer"},
-    },
-    "puts cls_token and sep_token around": {
-        "change": lambda table: (_roberta(table), table.update(post_processor=None)),
-        "tokenizer_config": {"tokenizer_class": "RobertaTokenizer", "mask_token": _MASK},
-    },
-    "<|notimestamps|> and eos_token around": {
-        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer"},
-    },
-    "language changes what WhisperTokenizer puts": {
-        "change": _whisper,
-        "tokenizer_config": {"tokenizer_class": "WhisperTokenizer", "language": "german"},
-    },
-    "without its token '<bos>'": {
-        "tokenizer_config": {
-            "tokenizer_class": "GPT2Tokenizer",
-            "added_tokens_decoder": {"258": added_token(END)},
-        },
-    },
-    "with id 300, but": {
-        "tokenizer_config": _fast(added_tokens_decoder={**_LISTED, "300": added_token("<extra>")})
-    },
-    "describe the token '<bos>' differently": {
-        "tokenizer_config": _fast(
-            added_tokens_decoder={"258": added_token(END), "259": added_token("<bos>", lstrip=True)}
-        )
-    },
-    "auto_map": {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}},
-    "tokenizer_class 'BertTokenizer'": {
-        "tokenizer_config": {"tokenizer_class": "BertTokenizerFast"}
-    },
+    ),
+    "its normalizer by that of Qwen2Tokenizer": _folder(
+        kind="LlamaTokenizerFast", model_type="qwen2", pattern="qwen2"
+    ),
+    "its ignore_merges by that of GPT2Tokenizer": _folder(
+        kind="GPT2Tokenizer", change=lambda table: table["model"].update(ignore_merges=True)
+    ),
+    "its post_processor by that of GPTNeoXTokenizer": _folder(
+        kind="GPTNeoXTokenizer", nfc=True, change=_bos
+    ),
+    "puts cls_token and sep_token around": _folder(
+        {"mask_token": _MASK},
+        kind="RobertaTokenizer",
+        change=lambda table: (_roberta(table), table.update(post_processor=None)),
+    ),
+    "<|notimestamps|> and eos_token around": _folder(kind="WhisperTokenizer"),
+    "language changes what WhisperTokenizer puts": _folder(
+        {"language": "german"}, kind="WhisperTokenizer", change=_whisper
+    ),
+    "without its token '<bos>'": _folder(
+        {"added_tokens_decoder": {"258": added_token(END)}}, kind="GPT2Tokenizer"
+    ),
+    "with id 300, but": _folder(_decoder(id_300=added_token("<extra>"))),
+    "describe the token '<bos>' differently": _folder(
+        _decoder(id_259=added_token("<bos>", lstrip=True))
+    ),
+    "auto_map": _folder({"auto_map": {"AutoTokenizer": ["code.Theirs", None]}}, kind=None),
+    "tokenizer_class 'BertTokenizer'": _folder(kind="BertTokenizerFast"),
     "model_type 'unheard_of'": {"config": {"model_type": "unheard_of"}},
-    "add_prefix_space is true, which some": {"tokenizer_config": _fast(add_prefix_space=True)},
-    "its normalizer by that of GPT2Tokenizer": {
-        "change": _prefix_space,
-        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer"},
-    },
-    "add_prefix_space is true, .* does not put": {
-        "pattern": "qwen2",
-        "nfc": True,
-        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True},
-    },
-    "split_special_tokens changes ids": {"tokenizer_config": _fast(split_special_tokens=True)},
-    "fast_tokenizer_files": {"tokenizer_config": _fast(fast_tokenizer_files=["a.json"])},
-    "different extra special tokens": {
-        "tokenizer_config": _fast(extra_special_tokens=["<extra>"]),
-        "special_tokens_map": {"additional_special_tokens": ["<tool>"]},
-    },
-    "the token '<mask>' twice, with different": {
-        "tokenizer_config": _fast(pad_token="<mask>", mask_token=_MASK)
-    },
-    "builds Qwen2Tokenizer without its token '<mask>', or with other settings": {
-        "pattern": "qwen2",
-        "nfc": True,
-        "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer", "mask_token": _MASK},
-    },
-    "pad_token is 7": {"tokenizer_config": _fast(pad_token=7)},
-    "added_tokens_decoder is no object": {"tokenizer_config": _fast(added_tokens_decoder=[])},
-    "'x', no id with a token": {"tokenizer_config": _fast(added_tokens_decoder={"x": {}})},
-    "'<extra>' has no id": {"tokenizer_config": _fast(), "added_tokens": {"<extra>": "1"}},
+    "add_prefix_space is true, which some": _folder(_SPACE),
+    "its normalizer by that of GPT2Tokenizer": _folder(kind="GPT2Tokenizer", change=_prefix_space),
+    "add_prefix_space is true, .* does not put": _folder(
+        _SPACE, kind="Qwen2Tokenizer", pattern="qwen2", nfc=True
+    ),
+    "split_special_tokens changes ids": _folder({"split_special_tokens": True}),
+    "fast_tokenizer_files": _folder({"fast_tokenizer_files": ["a.json"]}),
+    "different extra special tokens": _folder(
+        {"extra_special_tokens": ["<extra>"]},
+        special_tokens_map={"additional_special_tokens": ["<tool>"]},
+    ),
+    "the token '<mask>' twice, with different": _folder(
+        {"pad_token": "<mask>", "mask_token": _MASK}
+    ),
+    "builds Qwen2Tokenizer without its token '<mask>', or with other settings": _folder(
+        {"mask_token": _MASK}, kind="Qwen2Tokenizer", pattern="qwen2", nfc=True
+    ),
+    "pad_token is 7": _folder({"pad_token": 7}),
+    "added_tokens_decoder is no object": _folder({"added_tokens_decoder": []}),
+    "'x', no id with a token": _folder({"added_tokens_decoder": {"x": {}}}),
+    "'<extra>' has no id": _folder(added_tokens={"<extra>": "1"}),
 }
 """Part of the error -> arguments of `make_folder`."""
+
+
+def _fast(**fields: Any) -> dict[str, Any]:
+    return _folder(fields)
+
+
+@dataclass(frozen=True)
+class ChatCase:
+    """A folder with chat templates, and what transformers 5 reads of it."""
+
+    tables: dict[str, dict[str, Any]]
+    templates: dict[str, str]
+    variables: dict[str, str]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+_NAMED = {"name": "tool_use", "template": "T"}
+
+CHAT_CASES = {
+    "none": ChatCase(_fast(eos_token=END), {}, {"eos_token": END}),
+    "string": ChatCase(
+        _fast(
+            chat_template="X\r\n",
+            bos_token="<bos>",
+            eos_token=END,
+            pad_token=None,
+            image_token="<bos>",
+        ),
+        {"default": "X\r\n"},
+        {"bos_token": "<bos>", "eos_token": END, "image_token": "<bos>"},
+    ),
+    "list": ChatCase(
+        _fast(
+            chat_template=[_NAMED, {"name": "default", "template": "D"}],
+            extra_special_tokens={"audio_token": "<bos>"},
+        ),
+        {"default": "D", "tool_use": "T"},
+        {"audio_token": "<bos>"},
+    ),
+    "files": ChatCase(
+        _fast(chat_template=[_NAMED], eos_token={"__type": "AddedToken", **added_token(END)}),
+        {"default": "a\nb\nc\n", "rag": "é"},
+        {"eos_token": END},
+        {
+            "chat_template.jinja": b"a\r\nb\rc\n",
+            "additional_chat_templates/rag.jinja": "é".encode(),
+        },
+    ),
+    "default among the others": ChatCase(
+        _fast(),
+        {"default": "\ufeffother"},
+        {},
+        {
+            "chat_template.jinja": b"root",
+            "additional_chat_templates/default.jinja": b"\xef\xbb\xbfother",
+        },
+    ),
+    "special_tokens_map.json": ChatCase(
+        {
+            **_fast(chat_template="c"),
+            "special_tokens_map": {
+                "eos_token": added_token(END),
+                "bos_token": "<bos>",
+                "additional_special_tokens": ["<bos>"],
+                "video_token": added_token("<bos>"),
+            },
+        },
+        {"default": "c"},
+        {"bos_token": "<bos>", "eos_token": END, "video_token": "<bos>"},
+    ),
+    "a class that has defaults": ChatCase(
+        _folder({"chat_template": "c", **_decoder()}, kind="GPT2Tokenizer"),
+        {"default": "c"},
+        {"bos_token": END, "eos_token": END, "unk_token": END},
+    ),
+}
+
+
+def make_chat_folder(folder: Path, case: ChatCase) -> Path:
+    made = make_folder(folder, **case.tables)
+    for name, data in case.files.items():
+        (made / name).parent.mkdir(exist_ok=True)
+        (made / name).write_bytes(data)
+    return made

@@ -13,6 +13,7 @@ from tokenizer_core.formats import (
     detect_format,
     load_files_spec,
     load_spec,
+    load_tokenizer_json,
     load_vocab_and_merges,
     save_gpt2_files,
     save_pickles_of_spec,
@@ -37,34 +38,19 @@ def files(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("vocab.pkl", "pickle"),
-        ("vocab.json", "gpt2"),
-        ("merges.txt", "gpt2"),
-        ("x.tiktoken", "tiktoken"),
-        ("tokenizer.json", "tokenizer_json"),
-    ],
-)
-def test_formats_are_told_apart_by_content(name, wanted, files):
-    (files / "no_name").write_bytes((files / name).read_bytes())
-    assert detect_format(files / "no_name") == wanted
-
-
-def test_old_pickles_and_merges_without_a_version_line_are_told_apart_too(tmp_path):
-    for protocol in range(3):
-        (tmp_path / "x").write_bytes(pickle.dumps(dict(SPEC.vocab), protocol))
-        assert detect_format(tmp_path / "x") == "pickle"
-    (tmp_path / "x").write_bytes("Ġ t\nh e\n".encode())
-    assert detect_format(tmp_path / "x") == "gpt2"
-
-
-@pytest.mark.parametrize("data", [b"", b"one", b"PK\x03\x04zip"])
-def test_other_files_are_refused(data, tmp_path):
-    (tmp_path / "x").write_bytes(data)
-    with pytest.raises(FormatError):
-        detect_format(tmp_path / "x")
+def test_formats_are_told_apart_by_content(files):
+    wanted = {"vocab.pkl": "pickle", "vocab.json": "gpt2", "merges.txt": "gpt2"}
+    wanted |= {"x.tiktoken": "tiktoken", "tokenizer.json": "tokenizer_json"}
+    contents = [((files / name).read_bytes(), kind) for name, kind in wanted.items()]
+    contents += [(pickle.dumps(dict(SPEC.vocab), protocol), "pickle") for protocol in range(3)]
+    contents += [("Ġ t\nh e\n".encode(), "gpt2")]
+    for data, kind in contents:
+        (files / "no_name").write_bytes(data)
+        assert detect_format(files / "no_name") == kind
+    for data in (b"", b"one", b"PK\x03\x04zip"):
+        (files / "no_name").write_bytes(data)
+        with pytest.raises(FormatError):
+            detect_format(files / "no_name")
 
 
 def test_every_format_is_read_to_the_same_spec(files):
@@ -107,41 +93,23 @@ def test_only_pairs_of_files_have_vocabulary_and_merges(files):
     assert (vocab, merges) == load_vocab_and_merges(files / "vocab.pkl", files / "merges.pkl")
     with pytest.raises(FormatError, match="one file alone"):
         load_vocab_and_merges(files / "tokenizer.json", files / "merges.txt")
-
-
-def test_merges_of_another_vocabulary_are_refused(files):
-    (files / "other.pkl").write_bytes(render_pickle([*SPEC.merges[:9], (b"q", b"z")]))
-    with pytest.raises(InvalidSpecError, match="another vocabulary"):
-        load_files_spec(files / "vocab.pkl", files / "other.pkl")
-
-
-def test_a_vocabulary_without_all_bytes_is_refused(files):
-    vocab = {i: bytes([i]) for i in range(0xF4)}
-    (files / "vocab.pkl").write_bytes(render_pickle(vocab))
-    (files / "merges.pkl").write_bytes(render_pickle([]))
-    with pytest.raises(InvalidSpecError, match="0xf4"):
-        load_files_spec(files / "vocab.pkl", files / "merges.pkl")
+    with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
+        load_tokenizer_json(files)
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("vocab", "merges", "message"),
     [
-        (trained_spec(normalizer="nfc"), "normalized"),
-        (
-            trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)]),
-            "'<m>' has the flag lstrip",
-        ),
-        (trained_spec(ignore_merges=True), "whole pre-tokens"),
-        (trained_spec(special_tokens=[AddedToken("<|a|>", 900)]), "gaps"),
-        (TokenizerSpec.from_ranks(wild_ranks(3), pattern="gpt2"), "not made by any merge"),
-        (trained_spec(special_tokens=[AddedToken("<", 356)]), "spelt like the token of id 60"),
-        (trained_spec(pattern="cl100k"), "has cl100k"),
+        (SPEC.vocab, [*SPEC.merges[:9], (b"q", b"z")], "another vocabulary"),
+        ({i: bytes([i]) for i in range(0xF4)}, [], "0xf4"),
     ],
 )
-def test_a_spec_that_bare_pickles_cannot_hold_is_refused(spec, message, tmp_path):
-    with pytest.raises(FormatError, match=message):
-        save_pickles_of_spec(spec, tmp_path / "v", tmp_path / "m")
-    assert list(tmp_path.iterdir()) == []
+def test_pickles_that_are_no_tokenizer_are_refused(vocab, merges, message, tmp_path):
+    paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
+    for path, value in zip(paths, (vocab, merges), strict=True):
+        path.write_bytes(render_pickle(value))
+    with pytest.raises(InvalidSpecError, match=message):
+        load_files_spec(*paths)
 
 
 RICH = trained_spec(
@@ -172,46 +140,33 @@ def test_the_manifest_beside_the_pickles_decides(spec, tmp_path):
     paths = artifact(tmp_path, spec)
     assert load_files_spec(*paths) == spec
     specials = [token.content for token in spec.added_tokens]
-    assert (
-        load_files_spec(
-            *paths,
-            specials,
-            spec.pattern.expression if spec.pattern.name == "custom" else spec.pattern.name,
-        )
-        == spec
-    )
+    pattern = spec.pattern
+    name = pattern.expression if pattern.name == "custom" else pattern.name
+    assert load_files_spec(*paths, specials, name) == spec
 
 
-def test_arguments_that_disagree_with_the_manifest_are_refused(tmp_path):
+def test_files_and_arguments_that_disagree_with_the_manifest_are_refused(tmp_path):
     paths = artifact(tmp_path, RICH)
     with pytest.raises(FormatError, match="says split pattern qwen2, the argument says gpt2"):
         load_files_spec(*paths, None, "gpt2")
     with pytest.raises(FormatError, match=r"no special token '<\|c\|>'"):
         load_files_spec(*paths, ["<|c|>"])
-
-
-def test_a_damaged_manifest_is_not_passed_over(tmp_path):
-    paths = artifact(tmp_path, RICH)
-    manifest = tmp_path / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes().replace(b'"nfc"', b'"none"'))
-    with pytest.raises(FormatError, match="changed or damaged"):
-        load_files_spec(*paths)
-    manifest.write_bytes(b"{")
-    with pytest.raises(FormatError, match=r"manifest\.json is not JSON"):
-        load_files_spec(*paths)
-
-
-def test_another_program_s_manifest_is_none_of_ours(files):
-    (files / "manifest.json").write_text('{"name": "my web app"}')
-    spec = load_files_spec(files / "vocab.pkl", files / "merges.pkl", ["<|endoftext|>"])
-    assert spec.fingerprint == SPEC.fingerprint
-
-
-def test_pickles_of_another_artifact_do_not_fit_the_manifest(tmp_path):
-    paths = artifact(tmp_path, RICH)
     paths[1].write_bytes(render_pickle(RICH.merges[:-1]))
     with pytest.raises(FormatError, match="do not belong together"):
         load_files_spec(*paths)
+
+
+def test_a_damaged_manifest_is_not_passed_over_and_one_of_another_program_is(tmp_path):
+    paths = artifact(tmp_path, RICH)
+    manifest = tmp_path / "manifest.json"
+    changed = manifest.read_bytes().replace(b'"nfc"', b'"none"')
+    for data, message in ((changed, "changed or damaged"), (b"{", r"manifest\.json is not JSON")):
+        manifest.write_bytes(data)
+        with pytest.raises(FormatError, match=message):
+            load_files_spec(*paths)
+    manifest.write_text('{"name": "my web app"}')
+    save_pickles_of_spec(SPEC, *paths)
+    assert load_files_spec(*paths, ["<|endoftext|>"]).fingerprint == SPEC.fingerprint
 
 
 def _load_gpt2(folder, vocab, merges, special_tokens=None):

@@ -13,6 +13,7 @@ from tokenizer_core.formats.manifest_fields import (
     render_manifest_json,
     render_spec_fields,
 )
+from tokenizer_core.formats.sealed_json import SealedFormat
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
@@ -23,7 +24,6 @@ FIELDS = render_spec_fields(SPEC)
 @pytest.mark.parametrize(
     "pattern",
     [
-        SplitPattern("custom", r"\s+|\S+"),
         SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
         SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"),
         SplitPattern("custom", r"\h+$|.", "oniguruma"),
@@ -31,18 +31,8 @@ FIELDS = render_spec_fields(SPEC)
 )
 def test_a_dialect_and_an_unmatched_rule_are_kept(pattern):
     spec = trained_spec(30, pattern=pattern)
-    fields = render_spec_fields(spec)
-    assert (
-        build_spec(parse_manifest_json(render_manifest_json(fields)), spec.vocab, spec.merges)
-        == spec
-    )
-
-
-@pytest.mark.parametrize("field", [{"dialect": "perl"}, {"unmatched": "burn"}, {"dialect": ["x"]}])
-def test_an_unknown_dialect_or_rule_is_refused(field):
-    fields = FIELDS | {"pattern": {"name": "custom", "expression": r"\s+|\S+"} | field}
-    with pytest.raises(FormatError, match="malformed"):
-        build_spec(fields, SPEC.vocab, SPEC.merges)
+    data = render_manifest_json(render_spec_fields(spec))
+    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
 
 
 def test_ranks_say_that_the_merges_file_is_empty():
@@ -69,19 +59,44 @@ def test_a_manifest_cut_short_changed_or_reformatted_is_refused():
         for damaged in (data[:place], bytes(changed)):
             with pytest.raises(FormatError):
                 parse_manifest_json(damaged)
-    for other in (data + b"\n", data.replace(b": ", b":"), json.dumps(json.loads(data)).encode()):
-        with pytest.raises(FormatError, match=r"changed or damaged"):
+    others = [data + b"\n", data.replace(b": ", b":"), json.dumps(json.loads(data)).encode()]
+    for value in ("1e999", '"\\ud800"', "[" * 400 + "]" * 400):
+        others.append(render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode()))
+    for other in others:
+        with pytest.raises(FormatError, match=r"changed or damaged|too large|lone surrogate"):
             parse_manifest_json(other)
-    for value in ("1e999", "[" * 400 + "]" * 400):
-        other = render_manifest_json({"x": 0}).replace(b'"x": 0', f'"x": {value}'.encode())
-        with pytest.raises(FormatError, match=r"changed or damaged|too large"):
-            parse_manifest_json(other)
 
 
-def added_token(content="<|a|>", id=400, special=True):  # noqa: A002
-    return {"content": content, "id": id, "special": special}
+SEALED = SealedFormat("example", 3, "an example", 200)
 
 
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (dataclasses.replace(SEALED, version=2), "has format version 3; this release reads ver"),
+        (dataclasses.replace(SEALED, version=4), "has format version 3; this release reads ver"),
+        (dataclasses.replace(SEALED, name="other", described="another"), "not that of another"),
+        (dataclasses.replace(SEALED, max_bytes=20), "larger than 20 bytes"),
+    ],
+)
+def test_a_manifest_of_another_kind_or_version_is_refused(other, message):
+    data = SEALED.render({"a": [1, None], "b": "é"})
+    assert json.loads(data)["format_version"] == 3
+    assert dataclasses.replace(SEALED, max_bytes=len(data)).parse(data) == {
+        "a": [1, None],
+        "b": "é",
+    }
+    with pytest.raises(FormatError, match=message):
+        other.parse(data)
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"", "\ud800"])
+def test_a_value_that_json_lacks_is_refused(value):
+    with pytest.raises(FormatError, match="cannot be written as JSON"):
+        SEALED.render({"a": value})
+
+
+ADDED = {"content": "<|a|>", "id": 400, "special": True}
 WRONG = {
     "kind": ["other", None],
     "pattern": [
@@ -90,6 +105,9 @@ WRONG = {
         {"name": "gpt2", "expression": "x"},
         {"name": "new", "expression": "x"},
         {"name": "custom", "expression": "("},
+        {"name": "custom", "expression": "x", "dialect": "perl"},
+        {"name": "custom", "expression": "x", "dialect": ["x"]},
+        {"name": "custom", "expression": "x", "unmatched": "burn"},
     ],
     "unicode_tables": [None, "regex 1999.1.1"],
     "normalizer": ["nfkc", None, []],
@@ -98,10 +116,10 @@ WRONG = {
         None,
         [],
         [{}],
-        [added_token(id=300)],
-        [added_token(id=True)],
-        [added_token(content=5)],
-        [added_token(special="yes")],
+        [ADDED | {"id": 300}],
+        [ADDED | {"id": True}],
+        [ADDED | {"content": 5}],
+        [ADDED | {"special": "yes"}],
     ],
     "prefix_ids": [None, ["a"], [999], [True]],
     "suffix_ids": [[400]],

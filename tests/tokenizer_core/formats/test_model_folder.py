@@ -1,26 +1,29 @@
 """Model folders of Hugging Face: the tokens beside `tokenizer.json`, and what is refused by name.
 
-`tests/integration/parity/test_model_folders.py` compares the ids with `transformers`.
+`tests/integration/parity/test_model_folders.py` compares the ids with `transformers`, and
+`tests/integration/tokenizer_core/compat/transformers_checks.py` the chat templates.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import shutil
 
 import pytest
 import tokenizers
 
 from tests.tokenizer_core.formats.model_folders import (
     ACCEPTED,
+    CHAT_CASES,
     END,
     REFUSED,
     TEXTS,
+    ChatCase,
+    make_chat_folder,
     make_folder,
 )
 from tests.tokenizer_core.formats.small_specs import character_spec, small_tekken, trained_spec
-from tokenizer_core import Tokenizer, strict_json
+from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_model_folder, save_gpt2_files
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
@@ -39,20 +42,14 @@ def test_tokens_beside_the_file_are_recognised(tmp_path):
     folder = make_folder(tmp_path / "model", **ACCEPTED["added_tokens_decoder"])
     assert Tokenizer.load(folder).encode("low<extra><tool>") == [257, 260, 261]
     assert Tokenizer.load(folder / "tokenizer.json").encode("low<tool>") != [257, 261]
-    specials = Tokenizer.load(folder).spec.special_tokens
-    assert "<extra>" in specials
-    assert "<tool>" not in specials
-
-
-def test_named_tokens_get_the_next_ids_in_the_order_of_transformers(tmp_path):
+    assert set(Tokenizer.load(folder).spec.special_tokens) == {END, "<bos>", "<extra>"}
+    # Named tokens get the next ids, in the order of transformers.
     config = {"extra_special_tokens": ["<z>"], "my_token": "<m>", "pad_token": "<p>"}
     config |= {"unk_token": "<u>", "tokenizer_class": "PreTrainedTokenizerFast"}
-    folder = make_folder(tmp_path / "model", tokenizer_config=config)
+    folder = make_folder(tmp_path / "named", tokenizer_config=config)
     assert Tokenizer.load(folder).encode("<u><p><m><z>") == [260, 261, 262, 263]
-
-
-def test_a_token_of_the_file_comes_before_one_of_added_tokens_with_its_id(tmp_path):
-    folder = make_folder(tmp_path / "model", added_tokens={"<bos>": 259, "<old>": 258})
+    # A token of the file comes before one of added_tokens.json with its id.
+    folder = make_folder(tmp_path / "added", added_tokens={"<bos>": 259, "<old>": 258})
     assert Tokenizer.load(folder).encode(END) == [258]
 
 
@@ -84,36 +81,23 @@ def test_a_folder_that_could_give_other_ids_is_refused_by_name(tmp_path, message
     assert dict(tokenizer.chat_templates) == {"default": "{{ messages }}"}
 
 
-def test_with_file_ids_a_template_reads_the_named_tokens(tmp_path):
-    # Without them AutoTokenizer would add <pad>, and this file does not have it.
-    folder = make_folder(
-        tmp_path / "model",
-        tokenizer_config={"bos_token": "<bos>", "pad_token": "<pad>"},
-        special_tokens_map={"eos_token": {"content": END}},
-    )
-    (folder / "chat_template.jinja").write_text("{{ bos_token }}")
-    tokenizer = Tokenizer.load(folder, file_ids=True)
-    wanted = {"bos_token": "<bos>", "pad_token": "<pad>", "eos_token": END}
-    assert dict(tokenizer.template_variables) == wanted
-    assert tokenizer.template_variables == Tokenizer.load(folder).template_variables
-    assert tokenizer.token_to_id("<pad>") is None
-    assert Tokenizer.load(folder).token_to_id("<pad>") is not None
-
-
 @pytest.mark.parametrize("has_decoder", [False, True])
 def test_file_ids_changes_no_variable_of_templates(tmp_path, has_decoder):
-    config = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<bos>"}
+    config = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<bos>", "pad_token": "<pad>"}
     if has_decoder:
-        config |= ACCEPTED["added_tokens_decoder"]["tokenizer_config"]
-        config |= {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<bos>"}
+        config = {**ACCEPTED["added_tokens_decoder"]["tokenizer_config"], **config}
     folder = make_folder(
         tmp_path / "model", tokenizer_config=config, special_tokens_map={"bos_token": END}
     )
     (folder / "chat_template.jinja").write_text("{{ bos_token }}")
-    with_file = dict(Tokenizer.load(folder, file_ids=True).template_variables)
-    assert with_file == dict(Tokenizer.load(folder).template_variables)
-    assert with_file["bos_token"] == ("<bos>" if has_decoder else END)
-    assert with_file["eos_token"] == END  # the default of the class
+    with_file, without = Tokenizer.load(folder, file_ids=True), Tokenizer.load(folder)
+    # Without file_ids, AutoTokenizer would add <pad>, and this file does not have it.
+    assert with_file.token_to_id("<pad>") is None
+    assert without.token_to_id("<pad>") is not None
+    variables = dict(with_file.template_variables)
+    assert variables == dict(without.template_variables)
+    assert variables["bos_token"] == ("<bos>" if has_decoder else END)
+    assert (variables["eos_token"], variables["pad_token"]) == (END, "<pad>")
 
 
 def test_file_ids_needs_a_tokenizer_json(tmp_path):
@@ -172,19 +156,14 @@ def test_a_folder_of_ranks_is_refused_with_the_way_on(name, tmp_path):
         Tokenizer.load(tmp_path)
 
 
-def test_files_that_need_more_than_a_path_are_refused(tmp_path, small_tokenizer):
+def test_files_that_need_more_than_a_path_are_refused(tmp_path):
+    small_tokenizer = Tokenizer.from_spec(trained_spec(1, special_tokens=[]))
     small_tokenizer.save_gpt2_files(tmp_path / "vocab.json", tmp_path / "merges.txt")
     with pytest.raises(FormatError, match="from_files"):
         Tokenizer.load(tmp_path / "vocab.json")
     small_tokenizer.save_tiktoken(tmp_path / "mine.tiktoken")
     with pytest.raises(FormatError, match="from_tiktoken"):
         Tokenizer.load(tmp_path / "mine.tiktoken")
-
-
-@pytest.fixture
-def small_tokenizer():
-    vocab = {i: bytes([i]) for i in range(256)} | {256: b"lo"}
-    return Tokenizer(vocab, [(b"l", b"o")])
 
 
 def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
@@ -202,16 +181,43 @@ def test_the_class_of_a_folder_of_two_files_builds_the_tokenizer(tmp_path):
         Tokenizer.load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tekken.json", "model"])
-def test_json_is_parsed_once(name, tmp_path, monkeypatch):
-    """A million entries take a second each time."""
-    folder = make_folder(tmp_path / "model")
-    shutil.copy(folder / "tokenizer.json", tmp_path)
-    (tmp_path / "tekken.json").write_text(
-        json.dumps(small_tekken(None, n_special=40)), encoding="utf-8"
-    )
-    parsed = []
-    parse = strict_json.read_json
-    monkeypatch.setattr(strict_json, "read_json", lambda data: parsed.append(data) or parse(data))
-    Tokenizer.load(tmp_path / name)
-    assert len(parsed) == 1
+@pytest.mark.parametrize("name", CHAT_CASES)
+def test_chat_templates_are_read_as_by_transformers(name, tmp_path):
+    case = CHAT_CASES[name]
+    tokenizer = Tokenizer.load(make_chat_folder(tmp_path / "model", case))
+    assert dict(tokenizer.chat_templates) == case.templates
+    assert dict(tokenizer.template_variables) == case.variables
+    assert tokenizer == Tokenizer.load(make_folder(tmp_path / "plain", **case.tables))
+
+
+def test_the_template_of_a_processor_is_read_last(tmp_path):
+    config = {"chat_template": None}
+    folder = make_folder(tmp_path / "m", tokenizer_config=config, chat_template={})
+    with pytest.raises(FormatError, match=r"chat_template\.json: chat_template is neither"):
+        Tokenizer.load(folder)
+    (folder / "chat_template.json").write_text('{"chat_template": "p"}')
+    assert dict(Tokenizer.load(folder).chat_templates) == {"default": "p"}
+    (folder / "chat_template.jinja").write_text("j")
+    assert dict(Tokenizer.load(folder).chat_templates) == {"default": "j"}
+
+
+TOO_MANY = {f"additional_chat_templates/{i}.jinja": b"a" for i in range(17)}
+
+
+@pytest.mark.parametrize(
+    ("value", "files", "words"),
+    [
+        (1, {}, "chat_template is neither a text nor a list"),
+        ([{"name": "a"}], {}, "an entry without name or template"),
+        (["a"], {}, "an entry without name or template"),
+        ([{"name": "../a", "template": "x"}], {}, r"model: the name '\.\./a' of a chat template"),
+        (None, {"chat_template.jinja": b"a\xff"}, r"chat_template\.jinja is not UTF-8 at byte 1"),
+        (None, {"chat_template.jinja": b"a" * ((1 << 20) + 1)}, "1048576"),
+        (None, TOO_MANY, "model has 17 chat templates; keep 16"),
+    ],
+)
+def test_malformed_chat_templates_are_refused(value, files, words, tmp_path):
+    tables = {"tokenizer_config": {"chat_template": value}}
+    folder = make_chat_folder(tmp_path / "model", ChatCase(tables, {}, {}, files))
+    with pytest.raises(FormatError, match=words):
+        Tokenizer.load(folder)

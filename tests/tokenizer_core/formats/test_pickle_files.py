@@ -2,6 +2,7 @@
 
 import collections
 import io
+import itertools
 import pickle
 import pickletools
 
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 
 from tokenizer_core.errors import FormatError, UnsafePickleError
 from tokenizer_core.formats.pickle_files import (
-    MAX_PICKLE_BYTES,
     load_pickles,
     parse_plain_pickle,
     render_pickle,
@@ -23,22 +23,22 @@ from tokenizer_core.spec import MAX_TOKEN_ID
 VOCAB = {i: bytes([i]) for i in range(256)} | {256: b"ab", 257: b"abab"}
 MERGES = [(b"a", b"b"), (b"ab", b"ab")]
 SHARED = b"shared part"
-OBJECTS = {
-    "empty dict": {},
-    "empty list": [],
-    "one entry": {7: b"x"},
-    "one merge": [(b"a", b"b")],
-    "vocab": VOCAB,
-    "merges": MERGES,
-    "two-byte and four-byte ids": {0: b"a", 255: b"b", 256: b"c", 65535: b"d", 65536: b"e"},
-    "largest id": {MAX_TOKEN_ID: b"z"},
-    "several batches": {i: b"t%d" % i for i in range(2500)},
-    "several batches of merges": [(b"%d" % i, b"x") for i in range(2001)],
-    "shared objects": [(SHARED, SHARED)] * 1 + [(SHARED, b"y"), (b"z", SHARED)],
-    "many memo entries": [(b"%d" % i, SHARED) for i in range(700)],
-    "long tokens": [(b"a" * 255, b"b" * 256), (b"c" * 70_000, b"d" * 200_000)],
-    "empty bytes": {0: b"", 1: b"a"},
-}
+VALUES = [
+    {},
+    [],
+    VOCAB,
+    MERGES,
+    # Ids of one, two and four bytes, to the largest.
+    {0: b"a", 255: b"b", 256: b"c", 65535: b"d", 65536: b"e", MAX_TOKEN_ID: b"z"},
+    # Several batches.
+    {i: b"t%d" % i for i in range(2500)},
+    [(b"%d" % i, b"x") for i in range(2001)],
+    # Shared objects, of many entries of the memo.
+    [(SHARED, SHARED), (SHARED, b"y"), (b"z", SHARED)],
+    [(b"%d" % i, SHARED) for i in range(700)],
+    [(b"a" * 255, b"b" * 256), (b"c" * 70_000, b"d" * 200_000)],
+    {0: b"", 1: b"a"},
+]
 
 
 def python_dumps(value, protocol):
@@ -54,49 +54,31 @@ PICKLERS = {
 }
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_reads_what_cpython_writes(name):
-    value = OBJECTS[name]
-    for pickler in PICKLERS.values():
-        for protocol in (3, 4, 5):
-            assert parse_plain_pickle(pickler(value, protocol)) == value
-    assert pickle.loads(render_pickle(value)) == value
+def test_what_cpython_writes_is_read():
+    for value in VALUES:
+        for pickler in PICKLERS.values():
+            for protocol in (3, 4, 5):
+                assert parse_plain_pickle(pickler(value, protocol)) == value
+        assert pickle.loads(render_pickle(value)) == value
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2])
-def test_old_protocols_are_refused_with_the_remedy(protocol):
-    for value in (VOCAB, MERGES):
+def test_old_protocols_are_refused_with_the_remedy():
+    for value, protocol in itertools.product((VOCAB, MERGES), range(3)):
         with pytest.raises(UnsafePickleError, match=r"pickle\.dump\(.*protocol=4\)"):
             parse_plain_pickle(pickle.dumps(value, protocol))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        5,
-        b"bytes",
-        {b"a": 1},
-        {True: b"x"},
-        {1: "text"},
-        {1: bytearray(b"x")},
-        {1: (b"a", b"b")},
-        {np.int64(1): b"a"},
-        [b"a", b"b"],
-        [(b"a", b"b", b"c")],
-        [("a", "b")],
-        [(1, 2)],
-        ((b"a", b"b"),),
-        {1, 2},
-        collections.OrderedDict({1: b"a"}),
-        {-1: b"a"},
-        {MAX_TOKEN_ID + 1: b"a"},
-        print,
-    ],
-    ids=repr,
-)
-def test_other_values_are_refused(value):
-    for protocol in (3, 4, 5):
+OTHERS = [
+    *(None, 5, b"bytes", print, {1, 2}),
+    *({b"a": 1}, {True: b"x"}, {1: "text"}, {1: bytearray(b"x")}, {1: (b"a", b"b")}),
+    *({np.int64(1): b"a"}, {-1: b"a"}, {MAX_TOKEN_ID + 1: b"a"}),
+    collections.OrderedDict({1: b"a"}),
+    *([b"a", b"b"], [(b"a", b"b", b"c")], [("a", "b")], [(1, 2)], ((b"a", b"b"),)),
+]
+
+
+def test_other_values_are_refused():
+    for value, protocol in itertools.product(OTHERS, (3, 4, 5)):
         with pytest.raises(FormatError):
             parse_plain_pickle(pickle.dumps(value, protocol))
 
@@ -110,40 +92,37 @@ def test_self_reference_and_a_tuple_used_twice_are_refused():
             parse_plain_pickle(pickle.dumps(value))
 
 
-def test_an_id_given_twice_is_refused():
-    data = b"\x80\x04}(K\x01C\x01aK\x01C\x01bu."
-    assert pickle.loads(data) == {1: b"b"}
-    with pytest.raises(FormatError, match="one id two tokens"):
+FRAME = b"\x95" + (1).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x80\x04}(K\x01C\x01aK\x01C\x01bu.", "one id two tokens"),
+        (b"\x80\x04}" + FRAME + FRAME + b".", "FRAME"),
+        (b"\x80\x04}" + FRAME.replace(b"\x01", b"\x02") + b".", "cut short"),
+        (pickle.dumps(VOCAB) + b".", "after the end"),
+        (render_pickle(MERGES) + b"\x00", "after the end"),
+        (pickle.dumps(VOCAB) * 2, "after the end"),
+    ],
+)
+def test_other_streams_are_refused(data, message):
+    assert parse_plain_pickle(b"\x80\x04}" + FRAME + b".") == {}
+    with pytest.raises(FormatError, match=message):
         parse_plain_pickle(data)
-
-
-def test_frames_that_hold_nothing_or_too_much_are_refused():
-    frame = b"\x95" + (1).to_bytes(8, "little")
-    assert parse_plain_pickle(b"\x80\x04}" + frame + b".") == {}
-    with pytest.raises(UnsafePickleError, match="FRAME"):
-        parse_plain_pickle(b"\x80\x04}" + frame + frame + b".")
-    with pytest.raises(FormatError, match="cut short"):
-        parse_plain_pickle(b"\x80\x04}" + frame.replace(b"\x01", b"\x02") + b".")
-
-
-def test_bytes_after_the_end_are_refused():
-    for data in (pickle.dumps(VOCAB), render_pickle(MERGES)):
-        for rest in (b".", b"\x00", data):
-            with pytest.raises(FormatError, match="after the end"):
-                parse_plain_pickle(data + rest)
 
 
 def test_the_size_cap_comes_first():
     data = pickle.dumps(VOCAB)
+    assert parse_plain_pickle(data, max_bytes=len(data)) == VOCAB
     with pytest.raises(FormatError, match="at most 10"):
         parse_plain_pickle(data, max_bytes=10)
-    assert len(data) < MAX_PICKLE_BYTES
 
 
 @pytest.mark.row(30)
 @pytest.mark.parametrize(
     "data",
-    [pickle.dumps(MERGES), pickle.dumps({i: VOCAB[i] for i in range(200, 258)}, 3)],
+    [pickle.dumps(MERGES), pickle.dumps({i: VOCAB[i] for i in range(244, 258)}, 3)],
 )
 def test_a_pickle_cut_short_is_refused_and_a_flipped_bit_gives_no_other_types(data):
     refused = 0
@@ -174,15 +153,8 @@ opcodes = st.sampled_from(
     [op.code.encode("latin-1") for op in pickletools.opcodes]
     + [b"(", b"u", b"e", b"s", b"a", b"\x86", b"\x94", b"K\x01", b"M\x01\x01", b"J\xff\xff\xff\xff"]
     * 4
-    + [
-        b"C\x01a",
-        b"B\x02\x00\x00\x00ab",
-        b"h\x00",
-        b"j\x01\x00\x00\x00",
-        b"q\x00",
-        b"r\x00\x00\x00\x40",
-    ]
-    * 4
+    + [b"C\x01a", b"B\x02\x00\x00\x00ab", b"h\x00", b"j\x01\x00\x00\x00", b"q\x00"] * 4
+    + [b"r\x00\x00\x00\x40"] * 4
     + [b"\x95" + bytes(8), b"\x95\x02" + bytes(7), b"\x8e" + b"\xff" * 8, b"."]
 )
 streams = st.builds(

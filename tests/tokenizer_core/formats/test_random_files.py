@@ -1,5 +1,7 @@
-"""Random files, held against `tokenizers`: equal ids, offsets and text, or a refusal by name."""
+"""Random files of both kinds of vocabulary, with added tokens of any flags, held against
+`tokenizers`: equal ids, offsets and text, or a refusal by name."""
 
+import copy
 import json
 from typing import Any
 
@@ -8,32 +10,97 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.formats.normalizer_files import file_of
-from tests.tokenizer_core.formats.random_files import files, texts, with_tokens
-from tests.tokenizer_core.formats.small_specs import ENGINES, check_round_trips
-from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import table_of
-from tokenizer_core import StreamingEncoder, Tokenizer
+from tests.tokenizer_core.formats.normalizer_files import file_of, normalizers
+from tests.tokenizer_core.formats.normalizer_files import texts as changing_texts
+from tests.tokenizer_core.formats.small_specs import (
+    ENGINES,
+    check_against_tokenizers,
+    check_round_trips,
+)
+from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import RULES, table_of
+from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.text.round_trips import check_text
 
+CONTENTS = [
+    "<s>", "<S>", "<é>", "<e\u0301>", "a", "ab", " ab", "A", "▁", "▁a", "▁▁", "  ", "\n", "é", "中",
+    "<a b>", "<a▁b>", "x", "b<", "<<", ">", "\u0301", "ss", "ß", "<s>a", "K", "1", "_",
+]  # fmt: skip
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
 
 
-def both(table: dict[str, Any]) -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
-    """Hugging Face's tokenizer and ours; no example if this one is refused."""
-    data = json.dumps(table).encode()
-    try:
-        spec = parse_tokenizer_json(data)
-    except (FormatError, InvalidSpecError):
-        assume(False)
-    theirs = tokenizers.Tokenizer.from_str(data.decode())
-    return theirs, [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
+def token(content: str, *flags: str, special: bool = True) -> dict[str, Any]:
+    return {"content": content, "special": special, **{name: name in flags for name in FLAGS}}
 
 
-def token(content: str, *flags: str) -> dict[str, Any]:
-    return {"content": content, "special": True, **{name: name in flags for name in FLAGS}}
+tokens = st.lists(
+    st.builds(
+        lambda content, flags, special: token(content, *flags, special=special),
+        st.sampled_from(CONTENTS),
+        st.sets(st.sampled_from(FLAGS)),
+        st.booleans(),
+    ),
+    max_size=5,
+    unique_by=lambda made: made["content"],
+)
+DIGITS = {"type": "Digits", "individual_digits": True}
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\s+|\w+"}, "behavior": "Isolated", "invert": False}
+pre_tokenizers = st.sampled_from(
+    [
+        BYTE_LEVEL,
+        BYTE_LEVEL | {"use_regex": False},
+        BYTE_LEVEL | {"add_prefix_space": True},
+        {"type": "Sequence", "pretokenizers": [DIGITS, BYTE_LEVEL]},
+        {"type": "Sequence", "pretokenizers": [SPLIT, BYTE_LEVEL | {"use_regex": False}]},
+    ]
+)
 
+
+def with_tokens(table: dict[str, Any], added: list[dict[str, Any]]) -> dict[str, Any]:
+    """The file with these added tokens after its own, under the ids that `tokenizers` gives."""
+    entries = table["model"]["vocab"]
+    known = {token["content"] for token in table["added_tokens"]}
+    n_new = 0
+    for token in added:
+        content = token["content"]
+        if content in known:
+            continue
+        id_ = entries.get(content, len(entries) + n_new)
+        n_new += content not in entries
+        table["added_tokens"].append({"id": id_, **token})
+    return table
+
+
+def _of_bytes(
+    normalizer: dict[str, Any], pre_tokenizer: dict[str, Any], added: list[dict[str, Any]]
+) -> dict[str, Any]:
+    table = json.loads(file_of(normalizer, []))
+    return with_tokens(table | {"pre_tokenizer": pre_tokenizer}, added)
+
+
+def _of_characters(rule: str, added: list[dict[str, Any]], own: list[str]) -> dict[str, Any]:
+    table = copy.deepcopy(table_of(rule))
+    for token in table["added_tokens"]:
+        token |= dict.fromkeys(own, True)
+    return with_tokens(table, added)
+
+
+files = st.one_of(
+    st.builds(_of_bytes, normalizers, pre_tokenizers, tokens),
+    st.builds(
+        _of_characters,
+        st.sampled_from(list(RULES)),
+        tokens,
+        st.sampled_from([[], ["normalized"], ["normalized", "single_word"], ["lstrip"]]),
+    ),
+)
+_PIECES = [
+    *CONTENTS, *" \n\tab.x1_", "<s", "s>", "  ", " \n", "\u00a0", "\u212a", "İ", "É", "Ａ", "🙂",
+    "</s>", "<unk>", "word", "中文",
+]  # fmt: skip
+texts = st.lists(st.sampled_from(_PIECES), max_size=14).map("".join) | changing_texts
 
 LOWER = with_tokens(
     json.loads(file_of({"type": "Lowercase"}, [])),
@@ -42,73 +109,39 @@ LOWER = with_tokens(
 PREPENDED = with_tokens(table_of("metaspace-prepend"), [token("<a b>", "normalized")])
 
 
-@given(table=files, text=texts)
-@example(table=LOWER, text="a <É> b <s> <é>\n<S> X xX")
-@example(table=PREPENDED, text="<a b>a <a b> b<s> <a▁b>")
-def test_ids_offsets_and_text(table, text):
-    theirs, ours = both(table)
-    expected = theirs.encode(text, add_special_tokens=False)
-    for tokenizer in ours:
-        assert tokenizer.encode(text) == expected.ids
-        assert tokenizer.count(text) == len(expected.ids)
-        assert tokenizer.encode_batch(["", text], num_threads=2)[1] == expected.ids
-        assert json.loads(tokenizer.encode_to_json(text)[0]) == expected.ids
-        ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
-        assert ids == expected.ids
-        # With NFC alone, a token covers all characters that were composed.
-        if tokenizer.spec.normalizer != "nfc":
-            assert list(map(tuple, offsets.tolist())) == expected.offsets
-        assert check_text(tokenizer, text).first_difference is None
-    if not any(is_in_alphabet(theirs.id_to_token(added["id"])) for added in table["added_tokens"]):
-        decoded = theirs.decode(expected.ids, skip_special_tokens=False)
-        assert tokenizer.decode(expected.ids) == decoded
-
-
 def is_in_alphabet(content: str) -> bool:
     """Whether `tokenizers` may decode such a token as bytes, which are not those of its text."""
     return any("\x7f" < character < "\u0144" for character in content)
 
 
-@given(table=files, text=texts, cuts=st.lists(st.integers(0, 5), max_size=6))
-@example(table=LOWER, text="a <É> b <s> <é>\n<S> X xX", cuts=[3, 2, 1, 4])
-@example(table=PREPENDED, text="<a b>a <a b> b<s> <a▁b>", cuts=[3, 2, 1, 4])
-def test_streams(table, text, cuts):
-    _, (tokenizer, *_) = both(table)
-    _, offsets = tokenizer.encode_with_offsets(text)
-    stream, found, rest = StreamingEncoder(tokenizer), [], text
-    for size in [*cuts, len(text)]:
-        found += stream.feed(rest[:size])
-        rest = rest[size:]
-        assert stream.bytes_settled <= offsets[len(found) :, 0].min(initial=len(text.encode()))
-    assert found + stream.finish() == tokenizer.encode(text)
-    assert stream.bytes_settled == len(text.encode())
-
-
-@given(table=files, text=texts)
-@example(table=LOWER, text="<É> <é>")
-@example(table=PREPENDED, text="<a b> <a▁b>")
-def test_written_files(table, text):
-    theirs, (tokenizer, *_) = both(table)
-    try:
-        data = check_round_trips(tokenizer.spec)
-    except FormatError:
-        assume(False)
-    again = tokenizers.Tokenizer.from_str(data.decode())
-    expected = theirs.encode(text, add_special_tokens=False).ids
-    assert again.encode(text, add_special_tokens=False).ids == expected
-
-
 @given(table=files, text=texts, is_trusted=st.booleans(), size=st.integers(0, 20))
-@examples(1 / 2)
-def test_engines_agree_on_segments(table, text, is_trusted, size):
-    _, ours = both(table)
-    segments = [(text[:size], is_trusted), (text[size:], not is_trusted)]
-    found = []
+@example(table=LOWER, text="a <É> b <s> <é>\n<S> X xX", is_trusted=True, size=3)
+@example(table=PREPENDED, text="<a b>a <a b> b<s> <a▁b>", is_trusted=False, size=4)
+@examples(2)
+def test_ids_offsets_text_segments_and_written_files(table, text, is_trusted, size):
+    data = json.dumps(table).encode()
+    try:
+        spec = parse_tokenizer_json(data)
+    except (FormatError, InvalidSpecError):
+        assume(False)
+    theirs = tokenizers.Tokenizer.from_str(data.decode())
+    ours = [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
+    # With NFC alone, a token covers all characters that were composed.
+    check_against_tokenizers(theirs, ours, text, has_offsets=spec.normalizer != "nfc")
+    ids = theirs.encode(text, add_special_tokens=False).ids
+    parts, found = [(text[:size], is_trusted), (text[size:], not is_trusted)], []
     for tokenizer in ours:
+        assert check_text(tokenizer, text).first_difference is None
+        assert tokenizer.encode_segments([(part, True) for part, _ in parts]) == ids
         try:
-            found.append(tokenizer.encode_segments(segments))
+            found.append(tokenizer.encode_segments(parts))
         except Exception as error:
             found.append([type(error)])
     assert found[1:] == found[:-1]
-    whole = [(text[:size], True), (text[size:], True)]
-    assert ours[0].encode_segments(whole) == ours[0].encode(text)
+    if not any(is_in_alphabet(theirs.id_to_token(added["id"])) for added in table["added_tokens"]):
+        assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+    try:
+        again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
+    except FormatError:  # the file cannot hold what it was read to
+        return
+    assert again.encode(text, add_special_tokens=False).ids == ids

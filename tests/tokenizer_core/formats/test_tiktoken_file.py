@@ -32,7 +32,7 @@ from tokenizer_core.formats.tiktoken_file import (
     recover_reachable_merges,
     render_tiktoken,
 )
-from tokenizer_core.spec import AddedToken, TokenizerSpec
+from tokenizer_core.spec import TokenizerSpec
 
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
 
@@ -84,18 +84,6 @@ def test_one_pair_a_token_gives_the_ids_of_any_ranks(way):
     assert late_parts > 20
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_any_ranks_encode_as_tiktoken_does(seed):
-    ranks = wild_ranks(seed)
-    spec = TokenizerSpec.from_ranks(ranks, {"<|x|>": 999}, pattern="gpt2")
-    ours = Tokenizer.from_spec(spec)
-    theirs = tiktoken.Encoding(
-        "wild", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={"<|x|>": 999}
-    )
-    for text in [*wild_texts(seed), *adversarial_texts(n_random=20)]:
-        assert ours.encode(text) == theirs.encode(text, allowed_special="all")
-
-
 def test_tokens_no_merge_makes_are_named():
     ranks = {token: id_ for id_, token in BYTES.items()} | {b"abc": 256, b"xyz": 257}
     with pytest.raises(FormatError, match=r"2 tokens .* b'abc' \(rank 256\)"):
@@ -105,23 +93,23 @@ def test_tokens_no_merge_makes_are_named():
 @pytest.mark.parametrize("seed", range(2))
 def test_both_ways_to_find_last_merges_agree(seed, monkeypatch):
     """Also for tokens of more than one window of the engine, and where a byte is no token."""
-    ranks = wild_ranks(seed, n_tokens=400)
-    for doublings in range(1, 18):
+    ranks = wild_ranks(seed, n_tokens=100)
+    for doublings in range(1, 16):
         ranks.setdefault(b"~" * 2**doublings, len(ranks))
-    for token in list(ranks)[:3]:
+    for token in list(ranks)[:2]:
         ranks.setdefault(token * 3000, len(ranks))
     if seed == 0:
         del ranks[b"!"]
     merges, unreached = recover_reachable_merges(ranks)
     monkeypatch.setattr(tiktoken_file, "left_sizes", lambda tokens: None)
     assert (merges, unreached) == recover_reachable_merges(ranks)
-    assert (b"~" * 2**16, b"~" * 2**16) in merges
+    assert (b"~" * 2**14, b"~" * 2**14) in merges
     assert unreached
 
 
 def test_the_heap_and_the_plain_way_agree():
-    for seed in range(10):
-        rng = random.Random(seed)
+    rng = random.Random(0)
+    for seed in range(5):
         ranks = wild_ranks(seed, alphabet=b"ab")
         for _ in range(50):
             token = bytes(rng.choices(b"ab", k=rng.randint(2, 80)))
@@ -133,26 +121,31 @@ def test_a_very_long_token_takes_no_quadratic_time(way):
     ranks = {token: id_ for id_, token in BYTES.items()}
     for size in (2, 4, 8, 16, 32):
         ranks[b"a" * size] = len(ranks)
-    ranks[b"a" * 100_001] = len(ranks)
-    assert recover_reachable_merges(ranks)[1] == [b"a" * 100_001]
+    ranks[b"a" * 50_001] = len(ranks)
+    assert recover_reachable_merges(ranks)[1] == [b"a" * 50_001]
 
 
-def test_a_saved_file_is_loaded(tmp_path):
-    spec = TokenizerSpec.from_ranks(wild_ranks(1), {"<|x|>": 999}, pattern="cl100k")
-    save_tiktoken(spec, tmp_path / "x.tiktoken")
-    assert load_tiktoken_ranks(tmp_path / "x.tiktoken") == wild_ranks(1)
-    assert load_tiktoken_bpe(str(tmp_path / "x.tiktoken")) == wild_ranks(1)
+def in_tiktoken(ranks, special_tokens):
+    return tiktoken.Encoding(
+        "x", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens=special_tokens
+    )
 
 
-def test_merges_that_ranks_reproduce_are_saved(tmp_path):
-    spec = trained_spec()
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(TokenizerSpec.from_ranks(wild_ranks(i), {"<|x|>": 999}, pattern="gpt2") for i in (0, 1)),
+        trained_spec(),
+    ],
+    ids=["ranks", "other ranks", "merges"],
+)
+def test_a_saved_file_gives_the_ids_of_tiktoken(spec, tmp_path):
     save_tiktoken(spec, tmp_path / "x.tiktoken")
     ranks = load_tiktoken_bpe(str(tmp_path / "x.tiktoken"))
-    theirs = tiktoken.Encoding(
-        "x", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens=spec.special_tokens
-    )
-    ours = Tokenizer.from_spec(spec)
-    for text in [TRAINING_TEXT, *adversarial_texts()]:
+    assert load_tiktoken_ranks(tmp_path / "x.tiktoken") == ranks
+    assert ranks == {spec.vocab[id_]: id_ for id_ in range(len(ranks))}
+    theirs, ours = in_tiktoken(ranks, spec.special_tokens), Tokenizer.from_spec(spec)
+    for text in [TRAINING_TEXT, *wild_texts(1), *adversarial_texts()]:
         assert theirs.encode(text, allowed_special="all") == ours.encode(text)
 
 
@@ -171,14 +164,6 @@ def merges_spec(merges, order=None, **fields):
         (merges_spec([(b"a", b"b")], [b"ab", b"xyz"]), "not made by the merges"),
         # another pair would make abc: the ranks say (ab, c), the list says (a, bc)
         (merges_spec([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]), "number 2 of those that apply"),
-        # tiktoken knows one id for these bytes, and so does plain text there
-        (trained_spec(special_tokens=["the"]), "'the' is a learned token as well"),
-        (TokenizerSpec.from_merges(BYTES | {256: b"a"}, []), "ids 97 and 256 .* same bytes"),
-        (trained_spec(normalizer="nfc"), "normalized"),
-        (
-            trained_spec(special_tokens=[AddedToken("<m>", 356, lstrip=True)]),
-            "'<m>' has the flag lstrip",
-        ),
     ],
 )
 def test_merges_that_ranks_do_not_reproduce_are_refused(spec, message, tmp_path):
@@ -208,23 +193,16 @@ def wild_merges(seed: int) -> tuple[dict[bytes, int], TokenizerSpec]:
     return ranks, TokenizerSpec.from_merges(vocab, merges, ignore_merges=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_merges_that_never_apply_may_stand_anywhere(seed):
     """Half of the merges in Llama 3's file never apply; shown on ranks no trainer would produce."""
     ranks, spec = wild_merges(seed)
     assert len(spec.merges) > len(recover_reachable_merges(ranks)[0])
     assert parse_tiktoken_ranks(render_tiktoken(spec)) == ranks
     ours = Tokenizer.from_spec(spec)
-    theirs = tiktoken.Encoding(
-        "wild", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={}
-    )
+    theirs = in_tiktoken(ranks, {})
     for text in [*wild_texts(seed, alphabet="ab" if seed % 2 else "abc "), *adversarial_texts()]:
         assert ours.encode(text) == theirs.encode(text), text
-
-
-def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
-    spec = merges_spec([(b"a", b"b")], [b"ab", b"xyz"], ignore_merges=True)
-    assert parse_tiktoken_ranks(render_tiktoken(spec))[b"xyz"] == 257
 
 
 @pytest.mark.parametrize(
@@ -233,10 +211,8 @@ def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
         (b"IQ== 0\nIQ== 1", "line 2 .* token b'!' a second time"),
         (b"IQ== 0\nIg== 0", "line 2 .* rank 0 a second time"),
         (b"IQ==", "line 1"),
-        (b"IQ== ", "line 1"),
         (b"IQ== x", "line 1"),
         (b"IQ== -1", "line 1"),
-        (b"IQ== 1 2", "line 1"),
         (b"IQ== 1048576", "line 1"),
         (b"IQ== " + b"9" * 10_000, "line 1"),
         (b"IQ== \xd9\xa3", "line 1"),
@@ -256,6 +232,11 @@ def test_the_size_cap(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(b"IQ== 0")
     with pytest.raises(FormatError, match="larger than 5 bytes"):
         load_tiktoken_ranks(tmp_path / "x")
+
+
+def test_whole_pre_tokens_may_stay_unreached_where_they_are_looked_up_anyway():
+    spec = merges_spec([(b"a", b"b")], [b"ab", b"xyz"], ignore_merges=True)
+    assert parse_tiktoken_ranks(render_tiktoken(spec))[b"xyz"] == 257
 
 
 def test_an_empty_token_is_written_as_whisper_does():

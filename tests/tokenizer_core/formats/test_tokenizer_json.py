@@ -1,21 +1,16 @@
 """tokenizer.json: Hugging Face's tokenizers give the same ids for our files, and our reader either
 understands a file completely or refuses it by name."""
 
-import contextlib
 import copy
 import dataclasses
 import itertools
 import json
 import pickle
-import re
 
 import pytest
 import tokenizers
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from tests.adversarial import adversarial_texts, class_borders_in_context
-from tests.profiles import examples
+from tests.adversarial import adversarial_texts
 from tests.tokenizer_core.formats.small_specs import (
     BYTES,
     TRAINING_TEXT,
@@ -27,23 +22,18 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats import (
-    load_tokenizer_json,
-    save_pickles_of_spec,
     save_tokenizer_json,
     tokenizer_json,
 )
-from tokenizer_core.formats.gpt2_files import render_gpt2_files, render_token
+from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
-from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import (
     parse_tokenizer_json,
     render_tokenizer_json,
 )
 from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
-from tokenizer_core.patterns import PATTERNS, SplitPattern
-from tokenizer_core.pretokenize import split
+from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import AddedToken, TokenizerSpec
-from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 TEXTS = [TRAINING_TEXT, *adversarial_texts()]
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|im_start|>"]
@@ -79,11 +69,39 @@ def assert_same_ids(spec: TokenizerSpec, texts=TEXTS) -> None:
         assert ours.encode(text, add_special_tokens=True) == theirs.encode(text).ids
 
 
-@pytest.mark.parametrize(
-    ("pattern", "normalizer"), [*((name, "none") for name in PATTERNS), ("qwen2", "nfc")]
-)
-def test_every_pattern_gives_the_ids_of_tokenizers(pattern, normalizer):
-    assert_same_ids(trained_spec(pattern=pattern, normalizer=normalizer, special_tokens=SPECIALS))
+_TRAINED = trained_spec(special_tokens=SPECIALS)
+SPECS = {
+    **{name: trained_spec(pattern=name, special_tokens=SPECIALS) for name in PATTERNS},
+    "nfc": trained_spec(pattern="qwen2", normalizer="nfc", special_tokens=SPECIALS),
+    "whole pre-tokens": trained_spec(ignore_merges=True),
+    "learned special tokens": trained_spec(
+        special_tokens=[AddedToken("t", 116), AddedToken("the", 258)]
+    ),
+    "ends": trained_spec(special_tokens=SPECIALS, prefix_ids=(358, 65), suffix_ids=(356, 356)),
+    # tokenizers numbers added tokens itself; the vocabulary must list ids after a gap.
+    "gaps": trained_spec(
+        special_tokens=[
+            AddedToken("<|a|>", 500),
+            AddedToken("<|b c|>", 400),
+            AddedToken("<中>", 600),
+        ]
+    ),
+    "an empty token": TokenizerSpec.from_merges(
+        {**_TRAINED.vocab, 400: b""}, _TRAINED.merges, _TRAINED.added_tokens
+    ),
+    # "\n" is "Ċ" in the byte alphabet: the file has both.
+    "two spellings": trained_spec(special_tokens=[AddedToken("\n", 10), AddedToken("<x>", 900)]),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_written_file_gives_the_ids_of_tokenizers_and_the_spec(name):
+    spec = SPECS[name]
+    assert_same_ids(spec, [*TEXTS, "x<|a|><|b c|><中>y", "a\n<x>\n"])
+    assert parse(table_of(spec)) == spec
+    for ids in ([97, spec.largest_id, 10, 97], [400, 97, 400] if 400 in spec.vocab else []):
+        expected = in_hugging_face(spec).decode(ids, skip_special_tokens=False)
+        assert Tokenizer.from_spec(spec).decode(ids) == expected
 
 
 def test_any_ranks_give_the_ids_of_tokenizers():
@@ -92,14 +110,13 @@ def test_any_ranks_give_the_ids_of_tokenizers():
         assert_same_ids(spec, [*wild_texts(seed, n_texts=30), "ab<|x|>c"])
 
 
-def test_special_tokens_that_are_learned_tokens_too():
-    assert_same_ids(trained_spec(special_tokens=[AddedToken("t", 116), AddedToken("the", 258)]))
-
-
-def test_prefix_and_suffix_are_added_as_in_tokenizers():
-    spec = trained_spec(special_tokens=SPECIALS, prefix_ids=(358, 65), suffix_ids=(356, 356))
-    assert_same_ids(spec, TEXTS[:20])
-    assert parse(table_of(spec)) == spec
+@pytest.mark.parametrize("large", [False, True])
+def test_only_an_added_token_may_have_two_spellings(large, monkeypatch):
+    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0 if large else 1 << 20)
+    assert parse(table_of(SPECS["two spellings"])) == SPECS["two spellings"]
+    for path, value in (("added_tokens", []), ("added_tokens.0.content", "\\r")):
+        with pytest.raises(FormatError, match="stands for two tokens"):
+            parse(changed(table_of(SPECS["two spellings"]), path, value))
 
 
 def test_added_tokens_that_are_not_special_stay_in_decoded_text():
@@ -114,25 +131,8 @@ def test_added_tokens_that_are_not_special_stay_in_decoded_text():
     assert ours.decode(ids, skip_special_tokens=True) == "low<think>er the"
 
 
-def test_ids_with_gaps_are_kept_in_tokenizers():
-    """tokenizers numbers added tokens itself; the vocabulary must list ids after a gap."""
-    tokens = [AddedToken("<|a|>", 500), AddedToken("<|b c|>", 400), AddedToken("<中>", 600)]
-    spec = trained_spec(special_tokens=tokens)
-    assert spec.gaps()
-    assert_same_ids(spec, [*TEXTS[:30], "x<|a|><|b c|><中>y"])
-    assert parse(table_of(spec)) == spec
-
-
-def test_an_empty_token_is_written_and_read():
-    spec = trained_spec(special_tokens=SPECIALS)
-    spec = TokenizerSpec.from_merges({**spec.vocab, 400: b""}, spec.merges, spec.added_tokens)
-    assert_same_ids(spec)
-    assert parse(table_of(spec)) == spec
-    assert in_hugging_face(spec).decode([400, 97, 400]) == "a"
-
-
 @pytest.mark.parametrize("ignore_merges", [False, True])
-def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges, tmp_path):
+def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges):
     """Cohere's files have emoji as such entries, some of which merges make too."""
     table = table_of(trained_spec(special_tokens=SPECIALS, ignore_merges=ignore_merges))
     vocab = table["model"]["vocab"]
@@ -163,46 +163,11 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(engine, ignore_merges
     fields = render_spec_fields(spec)
     assert fields["extensions"] == {"idle_ids": list(spec.idle_ids)}
     assert build_spec(fields, spec.vocab, spec.merges) == spec
-    with pytest.raises(FormatError, match=f"no text gives the token of id {first}"):
-        render_gpt2_files(dataclasses.replace(spec, ignore_merges=False))
-    with pytest.raises(FormatError, match=r"no text gives|whole pre-tokens"):
-        save_pickles_of_spec(spec, tmp_path / "vocab.pkl", tmp_path / "merges.pkl")
-    with pytest.raises(FormatError):
-        render_tiktoken(spec)
     reasons = {token.id: token.reason for token in unreachable_tokens(ours)}
     assert reasons[first] == "same_bytes"
     assert reasons[first + 2] == "merges"  # of U+2581
     with pytest.raises(InvalidSpecError, match="the idle id 128 has no text"):
         dataclasses.replace(spec, idle_ids=(128, *spec.idle_ids)).check()
-
-
-@pytest.mark.parametrize(
-    ("contents", "large"), [(["\n"], False), ([" ", "the"], True), (["\n", "<x>"], True)]
-)
-def test_a_learned_token_with_two_spellings_is_read_back(contents, large, engine, monkeypatch):
-    # "\n" is "Ċ" in the byte alphabet: the file has both.
-    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0 if large else 1 << 20)
-    plain = trained_spec()
-    ids = [plain.token_to_id.get(content.encode(), 900) for content in contents]
-    added = [AddedToken(content, id_) for content, id_ in zip(contents, ids, strict=True)]
-    spec = trained_spec(special_tokens=added)
-    again = parse_tokenizer_json(render_tokenizer_json(spec))
-    assert again == spec
-    assert_same_ids(again)
-    ours, theirs = Tokenizer.from_spec(again, engine=engine), in_hugging_face(spec)
-    for text in TEXTS:
-        ids = ours.encode(text)
-        assert ids == theirs.encode(text, add_special_tokens=False).ids
-        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False) == text
-
-    table = table_of(spec)
-    table["added_tokens"] = []
-    with pytest.raises(FormatError, match="stands for two tokens"):
-        parse(table)
-    table = table_of(spec)
-    table["added_tokens"][0]["content"] = "\r"
-    with pytest.raises(FormatError, match="stands for two tokens"):
-        parse(table)
 
 
 @pytest.mark.parametrize("ids", [[5, 7, 8], [300, 301, 302]])
@@ -218,23 +183,9 @@ def test_the_ids_of_added_tokens_are_those_of_tokenizers(ids):
     assert found == assign_added_ids(table["model"]["vocab"], ["<", ">", "€"])
 
 
-def test_a_saved_file_is_loaded(tmp_path):
-    for fields in ({}, {"normalizer": "nfc", "pattern": "qwen2"}, {"ignore_merges": True}):
-        spec = trained_spec(**fields)
-        save_tokenizer_json(spec, tmp_path / "tokenizer.json")
-        assert load_tokenizer_json(tmp_path / "tokenizer.json").fingerprint == spec.fingerprint
-    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
-    with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
-        load_tokenizer_json(tmp_path)
-
-
-def test_a_file_saved_by_tokenizers_is_loaded():
+def test_files_that_tokenizers_wrote_are_read():
     spec = trained_spec(pattern="llama3", special_tokens=SPECIALS, prefix_ids=(356,))
-    again = parse_tokenizer_json(in_hugging_face(spec).to_str(pretty=True).encode())
-    assert again.fingerprint == spec.fingerprint
-
-
-def test_a_file_trained_by_tokenizers_is_loaded():
+    assert parse_tokenizer_json(in_hugging_face(spec).to_str(pretty=True).encode()) == spec
     theirs = tokenizers.ByteLevelBPETokenizer()
     theirs.train_from_iterator([TRAINING_TEXT], vocab_size=330, special_tokens=["<|endoftext|>"])
     ours = Tokenizer.from_spec(parse_tokenizer_json(theirs.to_str().encode()))
@@ -245,8 +196,7 @@ def test_a_file_trained_by_tokenizers_is_loaded():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (trained_spec(pattern=SplitPattern("custom", r"\s+|\S+")), "split pattern"),
-        (TokenizerSpec.from_merges({i: bytes([i % 256]) for i in range(257)}, []), "same bytes"),
+        (trained_spec(pattern="llama3", normalizer="prefix-space"), "puts a space before each pre"),
         # Hugging Face would take the added token for the learned one of the same spelling
         (TokenizerSpec.from_merges(BYTES, [], [AddedToken("a", 400)]), "spelt like"),
         (TokenizerSpec.from_merges(BYTES, [], [AddedToken("éé", 400)]), "spelt like the bytes"),
@@ -263,6 +213,7 @@ GPT2 = table_of(trained_spec())
 QWEN = table_of(trained_spec(pattern="qwen2", normalizer="nfc"))
 PLAIN = table_of(trained_spec(special_tokens=[]))
 ENDS = {"type": "BertProcessing", "cls": ["<|endoftext|>", 356], "sep": ["the", 258]}
+AS_TEXTS = [" ".join(pair) for pair in GPT2["model"]["merges"]]
 DROP = "(left out)"  # a string, so that test names are the same in every process
 SPLIT = "pre_tokenizer.pretokenizers.0"
 TEMPLATE = "post_processor.processors.1"
@@ -288,7 +239,10 @@ REFUSED = [
     (GPT2, "model.merges.3", "a b c", r"merges\[3\]"),
     (GPT2, "model.merges.3", ["a", 5], r"merges\[3\]"),
     (GPT2, "model.merges.3", ["a b", "c"], r"merges\[3\]"),
-    (GPT2, "model.vocab.a", True, "'a' has the id True"),
+    *(
+        (GPT2, "model.merges", [*AS_TEXTS[:3], *wrong], r"merges\[3\] is '" + wrong[0])
+        for wrong in (["a b c"], ["ab", "a b c"], ["a b c", "ab"], [" b"], ["a  b"], ["a 中"])
+    ),
     (GPT2, "model.vocab.a", 66, "id 66 stands for two tokens"),
     (GPT2, "model.vocab.a", 1 << 20, "no integer in"),
     (GPT2, "model", DROP, "model"),
@@ -342,83 +296,6 @@ def changed(base: dict, path: str, value: object) -> dict:
     else:
         at[last] = value
     return table
-
-
-DIGITS = {
-    individually: {
-        "type": "Sequence",
-        "pretokenizers": [
-            {"type": "Digits", "individual_digits": individually},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
-        ],
-    }
-    for individually in (True, False)
-}
-
-
-SPLITS_OF_DEEPSEEK = [
-    r"\p{N}{1,3}",
-    "[一-龥\u3040-ゟ゠-ヿ]+",
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?"
-    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-]
-DEEPSEEK = {
-    "type": "Sequence",
-    "pretokenizers": [
-        *(
-            {
-                "type": "Split",
-                "pattern": {"Regex": expression},
-                "behavior": "Isolated",
-                "invert": False,
-            }
-            for expression in SPLITS_OF_DEEPSEEK
-        ),
-        {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-    ],
-}
-DEEPSEEK_CLASSES = (
-    "aZé한ア漢一龥ゟヿぁ龦々〇"  # letters, inside and outside the second Split
-    "\u0301\u3099\u309a"  # marks, inside and outside
-    "19½٣.!-_~゛゠・゛、。$€"
-    " \n\r\t\u00a0\u3000\x00\x85\u200b\u0378\u3040\u3097\u3098\U0010ffff"
-)
-
-
-def pieces_in_deepseek(text: str) -> list[str]:
-    isolated = tokenizers.Regex
-    splits = tokenizers.pre_tokenizers.Split
-    steps = [splits(isolated(expression), "isolated") for expression in SPLITS_OF_DEEPSEEK]
-    theirs = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
-    return [piece for piece, _ in theirs]
-
-
-@pytest.mark.parametrize("individually", [True, False])
-@given(st.text("a' s\n\t19٣Ⅷ\u00a0\u3000!é中\U00011de3\U00016ff5", max_size=12))
-def test_digits_split_as_in_tokenizers(individually, text):
-    spec = parse(changed(GPT2, "pre_tokenizer", DIGITS[individually]))
-    assert parse_tokenizer_json(render_tokenizer_json(spec)) == spec
-    steps = [tokenizers.pre_tokenizers.Digits(individual_digits=individually)]
-    steps += [tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    theirs = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
-    wanted = [text[start:end] for _, (start, end) in theirs]
-    assert spec.pattern.compile().findall(text) == wanted
-
-
-@examples(5)
-@given(st.text(DEEPSEEK_CLASSES, max_size=14) | st.text(max_size=10))
-@example("x 12345漢字 の")
-def test_the_three_splits_of_deepseek_split_as_in_tokenizers(text):
-    pattern = parse(changed(GPT2, "pre_tokenizer", DEEPSEEK)).pattern
-    assert split(text, pattern) == pieces_in_deepseek(text)
-
-
-def test_the_splits_of_deepseek_are_those_of_tokenizers_at_class_borders():
-    spec = parse(changed(GPT2, "pre_tokenizer", DEEPSEEK))
-    for text in class_borders_in_context():
-        assert split(text, spec.pattern) == pieces_in_deepseek(text)
-    written = render_tokenizer_json(spec)
-    assert parse_tokenizer_json(written) == spec
 
 
 @pytest.mark.parametrize(
@@ -486,7 +363,7 @@ ACCEPTED = [
     (GPT2, "normalizer", {"type": "Sequence", "normalizers": []}),
     (GPT2, "pre_tokenizer", {"type": "Sequence", "pretokenizers": [GPT2["pre_tokenizer"]]}),
     (QWEN, "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}]}),
-    (GPT2, "model.merges", [" ".join(pair) for pair in GPT2["model"]["merges"]]),
+    (GPT2, "model.merges", AS_TEXTS),
 ]
 
 
@@ -563,17 +440,6 @@ def test_any_expression_splits_as_in_hugging_face(expression, engine):
         assert parse(again) == spec
 
 
-@pytest.mark.parametrize(
-    "wrong", [["a b c"], ["ab", "a b c"], ["a b c", "ab"], [" b"], ["a  b"], ["a 中"]]
-)
-def test_merges_as_strings_with_more_or_less_than_two_tokens_are_refused(wrong):
-    merges = [" ".join(pair) for pair in GPT2["model"]["merges"]]
-    merges[3:3] = wrong
-    table = {**GPT2, "model": {**GPT2["model"], "merges": merges}}
-    with pytest.raises(FormatError, match=r"model.merges\[3\] is '" + re.escape(wrong[0])):
-        parse(table)
-
-
 def test_an_added_token_outside_the_byte_alphabet_is_no_side_of_a_merge():
     model = GPT2["model"]
     vocab = {**model["vocab"], "<中>": len(model["vocab"])}
@@ -596,55 +462,19 @@ def test_vocabulary_and_merges_that_do_not_belong_together_are_refused():
         parse(table)
 
 
-@pytest.mark.parametrize("depth", [100, 3000, 50_000])
-def test_normalizers_of_any_depth_are_read_or_refused(depth):
-    nested = '{"type":"Sequence","normalizers":[' * depth + '{"type":"NFC"}' + "]}" * depth
-    text = json.dumps(GPT2 | {"normalizer": "here"}).replace('"here"', nested)
-    with contextlib.suppress(FormatError):  # the depth limit differs between Pythons
-        assert parse_tokenizer_json(text.encode()).normalizer == "nfc"
-
-
-def test_a_key_given_twice_is_refused():
-    text = (
-        render_tokenizer_json(trained_spec())
-        .decode()
-        .replace('"vocab": {', '"vocab": {"a": 97, ', 1)
-    )
-    with pytest.raises(FormatError, match="key 'a' twice"):
-        parse_tokenizer_json(text.encode())
-
-
 def added(content, id_, normalized):
     return GPT2["added_tokens"][0] | {"content": content, "id": id_, "normalized": normalized}
 
 
-@given(
-    first=st.sets(st.text("ab<", min_size=1, max_size=5), max_size=4),
-    second=st.sets(st.text("ab<", min_size=1, max_size=5), max_size=4),
-    text=st.text("ab<", max_size=14),
-)
-@example(first={"<b>"}, second={"a<b"}, text="xa<b>")  # <b> is matched first, not the leftmost
-def test_tokens_of_both_passes_give_the_ids_of_tokenizers(first, second, text):
-    table = copy.deepcopy(GPT2)
-    known = set(table["model"]["vocab"])
-    kinds = [(content, False) for content in sorted(first - known)]
-    kinds += [(content, True) for content in sorted(second - first - known)]
-    table["added_tokens"] = [
-        added(content, 356 + number, is_normalized)
-        for number, (content, is_normalized) in enumerate(kinds)
-    ]
-    table["post_processor"] = None
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
-    assert Tokenizer.from_spec(parse(table)).encode(text) == theirs.encode(text).ids
-
-
 def test_normalized_is_kept_only_where_it_matters():
+    """`<b>` is matched first, though it begins after `a<b`."""
     table = copy.deepcopy(GPT2)
     table["added_tokens"] = [added("a<b", 356, True), added("<|x", 357, False)]
     assert not parse(table).has_flags
     table["added_tokens"][1]["content"] = "<b>"
     assert [token.flags for token in parse(table).added_tokens] == [["normalized"], []]
     assert table_of(parse(table))["added_tokens"] == table["added_tokens"]
+    assert Tokenizer.from_spec(parse(table)).encode("xa<b>") == [120, 97, 357]
     table["added_tokens"][1] |= {"content": "<|x", "lstrip": True}
     assert [token.flags for token in parse(table).added_tokens] == [["normalized"], ["lstrip"]]
 
@@ -714,21 +544,14 @@ def test_a_prefix_space_is_put_before_each_part_after_the_normalizer(engine, nor
     theirs, again = tokenizers.Tokenizer.from_str(json.dumps(table)), in_hugging_face(spec)
     ours = Tokenizer.from_spec(spec, engine=engine)
     parts = ["", "low<|endoftext|>low", " low", "  low", "\nlow", "\u2581 \u2581", "\xa0a"]
-    for text in [
-        *parts,
-        *TEXTS[:100],
-        "\u0301",
-        " \u0301a",
-        "\u2002a<|endoftext|> <|endoftext|>  b",
-    ]:
+    parts += ["\u0301", " \u0301a", "\u2002a<|endoftext|> <|endoftext|>  b"]
+    for text in [*parts, *TEXTS[:100]]:
         expected = theirs.encode(text)
         ids, offsets = ours.encode_with_offsets(text, unit="char")
         assert ids == expected.ids == again.encode(text).ids
         assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
-    for text in parts:
-        for cut in range(len(text) + 1):
-            ids = theirs.encode(text).ids
+        for cut in range(len(text) + 1) if text in parts else ():
             assert list(ours.encode_iterable([text[:cut], text[cut:]])) == ids
     assert parse(table_of(spec)) == spec
     if normalizer is None:
@@ -736,33 +559,5 @@ def test_a_prefix_space_is_put_before_each_part_after_the_normalizer(engine, nor
         assert table_of(spec)["pre_tokenizer"] == table["pre_tokenizer"]
         return
     table["added_tokens"][0]["normalized"] = True
-    with pytest.raises(
-        FormatError, match=r"added_tokens\[0\].normalized is True; only one of them"
-    ):
+    with pytest.raises(FormatError, match=r"added_tokens\[0\].normalized is True; only one"):
         parse(table)
-
-
-def test_a_prefix_space_of_another_pattern_is_not_written():
-    with pytest.raises(FormatError, match="puts a space before each pre-token"):
-        render_tokenizer_json(trained_spec(pattern="llama3", normalizer="prefix-space"))
-
-
-def test_many_added_tokens_of_both_kinds_are_each_looked_at_once(monkeypatch):
-    n_looks = 0
-    split_settled = SpecialTokenMatcher.split_settled
-
-    def count(matcher, text):
-        nonlocal n_looks
-        n_looks += 1
-        return split_settled(matcher, text)
-
-    monkeypatch.setattr(SpecialTokenMatcher, "split_settled", count)
-    table = copy.deepcopy(GPT2)
-    n_added = 8_000
-    first_id = len(table["model"]["vocab"])
-    table["added_tokens"] = [
-        added(f"<|added {number}|>", first_id + number, bool(number % 2))
-        for number in range(n_added)
-    ]
-    assert len(parse(table).added_tokens) == n_added
-    assert n_looks == n_added // 2

@@ -14,8 +14,8 @@ from tests.tokenizer_core.formats.normalizer_files import (
     normalizers,
     texts,
 )
-from tests.tokenizer_core.formats.small_specs import ENGINES
-from tokenizer_core import StreamingEncoder, Tokenizer, chunk_text, truncate_text
+from tests.tokenizer_core.formats.small_specs import ENGINES, check_against_tokenizers, check_parts
+from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
@@ -74,15 +74,7 @@ CASES = [
 @pytest.mark.parametrize(("listed", "text"), CASES, ids=range(len(CASES)))
 def test_steps_give_ids_offsets_and_streams_of_tokenizers(listed, text):
     theirs, ours = both({"type": "Sequence", "normalizers": listed})
-    expected = theirs.encode(text)
-    for tokenizer in ours:
-        ids, offsets = tokenizer.encode_with_offsets(text, unit="char")
-        assert tokenizer.encode(text) == ids == expected.ids
-        assert list(map(tuple, offsets.tolist())) == expected.offsets
-        for cut in range(len(text) + 1):
-            stream = StreamingEncoder(tokenizer)
-            found = stream.feed(text[:cut]) + stream.feed(text[cut:])
-            assert found + stream.finish() == expected.ids
+    check_against_tokenizers(theirs, ours, text)
 
 
 @given(normalizer=normalizers, text=texts)
@@ -97,7 +89,6 @@ def test_decoding_gives_the_normalized_text(normalizer, text):
 
 
 def test_ids_come_out_before_the_text_ends():
-    """Ids come out before the text ends, in the order of what was fed."""
     tokenizer = Tokenizer.from_spec(parse_tokenizer_json(file_of(CLIP)))
     text = "Some Words\t\tand caf\u0065\u0301s, Ünïcödé, ПРИВЕТ, 中文字. " * 400
     stream = StreamingEncoder(tokenizer)
@@ -112,13 +103,7 @@ def test_ids_come_out_before_the_text_ends():
     assert ids + stream.finish() == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        {"type": "Strip", "strip_left": True, "strip_right": True},
-        {"type": "Replace", "pattern": {"Regex": "(?<=a)b"}, "content": "c"},
-    ],
-)
+@pytest.mark.parametrize("step", [STRIP, replace("(?<=a)b", "c", "Regex")])
 def test_pending_text_is_bounded(step):
     tokenizer = Tokenizer.from_spec(parse_tokenizer_json(file_of(step)))
     stream = StreamingEncoder(tokenizer, max_pending_chars=1000)
@@ -144,40 +129,27 @@ def test_tokens_in_the_normalized_text_follow_the_policy(engine, text):
 
 REFUSED = [
     ({"type": "BertNormalizer"}, "normalizer.type"),
-    ({"type": "Replace", "pattern": {"String": ""}, "content": "a"}, "may match nothing"),
-    ({"type": "Replace", "pattern": {"Regex": "a*"}, "content": "a"}, "may match nothing"),
-    ({"type": "Replace", "pattern": {"Regex": r"(a)\1"}, "content": ""}, "normalizer.*offset"),
+    (replace("", "a"), "may match nothing"),
+    (replace("a*", "a", "Regex"), "may match nothing"),
+    (replace(r"(a)\1", "", "Regex"), "normalizer.*offset"),
     ({"type": "Replace", "pattern": "a", "content": "b"}, "normalizer"),
     ({"type": "Replace", "pattern": {"String": "a"}}, "normalizer.content is missing"),
-    ({"type": "Replace", "pattern": {"String": "a"}, "content": "\ud800"}, "surrogate"),
+    (replace("a", "\ud800"), "surrogate"),
     ({"type": "Prepend", "prepend": ""}, "leave it out"),
     ({"type": "Prepend", "prepend": 3}, "normalizer"),
-    ({"type": "Strip", "strip_left": 1, "strip_right": True}, "normalizer"),
+    (STRIP | {"strip_left": 1}, "normalizer"),
     ({"type": "NFD", "extra": 1}, "normalizer.extra"),
     ({"type": "Sequence", "normalizers": [{"type": "NFD"}] * 65}, "at most 64 steps"),
-    (
-        {"type": "Sequence", "normalizers": [
-            {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaa"}] * 6},
-        "times as long",
-    ),
-]  # fmt: skip
+    ({"type": "Sequence", "normalizers": [replace("a", "aaaa")] * 6}, "times as long"),
+    (LOWER, "normalizer makes the added token"),
+    (replace("<é>", "", "String"), "normalizer makes the added token"),
+]
 
 
 @pytest.mark.parametrize(("normalizer", "named"), REFUSED, ids=range(len(REFUSED)))
 def test_a_normalizer_that_cannot_be_exact_is_refused_by_name(normalizer, named):
+    tokens = [("<A>", True), ("<a>", True), ("<é>", True)]
     with pytest.raises(FormatError, match=named):
-        parse_tokenizer_json(file_of(normalizer))
-
-
-@pytest.mark.parametrize(
-    ("normalizer", "tokens"),
-    [
-        ({"type": "Lowercase"}, [("<A>", True), ("<a>", True)]),
-        ({"type": "Strip", "strip_left": True, "strip_right": True}, [("  ", True)]),
-    ],
-)
-def test_tokens_that_the_normalizer_makes_alike_are_refused(normalizer, tokens):
-    with pytest.raises(FormatError, match="normalizer makes the added token"):
         parse_tokenizer_json(file_of(normalizer, tokens))
 
 
@@ -212,29 +184,19 @@ def test_missing_bytes_beside_steps(normalizer, text, tokens, unk, is_fused, ign
     except FormatError:
         assume(False)
     assert spec.missing
-    expected = tokenizers.Tokenizer.from_str(data.decode()).encode(text)
+    theirs = tokenizers.Tokenizer.from_str(data.decode())
     rendered = render_tokenizer_json(spec)
     assert parse_tokenizer_json(rendered) == spec
-    assert tokenizers.Tokenizer.from_str(rendered.decode()).encode(text).ids == expected.ids
-    for tokenizer in (Tokenizer.from_spec(spec, engine=name) for name in ENGINES):
-        assert tokenizer.encode(text) == expected.ids
-        assert tokenizer.encode_batch(["", text], num_threads=1)[1] == expected.ids
-        ids, offsets = tokenizer.encode_with_offsets(text)
-        assert ids == expected.ids
+    again = tokenizers.Tokenizer.from_str(rendered.decode())
+    assert again.encode(text).ids == theirs.encode(text).ids
+    ours = [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
+    check_against_tokenizers(theirs, ours, text, has_offsets=False)
+    for tokenizer in ours:
+        _, offsets = tokenizer.encode_with_offsets(text)
         assert (offsets[:, 0] <= offsets[:, 1]).all()
-        assert offsets.max(initial=0) <= len(text.encode())
-        for cut in range(len(text) + 1):
-            assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == expected.ids
         plain = text_as_decoded(spec, NO_TOKENS, text, with_lost=False)
         assert tokenizer.decode(tokenizer.encode_ordinary(text)) == plain
-        for side in ("left", "right"):
-            part = truncate_text(tokenizer, text, size, side=side)
-            assert part.ids.tolist() == tokenizer.encode(part.text)
-            assert len(part.ids) <= size
-        n_most = max([len(tokenizer.encode(character)) for character in text], default=1)
-        chunks = list(chunk_text(tokenizer, text, max(size, n_most)))
-        assert "".join(chunk.text for chunk in chunks) == text
-        assert all(chunk.ids.tolist() == tokenizer.encode(chunk.text) for chunk in chunks)
+        check_parts(tokenizer, text, size)
 
 
 _ALPHABET = {character: byte for byte, character in byte_to_unicode().items()}

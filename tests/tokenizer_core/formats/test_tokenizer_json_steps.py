@@ -11,8 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.adversarial import class_borders_in_context, code_points, in_context
-from tests.tokenizer_core.formats.small_specs import ENGINES, bpe_file, check_round_trips
-from tokenizer_core import StreamingEncoder, Tokenizer
+from tests.tokenizer_core.formats.small_specs import (
+    ENGINES,
+    bpe_file,
+    check_against_tokenizers,
+    check_round_trips,
+)
+from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError, UnknownPatternError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode, parse_token
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
@@ -71,18 +76,17 @@ def test_any_sequence_gives_the_ids_of_tokenizers(listed, use_regex, samples):
     data = table_of(listed, use_regex=use_regex)
     spec, theirs = parse_tokenizer_json(data), tokenizers.Tokenizer.from_str(data.decode())
     again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
-    for engine in ENGINES:
-        ours = Tokenizer.from_spec(spec, engine=engine)
-        for text in samples:
-            ids = theirs.encode(text).ids
-            assert ours.encode(text) == ids == again.encode(text).ids
-            assert ours.count(text) == len(ids)
-            stream = StreamingEncoder(ours)
-            streamed = [id_ for character in text for id_ in stream.feed(character)]
-            assert streamed + stream.finish() == ids
-            found, offsets = ours.encode_with_offsets(text)
-            assert found == ids
-            assert [text.encode()[a:b] for a, b in offsets.tolist()] == [spec.vocab[i] for i in ids]
+    ours = [Tokenizer.from_spec(spec, engine=engine) for engine in ENGINES]
+    for text in samples:
+        check_against_tokenizers(theirs, ours, text, has_offsets=False)
+        assert again.encode(text).ids == theirs.encode(text).ids
+        ids, offsets = ours[0].encode_with_offsets(text)
+        assert [text.encode()[a:b] for a, b in offsets.tolist()] == [spec.vocab[i] for i in ids]
+
+
+def isolated(expression: str) -> dict:
+    pattern = {"Regex": expression}
+    return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
 
 
 ONE_STEP = [
@@ -106,6 +110,14 @@ def test_every_code_point_is_of_the_class_of_tokenizers(step):
         assert split(text, pattern) == [text[a:b] for a, b in bounds], hex(codes[start])
 
 
+SPLITS_OF_DEEPSEEK = [
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?"
+    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+]
+
+
 def test_class_borders_are_those_of_tokenizers():
     two = [
         {"type": "Punctuation", "behavior": "Contiguous"},
@@ -113,7 +125,12 @@ def test_class_borders_are_those_of_tokenizers():
     ]
     punctuation = [*range(0x600), *range(0x2000, 0x2070), *range(0x3000, 0x3040)]
     samples = [*class_borders_in_context(), in_context(punctuation)]
-    for listed, use_regex in [(two, True), *(([step], False) for step in ONE_STEP)]:
+    deepseek = [isolated(expression) for expression in SPLITS_OF_DEEPSEEK]
+    for listed, use_regex in [
+        (two, True),
+        *(([step], False) for step in ONE_STEP),
+        (deepseek, False),
+    ]:
         data = table_of(listed, use_regex=use_regex)
         ours = Tokenizer.from_spec(parse_tokenizer_json(data))
         theirs = tokenizers.Tokenizer.from_str(data.decode())
@@ -133,16 +150,13 @@ def test_class_borders_are_those_of_tokenizers():
     ],
 )
 def test_a_malformed_step_is_refused_by_name(step, message):
-    split = {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": False}
+    listed = [isolated("a") | step, isolated("a")]
     with pytest.raises(FormatError, match=message):
-        parse_tokenizer_json(table_of([split | step, split], use_regex=False))
+        parse_tokenizer_json(table_of(listed, use_regex=False))
 
 
 FALCON_DIGITS = {"type": "Digits", "individual_digits": False}
-THREE_DIGITS = {
-    "type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated",
-    "invert": False,
-}  # fmt: skip
+THREE_DIGITS = isolated("[0-9][0-9][0-9]")
 FALCON_TEXTS = [
     "in 2023: 12345678, \u00f2\u00bd5\u00b23 x123\u066333 \u4e72\u4e7312 $$$!! 1234\u00b2",
     "\u00f2\u00f2123 \u00e4\u00b2\u00b3\u00b9 \u00bc12\u00be3456 don't   \n\n12.34",
@@ -186,7 +200,9 @@ def test_falcon_has_the_ids_of_tokenizers(after, use_regex):
     again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
     for engine in ENGINES:
         ours = Tokenizer.from_spec(spec, engine=engine)
-        borders = class_borders_in_context() if engine == "native" and len(after) == 2 else []
+        borders = (
+            class_borders_in_context() if engine == "native" and after[1:] == [THREE_DIGITS] else []
+        )
         for text in [*FALCON_TEXTS, *borders]:
             ids = theirs.encode(text).ids
             assert ours.encode(text) == ids == again.encode(text).ids, text[:40]
@@ -210,21 +226,30 @@ def test_merges_that_join_across_a_cut_are_refused(merge, individually):
         parse_tokenizer_json(json.dumps(table).encode())
 
 
+DIGITS_EACH = {"type": "Digits", "individual_digits": True}
+BYTE_LEVEL = {
+    "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("after", "words"),
+    ("after", "model", "words"),
     [
-        ([{"type": "Digits", "individual_digits": True}, THREE_DIGITS], "step after a ByteLevel"),
-        ([THREE_DIGITS | {"behavior": "Removed"}], "step after a ByteLevel"),
-        ([{"type": "Punctuation"}], r"\[2\] is a step after a ByteLevel"),
-        (
-            [{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}],
-            "step after a ByteLevel",
-        ),
+        ([DIGITS_EACH, THREE_DIGITS], {}, "step after a ByteLevel"),
+        ([THREE_DIGITS | {"behavior": "Removed"}], {}, "step after a ByteLevel"),
+        ([{"type": "Punctuation"}], {}, r"\[2\] is a step after a ByteLevel"),
+        ([BYTE_LEVEL], {}, "step after a ByteLevel"),
+        ([FALCON_DIGITS], {"ignore_merges": True}, "Digits after a ByteLevel"),
+        ([FALCON_DIGITS], {"end_of_word_suffix": "</w>"}, "end_of_word_suffix"),
     ],
 )
-def test_other_steps_after_a_byte_level_are_refused(after, words):
+def test_where_the_proof_for_falcon_does_not_hold_is_refused(after, model, words):
     with pytest.raises(FormatError, match=words):
-        parse_tokenizer_json(falcon(after))
+        parse_tokenizer_json(falcon(after, **model))
+    bare = {"type": "Sequence", "pretokenizers": [BYTE_LEVEL, FALCON_DIGITS]}
+    table = {**json.loads(falcon([FALCON_DIGITS])), "pre_tokenizer": bare}
+    with pytest.raises(FormatError, match="between the bytes of characters alone"):
+        parse_tokenizer_json(json.dumps(table).encode())
 
 
 # What Falcon's file lacks, and U+B2000 to U+B3FFF begin with, whose second byte is a digit.
@@ -287,19 +312,6 @@ def test_the_rule_for_falcon_s_missing_bytes_is_needed_and_kept():
     model["merges"] = [merge for merge in model["merges"] if "9" not in "".join(merge)]
     with pytest.raises(FormatError, match="only with all digits in"):
         parse_tokenizer_json(json.dumps(table | {"model": model}).encode())
-
-
-def test_where_the_proof_does_not_hold_is_refused():
-    whole = json.loads(falcon([FALCON_DIGITS]))
-    for change in ({"ignore_merges": True}, {"end_of_word_suffix": "</w>"}):
-        table = {**whole, "model": whole["model"] | change}
-        with pytest.raises(FormatError, match=r"Digits after a ByteLevel|end_of_word_suffix"):
-            parse_tokenizer_json(json.dumps(table).encode())
-    bare = {**whole, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-        {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}, FALCON_DIGITS,
-    ]}}  # fmt: skip
-    with pytest.raises(FormatError, match="between the bytes of characters alone"):
-        parse_tokenizer_json(json.dumps(bare).encode())
 
 
 def test_a_behavior_needs_the_text_without_a_match():

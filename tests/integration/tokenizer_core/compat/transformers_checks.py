@@ -11,8 +11,7 @@ import tokenizers
 import transformers
 
 from tests.adversarial import adversarial_texts
-from tests.tokenizer_core.formats.chat_folders import CASES, make_chat_folder
-from tests.tokenizer_core.formats.model_folders import make_folder
+from tests.tokenizer_core.formats.model_folders import CHAT_CASES, make_chat_folder, make_folder
 from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat_templates import ChatTemplates
@@ -249,13 +248,13 @@ def test_a_published_folder_is_read_as_by_transformers(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CHAT_CASES)
 def test_the_templates_of_a_folder(name, tmp_path):
-    folder = make_chat_folder(tmp_path / "model", CASES[name])
+    folder = make_chat_folder(tmp_path / "model", CHAT_CASES[name])
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     found = theirs.chat_template or {}
-    assert CASES[name].templates == ({"default": found} if isinstance(found, str) else found)
-    assert CASES[name].variables == theirs.special_tokens_map
+    assert CHAT_CASES[name].templates == ({"default": found} if isinstance(found, str) else found)
+    assert CHAT_CASES[name].variables == theirs.special_tokens_map
 
 
 def test_what_cannot_be_exact_is_refused(tmp_path):
