@@ -6,33 +6,36 @@ import errno
 import gzip
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
+from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_client.schemas.jobs import FILE_FORMATS
 from tokenizer_core.documents import FORMATS
+from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs import corpora
 from tokenizer_service.settings import Settings
 
-KEY = {"X-API-Key": ADMIN_KEY}
 TEXT = "low lower lowest, 中文 café\n".encode() * 100
 WINDOW = 1024 * 1024
 
 
 @pytest.fixture
-def admin(own_client: TestClient) -> TestClient:
-    own_client.headers.update(KEY)
-    return own_client
+def admin(client: TestClient) -> Iterator[TestClient]:
+    """The app of the module; each test leaves it without corpora."""
+    client.headers["X-API-Key"] = ADMIN_KEY
+    yield client
+    for corpus in client.get("/corpora").json()["corpora"]:
+        client.delete(f"/corpora/{corpus['id']}")
 
 
 @pytest.fixture
-def folder(settings: Settings) -> Path:
-    return settings.artifacts_dir / "corpora"
+def folder(shared_store: ArtifactStore) -> Path:
+    return shared_store.root / "corpora"
 
 
 def texts(folder: Path) -> list[bytes]:
@@ -40,15 +43,7 @@ def texts(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted((folder / "files").glob("*"))]
 
 
-def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    body: dict[str, Any] = answer.json()
-    assert body["code"] == code, body
-    return body
-
-
-def test_an_upload_is_there_and_can_be_replaced(admin: TestClient, folder: Path) -> None:
+def test_an_upload_is_listed_replaced_and_removed(admin: TestClient, folder: Path) -> None:
     headers = {"Content-Type": "text/plain; charset=utf-8"}
     answer = admin.put("/v1/corpora/news", content=TEXT, headers=headers)
     assert answer.status_code == 201, answer.text
@@ -61,17 +56,10 @@ def test_an_upload_is_there_and_can_be_replaced(admin: TestClient, folder: Path)
     assert admin.head("/corpora/news").status_code == 200
     listed = admin.get("/corpora").json()
     assert (listed["corpora"], listed["bytes"]) == ([corpus], len(TEXT))
-    assert texts(folder) == [TEXT]
     again = admin.put("/corpora/news", content=b"other")
     assert (again.status_code, again.json()["bytes"]) == (200, 5)
     assert admin.get("/corpora/news").json() == again.json()
     assert texts(folder) == [b"other"]
-
-
-def test_removing(admin: TestClient, folder: Path) -> None:
-    assert admin.get("/corpora").json()["corpora"] == []
-    problem(admin.delete("/corpora/news"), 404, "corpus_not_found")
-    admin.put("/corpora/news", content=TEXT)
     assert admin.delete("/corpora/news").status_code == 204
     problem(admin.delete("/corpora/news"), 404, "corpus_not_found")
     problem(admin.get("/corpora/news"), 404, "corpus_not_found")
@@ -80,7 +68,7 @@ def test_removing(admin: TestClient, folder: Path) -> None:
 
 
 def test_every_size_comes_whole_in_pieces_without_a_length(admin: TestClient, folder: Path) -> None:
-    for size in (0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW):
+    for size in (0, WINDOW - 1, WINDOW, WINDOW + 1):
         text = (TEXT * (size // len(TEXT) + 1))[:size].decode(errors="ignore").encode()
         # A piece cuts characters and divides no window.
         pieces = [text[start : start + 70_001] for start in range(0, len(text), 70_001)]
@@ -103,7 +91,7 @@ def test_an_unwanted_replacement_is_refused(admin: TestClient, folder: Path) -> 
     assert texts(folder) == [TEXT]
 
 
-def test_wrong_ids_and_queries_are_refused(admin: TestClient, folder: Path) -> None:
+def test_wrong_ids_queries_and_headers_are_refused(admin: TestClient, folder: Path) -> None:
     for name in ("News", ".x", "x" * 65, "a%00", "%2e%2e", "a b", "-a"):
         assert admin.put(f"/corpora/{name}", content=TEXT).status_code in (404, 422)
     assert admin.put("/corpora/../secret", content=TEXT).status_code in (404, 405)
@@ -111,11 +99,7 @@ def test_wrong_ids_and_queries_are_refused(admin: TestClient, folder: Path) -> N
         problem(admin.put(f"/corpora/news?{query}", content=TEXT), 422, "invalid_request")
     for address in ("news?", "news.txt.gz?", "news.jsonl?format=text&"):
         refused = admin.put(f"/corpora/{address}field=story", content=TEXT)
-        assert problem(refused, 422, "corpus_field")["errors"][0]["pointer"] == "/field"
-    assert not folder.exists()
-
-
-def test_headers_of_another_kind_of_body_are_refused(admin: TestClient, folder: Path) -> None:
+        assert pointer(problem(refused, 422, "corpus_field")) == "/field"
     for headers, body, code in (
         ({"Content-Type": "application/json"}, b"{}", "corpus_format"),
         ({"Content-Type": "multipart/form-data"}, b"x", "text_required"),
@@ -124,7 +108,7 @@ def test_headers_of_another_kind_of_body_are_refused(admin: TestClient, folder: 
         ({}, b"\x28\xb5\x2f\xfdrest", "corpus_format"),
     ):
         problem(admin.put("/corpora/news", content=body, headers=headers), 415, code)
-    assert not folder.exists() or texts(folder) == []
+    assert texts(folder) == []
 
 
 def test_bytes_that_are_not_utf_8_are_refused_by_their_offset(
@@ -142,16 +126,16 @@ def test_bytes_that_are_not_utf_8_are_refused_by_their_offset(
 
 
 def test_the_quota_holds_for_all_corpora_together(
-    make_client: Callable[..., TestClient], folder: Path
+    make_client: Callable[..., TestClient], settings: Settings
 ) -> None:
     with make_client(corpora_max_bytes=3 * WINDOW) as client:
-        client.headers.update(KEY)
+        client.headers["X-API-Key"] = ADMIN_KEY
         client.put("/corpora/a", content=b"a" * WINDOW)
         too_much = b"b" * (2 * WINDOW + 1)
         found = problem(client.put("/corpora/b", content=too_much), 413, "corpora_quota")
         assert (found["limit"], found["actual"]) == (3 * WINDOW, 3 * WINDOW + 1)
         problem(client.put("/corpora/b", content=iter([too_much])), 413, "corpora_quota")
-        assert texts(folder) == [b"a" * WINDOW]
+        assert texts(settings.artifacts_dir / "corpora") == [b"a" * WINDOW]
         assert client.put("/corpora/b", content=too_much[:-1]).status_code == 201
         assert client.get("/corpora").json()["bytes"] == 3 * WINDOW
         # The upload to be replaced stays until the new one is complete: it counts as well.
@@ -173,14 +157,14 @@ def test_a_disk_that_fails_leaves_the_earlier_upload(
         def fail(*_: object, number: int = number) -> int:
             raise OSError(number, "the disk fails")
 
+        failing = type("Failing", (io.FileIO,), {"write": fail})
         with monkeypatch.context() as patch:
-            if where == "write":
-                failing = type("Failing", (io.FileIO,), {"write": fail})
-                patch.setattr(corpora.io, "FileIO", failing)
-            elif where == "fsync":
-                patch.setattr(corpora.os, "fsync", fail)
-            else:
-                patch.setattr(corpora, "replace_synced", fail)
+            target, name, value = {
+                "write": (corpora.io, "FileIO", failing),
+                "fsync": (corpora.os, "fsync", fail),
+                "record": (corpora, "replace_synced", fail),
+            }[where]
+            patch.setattr(target, name, value)
             problem(admin.put("/corpora/news", content=b"other"), status, code)
         assert texts(folder) == [TEXT]
         assert admin.get("/corpora/news").json()["bytes"] == len(TEXT)
@@ -191,11 +175,10 @@ PACKED = gzip.compress(LINES, mtime=0)
 
 
 def test_a_corpus_keeps_its_format(admin: TestClient, folder: Path) -> None:
+    assert sorted(FILE_FORMATS) == sorted(FORMATS)  # the client's, and the library's
     for path, body, format_name, field in (
         ("news.txt", b"x", "txt", None),
-        ("news.jsonl", LINES, "jsonl", None),
         ("news.jsonl.gz?field=story", PACKED, "jsonl.gz", "story"),
-        ("news?format=jsonl.gz", PACKED, "jsonl.gz", None),
         ("news?format=text", LINES, "txt", None),
         ("news.jsonl?format=txt", LINES, "txt", None),
         ("news.parquet", b"PAR1...", "parquet", None),
@@ -217,7 +200,6 @@ def test_a_body_of_another_format_than_named_is_refused(admin: TestClient, folde
     for path, body, words in (
         ("news", PACKED, "is packed with gzip"),
         ("news.jsonl", PACKED, "is packed with gzip"),
-        ("news?format=txt", PACKED, "is packed with gzip"),
         ("news", b"PAR1" + bytes(9), "is a Parquet file"),
         ("news.txt", LINES * 9_000, "is JSON lines"),
         ("news.jsonl.gz", LINES, "is not packed with gzip"),
@@ -227,8 +209,3 @@ def test_a_body_of_another_format_than_named_is_refused(admin: TestClient, folde
         refused = problem(admin.put(f"/corpora/{path}", content=body), 415, "corpus_format")
         assert words in refused["detail"], path
     assert texts(folder) == []
-    assert admin.get("/corpora").json()["corpora"] == []
-
-
-def test_the_client_knows_the_formats_of_the_library() -> None:
-    assert sorted(FILE_FORMATS) == sorted(FORMATS)

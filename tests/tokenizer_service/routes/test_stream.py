@@ -1,85 +1,184 @@
-"""/encode_stream in process: invalid UTF-8, special tokens, body types, limits, errors."""
+"""/encode_stream and /decode_stream in process: options, bodies, forms, errors."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import struct
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
+from tests.tokenizer_service.routes.exchanges import metrics, pointer, problem
+from tokenizer_core import Tokenizer
+from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.streaming import StreamingEncoder
 
-if TYPE_CHECKING:
-    from starlette.testclient import TestClient
+TEXT = "The <|endoftext|>don't\r\n\r\n 123 \n\t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff\u2028<|a"
+RAW = {"Content-Type": "application/octet-stream"}
+LINES = {"Content-Type": "application/x-ndjson"}
+FRAMES = {**RAW, "Accept": "application/octet-stream"}
 
-    from tokenizer_core import Tokenizer
+
+def packed(ids: list[int]) -> bytes:
+    return struct.pack(f"<{len(ids)}I", *ids)
 
 
-def lines_of(body: bytes) -> tuple[list[int], list[dict[str, Any]], dict[str, Any]]:
-    """All ids, the records, the last record; checks what every stream promises."""
-    records = [json.loads(line) for line in body.splitlines()]
-    *parts, last = records
+def records_of(body: bytes) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The records of ids or text, and the last one."""
+    *parts, last = [json.loads(line) for line in body.splitlines()]
     assert [part["seq"] for part in parts] == list(range(len(parts)))
-    ends = [part["byte_end"] for part in parts]
-    assert ends == sorted(ends)
-    return [id_ for part in parts for id_ in part["tokens"]], parts, last
+    return parts, last
+
+
+def ids_of(body: bytes) -> list[int]:
+    return [id_ for part in records_of(body)[0] for id_ in part["tokens"]]
+
+
+def frames_of(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The joined payload of the frames, and the last record."""
+    payload = b""
+    while body:
+        kind, length = struct.unpack_from("<II", body)
+        part, body = body[8 : 8 + length], body[8 + length :]
+        assert kind == (0 if body else 1)
+        payload += part if body else b""
+    last: dict[str, Any] = json.loads(part)
+    return payload, last
+
+
+def test_records_and_frames_cover_the_text(client: TestClient, small_tokenizer: Tokenizer) -> None:
+    ids, data = small_tokenizer.encode(TEXT), TEXT.encode()
+    for path, body, payload in (
+        ("/encode_stream", data, packed(ids)),
+        ("/decode_stream", packed(ids), data),
+    ):
+        parts, last = records_of(client.post(path, content=body, headers=RAW).content)
+        covered = b""
+        for part in parts:
+            if "tokens" in part:
+                covered += small_tokenizer.decode_bytes(part["tokens"])
+                assert part["byte_end"] == len(covered)
+            else:
+                covered += part["text"].encode()
+                assert small_tokenizer.decode_bytes(ids[: part["ids_end"]]).startswith(covered)
+        assert covered == data
+        framed = client.post(path, content=body, headers=FRAMES)
+        assert framed.headers["content-type"] == "application/octet-stream"
+        assert frames_of(framed.content) == (payload, last)
+        assert (last["count"], last["bytes"]) == (len(ids), len(data))
 
 
 @pytest.mark.row(15)
 def test_invalid_utf8_before_any_output_is_400(client: TestClient) -> None:
-    response = client.post("/encode_stream", content=b"the \xff quick brown fox ")
-    assert response.status_code == 400
-    assert response.json()["byte_offset"] == 4
-    assert response.json()["code"] == "invalid_utf8"
-    cut = client.post("/encode_stream", content="é".encode()[:1])
-    assert cut.status_code == 400
-    assert cut.json()["byte_offset"] == 0
+    for body, offset in ((b"the \xff quick brown fox ", 4), ("é".encode()[:1], 0)):
+        found = problem(client.post("/encode_stream", content=body), 400, "invalid_utf8")
+        assert found["byte_offset"] == offset
 
 
 @pytest.mark.row(13)
-def test_special_token_policy(client: TestClient, small_tokenizer: Tokenizer) -> None:
+def test_options_of_encoding(client: TestClient, small_tokenizer: Tokenizer) -> None:
     text = "the <|a|> x"
 
     def ids(query: str) -> list[int]:
-        response = client.post(f"/encode_stream?{query}", content=text.encode())
-        return lines_of(response.content)[0]
+        return ids_of(client.post(f"/encode_stream?{query}", content=text.encode()).content)
 
     assert ids("") == small_tokenizer.encode(text)
     assert ids("allowed_special=none") == small_tokenizer.encode(text, allowed_special="none")
     named = small_tokenizer.encode(text, allowed_special={"<|a|>"})
     assert ids("allowed_special=<|a|>&allowed_special=<|endoftext|>") == named
     forbidden = client.post("/encode_stream?disallowed_special=<|a|>", content=text.encode())
-    assert forbidden.status_code == 422
-    assert forbidden.json()["code"] == "special_token_forbidden"
-    unknown = client.post("/encode_stream?allowed_special=nope", content=b"a")
-    assert unknown.status_code == 422
-    twice = "tokenizer=starter&tokenizer=starter"
-    for wrong in ("allowed_special=", "alowed_special=all", "tokenizer=../x", twice):
+    problem(forbidden, 422, "special_token_forbidden")
+    for wrong in (
+        "allowed_special=nope",
+        "allowed_special=",
+        "alowed_special=all",
+        "tokenizer=../x",
+        "tokenizer=starter&tokenizer=starter",
+    ):
         assert client.post(f"/encode_stream?{wrong}", content=b"a").status_code == 422, wrong
 
 
-@pytest.mark.row(8, 20)
-def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
-    for status, headers in (
-        (200, {}),
-        (200, {"Content-Type": "text/plain; charset=UTF-8"}),
-        (200, {"Content-Type": "application/octet-stream"}),
-        (415, {"Content-Type": "application/x-www-form-urlencoded"}),
-        (415, {"Content-Type": "text/plain; charset=latin-1"}),
-        (415, {"Content-Encoding": "gzip"}),
-        (406, {"Accept": "text/*"}),
-        (200, {"Accept": "application/json"}),
-        (412, {"If-Match": '"x"'}),
+def test_options_of_decoding(client: TestClient, small_tokenizer: Tokenizer) -> None:
+    def send(query: str, ids: list[int], **headers: str) -> Any:
+        sent = {**RAW, **headers}
+        return client.post(f"/decode_stream?{query}", content=packed(ids), headers=sent)
+
+    ids = small_tokenizer.encode("a<|a|>b")
+    skipped, _ = records_of(send("skip_special_tokens=true&tokenizer=starter", ids).content)
+    assert "".join(part["text"] for part in skipped) == "ab"
+    strict = problem(send("errors=strict", [97, 255]), 422, "not_utf8")
+    assert strict["byte_offset"] == 1
+    for wrong in ("errors=ignore", "error=strict", "skip_special_tokens=2", "tokenizer=../x"):
+        assert send(wrong, ids).status_code == 422, wrong
+    assert send("tokenizer=nope", ids).status_code == 404
+    assert send("", ids, **{"If-Match": '"x"'}).status_code == 412
+    before = metrics(client, "decode_tokens_total")
+    send("", [97] * 5)
+    assert metrics(client, "decode_tokens_total") == [before[0] + 5]
+
+
+@pytest.mark.row(1, 2, 3, 4, 5)
+def test_a_line_that_holds_no_ids_is_refused(client: TestClient) -> None:
+    for line, status in (
+        ("[true]", 422),
+        ("[NaN]", 422),
+        ('["\\ud800"]', 422),
+        ('{"\\ud800": [1]}', 422),
+        ("[" * 900 + "]" * 900, 422),
+        ("[" * 20_000, 400),
+        (json.dumps([1, *[True] * 20_000]), 422),
     ):
-        response = client.post("/encode_stream", content=b"a b", headers=headers)
-        assert response.status_code == status, headers
+        response = client.post("/decode_stream", content=line.encode(), headers=LINES)
+        assert response.content.isascii()
+        problem(response, status, response.json()["code"])
 
 
-@pytest.mark.row(12)
-def test_empty_text(client: TestClient) -> None:
-    response = client.post("/encode_stream", content=b"")
-    assert response.status_code == 200
-    assert [json.loads(line)["count"] for line in response.text.splitlines()] == [0]
+@pytest.mark.row(14, 15)
+def test_an_unknown_id_before_any_output_is_422(
+    client: TestClient, small_tokenizer: Tokenizer
+) -> None:
+    largest = small_tokenizer.spec.largest_id
+    for content, headers in (
+        (packed([97, largest + 1]), RAW),
+        (b"[97,%d]\n" % (largest + 1), LINES),
+    ):
+        response = client.post("/decode_stream", content=content, headers=headers)
+        found = problem(response, 422, "unknown_token_id")
+        assert pointer(found) == "/1"
+        assert str(largest) in found["detail"]
+        assert response.headers["Tokenizer-Digest"] == small_tokenizer.spec.fingerprint
+
+
+@pytest.mark.row(8, 12, 20)
+def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
+    octets = RAW["Content-Type"]
+    for path, status, headers in (
+        ("/encode_stream", 200, {}),
+        ("/encode_stream", 200, {"Content-Type": "text/plain; charset=UTF-8"}),
+        ("/encode_stream", 200, RAW),
+        ("/encode_stream", 200, {"Accept": "application/json"}),
+        ("/encode_stream", 415, {"Content-Type": "application/x-www-form-urlencoded"}),
+        ("/encode_stream", 415, {"Content-Type": "text/plain; charset=latin-1"}),
+        ("/encode_stream", 415, {"Content-Encoding": "gzip"}),
+        ("/encode_stream", 406, {"Accept": "text/*"}),
+        ("/encode_stream", 412, {"If-Match": '"x"'}),
+        ("/decode_stream", 200, {"Content-Type": "application/jsonl"}),
+        ("/decode_stream", 200, {"Content-Type": "Application/X-NDJSON; charset=utf-8"}),
+        ("/decode_stream", 415, {}),
+        ("/decode_stream", 415, {"Content-Type": "text/plain"}),
+        ("/decode_stream", 415, {"Content-Type": "application/x-npy"}),
+        ("/decode_stream", 415, {"Content-Type": f"{octets}; layout=batch"}),
+        ("/decode_stream", 415, {"Content-Type": f"{octets}; dtype=u8"}),
+        ("/decode_stream", 415, {"Content-Type": "application/x-ndjson; charset=latin-1"}),
+        ("/decode_stream", 415, {**LINES, "Content-Encoding": "gzip"}),
+        ("/decode_stream", 406, {**LINES, "Accept": "text/plain"}),
+    ):
+        response = client.post(path, content=b"[97]    ", headers=headers)
+        assert response.status_code == status, (path, headers)
+    for path in ("/encode_stream", "/decode_stream"):
+        empty = client.post(path, content=b"", headers=RAW)
+        assert [json.loads(line)["count"] for line in empty.text.splitlines()] == [0]
 
 
 @pytest.mark.row(15)
@@ -89,21 +188,31 @@ def test_a_pre_token_over_the_cap_is_refused(
     defaults = StreamingEncoder.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "max_pending_chars", 1000)
     refused = client.post("/encode_stream", content=b"a" * 2000)
-    assert refused.status_code == 413
-    assert refused.json()["code"] == "pre_token_too_long"
+    problem(refused, 413, "pre_token_too_long")
     later = client.post("/encode_stream", content=b"the quick " + b"a" * 70_000)
-    assert lines_of(later.content)[2]["error"]["code"] == "pre_token_too_long"
+    assert records_of(later.content)[1]["error"]["code"] == "pre_token_too_long"
 
 
+@pytest.mark.parametrize(
+    ("path", "content", "where"),
+    [
+        ("/encode_stream", b"the quick brown ", (StreamingEncoder, "finish")),
+        ("/decode_stream", packed([97]), (StreamingDecoder, "flush")),
+    ],
+)
 def test_a_defect_after_output_ends_the_stream_with_an_error_record(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
+    client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    content: bytes,
+    where: tuple[type, str],
 ) -> None:
-    def fail(self: StreamingEncoder) -> list[int]:
+    def fail(self: object) -> None:
         raise RuntimeError("a secret in the message")
 
-    monkeypatch.setattr(StreamingEncoder, "finish", fail)
-    response = client.post("/encode_stream", content=b"the quick brown ")
-    ids, _, last = lines_of(response.content)
-    assert ids
+    monkeypatch.setattr(*where, fail)
+    response = client.post(path, content=content, headers=RAW)
+    parts, last = records_of(response.content)
+    assert parts
     assert last["error"]["code"] == "internal_error"
     assert "secret" not in response.text

@@ -13,6 +13,7 @@ import tokenizers
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS, SPECIALS
+from tests.tokenizer_service.routes.exchanges import post, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
 from tokenizer_core.patterns import PATTERNS
@@ -37,50 +38,72 @@ def download(client: TestClient, ref: ArtifactRef, folder: Path, *files: str) ->
     return paths
 
 
-def encoded(client: TestClient, text: str, **options: Any) -> list[int]:
-    ids: list[int] = client.post("/encode", json={"text": text, **options}).json()["tokens"]
-    return ids
-
-
-def test_tokenizer_json_is_loaded_by_tokenizers(
-    client: TestClient, starter: ArtifactRef, tmp_path: Path
-) -> None:
-    [path] = download(client, starter, tmp_path, "tokenizer.json")
-    theirs = tokenizers.Tokenizer.from_file(str(path))
-    text = TEXT + "<|endoftext|>" + TEXT
-    assert theirs.encode(text, add_special_tokens=False).ids == encoded(client, text)
-
-
-def test_tokenizer_tiktoken_is_loaded_by_tiktoken(
+def test_other_programs_load_the_files_of_a_version(
     client: TestClient, starter: ArtifactRef, small_spec: TokenizerSpec, tmp_path: Path
 ) -> None:
-    [path] = download(client, starter, tmp_path, "tokenizer.tiktoken")
-    theirs = tiktoken.Encoding(
+    def encoded(text: str, **options: Any) -> list[int]:
+        ids: list[int] = post(client, "/encode", text=text, **options)["tokens"]
+        return ids
+
+    paths = dict(zip(MEDIA_TYPES, download(client, starter, tmp_path, *MEDIA_TYPES), strict=True))
+    whole = tokenizers.Tokenizer.from_file(str(paths["tokenizer.json"]))
+    text = TEXT + "<|endoftext|>" + TEXT
+    assert whole.encode(text, add_special_tokens=False).ids == encoded(text)
+    ranked = tiktoken.Encoding(
         "downloaded",
         pat_str=PATTERNS["gpt2"].expression,
-        mergeable_ranks=tiktoken.load.load_tiktoken_bpe(str(path)),
+        mergeable_ranks=tiktoken.load.load_tiktoken_bpe(str(paths["tokenizer.tiktoken"])),
         special_tokens=small_spec.special_tokens,
     )
-    assert theirs.encode(TEXT, allowed_special="all") == encoded(client, TEXT)
+    assert ranked.encode(TEXT, allowed_special="all") == encoded(TEXT)
+    vocab, merges = str(paths["vocab.json"]), str(paths["merges.txt"])
+    plain = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(vocab, merges))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    ids = plain.encode(TEXT, add_special_tokens=False).ids
+    assert ids == encoded(TEXT, allowed_special="none")
+    assert Tokenizer.from_files(paths["vocab.pkl"], paths["merges.pkl"]).spec == small_spec
 
 
-def test_vocab_json_and_merges_txt_are_loaded_by_tokenizers(
-    client: TestClient, starter: ArtifactRef, tmp_path: Path
+def test_a_file_has_headers_and_a_tag_of_its_release(
+    client: TestClient, starter: ArtifactRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vocab, merges = download(client, starter, tmp_path, "vocab.json", "merges.txt")
-    theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocab), str(merges)))
-    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    ids = theirs.encode(TEXT, add_special_tokens=False).ids
-    assert ids == encoded(client, TEXT, allowed_special="none")
+    etags = set()
+    for file, media_type in MEDIA_TYPES.items():
+        path = address(starter, file)
+        answer = client.get(path)
+        headers = answer.headers
+        assert headers["Content-Type"].partition(";")[0] == media_type.partition(";")[0]
+        assert headers["Content-Disposition"] == f'attachment; filename="{file}"'
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "private, no-cache"
+        assert headers["Tokenizer-Digest"] == starter.digest
+        head = client.head(path)
+        assert (head.status_code, head.headers["ETag"]) == (200, headers["ETag"])
+        assert int(head.headers["Content-Length"]) == len(answer.content)
+        etags.add(headers["ETag"])
+    assert len(etags) == len(MEDIA_TYPES)
+    path = address(starter, "tokenizer.json")
+    etag = client.get(path).headers["ETag"]
+    known = [{"If-None-Match": known} for known in (etag, f"W/{etag}", f'"x", {etag}', '"x"')]
+    assert [client.get(path, headers=one).status_code for one in known] == [304, 304, 304, 200]
+    unchanged = client.get(path, headers=known[0])
+    assert unchanged.content == b""
+    assert unchanged.headers["ETag"] == etag
+    monkeypatch.setattr(artifact_files, "__version__", "99")  # which may render it anew
+    assert client.get(path, headers=known[0]).status_code == 200
 
 
-def test_the_pickles_are_loaded_with_their_manifest(
-    client: TestClient, starter: ArtifactRef, small_spec: TokenizerSpec, tmp_path: Path
-) -> None:
-    vocab, merges, _ = download(
-        client, starter, tmp_path, "vocab.pkl", "merges.pkl", "manifest.json"
-    )
-    assert Tokenizer.from_files(vocab, merges).spec == small_spec
+@pytest.mark.row(28)
+def test_a_path_that_is_no_file_of_a_version_is_refused(client: TestClient) -> None:
+    missing = "starter/20261121T041500Z-1a2b3c4d"
+    for path, status, code in (
+        ("starter/%2e%2e/tokenizer.json", 422, "invalid_tokenizer_name"),
+        ("starter/%2e%2e%2f%2e%2e%2fx/manifest.json", 422, "invalid_tokenizer_name"),
+        ("starter/newest/tokenizer.json", 422, "invalid_tokenizer_name"),
+        (f"{missing}/tokenizer.json", 404, "tokenizer_not_found"),
+        (f"{missing}/%2e%2e", 404, "file_not_found"),
+    ):
+        problem(client.get(f"/tokenizers/{path}"), status, code)
 
 
 def test_a_version_that_is_not_served_has_files_too(
@@ -130,48 +153,40 @@ def test_a_damaged_file_is_refused(
 def test_lists_and_the_active_one_are_not_sent_again(
     own_client: TestClient, store: ArtifactStore, starter: ArtifactRef, other_spec: TokenizerSpec
 ) -> None:
-    for path in ("/tokenizers/starter", "/tokenizers/active"):
-        etag = own_client.get(path).headers["ETag"]
-        unchanged = own_client.get(path, headers={"If-None-Match": etag})
+    listed, active = "/tokenizers/starter", "/tokenizers/active"
+    known = {}
+    for path in (listed, active):
+        known[path] = {"If-None-Match": own_client.get(path).headers["ETag"]}
+        unchanged = own_client.get(path, headers=known[path])
         assert (unchanged.status_code, unchanged.content) == (304, b"")
-        assert unchanged.headers["ETag"] == etag
+        assert unchanged.headers["ETag"] == known[path]["If-None-Match"]
     assert unchanged.headers["Tokenizer-Version"] == str(starter)
-    etags = {path: own_client.get(path).headers["ETag"] for path in ("/tokenizers/starter",)}
     newer = store.publish(other_spec, name="starter")
-    changed = own_client.get(path := "/tokenizers/starter", headers={"If-None-Match": etags[path]})
-    assert [entry["version"] for entry in changed.json()["tokenizers"]] == [
-        newer.version,
-        starter.version,
-    ]
+    changed = own_client.get(listed, headers=known[listed])
+    versions = [entry["version"] for entry in changed.json()["tokenizers"]]
+    assert versions == [newer.version, starter.version]
+    asked, key = {"tokenizer": str(newer)}, {"X-API-Key": ADMIN_KEY}
+    assert own_client.put(active, json=asked, headers=key).status_code == 200
     # The list shows the active tokenizer as well.
-    known = {"If-None-Match": changed.headers["ETag"]}
-    promoted = own_client.put(
-        "/tokenizers/active", json={"tokenizer": str(newer)}, headers={"X-API-Key": ADMIN_KEY}
-    )
-    assert promoted.status_code == 200
-    assert own_client.get("/tokenizers/starter", headers=known).status_code == 200
-    known = {"If-None-Match": etag}
-    assert own_client.get("/tokenizers/active", headers=known).json()["digest"] == newer.digest
+    before = {"If-None-Match": changed.headers["ETag"]}
+    assert own_client.get(listed, headers=before).status_code == 200
+    assert own_client.get(active, headers=known[active]).json()["digest"] == newer.digest
 
 
 def test_versions_that_differ_in_chat_templates_alone_have_tags_of_their_own(
     own_client: TestClient, store: ArtifactStore, small_spec: TokenizerSpec
 ) -> None:
-    refs = [
-        store.publish(
-            dataclasses.replace(small_spec, chat=ChatTemplates({"default": template})), name="chat"
-        )
+    specs = [
+        dataclasses.replace(small_spec, chat=ChatTemplates({"default": template}))
         for template in ("one", "two")
     ]
+    refs = [store.publish(spec, name="chat") for spec in specs]
     assert refs[0].digest == refs[1].digest
-    admin = {"X-API-Key": ADMIN_KEY}
 
     def promote(ref: ArtifactRef, expected: str) -> int:
-        return own_client.put(
-            "/tokenizers/active",
-            json={"tokenizer": str(ref)},
-            headers={**admin, "If-Match": expected},
-        ).status_code
+        headers = {"X-API-Key": ADMIN_KEY, "If-Match": expected}
+        asked = {"tokenizer": str(ref)}
+        return own_client.put("/tokenizers/active", json=asked, headers=headers).status_code
 
     assert promote(refs[0], "*") == 200
     old = own_client.get("/tokenizers/active").headers["ETag"]
@@ -188,18 +203,6 @@ def test_versions_that_differ_in_chat_templates_alone_have_tags_of_their_own(
     for file in MEDIA_TYPES:
         tags = {own_client.get(address(ref, file)).headers["ETag"] for ref in refs}
         assert len(tags) == 2, file
-
-
-def test_the_tag_of_a_file_depends_on_the_release(
-    client: TestClient, starter: ArtifactRef, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tags = {client.get(address(starter, file)).headers["ETag"] for file in MEDIA_TYPES}
-    assert len(tags) == len(MEDIA_TYPES)
-    path = address(starter, "tokenizer.json")
-    before = client.get(path).headers["ETag"]
-    assert client.get(path, headers={"If-None-Match": before}).status_code == 304
-    monkeypatch.setattr(artifact_files, "__version__", "99")  # which may render it anew
-    assert client.get(path, headers={"If-None-Match": before}).status_code == 200
 
 
 def test_a_version_removed_while_they_are_listed_is_left_out(

@@ -30,13 +30,9 @@ print(answers)
 
 
 @pytest.mark.row(22)
-@pytest.mark.parametrize(
-    ("n_bytes", "n_texts"), [(6_000_000, 3), pytest.param(50_000_000, 3, marks=pytest.mark.slow)]
-)
-def test_health_answers_while_large_texts_are_encoded(
-    server: Server, n_bytes: int, n_texts: int
-) -> None:
-    body = json.dumps({"text": "the quick brown fox 12345 " * (n_bytes // 26)}).encode()
+def test_health_answers_while_large_texts_are_encoded(server: Server) -> None:
+    n_texts = 3
+    body = json.dumps({"text": "the quick brown fox 12345 " * 150_000}).encode()
     with subprocess.Popen(
         [sys.executable, "-c", PROBE, str(server.port)],
         stdin=subprocess.PIPE,
@@ -48,8 +44,7 @@ def test_health_answers_while_large_texts_are_encoded(
         assert probe.stdout.readline() == "ready\n"
 
         def post(_: int) -> int:
-            headers = {"Content-Type": "application/json"}
-            url = f"{server.url}/encode"
+            url, headers = f"{server.url}/encode", {"Content-Type": "application/json"}
             return httpx.post(url, content=body, headers=headers, timeout=200).status_code
 
         with ThreadPoolExecutor(n_texts) as threads:

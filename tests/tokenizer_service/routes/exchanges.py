@@ -1,0 +1,37 @@
+"""Requests to an app in process, and what every response promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from starlette.testclient import TestClient
+
+
+def post(client: TestClient, path: str, /, **body: Any) -> Any:
+    """The document of a 200."""
+    response = client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The document of an error."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    assert len(response.content) < 3000
+    document: dict[str, Any] = response.json()
+    assert document["code"] == code, document
+    return document
+
+
+def pointer(document: dict[str, Any]) -> str:
+    """The first place that the document of an error names."""
+    place: str = document["errors"][0]["pointer"]
+    return place
+
+
+def metrics(client: TestClient, *names: str) -> list[float]:
+    """The value of each metric of the tokenizer."""
+    text = client.get("/metrics").text
+    return [float(text.split(f"\ntokenizer_{name} ")[1].split()[0]) for name in names]
