@@ -78,8 +78,13 @@ def test_old_versions_without_a_list_have_twenty_fixed_tokens():
 
 @pytest.mark.parametrize(
     ("version", "listed", "n_fillers"),
-    [("v1", [], 2), ("v7", LISTED, 2), ("v15", [*LISTED, "<SPECIAL_5>", "<SPECIAL_4>"], 2)]
-    + [("v15", [], 0), ("v3", LISTED, 65_532)],
+    [
+        ("v1", [], 2),
+        ("v7", LISTED, 2),
+        ("v15", [*LISTED, "<SPECIAL_5>", "<SPECIAL_4>"], 2),
+        ("v15", [], 0),
+        ("v3", LISTED, 65_532),
+    ],
 )
 def test_a_list_has_the_first_ids_and_fillers_the_others(version, listed, n_fillers):
     n_special = len(listed) + n_fillers

@@ -92,9 +92,7 @@ def isolated(expression: str) -> dict:
 ONE_STEP = [
     {"type": "Punctuation"},
     {"type": "Whitespace"},
-    {"type": "WhitespaceSplit"},
     {"type": "Digits", "individual_digits": True},
-    {"type": "Digits", "individual_digits": False},
 ]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tokenizer_core.chat.renderer import RenderLimits, render_chat
-from tokenizer_core.errors import ChatInputError, ChatLimitError, ChatTemplateError
+from tokenizer_core.chat.renderer import render_chat
+from tokenizer_core.errors import ChatInputError, ChatTemplateError
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -69,25 +69,6 @@ def test_a_failing_template_says_where(template: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "limits"),
-    [
-        ("{{ 'a' * 10**9 }}", RenderLimits(memory_bytes=64 << 20)),
-        ("{{ messages[0].content * 10**9 }}", RenderLimits(memory_bytes=64 << 20)),
-        ("{{ 'a'|center(10**9) }}", RenderLimits(memory_bytes=64 << 20)),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-         RenderLimits(seconds=0.2)),
-        ("{{ 7 ** (10**8) }}", RenderLimits(seconds=0.2)),
-        ("{{ 'a' * 1001 }}", RenderLimits(chars=1000)),
-    ],
-    ids=["literal", "content", "filter", "loops", "power", "output"],
-)  # fmt: skip
-def test_a_template_beyond_its_limits_is_stopped(template: str, limits: RenderLimits) -> None:
-    with pytest.raises(ChatLimitError):
-        render(template, limits=limits)
-    assert render().text.startswith("<|im_start|>user")
-
-
-@pytest.mark.parametrize(
     ("messages", "options", "message"),
     [
         ([], {}, "at least one message"),
@@ -112,22 +93,21 @@ def test_threads_get_their_own_results() -> None:
     results: dict[int, str] = {}
 
     def run(number: int) -> None:
-        for _ in range(5):
+        for _ in range(3):
             message = [{"role": "user", "content": f"number {number} " * 1000}]
             results[number] = render("{{ messages[0].content }}", message).text
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(12)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == {number: f"number {number} " * 1000 for number in range(12)}
+    assert results == {number: f"number {number} " * 1000 for number in range(6)}
 
 
 def test_templates_beyond_those_kept_are_sent_again() -> None:
-    for _ in range(2):
-        for number in range(20):
-            assert render(f"{number}").text == str(number)
+    for number in (*range(20), *range(20)):
+        assert render(f"{number}").text == str(number)
 
 
 def test_a_killed_process_is_replaced() -> None:

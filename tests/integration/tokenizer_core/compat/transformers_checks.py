@@ -11,7 +11,7 @@ import tokenizers
 import transformers
 
 from tests.adversarial import adversarial_texts
-from tests.tokenizer_core.formats.model_folders import CHAT_CASES, make_chat_folder, make_folder
+from tests.tokenizer_core.formats.model_folders import CHAT_CASES, make_chat_folder
 from tests.tokenizer_core.formats.small_specs import character_spec, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat_templates import ChatTemplates
@@ -32,6 +32,7 @@ SPECS = {
     "flags": trained_spec(special_tokens=[END, AddedToken("<m>", 400, lstrip=True)]),
     "characters": character_spec(),
 }
+SOME = ["nfc", "around", "characters"]
 TEXTS = ["the house", "", f"a{END}b <think> <m>the", "e\u0301 東京 👩‍👩‍👧", " the  end\n\n" * 9]
 
 
@@ -53,32 +54,30 @@ def plain(encoded):
 @pytest.mark.parametrize("name", SPECS)
 def test_ids_of_hard_texts(name):
     ours, theirs = both(SPECS[name])
-    texts = [*TEXTS, *adversarial_texts(longest=2000)]
+    texts = [*TEXTS, *adversarial_texts(longest=600, n_random=60)]
     assert ours(texts)["input_ids"] == theirs(texts)["input_ids"]
     for text in texts:
         assert ours.encode(text) == theirs.encode(text)
         assert ours.encode(text) == ours.exact.encode(text, add_special_tokens=True)
 
 
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("sides", product(("left", "right"), repeat=2))
-def test_padding_truncation_masks_and_arrays(name, sides):
-    pad = "<s>" if name == "characters" else END
-    options = {"pad_token": pad, "padding_side": sides[0], "truncation_side": sides[1]}
-    ours, theirs = both(SPECS[name], **options)
-    grid = product(
-        (False, True, "max_length"),
-        (False, True, "only_first"),
-        (None, 1, 2, 3, 7, 64),
-        (True, False),
-        (None, 8),
-    )
-    for padding, truncation, length, special, multiple in grid:
-        options = {
-            "padding": padding, "truncation": truncation, "max_length": length,
-            "add_special_tokens": special, "pad_to_multiple_of": multiple,
-        }  # fmt: skip
-        if length is None and (padding == "max_length" or truncation):
+@pytest.mark.parametrize(
+    ("name", "padding_side", "truncation_side"),
+    [
+        ("plain", "right", "right"),
+        ("around", "left", "left"),
+        ("content", "right", "left"),
+        ("characters", "left", "right"),
+    ],
+)
+def test_padding_truncation_masks_and_arrays(name, padding_side, truncation_side):
+    sides = {"padding_side": padding_side, "truncation_side": truncation_side}
+    ours, theirs = both(SPECS[name], pad_token="<s>" if name == "characters" else END, **sides)
+    names = ("padding", "truncation", "max_length", "add_special_tokens", "pad_to_multiple_of")
+    modes = product((False, True, "max_length"), (False, True, "only_first"))
+    for mode, length, others in product(modes, (None, 1, 3, 64), ((True, None), (False, 8))):
+        options = dict(zip(names, (*mode, length, *others), strict=True))
+        if length is None and (options["padding"] == "max_length" or options["truncation"]):
             continue
         for text in (TEXTS, TEXTS[2], "", TEXTS[:1]):
             assert outcome(ours, text, options) == outcome(theirs, text, options), options
@@ -95,7 +94,7 @@ def outcome(tokenizer, text, options):
         return type(error)
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", SOME)
 def test_what_needs_more_than_ids(name):
     ours, theirs = both(SPECS[name])
     for options in (
@@ -125,7 +124,7 @@ def test_what_needs_more_than_ids(name):
     assert (len(ours), ours.get_vocab()) == (len(theirs), theirs.get_vocab())
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", SOME)
 def test_truncation_with_a_stride(name):
     ours, theirs = both(SPECS[name])
     for stride, length in ((0, 4), (1, 4), (1, 6), (2, 6)):
@@ -187,8 +186,10 @@ def exchange_model(backend):
     backend.model = tokenizers.models.BPE(vocab, [])
 
 
-@pytest.mark.parametrize("change", [change_normalizer, change_model_in_place, exchange_model])
-@pytest.mark.parametrize("times", [1, 40_000], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("change", "times"),
+    [(change_normalizer, 40_000), (change_model_in_place, 1), (exchange_model, 1)],
+)
 def test_a_change_of_the_backend_is_noticed(change, times):
     ours, theirs = both(SPECS["plain"])
     text = "THE end, the house " * times
@@ -214,7 +215,7 @@ def test_copies(tmp_path):
         assert loaded.eos_token == END
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", SOME)
 def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
     spec = SPECS[name]
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
@@ -223,7 +224,7 @@ def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     ours = PreTrainedTokenizerFast.from_pretrained(tmp_path / "m")
     exact = Tokenizer.from_spec(spec)
-    for text in [*TEXTS, *adversarial_texts(longest=2000)]:
+    for text in [*TEXTS, *adversarial_texts(longest=600, n_random=60)]:
         expected = exact.encode(text, add_special_tokens=True)
         assert auto.encode(text) == expected
         assert ours.encode(text) == expected
@@ -237,15 +238,6 @@ def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
         assert ids == auto.apply_chat_template(messages)["input_ids"]
         expected = exact.encode(f"user: the end{END}")
         assert ids == expected
-
-
-def test_a_published_folder_is_read_as_by_transformers(tmp_path):
-    folder = make_folder(tmp_path / "model", config={})
-    ours = PreTrainedTokenizerFast.from_pretrained(folder)
-    assert (
-        ours(TEXTS)["input_ids"]
-        == transformers.AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
-    )
 
 
 @pytest.mark.parametrize("name", CHAT_CASES)
@@ -268,6 +260,6 @@ def test_what_cannot_be_exact_is_refused(tmp_path):
 
 def test_a_batch_for_threads_has_the_same_ids():
     ours, theirs = both(SPECS["plain"])
-    texts = [f"{i} {text}" for i in range(3000) for text in TEXTS]
+    texts = [f"{i} {text}" for i in range(1000) for text in TEXTS]
     assert ours(texts)["input_ids"] == theirs(texts)["input_ids"]
     assert json.loads(json.dumps(ours("the")["input_ids"])) == ours("the")["input_ids"]
