@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from tests.tokenizer_core.formats.small_specs import character_spec
 from tests.tokenizer_service.conftest import settings_for
+from tests.tokenizer_service.routes.exchanges import metrics, pointer, post, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
@@ -40,12 +41,6 @@ def around(shared_store: ArtifactStore, spec: TokenizerSpec) -> Iterator[TestCli
     settings = settings_for(shared_store).model_copy(update={"default": "around"})
     with TestClient(create_app(settings)) as client:
         yield client
-
-
-def post(client: TestClient, path: str, **body: Any) -> Any:
-    response = client.post(path, json=body)
-    assert response.status_code == 200, response.text
-    return response.json()
 
 
 HELLO = [256, 257, ord("o")]
@@ -162,44 +157,39 @@ def test_cohere(around: TestClient) -> None:
     assert back["text"] == "Hello"
 
 
-def test_decode_of_text_embeddings_inference(around: TestClient) -> None:
+def test_decode_and_detokenize(around: TestClient) -> None:
     ids = [262, *HELLO, 264, 263]
     assert post(around, "/decode", ids=ids) == ["Hello<a mark>"]
-    assert post(around, "/decode", ids=ids, skip_special_tokens=True) == ["Hello<a mark>"]
     assert post(around, "/decode", ids=[ids, []], skip_special_tokens=False) == [
         "<s>Hello<a mark><end>",
         "",
     ]
     assert post(around, "/decode", ids=[]) == [""]
-    unknown = around.post("/decode", json={"ids": [[1], [2, 999]]})
-    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/ids/1/1")
-    both = around.post("/decode", json={"ids": ids, "tokens": ids})
-    assert both.status_code == 422
+    assert around.post("/decode", json={"ids": ids, "tokens": ids}).status_code == 422
     as_bytes = {"Accept": "application/octet-stream"}
     assert around.post("/decode", json={"ids": ids}, headers=as_bytes).status_code == 406
-
-
-@pytest.mark.row(3)
-def test_wrong_ids_are_refused_by_their_place(client: TestClient) -> None:
-    for path, field in (("/decode", "ids"), ("/detokenize", "tokens")):
-        for ids, place in (([1, -1], "/1"), ([True], "/0"), ([2**32], "/0"), ("text", "")):
-            response = client.post(path, json={field: ids})
-            assert response.status_code == 422
-            assert response.json()["errors"][0]["pointer"] == f"/{field}{place}"
-
-
-def test_detokenize_answers_all_at_once(around: TestClient) -> None:
-    assert post(around, "/detokenize", tokens=[262, *HELLO]) == {
-        "prompt": "<s>Hello",
-        "content": "<s>Hello",
-        "text": "Hello",
-    }
+    texts = {"prompt": "<s>Hello", "content": "<s>Hello", "text": "Hello"}
+    assert post(around, "/detokenize", tokens=[262, *HELLO]) == texts
     for skip, text in ((True, "Hello"), (False, "<s>Hello")):
         answer = post(around, "/detokenize", tokens=[262, *HELLO], skip_special_tokens=skip)
         assert set(answer.values()) == {text}
     assert post(around, "/detokenize", tokens=[0xC3])["prompt"] == "\ufffd"
-    unknown = around.post("/detokenize", json={"tokens": [1, 999]})
-    assert (unknown.status_code, unknown.json()["errors"][0]["pointer"]) == (422, "/tokens/1")
+
+
+@pytest.mark.row(3, 14)
+def test_wrong_and_unknown_ids_are_refused_by_their_place(around: TestClient) -> None:
+    for path, field in (("/decode", "ids"), ("/detokenize", "tokens")):
+        for ids, place, code in (
+            ([1, -1], "/1", "invalid_token_id"),
+            ([True], "/0", "invalid_token_id"),
+            ([2**32], "/0", "invalid_token_id"),
+            ("text", "", "invalid_request"),
+            ([1, 999], "/1", "unknown_token_id"),
+        ):
+            found = problem(around.post(path, json={field: ids}), 422, code)
+            assert pointer(found) == f"/{field}{place}"
+    unknown = around.post("/decode", json={"ids": [[1], [2, 999]]})
+    assert pointer(problem(unknown, 422, "unknown_token_id")) == "/ids/1/1"
 
 
 def test_unsupported_requests_are_refused(client: TestClient) -> None:
@@ -213,9 +203,7 @@ def test_unsupported_requests_are_refused(client: TestClient) -> None:
         ([], "invalid_request"),
         # An option that would change ids or the response, and is not supported, is never ignored.
         ({"inputs": "x", "prompt_name": "query"}, "invalid_request"),
-        ({"content": ["x", 1]}, "invalid_request"),
         ({"prompt": "x", "truncate_prompt_tokens": 5}, "invalid_request"),
-        ({"prompt": "x", "with_pieces": True}, "invalid_request"),
         ({"content": "x", "add_special_tokens": False}, "invalid_request"),
         ({"text": "x", "add_special_tokens": True}, "invalid_request"),
         ({"prompt": "x", "add_special_tokens": 1}, "invalid_request"),
@@ -261,9 +249,15 @@ def test_tokenizer_info(around: TestClient, client: TestClient) -> None:
     assert client.get("/tokenizer_info?tokeniser=x").status_code == 422
 
 
-def test_tokens_with_details_have_a_limit(
+def test_metrics_and_the_limit_of_detailed_tokens(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names = ("encode_bytes_total", "encode_tokens_total", "decode_tokens_total")
+    before = metrics(client, *names)
+    n_tokens = len(post(client, "/tokenize", content="the fox é")["tokens"])
+    post(client, "/detokenize", tokens=[97, 98])
+    differences = [b - a for a, b in zip(before, metrics(client, *names), strict=True)]
+    assert differences == [len("the fox é".encode()), n_tokens, 2]
     monkeypatch.setattr(encode_answers, "MAX_DETAILED_TOKENS", 3)
     for body in (
         {"prompt": "a b c d e", "return_token_strs": True},
@@ -275,28 +269,3 @@ def test_tokens_with_details_have_a_limit(
     assert client.post("/tokenize", json={"prompt": "a b c d e"}).status_code == 200
     html = {"Accept": "text/html"}
     assert client.post("/tokenize", json={"text": "x"}, headers=html).status_code == 406
-
-
-def test_long_responses_are_whole(client: TestClient, small_tokenizer: Tokenizer) -> None:
-    text = "the quick brown fox é中 " * 1000
-    ids = small_tokenizer.encode(text)
-    answer = post(client, "/tokenize", prompt=text, return_token_strs=True)
-    assert (answer["tokens"], len(answer["token_strs"])) == (ids, len(ids))
-    strings = post(client, "/tokenize", text=text)["token_strings"]
-    assert strings == [small_tokenizer.decode([id_]) for id_ in ids]
-    [tokens] = post(client, "/tokenize", inputs=text)
-    assert [token["id"] for token in tokens] == ids
-    assert post(client, "/detokenize", tokens=ids)["prompt"] == text
-
-
-def test_metrics(client: TestClient) -> None:
-    def counted(name: str) -> float:
-        text = client.get("/metrics").text
-        return float(text.split(f"\ntokenizer_{name}_total ")[1].split()[0])
-
-    before = [counted(name) for name in ("encode_bytes", "encode_tokens", "decode_tokens")]
-    n_tokens = len(post(client, "/tokenize", content="the fox é")["tokens"])
-    post(client, "/detokenize", tokens=[97, 98])
-    after = [counted(name) for name in ("encode_bytes", "encode_tokens", "decode_tokens")]
-    differences = [b - a for a, b in zip(before, after, strict=True)]
-    assert differences == [len("the fox é".encode()), n_tokens, 2]

@@ -29,7 +29,7 @@ def ids(small_tokenizer: Tokenizer) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("n_times", [1, 1_000])
+@pytest.mark.parametrize("n_times", [1, 200])
 def test_every_form_gives_the_ids_of_the_library(
     client: TestClient, small_tokenizer: Tokenizer, n_times: int
 ) -> None:
@@ -102,20 +102,6 @@ def test_a_lone_surrogate_is_refused(client: TestClient) -> None:
     parts = json.dumps(body_of([("\ud83d", True), ("\ude00", False)]))
     response = client.post("/encode", content=parts, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (422, "lone_surrogate")
-
-
-def test_ids_of_the_post_processor_are_added_on_request(
-    shared_store: ArtifactStore, small_spec: TokenizerSpec, client: TestClient
-) -> None:
-    spec = TokenizerSpec.from_merges(
-        small_spec.vocab, small_spec.merges, list(small_spec.special_tokens), prefix_ids=(256,)
-    )
-    named = str(shared_store.publish(spec, name="with-prefix"))
-    plain = client.post("/encode", json=body_of(PARTS, tokenizer=named)).json()["tokens"]
-    for wanted in (["ids"], ["ids", "offsets"]):
-        options = {"add_special_tokens": True, "return": wanted, "tokenizer": named}
-        answer = client.post("/encode", json=body_of(PARTS, **options)).json()
-        assert answer["tokens"] == [256, *plain]
 
 
 def test_plain_text_with_a_special_id_is_refused_with_the_remedy(

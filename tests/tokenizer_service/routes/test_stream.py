@@ -14,7 +14,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.streaming import StreamingEncoder
 
-TEXT = "The <|endoftext|>don't\r\n\r\n 123 \n\t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff\u2028<|a"
+TEXT = "The <|endoftext|>don't\r\n\r\n \n\t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff\u2028<|a"
 RAW = {"Content-Type": "application/octet-stream"}
 LINES = {"Content-Type": "application/x-ndjson"}
 FRAMES = {**RAW, "Accept": "application/octet-stream"}

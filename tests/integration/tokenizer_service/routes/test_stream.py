@@ -18,9 +18,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.streaming import StreamingEncoder
 
-TEXT = (
-    "The fox<|endoftext|>don't\r\n  12345 \t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff<|a"
-)
+TEXT = "The fox<|endoftext|>don't\r\n  12345 \t <|a|><|a|> héllo 中文 👩‍👧 e\u0301 \x00\ufeff<|a"
 OCTETS = "Content-Type: application/octet-stream"
 FRAMES = "Accept: application/octet-stream"
 
