@@ -432,6 +432,19 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_the_last_checkpoint_stays_until_the_folder_is_cleared(tmp_path):
+    staged = StagedFolder(tmp_path / "t")
+    staged.clear()
+    for data in (b"1", b"2"):
+        staged.write_checkpoint(data)
+    staged.release()
+    again = StagedFolder(tmp_path / "t")
+    assert again.read_checkpoint() == b"2"
+    again.clear()
+    assert again.read_checkpoint() is None
+    again.drop()
+
+
 def test_a_second_process_is_refused(tmp_path):
     staged = StagedFolder(tmp_path / "t")
     with pytest.raises(TokenFilesError, match="another process is writing 't'"):
