@@ -302,24 +302,6 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     assert content(tmp_path / "by workers") == content(tmp_path / "expected")
 
 
-def test_a_cluster_names_a_bad_conversation_by_file_and_line(tmp_path):
-    record, expected = BAD["the template refuses"]
-    path = write_lines(tmp_path / "chats.jsonl", [*CHATS, *CHATS, record, *CHATS])
-    for shard_bytes in (300, 1 << 20):
-        with pytest.raises(CorpusError, match=rf"chats\.jsonl', line 13: .*{expected}"):
-            encode_distributed(
-                TOKENIZER,
-                [path],
-                tmp_path / "t",
-                plan_of(),
-                corpus_format=CHAT,
-                document_encoder=ConversationEncoder(TOKENIZER),
-                shard_bytes=shard_bytes,
-                storage=tmp_path / f"run{shard_bytes}",
-                executor=LocalExecutor(1),
-            )
-
-
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -353,7 +335,7 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
         assert TokenDataset.open(folder).document_encoder == settings
 
 
-def test_text_is_no_file_of_conversations(tmp_path):
+def test_a_text_file_of_conversations_is_refused(tmp_path):
     (tmp_path / "chats.txt").write_text("hello")
     with pytest.raises(CorpusError, match=r"'chats\.txt' is text, and conversations are lines"):
         encode(tmp_path / "t", [tmp_path / "chats.txt"])

@@ -118,7 +118,7 @@ def test_the_ids_of_the_parts_are_those_of_the_document(pattern, normalizer, tex
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
-def test_a_cut_is_found_where_there_is_one(pattern, normalizer):
+def test_a_cut_is_found_at_each_safe_place(pattern, normalizer):
     cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer)))
     assert cuts.find_last("one two three" + "x" * 20_000) == 7
     assert cuts.find_last("one two three" + "。" * 20_000) == 7
@@ -143,7 +143,7 @@ def test_the_end_of_a_text_in_utf8_has_the_same_cut(pattern, normalizer, text, t
     assert found == (None if cut is None else len(text[:cut].encode()))
 
 
-def test_no_forbidden_token_hides_in_a_cut():
+def test_a_forbidden_token_across_a_cut_is_refused():
     tokenizer = tokenizer_of("gpt2", "none")
     plan = plan_token_files(
         tokenizer, allowed_special="none", disallowed_special=["<| a b |>", "z z"]
@@ -160,7 +160,7 @@ def test_no_forbidden_token_hides_in_a_cut():
             )
 
 
-def test_no_more_is_held_than_a_stream_holds(monkeypatch):
+def test_a_cut_holds_no_more_text_than_a_stream(monkeypatch):
     monkeypatch.setattr(document_cuts, "MAX_PENDING_CHARS", 100)
     cuts = DocumentCuts(plan_token_files(tokenizer_of("gpt2", "none")))
     assert cuts.find_last("x" * 100) is None

@@ -1,4 +1,4 @@
-"""Reading token files: layouts, any range, any document, counts; refusals with their remedy."""
+"""Reading token files: layouts, ranges, documents, counts, and the index of documents."""
 
 import struct
 from dataclasses import replace
@@ -22,6 +22,11 @@ from tokenizer_core.corpus import (
     plan_token_files,
     token_layouts,
     verify_token_files,
+)
+from tokenizer_core.corpus.document_index import (
+    check_megatron_header,
+    iterate_ends,
+    render_megatron_index,
 )
 from tokenizer_core.corpus.token_counts import TokenCounts
 from tokenizer_core.errors import (
@@ -49,7 +54,7 @@ def test_each_document_decodes_to_its_text(layout, tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_any_range_of_ids(layout, tmp_path):
+def test_any_range_of_ids_is_read(layout, tmp_path):
     write_texts(tmp_path / "t", layout)
     files = TokenFiles.open(tmp_path / "t")
     n_tokens = files.n_tokens()
@@ -67,7 +72,7 @@ def test_any_range_of_ids(layout, tmp_path):
 
 
 @pytest.mark.parametrize("index", [-1, 5, 1 << 70])
-def test_no_such_document(index, tmp_path):
+def test_an_unknown_document_is_refused(index, tmp_path):
     write_texts(tmp_path / "t")
     with pytest.raises(IndexError, match=f"no document {index}: train has documents 0 to 4"):
         TokenFiles.open(tmp_path / "t").document(index)
@@ -83,7 +88,7 @@ def test_a_damaged_document_index_is_refused(place, value, tmp_path):
         TokenFiles.open(tmp_path / "t").document(1)
 
 
-def test_folders_without_token_files(tmp_path):
+def test_a_folder_without_token_files_is_refused(tmp_path):
     write_texts(tmp_path / "t")
     (tmp_path / "t" / "manifest.json").rename(tmp_path / "manifest.json")
     (tmp_path / "file").write_bytes(b"")
@@ -119,7 +124,7 @@ def test_another_tokenizer_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("dtype", "magic", "version"), [("<u2", 20240520, 1), ("<u4", 20240801, 7)]
 )
-def test_the_header_of_llmc(dtype, magic, version):
+def test_the_llmc_header_has_magic_version_and_count(dtype, magic, version):
     header = LAYOUTS["llmc"].render_header(1_000_000, np.dtype(dtype))
     assert header == struct.pack("<3i", magic, version, 1_000_000) + bytes(253 * 4)
 
@@ -131,7 +136,7 @@ def test_a_numpy_with_other_headers_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["raw", "npy", "llmc"])
-def test_a_shard_that_is_too_short_or_has_another_header(name, tmp_path):
+def test_a_shard_that_is_too_short_or_has_another_header_is_refused(name, tmp_path):
     layout, path = LAYOUTS[name], tmp_path / f"a{LAYOUTS[name].suffix}"
     data = layout.render_header(3, np.dtype("<u2")) + np.arange(3, dtype="<u2").tobytes()
     path.write_bytes(data)
@@ -193,3 +198,53 @@ def test_ids_are_counted_again_from_files(tmp_path):
     for n_tokens in (4, 5):
         with pytest.raises(TokenFilesCorruptError, match="start anew, without resume"):
             TokenCounts(9 if n_tokens == 5 else 8).add_file(path, np.dtype("<u2"), n_tokens, 4)
+
+
+def render(lengths, dtype="<u2", piece=3):
+    array = np.array(lengths, np.int64)
+    pieces = [array[start : start + piece] for start in range(0, len(array), piece)]
+    return b"".join(render_megatron_index(len(lengths), lambda: iter(pieces), np.dtype(dtype)))
+
+
+def test_an_index_has_the_bytes_of_the_format():
+    expected = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2, 3)
+    expected += struct.pack("<2i", 3, 2) + struct.pack("<2q", 0, 6) + struct.pack("<3q", 0, 1, 2)
+    assert render([3, 2]) == expected
+    wide = render([3, 2], "<i4")
+    assert wide[17] == 4
+    assert struct.unpack_from("<2q", wide, 42) == (0, 12)
+
+
+def test_offsets_over_four_gigabytes_are_kept():
+    data = render([(1 << 31) - 1] * 5, "<i4")
+    places = struct.unpack_from("<5q", data, 34 + 20)
+    assert places == tuple(4 * ((1 << 31) - 1) * index for index in range(5))
+
+
+@pytest.mark.parametrize("n_documents", [1, 7, 65_536, 150_000])
+def test_an_index_written_in_any_pieces_has_the_same_bytes(n_documents):
+    lengths = [index % 5 for index in range(n_documents)]
+    assert render(lengths, piece=1 + n_documents // 3) == render(lengths, piece=n_documents)
+    assert len(render(lengths, piece=n_documents)) == 34 + 20 * n_documents + 8
+
+
+def test_an_index_with_another_header_is_refused(tmp_path):
+    path = tmp_path / "a.idx"
+    data = render([1, 2, 3])
+    path.write_bytes(data)
+    assert check_megatron_header(path, np.dtype("<u2")) == 3
+    with pytest.raises(TokenFilesCorruptError, match=r"a.idx is no Megatron index of int32 ids"):
+        check_megatron_header(path, np.dtype("<i4"))
+    wrong = [data[:-1], data + b"\0", data[:33], b""]
+    wrong += [data[:place] + b"\x7f" + data[place + 1 :] for place in range(34)]
+    for changed in wrong:
+        path.write_bytes(changed)
+        with pytest.raises(TokenFilesCorruptError):
+            check_megatron_header(path, np.dtype("<u2"))
+
+
+def test_ends_that_are_too_few_are_refused(tmp_path):
+    np.array([1, 2, 3], "<u8").tofile(tmp_path / "ends")
+    assert [ends.tolist() for ends in iterate_ends(tmp_path / "ends", 1, 3)] == [[2, 3]]
+    with pytest.raises(TokenFilesCorruptError, match="ends before document 4"):
+        list(iterate_ends(tmp_path / "ends", 0, 4))

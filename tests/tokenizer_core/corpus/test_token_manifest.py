@@ -1,14 +1,18 @@
-"""The manifest of token files: sealed, strict, and consistent."""
+"""Plans of token files are possible, and manifests are sealed, strict and consistent."""
 
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
-from tests.tokenizer_core.corpus.small_corpora import WIDE, write_texts
-from tokenizer_core.corpus import TokenManifest
-from tokenizer_core.corpus.token_manifest import _FORMAT
-from tokenizer_core.errors import TokenFilesCorruptError
+from tests.tokenizer_core.corpus.small_corpora import LAYOUT_NAMES, NARROW, WIDE, write_texts
+from tests.tokenizer_core.formats.small_specs import BYTES
+from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
+from tokenizer_core.corpus import TokenManifest, plan_token_files
+from tokenizer_core.corpus.token_manifest import _FORMAT, render_plan
+from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesPlanError
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
 
@@ -19,7 +23,7 @@ def manifest(request, tmp_path_factory):
     return dataclasses.replace(written, sources=(CorpusSource("a b.txt", 9, "f" * 64),))
 
 
-def test_to_json_and_back(manifest):
+def test_a_manifest_is_read_back_from_json(manifest):
     data = manifest.to_json()
     assert TokenManifest.from_json(data) == manifest
     assert TokenManifest.from_json(data).to_json() == data
@@ -122,3 +126,105 @@ def test_unknown_fields_are_refused(manifest):
     fields = _FORMAT.parse(manifest.to_json())
     with pytest.raises(TokenFilesCorruptError, match="fields of another kind"):
         TokenManifest.from_json(_FORMAT.render(fields | {"compression": "zstd"}))
+
+
+def with_largest_id(largest_id: int) -> Tokenizer:
+    return Tokenizer.from_spec(
+        TokenizerSpec.from_merges(BYTES, [], [AddedToken("<|x|>", largest_id)])
+    )
+
+
+@pytest.mark.parametrize(
+    ("largest_id", "dtype"), [(256, "uint16"), (65_535, "uint16"), (65_536, "uint32")]
+)
+def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype):
+    tokenizer = with_largest_id(largest_id)
+    assert tokenizer.vocab_size == 257
+    assert plan_token_files(tokenizer).dtype == dtype
+    assert plan_token_files(tokenizer, dtype="uint32").dtype == "uint32"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"dtype": "uint16", "tokenizer": WIDE},
+            "is 70000, and uint16 ends at 65535; take",
+        ),
+        ({"allowed_special": {"<|x|>"}}, "allowed_special names"),
+        ({"dtype": "int64"}, "no dtype 'int64'.*take auto, uint16 or uint32"),
+        ({"layout": "csv"}, "no layout is named 'csv'; there are raw, npy, megatron, llmc"),
+        ({"tokens_per_shard": 0}, "tokens_per_shard is 0; in the layout raw it must be at least 1"),
+        ({"tokens_per_shard": -1}, "must be at least 1"),
+        (
+            {"layout": "llmc", "tokens_per_shard": 1 << 31},
+            "in the layout llmc it must be between 1 and 2147483647",
+        ),
+        (
+            {"end_of_document": "<|eot|>"},
+            r"no special token '<\|eot\|>' .*it has '<\|begin\|>', '<\|end\|>'",
+        ),
+        ({"begin_of_document": "ab"}, "no special token 'ab'"),
+        ({"max_length": 1, "end_of_document": "<|end|>"}, "must be at least 2"),
+        ({"max_length": 0}, "must be at least 1"),
+        ({"max_length": 9, "over_length": "wrap"}, "take truncate or drop"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2.0}, "seed is a whole number, not 2.0"),
+        ({"max_length": True}, "max_length is a whole number, not True"),
+        ({"tokens_per_shard": 50.0}, "tokens_per_shard is a whole number"),
+        ({"loss_mask": 1}, "loss_mask is True or False, not 1"),
+    ],
+)
+def test_an_impossible_plan_is_refused(options, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        plan_token_files(**{"tokenizer": NARROW} | options)
+    if "allowed_special" not in options:
+        assert isinstance(raised.value, TokenFilesPlanError)
+        assert raised.value.code == "invalid_token_files_plan"
+
+
+def test_the_numbers_of_numpy_become_those_of_python():
+    given = {"seed": 3, "tokens_per_shard": 50, "max_length": 20}
+    plan = plan_token_files(NARROW, loss_mask=True, **given)
+    numbers = {name: np.int64(value) for name, value in given.items()}
+    of_numpy = plan_token_files(NARROW, loss_mask=np.True_, **numbers)
+    assert render_plan(of_numpy) == render_plan(plan)
+
+
+def test_the_plan_names_the_tokenizer_and_its_settings():
+    ref = ArtifactRef("t", "20261121T041500Z-1a2b3c4d", NARROW.spec.fingerprint)
+    plan = plan_token_files(
+        NARROW,
+        begin_of_document="<|begin|>",
+        end_of_document="<|end|>",
+        allowed_special={"<|end|>"},
+        disallowed_special="all",
+        seed=3,
+        ref=ref,
+    )
+    assert (plan.begin_of_document_id, plan.end_of_document_id, plan.seed) == (257, 258, 3)
+    assert plan.recognised_special == ("<|end|>",)
+    assert plan.forbidden_special == ("<|begin|>",)
+    identity = plan.tokenizer
+    assert (identity.name, identity.version, identity.fingerprint) == (
+        ref.name,
+        ref.version,
+        ref.digest,
+    )
+    assert identity.pattern == NARROW.spec.pattern
+    assert (identity.vocab_size, identity.largest_id) == (259, 258)
+    assert str(identity) == f"{ref}, fingerprint {ref.digest[:12]}"
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_the_names_of_the_files_sort_in_their_order(layout):
+    plan = plan_token_files(WIDE, layout=layout, tokens_per_shard=5)
+    names = [plan.file_names("train", index)[0] for index in range(1001)]
+    assert names == sorted(names)
+    assert names[0].startswith("train_000000.")
+    suffixes = {"npy": ["npy"], "megatron": ["bin", "idx"]}.get(layout, ["bin"])
+    one = plan_token_files(NARROW, layout=layout)
+    sharded = layout == "llmc"  # in files of at most a hundred million ids
+    assert (one.tokens_per_shard == 100_000_000) is sharded
+    stem = "val_000000" if sharded else "val"
+    assert one.file_names("validation", 0) == [f"{stem}.{suffix}" for suffix in suffixes]

@@ -1,8 +1,10 @@
-"""Token files are written whole or not at all, and each trainer's rules read them back."""
+"""Token files are written whole or not at all, in a staged folder, as each trainer reads them."""
 
 import errno
 import fcntl
+import hashlib
 import os
+import random
 import tracemalloc
 from itertools import chain, pairwise
 
@@ -31,6 +33,8 @@ from tokenizer_core.corpus import (
     token_writer,
     verify_token_files,
 )
+from tokenizer_core.corpus.staged_file import StagedFile
+from tokenizer_core.corpus.staged_folder import StagedFolder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
 from tokenizer_core.training.pretoken_counts import CorpusSource
 
@@ -108,13 +112,6 @@ def check_cuts(layout, limit, shards, expected, folder, stem, wide):
     for left, right in pairwise(found):
         first = next(document for document in right if len(document))
         assert sum(map(len, left)) + len(first) > limit, "a shard was ended too early"
-
-
-def test_npy_files_are_those_numpy_writes(tmp_path):
-    write_texts(tmp_path / "t", "npy", WIDE)
-    for path in sorted((tmp_path / "t").glob("*.npy")):
-        np.save(tmp_path / "numpy.npy", np.load(path))
-        assert path.read_bytes() == (tmp_path / "numpy.npy").read_bytes()
 
 
 def test_the_manifest_has_the_given_values(tmp_path):
@@ -429,3 +426,124 @@ def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path
 
 def failing_fsync(descriptor):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_last_checkpoint_stays_until_the_folder_is_cleared(tmp_path):
+    staged = StagedFolder(tmp_path / "t")
+    staged.clear()
+    for data in (b"1", b"2"):
+        staged.write_checkpoint(data)
+    staged.release()
+    again = StagedFolder(tmp_path / "t")
+    assert again.read_checkpoint() == b"2"
+    again.clear()
+    assert again.read_checkpoint() is None
+    again.drop()
+
+
+def test_a_second_process_is_refused(tmp_path):
+    staged = StagedFolder(tmp_path / "t")
+    with pytest.raises(TokenFilesError, match="another process is writing 't'"):
+        StagedFolder(tmp_path / "t")
+    staged.release()
+    StagedFolder(tmp_path / "t").drop()
+
+
+def test_leftovers_of_a_published_folder_are_removed(tmp_path):
+    StagedFolder(tmp_path / "t").release()
+    (tmp_path / "t").mkdir()
+    for _ in range(2):
+        with pytest.raises(TokenFilesError, match="'t' is there already"):
+            StagedFolder(tmp_path / "t")
+        assert names(tmp_path) == ["t"]
+
+
+def test_a_symbolic_link_in_place_of_the_staged_folder_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".t.partial").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+        StagedFolder(tmp_path / "t")
+    assert names(tmp_path) == [".t.partial", "elsewhere"]
+
+
+MEGABYTE = 1 << 20
+
+
+def refuse_to_open(monkeypatch):
+    real = os.open
+
+    def refuse(path, flags, mode=0o777, **options):
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes")
+        return real(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+def refuse_by_pwrite(monkeypatch):
+    """Like a file system that accepts the flag, and then refuses every write."""
+    real = os.pwrite
+
+    def refuse(descriptor, data, place):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes")
+        return real(descriptor, data, place)
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+
+
+def write_some_bytes_of_a_block(monkeypatch):
+    """Like a disk that is nearly full: the rest to write is not a multiple of the sector size."""
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, place: real(file, data[:700_001], place))
+
+
+WAYS = [None, refuse_to_open, refuse_by_pwrite, write_some_bytes_of_a_block]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_written_bytes_are_in_the_file(tmp_path, monkeypatch, way):
+    if way is not None:
+        way(monkeypatch)
+    source = random.Random(WAYS.index(way))
+    path, written = tmp_path / "file", b""
+    file = StagedFile(path, hash_on_the_way=True)
+    for _ in range(20):
+        data = source.randbytes(source.choice([0, 1, 4096, 5000, 300_000, MEGABYTE, 1_500_000]))
+        file.write(data)
+        written += data
+        if source.random() < 0.2:
+            source.choice([file.flush, file.sync])()
+            assert path.read_bytes() == written
+    record = file.close()
+    assert path.read_bytes() == written
+    assert (record.sha256, record.size_bytes) == (hashlib.sha256(written).hexdigest(), len(written))
+
+
+@pytest.mark.parametrize("kept", [0, 4095, 4096, 4097, MEGABYTE, MEGABYTE + 5])
+def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
+    data = random.Random(kept).randbytes(2 * MEGABYTE)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    file = StagedFile(path, keep_bytes=kept)
+    more = random.Random(1).randbytes(MEGABYTE + 77)
+    file.write(more[:9])
+    file.flush()
+    assert path.read_bytes() == data[:kept] + more[:9]
+    file.write(more[9:])
+    record = file.close(b"head")
+    wanted = b"head" + (data[:kept] + more)[4:]
+    assert path.read_bytes() == wanted
+    assert record.sha256 == hashlib.sha256(wanted).hexdigest()
+
+
+def test_a_file_shorter_than_keep_bytes_is_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    with pytest.raises(TokenFilesCorruptError, match="start anew"):
+        StagedFile(tmp_path / "file", keep_bytes=4)
+    with pytest.raises(TokenFilesCorruptError, match="start anew"):
+        StagedFile(tmp_path / "none", keep_bytes=0)

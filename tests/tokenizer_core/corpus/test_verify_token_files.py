@@ -28,7 +28,7 @@ from tokenizer_core.patterns import SplitPattern
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_sound_files(layout, tmp_path):
+def test_sound_files_pass_verification(layout, tmp_path):
     write_texts(tmp_path / "t", layout)
     seen: list[tuple[int, int]] = []
     found = verify_token_files(
@@ -66,7 +66,7 @@ def test_one_byte_flipped_anywhere_is_found(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_files_cut_short_made_longer_missing_or_too_many(layout, tmp_path):
+def test_a_changed_missing_or_extra_file_is_refused(layout, tmp_path):
     folder = tmp_path / "t"
     write_texts(folder, layout)
     for path in sorted(folder.iterdir()):
@@ -168,7 +168,7 @@ def test_an_end_within_a_document_is_found_by_its_text(tmp_path):
         verify_token_files(tmp_path / "t", tokenizer=NARROW, texts={"train": TEXTS})
 
 
-def test_a_megatron_index_with_too_many_or_too_few_documents(tmp_path):
+def test_a_megatron_index_of_another_number_of_documents_is_refused(tmp_path):
     write_texts(tmp_path / "t", "megatron")
     last = sorted((tmp_path / "t").glob("train*.idx"))[-1].name
     for count, message in ((0, "too few documents"), (99, "too many documents")):
@@ -258,7 +258,7 @@ def test_texts_that_a_tokenizer_changes_are_lossy_and_not_corrupt(kind, tmp_path
             verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts=given)
 
 
-def test_refusals(tmp_path):
+def test_another_tokenizer_and_an_unknown_split_are_refused(tmp_path):
     write_texts(tmp_path / "t")
     with pytest.raises(TokenizerMismatchError, match="written by another tokenizer"):
         verify_token_files(tmp_path / "t", tokenizer=WIDE)

@@ -118,7 +118,7 @@ def test_counts_do_not_depend_on_cuts(files, specials, pattern, separator, how, 
     assert distributed(paths, specials, folder, **how) == expected
 
 
-def test_parquet_and_progress(tmp_path):
+def test_parquet_is_counted_and_progress_is_reported(tmp_path):
     file = write_corpus(tmp_path / "some.parquet", ["low lower", "", "lowest" * 40], "parquet")
     seen: list[tuple[str, int, int]] = []
     found = distributed(
@@ -221,7 +221,7 @@ def test_a_defect_in_a_shard_is_found(corpus, tmp_path, monkeypatch):
         distributed(corpus, ["<|e|>"], tmp_path, storage=tmp_path / "other")
 
 
-def test_workers_with_other_unicode_tables_refuse():
+def test_a_worker_with_other_unicode_tables_is_refused():
     nothing: Any = None
     rules = count_shards.ShardRules(nothing, "auto", 1, 1, "regex 1999.1.1")
     encoding = encode_shards.ShardEncoding(nothing, nothing, nothing, "regex 1999.1.1")

@@ -24,7 +24,7 @@ def memory():
     store.rm("/corpora", recursive=True)
 
 
-def test_addresses_and_patterns(memory):
+def test_addresses_and_patterns_find_remote_files(memory):
     for paths, found in (
         ("a.txt", ["a.txt"]),
         ("*.txt", ["[1].txt", "a.txt", "b.txt"]),

@@ -31,7 +31,7 @@ def test_a_tokenizer_does_not_differ_from_itself():
     assert "the same" in render_diff(("a", spec), ("b", spec), found, None, 10)
 
 
-def test_tokens_and_merges_only_on_one_side():
+def test_tokens_and_merges_of_one_side_are_listed():
     found = diff_specs(merging(MORE).spec, merging(THE[:2]).spec)
     assert [(token.id, token.text) for token in found.only_in_a] == [(258, "' the'"), (259, "'ox'")]
     assert found.only_in_b == []
@@ -40,7 +40,7 @@ def test_tokens_and_merges_only_on_one_side():
     assert not found.is_same
 
 
-def test_other_ids_and_another_order():
+def test_changed_ids_and_orders_of_merges_are_listed():
     found = diff_specs(merging(MORE).spec, merging([MORE[3], *THE]).spec)
     assert {t.text: (t.ids_a, t.ids_b) for t in found.other_ids} == {
         "'th'": ([256], [257]),
@@ -57,7 +57,7 @@ def test_other_ids_and_another_order():
     assert json.loads(json.dumps(found.to_dict()))["other_ids"][0]["ids_a"] == [256, 300]
 
 
-def test_special_tokens_and_settings():
+def test_changed_special_tokens_and_settings_are_listed():
     a = TokenizerSpec.from_merges(
         BYTES, [], [AddedToken("<|end|>", 256), AddedToken("<think>", 257)], pattern="llama3"
     )
@@ -85,7 +85,7 @@ def test_special_tokens_and_settings():
     assert "Unicode tables" not in settings
 
 
-def test_ranks_beside_merges_and_beside_ranks():
+def test_ranks_are_compared_with_merges_and_with_ranks():
     merges = merging(THE).spec
     ranks = TokenizerSpec.from_ranks(dict(merges.token_to_id), pattern="gpt2")
     found = diff_specs(merges, ranks)
@@ -133,7 +133,7 @@ def compare(a, b, text):
     return n_all, recut, renumbered
 
 
-def test_two_texts_by_hand(engine):
+def test_differences_on_two_texts_equal_worked_values(engine):
     a = merging(THE, engine=engine)  # the| the| |o|x
     b = merging([*THE[:2], (b"o", b"x")], engine=engine)  # the| |the| |ox
     found = diff_on_text(a, b, [piece("the the ox", "12")])
@@ -172,7 +172,7 @@ DROPS = {"pattern": SplitPattern("custom", r"\p{L}+|\s", "oniguruma", "drop")}
         ({}, {"id_": 301}, "x [E y", 4, []),
     ],
 )
-def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut):
+def test_a_content_token_is_counted_as_a_pre_token(a, b, text, n_pre_tokens, recut):
     a, b = (with_content(**{"content": "[E"} | fields) for fields in (a, b))
     found = diff_on_text(a, b, [piece(text)])
     assert (found.n_texts_not_aligned, found.n_pre_tokens) == (0, n_pre_tokens)
@@ -181,7 +181,7 @@ def test_a_content_token_is_a_pre_token(a, b, text, n_pre_tokens, recut):
     assert sorted(e.pre_token for e in found.examples) == (sorted(recut) or ["'[E'"])
 
 
-def test_as_many_examples_as_asked_for_the_commonest_first():
+def test_the_commonest_examples_come_first_up_to_the_limit():
     a, b = merging([]), merging([(b"a", b"a")])
     text = "aa aaa aa aa\n" * 3
     found = diff_on_text(a, b, [piece(text)], n_examples=2)

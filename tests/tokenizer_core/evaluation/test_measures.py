@@ -1,4 +1,4 @@
-"""Figures worked out by hand: counts, words, vocabularies."""
+"""Measures equal worked values, and tokens that no text produces are found."""
 
 import math
 from collections import Counter
@@ -9,8 +9,10 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
+from tests.property.trap_texts import KINDS, short_trap_texts, tiny_spec
 from tests.tokenizer_core.evaluation.small_tokenizers import BYTES, THE, merging
-from tokenizer_core import AddedToken, TokenizerSpec
+from tokenizer_core import AddedToken, Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import measures
 from tokenizer_core.evaluation.measures import (
     count_unspaced_letters,
@@ -22,6 +24,8 @@ from tokenizer_core.evaluation.measures import (
     token_byte_lengths,
     word_spans,
 )
+from tokenizer_core.evaluation.unreachable import PROVEN, unreachable_tokens
+from tokenizer_core.patterns import PATTERNS
 
 ids_of_text = st.lists(st.integers(0, 40), max_size=200)
 
@@ -40,7 +44,7 @@ def test_renyi_entropy_of_a_half_and_two_quarters_by_hand():
     assert measures.renyi_efficiency(counts, 3, 0) == pytest.approx(1)
 
 
-def test_ratios_by_hand():
+def test_ratios_equal_worked_values():
     assert measures.bytes_per_token(len("naïve".encode()), 4) == 1.5
     # "the lower", as the | low er: two words, three tokens, one of the words is one token
     assert (measures.fertility(3, 2), measures.single_token_share(1, 2)) == (1.5, 0.5)
@@ -52,7 +56,7 @@ def test_ratios_by_hand():
     assert measures.length_shares(lengths, 0 * weights, longest=2) == [0, 0]
 
 
-def test_nothing_has_figures():
+def test_empty_counts_give_zero():
     nothing = np.zeros(5, dtype=np.int64)
     assert measures.bytes_per_token(0, 0) == measures.fertility(0, 0) == 0
     assert measures.single_token_share(0, 0) == measures.vocabulary_use(nothing[:0], 0) == 0
@@ -88,7 +92,7 @@ def test_rank_frequency_is_that_of_a_counter(ids, n_points):
         (" \n\t'’", []),
     ],
 )
-def test_words_by_hand(text, words):
+def test_words_are_found_in_each_script(text, words):
     data = text.encode()
     assert [data[a:b].decode() for a, b in word_spans(text).tolist()] == words
 
@@ -125,7 +129,7 @@ def test_the_table_of_bytes_makes_bits_per_byte_of_a_loss(tmp_path, engine):
     assert bits == math.log2(len(table)) * is_text.sum() / 14
 
 
-def test_gaps_have_no_bytes_and_content_tokens_theirs():
+def test_gaps_have_no_bytes_and_content_tokens_have_their_bytes():
     added = [AddedToken("<|end|>", 300), AddedToken("<think>", 302, special=False)]
     spec = TokenizerSpec.from_merges(BYTES, [], added)
     assert token_byte_lengths(spec)[298:].tolist() == [0, 0, 0, 0, 7]
@@ -141,9 +145,94 @@ def test_a_word_suffix_has_no_bytes():
     assert lengths_in_text(spec)[513] == len("<|end|>")
 
 
-def test_partial_tokens_by_hand():
+def test_tokens_of_partial_characters_are_listed():
     half = [("é".encode()[:1], b"\xa8"), (b"\xa9", b"!")]  # è whole, and half a character with !
     tokenizer = merging([*half, (b"a", b"b")])
     partial = partial_utf8_tokens(tokenizer.spec)
     assert partial == [*range(128, 256), 257]
     assert is_utf8(tokenizer.spec.vocab[256])
+
+
+NEVER_IN_UTF8 = [0xC0, 0xC1, *range(0xF5, 0x100)]
+
+
+def reasons(tokenizer):
+    return {
+        found.token: found.reason
+        for found in unreachable_tokens(tokenizer)
+        if found.reason != "bytes"
+    }
+
+
+def test_thirteen_single_bytes_are_in_no_utf8(engine):
+    found = unreachable_tokens(merging([], engine=engine))
+    assert [token.id for token in found] == NEVER_IN_UTF8
+    assert {token.reason for token in found} == {"bytes"}
+
+
+def test_bytes_that_begin_no_character_are_unreachable():
+    wrong = [(b"\xe0", b"\x80"), (b"\xed", b"\xa0"), (b"\x80", b"\x80"), (b"\xe4", b"a")]
+    merges = [*wrong, (b"\x80\x80", b"\x80\x80"), (b"\xe4", b"\xb8"), (b"a", b"\xe4")]
+    found = {t.token: t.reason for t in unreachable_tokens(merging(merges))}
+    for token in (b"\xe0\x80", b"\xed\xa0", b"\x80\x80\x80\x80", b"\xe4a"):
+        assert found[token] == "bytes", token  # overlong, a surrogate, too long, cut off
+    assert not {b"\x80\x80", b"\xe4\xb8", b"a\xe4"} & found.keys()
+
+
+def test_a_token_that_merges_do_not_make_is_unreachable(engine):
+    merges = [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c")]
+    assert reasons(merging(merges, engine=engine)) == {b"abc": "merges"}
+    assert reasons(merging(THE, extra=[b"other"], engine=engine)) == {b"other": "merges"}
+    spec = TokenizerSpec.from_merges(BYTES | {256: b"other"}, [], ignore_merges=True)
+    assert reasons(Tokenizer.from_spec(spec, engine=engine)) == {}  # the whole pre-token is one id
+
+
+def test_a_token_that_the_pattern_cuts_is_unreachable(engine):
+    merges = [(b"1", b"2"), (b"12", b"3"), (b"123", b"4"), (b"a", b" ")]
+    by_pattern = {
+        name: reasons(merging(merges, pattern=name, engine=engine)) for name in ("gpt2", "cl100k")
+    }
+    assert by_pattern["gpt2"] == {b"a ": "not_found"}
+    assert by_pattern["cl100k"] == {b"a ": "not_found", b"1234": "not_found"}
+    # Cut alone, and not before a line break.
+    merges = [(b"\n", b"\n"), (b"\n\n", b" ")]
+    assert reasons(merging(merges, pattern="llama3", engine=engine)) == {}
+
+
+def test_a_second_id_of_the_same_bytes_is_unreachable():
+    vocab = BYTES | {256: b"ab", 257: b"", 300: b"ab"}
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b")], ["<|end|>"])
+    found = unreachable_tokens(Tokenizer.from_spec(spec))
+    assert [(t.id, t.reason) for t in found if t.reason != "bytes"] == [(300, "same_bytes")]
+
+
+def test_a_token_that_nfc_changes_is_unreachable(engine):
+    merges = [(b"\xcc", b"\x81"), (b"e", b"\xcc\x81"), (b"\xc3", b"\xa9")]
+    plain = merging(merges, pattern="qwen2", engine=engine)
+    nfc = merging(merges, pattern="qwen2", engine=engine, normalizer="nfc")
+    token = "e\u0301".encode()
+    assert reasons(nfc)[token] == "normalizer"
+    assert reasons(plain).get(token) != "normalizer"
+
+
+@examples(1 / 5)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(KINDS),
+    st.sampled_from(list(PATTERNS)),
+    st.sampled_from(["none", "nfc"]),
+    st.lists(short_trap_texts, max_size=8),
+)
+def test_no_text_gives_a_token_that_is_proven_unreachable(seed, kind, pattern, normalizer, texts):
+    tokenizer = Tokenizer.from_spec(tiny_spec(seed, kind, pattern, normalizer))
+    proven = {found.id for found in unreachable_tokens(tokenizer) if found.reason in PROVEN}
+    every_token = [token.decode(errors="replace") for token in tokenizer.spec.vocab.values()]
+    for text in [*texts, *every_token, "".join(every_token)]:
+        came = set(tokenizer.encode_ordinary(text))
+        assert not came & proven, (text, came & proven)
+
+
+def test_a_lead_byte_that_always_merges_is_unreachable():
+    merges = [(b"\xc2", bytes([byte])) for byte in range(0x80, 0xC0)]
+    assert reasons(merging(merges)) == {b"\xc2": "not_found"}
+    assert reasons(merging(merges[1:])) == {}

@@ -94,7 +94,7 @@ def measured_on(text, tokenizer, tmp_path):
     return measured
 
 
-def test_words_beside_added_tokens(tmp_path):
+def test_words_beside_added_tokens_are_counted_or_left_out(tmp_path):
     vocab = BYTES | {256: b"th", 257: b"the"}
     spec = TokenizerSpec.from_merges(
         vocab, list(THE[:2]), [AddedToken("[E", 300, special=False)], normalizer="nfc"

@@ -24,7 +24,7 @@ def write(folder, text):
 
 
 @pytest.mark.parametrize("piece_bytes", [50, 1000, 1 << 20])
-def test_all_of_a_file_is_every_byte_of_it_once(tmp_path, piece_bytes):
+def test_pieces_of_a_whole_file_have_every_byte_once(tmp_path, piece_bytes):
     path = write(tmp_path, LINES)
     pieces = list(TextFile(path, piece_bytes=piece_bytes).pieces())
     assert "".join(text for piece in pieces for text in piece.texts) == LINES
@@ -102,7 +102,7 @@ def texts(file):
     return [text for piece in file.pieces() for text in piece.texts]
 
 
-def test_the_same_lines_of_each(tmp_path):
+def test_parallel_files_are_sampled_at_the_same_lines(tmp_path):
     one = write_lines(tmp_path / "a", [f"line {i}" for i in range(100)])
     other = write_lines(tmp_path / "b", [f"строка {i}" for i in range(100)], end="\r\n")
     sampled = parallel_files([one, other], sample_bytes=other.stat().st_size // 4)
@@ -160,7 +160,7 @@ def test_a_folder_or_an_empty_file_is_refused(tmp_path):
             list(TextFile(path).pieces())
 
 
-def test_a_separator_is_no_text_even_where_a_cut_falls_into_it(tmp_path):
+def test_a_separator_across_a_cut_is_left_out(tmp_path):
     path = write(tmp_path, f"ab{SEPARATOR}{SEPARATOR}cd " * 50)
     for piece_bytes in (1, 7, 13, 14, 31):
         assert "".join(texts(TextFile(path, piece_bytes=piece_bytes))) == "abcd " * 50

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizer_core.training import learn_merges
 
 
-def test_worked_example():
+def test_the_worked_example_gives_known_merges():
     counts = {"low": 1, " low": 1, " lower": 1, " newest": 2, " widest": 3}
     learned = learn_merges(counts, 8)
     assert learned.merges == [
@@ -60,7 +60,7 @@ def test_tokens_are_counted_with_repetitions():
 
 
 @pytest.mark.thorough
-def test_ids_beyond_the_surrogates_and_the_first_plane():
+def test_ids_beyond_the_first_plane_are_learned():
     # Symbol 256 + k is the character of that code point: some are surrogates, some beyond U+FFFF.
     rng = random.Random(5)
     words = {"".join(rng.choices("abcdefgh", k=12)): 1 for _ in range(24_000)}
@@ -86,7 +86,7 @@ def test_after_merge_sees_each_merge_and_can_stop_the_run():
         learn_merges({"abcd": 1}, 2, after_merge=stop)
 
 
-def test_refused_arguments():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="tie_break must be one of lexicographic, huggingface"):
         learn_merges({"ab": 1}, 1, tie_break="random")
     with pytest.raises(ValueError, match="count 0, below 1"):

@@ -1,5 +1,6 @@
-"""Training from end to end: the course's reference, the report, refusals, cancelling."""
+"""Training from end to end: counting, the reference, the report, refusals, cancelling."""
 
+import hashlib
 import json
 import sys
 from importlib import import_module
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tokenizer_core.documents.file_changes import CHANGES
 from tokenizer_core import reference
 from tokenizer_core.errors import (
+    CorpusChangedError,
     CorpusError,
     InvalidSpecError,
     TrainingCancelledError,
@@ -17,8 +20,10 @@ from tokenizer_core.errors import (
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import MAX_TOKEN_ID
 from tokenizer_core.training import (
+    CorpusSource,
     PretokenCounts,
     TrainingOptions,
+    count_pretokens,
     train,
     train_bpe,
     train_from_counts,
@@ -53,7 +58,7 @@ def parse_gpt2_word(word: str) -> bytes:
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("num_workers", [1, 3])
-def test_cs336_reference(shared_data, monkeypatch, num_workers):
+def test_training_equals_the_cs336_reference(shared_data, monkeypatch, num_workers):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     folder = shared_data / "cs336"
     vocab, merges = train_bpe(folder / "corpus.en", 500, ["<|endoftext|>"], num_workers=num_workers)
@@ -90,7 +95,7 @@ def test_special_tokens_end_a_text_and_are_never_counted(tmp_path):
     assert result.report.bytes_per_token == 0.0
 
 
-def test_the_report(tmp_path, engine):
+def test_the_report_equals_the_reference(tmp_path, engine):
     path = tmp_path / "corpus.txt"
     text = "low lower\nnewest 漢字漢字漢字<|e|>widest low" * 3
     path.write_text(text)
@@ -159,7 +164,7 @@ TEXTS = ["low lower<|e|>low", "", "lowest 東京", " new", "<|e|>", "er\n", "\n\
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 50])
-def test_texts_give_what_files_of_each_give(tmp_path, engine, chunk_bytes):
+def test_training_from_texts_equals_training_from_files(tmp_path, engine, chunk_bytes):
     options = TrainingOptions(270, ["<|e|>"], engine=engine, chunk_bytes=chunk_bytes)
     texts = TEXTS * 9
     files = [tmp_path / f"{index:03}.txt" for index, text in enumerate(texts) if text]
@@ -188,3 +193,82 @@ def test_invalid_texts_are_named(tmp_path):
         with pytest.raises(kind, match=message):
             train_from_iterator(texts, TrainingOptions(300, scratch_folder=tmp_path))
         assert not any(tmp_path.iterdir())
+
+
+GPT2 = PATTERNS["gpt2"]
+
+
+@pytest.fixture
+def use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a corpus of any size, however small."""
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
+
+
+def test_several_files_are_counted_each_by_itself(tmp_path):
+    (tmp_path / "one").write_text("one tw")
+    (tmp_path / "two").write_text("o three<|e|>")
+    (tmp_path / "none").write_text("")
+    paths = [tmp_path / name for name in ("one", "none", "two")]
+    counted = count_pretokens(paths, pattern=GPT2, special_tokens=["<|e|>"])
+    assert counted.counts == {"one": 1, " tw": 1, "o": 1, " three": 1}
+    assert counted.n_bytes == 18
+    assert counted.n_documents == 2
+    assert counted.sources == tuple(
+        CorpusSource(str(path), path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in paths
+    )
+
+
+@pytest.mark.row(26)
+@pytest.mark.parametrize(
+    ("change", "chunk_bytes"),
+    [*((change, 2_000) for change in CHANGES), (CHANGES[0], 1 << 20), (CHANGES[2], 1 << 20)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_corpus_that_changes_meanwhile_is_an_error(corpus, change, chunk_bytes):
+    corpus.write_text("some words " * 1_000)
+    changes = [change]
+
+    def change_once(done: int, total: int) -> None:
+        if changes:
+            changes.pop()(corpus)
+
+    with pytest.raises(CorpusChangedError, match="changed while it was read"):
+        count_pretokens([corpus], pattern=GPT2, chunk_bytes=chunk_bytes, progress=change_once)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_error_while_waiting_ends_the_run(corpus, use_processes, num_workers):
+    corpus.write_text("some words " * 1_000)
+
+    def stop() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        count_pretokens(
+            [corpus], pattern=GPT2, chunk_bytes=99, num_workers=num_workers, while_waiting=stop
+        )
+
+
+def test_the_number_of_workers_depends_on_the_size(monkeypatch):
+    choose = COUNTING.choose_num_workers
+    large = COUNTING.SMALL_CORPUS_BYTES + 1
+    assert choose(large, 3) == 3
+    assert choose(large - 1, 3) == 1
+    monkeypatch.setattr(COUNTING, "count_processors", lambda: 5)
+    assert choose(large, None) == 5
+    with pytest.raises(ValueError, match="num_workers must be at least 1"):
+        choose(large, 0)
+
+
+def test_invalid_arguments_of_counting_are_refused(corpus):
+    corpus.write_text("a")
+    with pytest.raises(ValueError, match="errors must be 'strict' or 'replace'"):
+        count_pretokens([corpus], pattern=GPT2, errors="ignore")
+    with pytest.raises(InvalidSpecError, match="must be a list of strings"):
+        count_pretokens([corpus], pattern=GPT2, special_tokens="<|endoftext|>")
+    with pytest.raises(CorpusError, match="no corpus file was given"):
+        count_pretokens([], pattern=GPT2)
+    corpus.write_text("")
+    with pytest.raises(CorpusError, match="the corpus is empty"):
+        count_pretokens([corpus, corpus], pattern=GPT2)

@@ -54,7 +54,7 @@ SOME_OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SOME_OPTIONS, ids=str)
-def test_each_size_of_a_run_is_that_of_its_own_run(engine, options):
+def test_a_run_cut_to_a_size_equals_a_run_of_this_size(engine, options):
     run = learn(700, engine, **options)
     for size in (272, 333, 699, 700):
         alone, cut = learn(size, engine, **options), run.at_size(size)
@@ -180,7 +180,7 @@ def test_reserved_tokens_and_padding_come_last_and_shift_no_id(engine):
     assert len(learn(384, engine, pad_to_multiple=128).vocab) == 384
 
 
-def test_names_of_reserved_tokens(engine):
+def test_names_of_reserved_tokens_are_checked(engine):
     run = learn(300, n_reserved=2, reserved_name="[unused{}]")
     assert [run.vocab[298], run.vocab[299]] == [b"[unused0]", b"[unused1]"]
     for name in ("reserved", "{}", "{}{}x"):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.tokenizer_core.training.test_count_pretokens import (
+from tests.tokenizer_core.training.test_trainer import (
     COUNTING,
+    EXAMPLE,
     GPT2,
     corpus,
     use_engine,
     use_processes,
 )
-from tests.tokenizer_core.training.test_trainer import EXAMPLE
 from tokenizer_core.errors import CorpusError, TrainingCancelledError
 from tokenizer_core.training import TrainingOptions, count_pretokens, train
 
