@@ -7,6 +7,7 @@ import pytest
 import tiktoken
 
 from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.every_way import check_every_way
 from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import diff
@@ -54,18 +55,9 @@ def test_every_way_to_encode_gives_the_ids_of_tiktoken(ours, theirs):
     assert any(changed)
     ordinary = [theirs.encode_ordinary(text) for text in TEXTS]
     assert [ours.encode_ordinary(text) for text in TEXTS] == ordinary
-    for text, ids, is_changed in zip(TEXTS, expected, changed, strict=True):
-        assert ours.encode(text) == ids
-        assert ours.encode_to_numpy(text, num_threads=2).tolist() == ids
-        shown = "[" + ",".join(map(str, ids)) + "]"
-        assert ours.encode_to_json(text) == (shown.encode(), len(ids))
-        assert ours.count(text) == len(ids)
-        assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
+    for text, is_changed in zip(TEXTS, changed, strict=True):
         assert check_text(ours, text) == (None, is_changed)
-    assert ours.encode_batch(TEXTS, num_threads=2) == expected
-    joined, bounds = ours.encode_batch_to_numpy(TEXTS, num_threads=2)
-    assert bounds.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
-    assert joined.tolist() == [id_ for ids in expected for id_ in ids]
+    check_every_way(ours, TEXTS, expected)
     documents = ours.engine.encode_documents([text.encode() for text in TEXTS[:4]])
     assert documents.ids.tolist() == [id_ for ids in ordinary[:4] for id_ in ids]
 
