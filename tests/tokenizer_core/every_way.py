@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tokenizer_core import Tokenizer
+from tokenizer_core import Tokenizer, chunk_text, truncate_text
 
 
 def check_every_way(
@@ -28,3 +28,18 @@ def check_every_way(
     ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=2, **options)
     assert (ids.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.uint64, (len(texts) + 1,))
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
+
+
+def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
+    """Chunks join to the text, and each part has the ids that its text has alone."""
+    chunks = list(chunk_text(tokenizer, text, max_tokens))
+    assert "".join(chunk.text for chunk in chunks) == text
+    n_tokens = tokenizer.count(text)
+    parts = [(chunk, max_tokens) for chunk in chunks]
+    for most in {0, 1, 5, n_tokens // 2, n_tokens}:
+        for side in ("right", "left"):
+            parts.append((truncate_text(tokenizer, text, most, side=side), most))
+    for part, most in parts:
+        assert part.text == text.encode()[part.start : part.end].decode()
+        assert part.ids.tolist() == tokenizer.encode(part.text)
+        assert len(part.ids) <= most

@@ -9,6 +9,7 @@ import pytest
 from tests.adversarial import adversarial_texts
 from tests.profiles import first_and_thorough
 from tests.tokenizer_core.every_way import check_every_way
+from tests.tokenizer_core.test_tokenizer import BYTES, MERGES, VOCAB
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import create_engine
 from tokenizer_core.errors import SpecialTokenForbiddenError
@@ -16,12 +17,6 @@ from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.special_tokens import SpecialTokenMatcher
 
-BYTES = {i: bytes([i]) for i in range(256)}
-MERGES = [
-    (b" ", b"t"), (b"h", b"e"), (b" t", b"he"), (b"l", b"l"), (b"'", b"ll"), (b"\xe4", b"\xb8"),
-    (b"\xe4\xb8", b"\xad"), (b" ", b" "), (b"\n", b"\n"), (b"a", b"a"), (b"aa", b"a"),
-]  # fmt: skip
-VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
 ADDED = [
     AddedToken("<|endoftext|>", 300),
     AddedToken("<|endoftext|><|endoftext|>", 301),
