@@ -12,6 +12,7 @@ import tokenizers
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from tests.tokenizer_core.every_way import check_every_way
 from tests.tokenizer_core.formats.small_specs import trained_spec
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import plan_token_files
@@ -109,12 +110,7 @@ def test_ids_and_offsets_equal_tokenizers(found, step, ignore_merges, first, eng
     if step[0] == "none" or unicodedata.is_normalized("NFC", text):
         # Elsewhere, a token of a composed character has the offsets of all its marks here.
         assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
-    assert ours.encode(text) == expected.ids
-    assert ours.encode_to_numpy(text, num_threads=2).tolist() == expected.ids
-    assert json.loads(ours.encode_to_json(text)[0]) == expected.ids
-    assert ours.encode_batch([text, "a"])[0] == expected.ids
-    assert ours.encode_batch_to_numpy([text])[0].tolist() == expected.ids
-    assert ours.count(text) == len(expected.ids)
+    check_every_way(ours, [text, text], [expected.ids] * 2)
     assert ours.decode(expected.ids) == theirs(table).decode(
         expected.ids, skip_special_tokens=False
     )

@@ -8,6 +8,8 @@ import pytest
 
 from tests.adversarial import adversarial_texts
 from tests.profiles import first_and_thorough
+from tests.tokenizer_core.every_way import check_every_way
+from tests.tokenizer_core.test_tokenizer import BYTES, MERGES, VOCAB
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.engines import create_engine
 from tokenizer_core.errors import SpecialTokenForbiddenError
@@ -15,12 +17,6 @@ from tokenizer_core.normalize import normalize_nfc
 from tokenizer_core.spec import AddedToken
 from tokenizer_core.special_tokens import SpecialTokenMatcher
 
-BYTES = {i: bytes([i]) for i in range(256)}
-MERGES = [
-    (b" ", b"t"), (b"h", b"e"), (b" t", b"he"), (b"l", b"l"), (b"'", b"ll"), (b"\xe4", b"\xb8"),
-    (b"\xe4\xb8", b"\xad"), (b" ", b" "), (b"\n", b"\n"), (b"a", b"a"), (b"aa", b"a"),
-]  # fmt: skip
-VOCAB = BYTES | {256 + i: a + b for i, (a, b) in enumerate(MERGES)}
 ADDED = [
     AddedToken("<|endoftext|>", 300),
     AddedToken("<|endoftext|><|endoftext|>", 301),
@@ -56,18 +52,7 @@ def test_every_form_equals_encoding_the_segments(tokenizer, allowed):
     special = {token.content for token in ADDED if token.special}
     names = {"all": special, "none": set()}.get(allowed) if isinstance(allowed, str) else allowed
     expected = [encode_by_segments(tokenizer, text, set(names)) for text in TEXTS]
-    assert [tokenizer.encode(text, allowed_special=allowed) for text in TEXTS] == expected
-    for text, ids in zip(TEXTS, expected, strict=True):
-        array = tokenizer.encode_to_numpy(text, allowed_special=allowed)
-        assert (array.dtype, array.tolist()) == (np.uint32, ids)
-        assert tokenizer.count(text, allowed_special=allowed) == len(ids)
-        assert tokenizer.count(text, limit=len(ids), allowed_special=allowed) == len(ids)
-        if ids:
-            assert tokenizer.count(text, limit=len(ids) - 1, allowed_special=allowed) >= len(ids)
-    assert tokenizer.encode_batch(TEXTS, allowed_special=allowed) == expected
-    ids, offsets = tokenizer.encode_batch_to_numpy(TEXTS, allowed_special=allowed)
-    assert (ids.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.uint64, (len(TEXTS) + 1,))
-    assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
+    check_every_way(tokenizer, TEXTS, expected, allowed_special=allowed)
 
 
 @pytest.mark.parametrize(

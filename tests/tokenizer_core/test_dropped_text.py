@@ -7,6 +7,7 @@ import pytest
 import tiktoken
 
 from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.every_way import check_every_way, check_parts
 from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, trained_spec
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.evaluation import diff
@@ -54,18 +55,9 @@ def test_every_way_to_encode_gives_the_ids_of_tiktoken(ours, theirs):
     assert any(changed)
     ordinary = [theirs.encode_ordinary(text) for text in TEXTS]
     assert [ours.encode_ordinary(text) for text in TEXTS] == ordinary
-    for text, ids, is_changed in zip(TEXTS, expected, changed, strict=True):
-        assert ours.encode(text) == ids
-        assert ours.encode_to_numpy(text, num_threads=2).tolist() == ids
-        shown = "[" + ",".join(map(str, ids)) + "]"
-        assert ours.encode_to_json(text) == (shown.encode(), len(ids))
-        assert ours.count(text) == len(ids)
-        assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
+    for text, is_changed in zip(TEXTS, changed, strict=True):
         assert check_text(ours, text) == (None, is_changed)
-    assert ours.encode_batch(TEXTS, num_threads=2) == expected
-    joined, bounds = ours.encode_batch_to_numpy(TEXTS, num_threads=2)
-    assert bounds.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
-    assert joined.tolist() == [id_ for ids in expected for id_ in ids]
+    check_every_way(ours, TEXTS, expected)
     documents = ours.engine.encode_documents([text.encode() for text in TEXTS[:4]])
     assert documents.ids.tolist() == [id_ for ids in ordinary[:4] for id_ in ids]
 
@@ -101,25 +93,10 @@ def test_offsets_after_normalizing_are_those_in_the_text_as_given(engine):
     assert b"".join(spec.vocab[id_] for id_ in ids).decode() == "caf\u00e9x"
 
 
-def test_a_truncated_text_ends_where_a_token_of_the_text_ends(ours):
+def test_parts_are_encoded_alone_and_keep_dropped_text(ours):
     for text in TEXTS:
-        n_tokens = ours.count(text)
-        for most in {0, 1, n_tokens // 2, n_tokens}:
-            for side in ("right", "left"):
-                part = truncate_text(ours, text, most, side=side)
-                assert part.text == text.encode()[part.start : part.end].decode()
-                assert part.ids.tolist() == ours.encode(part.text)
-                assert len(part.ids) <= most
+        check_parts(ours, text, 8)
     assert truncate_text(ours, "ab1 cd2 ef", ours.count("ab cd")).text == "ab1 cd"
-
-
-def test_chunks_join_to_the_text(ours):
-    for text in TEXTS:
-        chunks = list(chunk_text(ours, text, 8))
-        assert "".join(chunk.text for chunk in chunks) == text
-        for chunk in chunks:
-            assert chunk.ids.tolist() == ours.encode(chunk.text)
-            assert len(chunk.ids) <= 8
     # Dropped text belongs to the chunk before it.
     assert [chunk.text for chunk in chunk_text(ours, "12ab 123", 8)] == ["12ab 123"]
     assert [chunk.text for chunk in chunk_text(ours, "123", 8)] == ["123"]

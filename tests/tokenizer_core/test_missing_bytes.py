@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import adversarial_texts
+from tests.tokenizer_core.every_way import check_every_way, check_parts
 from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.errors import FormatError, InvalidSpecError
@@ -30,7 +31,6 @@ from tokenizer_core.patterns import PATTERNS, SplitPattern
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.text.round_trips import check_text
-from tokenizer_core.text.truncate import chunk_text, truncate_text
 
 # `!` is missing, so that punctuation of one pre-token meets; 0x84 and 0xE4 occur in Chinese.
 VALUES = (0x04, 0x21, 0x84, 0xE4, 0xF1)
@@ -128,17 +128,9 @@ def test_every_way_to_encode_gives_the_same_ids(engine, unk_id, is_fused):
     spec = random_spec(1, MissingBytes(VALUES, unk_id, is_fused))
     ours, theirs = Tokenizer.from_spec(spec, engine=engine), in_hugging_face(spec)
     expected = [theirs.encode(text).ids for text in TEXTS]
-    assert ours.encode_batch(TEXTS, num_threads=2) == expected
-    for text, ids in zip(TEXTS, expected, strict=True):
-        assert ours.encode_to_numpy(text, num_threads=2).tolist() == ids
-        shown = "[" + ",".join(map(str, ids)) + "]"
-        assert ours.encode_to_json(text) == (shown.encode(), len(ids))
-        assert min(ours.count(text, limit=2), 3) == min(len(ids), 3)
-        chunks = list(chunk_text(ours, text, 12))
-        assert "".join(chunk.text for chunk in chunks) == text
-        for part in [*chunks, *(truncate_text(ours, text, n) for n in (0, 1, 5))]:
-            assert part.ids.tolist() == ours.encode(part.text)
-            assert len(part.ids) <= 12
+    check_every_way(ours, TEXTS, expected)
+    for text in TEXTS:
+        check_parts(ours, text, 12)
     for text, ids in zip(TEXTS[:8], expected, strict=False):
         for cut in range(len(text) + 1):
             assert list(ours.encode_iterable([text[:cut], text[cut:]])) == ids

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
+from tests.tokenizer_core.every_way import check_every_way
 from tokenizer_core import Tokenizer, TokenizerSpec, reference
 from tokenizer_core.errors import (
     FormatError,
@@ -63,13 +64,7 @@ def test_encode_equals_bpe_by_definition(tokenizer, text):
 @given(mixed_text)
 def test_every_form_gives_the_same_ids(tokenizer, nfc, text):
     for each in (tokenizer, nfc):
-        ids = each.encode(text)
-        assert each.encode_to_numpy(text).tolist() == ids
-        assert each.encode_to_numpy(text).dtype == np.uint32
-        assert each.encode_with_offsets(text)[0] == ids
-        assert each.count(text) == len(ids)
-        assert list(each.encode_iterable(list(text))) == ids
-        assert each.encode_batch([text, text]) == [ids, ids]
+        check_every_way(each, [text, text], [each.encode(text)] * 2)
 
 
 @given(mixed_text)

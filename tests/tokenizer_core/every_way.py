@@ -1,0 +1,45 @@
+"""Every way to encode gives the ids of `encode`: one check for any tokenizer."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+
+from tokenizer_core import Tokenizer, chunk_text, truncate_text
+
+
+def check_every_way(
+    tokenizer: Tokenizer, texts: list[str], expected: list[list[int]], **options: object
+) -> None:
+    for text, ids in zip(texts, expected, strict=True):
+        assert tokenizer.encode(text, **options) == ids
+        array = tokenizer.encode_to_numpy(text, num_threads=2, **options)
+        assert (array.dtype, array.tolist()) == (np.uint32, ids)
+        rendered, n_ids = tokenizer.encode_to_json(text, **options)
+        assert (json.loads(rendered), n_ids) == (ids, len(ids))
+        assert tokenizer.encode_with_offsets(text, **options)[0] == ids
+        assert tokenizer.count(text, **options) == len(ids)
+        assert tokenizer.count(text, limit=len(ids), **options) == len(ids)
+        if ids:
+            assert tokenizer.count(text, limit=len(ids) - 1, **options) >= len(ids)
+        half = len(text) // 2
+        assert list(tokenizer.encode_iterable([text[:half], text[half:]], **options)) == ids
+    assert tokenizer.encode_batch(texts, num_threads=2, **options) == expected
+    ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=2, **options)
+    assert (ids.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.uint64, (len(texts) + 1,))
+    assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
+
+
+def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
+    """Chunks join to the text, and each part has the ids that its text has alone."""
+    chunks = list(chunk_text(tokenizer, text, max_tokens))
+    assert "".join(chunk.text for chunk in chunks) == text
+    n_tokens = tokenizer.count(text)
+    parts = [(chunk, max_tokens) for chunk in chunks]
+    for most in {0, 1, 5, n_tokens // 2, n_tokens}:
+        for side in ("right", "left"):
+            parts.append((truncate_text(tokenizer, text, most, side=side), most))
+    for part, most in parts:
+        assert part.text == text.encode()[part.start : part.end].decode()
+        assert part.ids.tolist() == tokenizer.encode(part.text)
+        assert len(part.ids) <= most
