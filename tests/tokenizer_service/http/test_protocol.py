@@ -25,9 +25,11 @@ from tokenizer_service.commands import serving
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY, read_body
 from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
 from tokenizer_service.http.protocol import GuardedHttpProtocol
+from tokenizer_service.ingress import AllowedHosts
 from tokenizer_service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
+LAST = b"Connection: close"
 
 
 def test_the_command_serves_with_it() -> None:
@@ -57,7 +59,11 @@ async def open_protocol(
 
 
 def exchange(
-    app: Any, *pieces: bytes, is_half_closed: bool = False, guard: ConnectionGuard | None = None
+    app: Any,
+    *pieces: bytes,
+    is_half_closed: bool = False,
+    guard: ConnectionGuard | None = None,
+    seconds: float = 0.05,
 ) -> bytes:
     """What a client receives until the end of the connection."""
 
@@ -76,7 +82,7 @@ def exchange(
             reading = asyncio.create_task(read())
             for piece in pieces:
                 await loop.sock_sendall(client, piece)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(seconds)
             if is_half_closed:
                 client.shutdown(socket.SHUT_WR)
             data = await reading
@@ -96,9 +102,15 @@ async def respond(send: Any, *parts: bytes, headers: Any = ()) -> None:
 SHORT_BODY = [(b"content-length", b"2")]
 
 
-async def say_ok(scope: Any, receive: Any, send: Any) -> None:
-    await asyncio.sleep(0.05)
-    await respond(send, b"ok", headers=SHORT_BODY)
+def slowly(seconds: float) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(seconds)
+        await respond(send, b"ok", headers=SHORT_BODY)
+
+    return app
+
+
+say_ok = slowly(0.05)
 
 
 def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response() -> None:
@@ -109,17 +121,10 @@ def test_what_is_no_http_after_a_request_ends_the_connection_with_its_response()
     assert last.endswith(b"ok")
 
 
-def test_a_client_that_sends_no_more_receives_its_response() -> None:
-    data = exchange(say_ok, REQUEST, is_half_closed=True)
-    assert data.endswith(b"ok")
-    assert exchange(say_ok, is_half_closed=True) == b""
-
-
-def test_pipelined_requests_are_served_though_the_client_sends_no_more() -> None:
-    data = exchange(slowly(0.3), REQUEST * 3, is_half_closed=True)
-    assert data.count(b"HTTP/1.1 200 OK") == 3
-    data = exchange(slowly(0.3), REQUEST * 2 + upload(b"", LAST))
-    assert data.count(b"HTTP/1.1 200 OK") == 3
+def test_a_client_that_sends_no_more_receives_its_responses() -> None:
+    for n_requests in (0, 1, 3):
+        data = exchange(slowly(0.1), REQUEST * n_requests, is_half_closed=True)
+        assert data.count(b"HTTP/1.1 200 OK") == data.count(b"\r\n\r\nok") == n_requests
 
 
 def test_an_unreadable_body_ends_the_request() -> None:
@@ -149,7 +154,7 @@ def test_no_body_is_asked_for_after_the_start_of_the_response() -> None:
         message = await receive()
         await send({"type": "http.response.body", "body": message["body"]})
 
-    sent = upload(b"abc", b"Expect: 100-continue", b"Connection: close")
+    sent = upload(b"abc", b"Expect: 100-continue", LAST)
     data = exchange(app, sent[:-3], sent[-3:])
     assert data.startswith(b"HTTP/1.1 200 OK\r\n")
     assert data.endswith(b"5\r\nfirst\r\n3\r\nabc\r\n0\r\n\r\n")
@@ -182,22 +187,6 @@ def test_trailers_are_dropped() -> None:
     assert seen == [expected] * 4
 
 
-def test_a_large_body_waits_for_the_app() -> None:
-    parts: list[bytes] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(0.1)
-        message = {"more_body": True}
-        while message["more_body"]:
-            message = await receive()
-            parts.append(message["body"])
-        await respond(send, b"ok", headers=SHORT_BODY)
-
-    body = random.Random(1).randbytes(2_000_000)
-    assert exchange(app, upload(body, b"Connection: close")).endswith(b"ok")
-    assert b"".join(parts) == body
-
-
 def test_a_client_that_reads_nothing_is_reset() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, bytes(20_000_000))
@@ -222,14 +211,6 @@ def test_the_time_of_a_head_begins_after_the_response_before_it() -> None:
     guard = ConnectionGuard(header_seconds=0.2)
     data = exchange(slowly(0.5), REQUEST + REQUEST[:-1], guard=guard)
     assert data.index(b"HTTP/1.1 200 ") < data.index(b"HTTP/1.1 408 ")
-
-
-def slowly(seconds: float) -> Any:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(seconds)
-        await say_ok(scope, receive, send)
-
-    return app
 
 
 NUMBER: ContextVar[int] = ContextVar("number")
@@ -262,9 +243,6 @@ class Echo:
         self.n_responses += 1
 
 
-LAST = b"Connection: close"
-
-
 def bodies(data: bytes) -> list[bytes]:
     return [part.partition(b"\r\n\r\n")[2] for part in data.split(b"HTTP/1.1 200 OK")[1:]]
 
@@ -274,16 +252,11 @@ def test_the_app_gets_the_whole_body_of_each_small_request() -> None:
     pipelined = b"".join(map(upload, sent[:-1])) + upload(sent[-1], LAST)
     assert bodies(exchange(app, pipelined)) == sent
     assert app.whole_bodies == sent
-
-
-def test_the_app_gets_no_whole_body_before_its_end() -> None:
-    app, sent = Echo(), upload(b"abc", LAST)
-    assert bodies(exchange(app, sent[:-2], sent[-2:])) == [b"a"]
+    app, cut = Echo(), upload(b"abc", LAST)
+    assert bodies(exchange(app, cut[:-2], cut[-2:])) == [b"a"]  # and none before its end
     assert app.whole_bodies == [None]
-
-
-def test_a_long_response_waits_for_its_reader() -> None:
-    assert bodies(exchange(Echo(2_000_000), upload(b"abc", LAST))) == [b"abc" * 2_000_000]
+    long = Echo(2_000_000)
+    assert bodies(exchange(long, upload(b"abc", LAST))) == [b"abc" * 2_000_000]
 
 
 def leave(app: Any, sent: bytes) -> None:
@@ -348,48 +321,13 @@ OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n3\r\nabc\r\n0\r\n\r\n"
 
 
-@pytest.mark.parametrize("n_bytes", [1, 1000])
-def test_an_offer_of_another_protocol_changes_nothing(n_bytes: int) -> None:
-    with_offer, without = [
-        b"".join(
-            [
-                upload(b"first", *offer.splitlines()),
-                upload(b"", *offer.splitlines()),
-                CHUNKED % offer,
-                upload(b"no offer"),
-                b"GET / HTTP/1.0\r\nHost: a\r\n" + offer + b"\r\n",
-            ]
-        )
-        for offer in (OFFER, b"")
-    ]
-
-    async def run(sent: bytes) -> list[Any]:
-        served: list[Any] = []
-        all_served = asyncio.Event()
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            body = await read_body(Request(scope, receive), max_bytes=10, reserve=lambda _: None)
-            offered = {b"connection", b"upgrade", b"http2-settings"}
-            names = [name for name, _ in scope["headers"] if name not in offered]
-            served.append((scope["method"], scope["http_version"], names, body))
-            headers = [(b"content-length", b"0")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body"})
-            if len(served) == 5:
-                all_served.set()
-
-        protocol, client = await open_protocol(app)
-        for part in parts_of(sent, n_bytes):
-            protocol.data_received(part)
-            await asyncio.sleep(0)
-        async with asyncio.timeout(60):
-            await all_served.wait()
-        client.close()
-        return served
-
-    served = uvloop.run(run(with_offer))
-    assert [request[-1] for request in served] == [b"first", b"", b"abc", b"no offer", b""]
-    assert served == uvloop.run(run(without))
+def test_an_offer_of_another_protocol_changes_nothing() -> None:
+    offered = OFFER.splitlines()
+    sent = upload(b"first", *offered) + upload(b"", *offered) + upload(b"last")
+    for n_bytes in (1, 1000):
+        app = Collecting()
+        data = exchange(app, *parts_of(sent, n_bytes), seconds=0, is_half_closed=True)
+        assert bodies(data) == [b"first", b"", b"last"]
 
 
 def test_a_request_with_an_offer_is_refused_for_its_reason() -> None:
@@ -397,11 +335,74 @@ def test_a_request_with_an_offer_is_refused_for_its_reason() -> None:
     assert b'"code":"host_invalid"' in exchange(say_ok, several_hosts, is_half_closed=True)
     many = upload(b"abc", b"Connection: upgrade", *[b"Upgrade: a"] * 100)
     assert b'"code":"too_many_headers"' in exchange(say_ok, many, is_half_closed=True)
+    tunnel = b"CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n" + upload(b"abc")
+    assert exchange(say_ok, tunnel).count(b"HTTP/1.1 ") == 1
 
 
-def test_a_tunnel_is_no_offer() -> None:
-    sent = b"CONNECT other:80 HTTP/1.1\r\nHost: other\r\n\r\n" + upload(b"abc")
-    assert exchange(say_ok, sent).count(b"HTTP/1.1 ") == 1
+LOCAL = AllowedHosts.of((), "127.0.0.1")
+EVIL = "http://evil.example.com"
+
+
+@pytest.mark.parametrize(
+    ("line", "host", "status"),
+    [
+        *[("GET / HTTP/1.1", host, 200) for host in ("LOCALHOST:1", "localhost.:8000", "[::1]:80")],
+        ("GET / HTTP/1.1", "tokens.localhost", 200),
+        ("GET / HTTP/1.1", "127.1.2.3:80", 200),
+        ("GET / HTTP/1.1", "evil.example.com:8000", 421),
+        ("GET / HTTP/1.1", "localhost.evil.com", 421),
+        ("GET / HTTP/1.1", "192.168.1.2", 421),
+        ("GET / HTTP/1.1", "[fe80::1]", 421),
+        *[(f"GET {path} HTTP/1.1", "10.4.3.2", 200) for path in ("/livez", "/v1/readyz")],
+        ("GET /health?a=b HTTP/1.1", "10.4.3.2:8000", 200),
+        ("GET http://localhost:80/info HTTP/1.1", "localhost", 200),
+        (f"GET {EVIL}/info HTTP/1.1", "localhost", 421),
+        ("GET http://localhost/info HTTP/1.1", "evil.example.com", 421),
+        ("GET http://localhost@evil.example.com/info HTTP/1.1", "localhost", 400),
+        ("GET http://localhost:80@evil.example.com/info HTTP/1.1", "localhost", 400),
+        ("GET /info HTTP/1.0", "", 200),
+        (f"GET {EVIL}/info HTTP/1.0", "", 421),
+        ("OPTIONS * HTTP/1.1", "localhost", 200),
+        ("OPTIONS * HTTP/1.1", "evil.example.com", 421),
+    ],
+)
+def test_the_host_and_the_target_must_be_allowed(line: str, host: str, status: int) -> None:
+    counted: list[str] = []
+    guard = ConnectionGuard(hosts=LOCAL, count=counted.append)
+    named = f"Host: {host}\r\n" if host else ""
+    data = exchange(say_ok, f"{line}\r\n{named}Connection: close\r\n\r\n".encode(), guard=guard)
+    assert data.split()[1] == b"%d" % status
+    if status == 421:
+        assert counted == ["host_not_allowed"]
+        assert b"TOKENIZER_ALLOWED_HOSTS" in data
+        assert host.encode() not in data or EVIL in line
+
+
+def test_the_operator_names_the_hosts() -> None:
+    allowed = AllowedHosts.of(("tokens.example.org", "*.internal"), "127.0.0.1")
+    for host, status in (
+        (b"tokens.example.org", b"200"),
+        (b"a.internal:8000", b"200"),
+        (b"localhost", b"421"),
+    ):
+        sent = REQUEST.replace(b"Host: test", b"Connection: close\r\nHost: " + host)
+        assert exchange(say_ok, sent, guard=ConnectionGuard(hosts=allowed)).split()[1] == status
+
+
+def test_a_page_of_another_site_changes_nothing() -> None:
+    """It may open the page of the service."""
+    for method, site, status in (
+        (b"POST", b"cross-site", b"403"),
+        (b"PUT", b"cross-site", b"403"),
+        (b"DELETE", b"cross-site", b"403"),
+        (b"GET", b"cross-site", b"200"),
+        (b"POST", b"same-origin", b"200"),
+        (b"POST", b"none", b"200"),
+    ):
+        sent = upload(b"a", b"Sec-Fetch-Site: " + site, LAST).replace(b"POST", method, 1)
+        data = exchange(say_ok, sent)
+        assert data.split()[1] == status
+        assert (b"cross_site_request" in data) is (status == b"403")
 
 
 def test_a_piece_after_one_that_was_not_collected_waits_for_it() -> None:
