@@ -125,6 +125,9 @@ def test_a_client_that_sends_no_more_receives_its_responses() -> None:
     for n_requests in (0, 1, 3):
         data = exchange(slowly(0.1), REQUEST * n_requests, is_half_closed=True)
         assert data.count(b"HTTP/1.1 200 OK") == data.count(b"\r\n\r\nok") == n_requests
+    # Reading is paused meanwhile: nothing but a look at the socket shows that the client is there.
+    data = exchange(slowly(0.3), REQUEST * 2 + upload(b"", LAST))
+    assert data.count(b"HTTP/1.1 200 OK") == 3
 
 
 def test_an_unreadable_body_ends_the_request() -> None:
