@@ -224,7 +224,6 @@ def test_merges_that_join_across_a_cut_are_refused(merge, individually):
         parse_tokenizer_json(json.dumps(table).encode())
 
 
-DIGITS_EACH = {"type": "Digits", "individual_digits": True}
 BYTE_LEVEL = {
     "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
 }  # fmt: skip
