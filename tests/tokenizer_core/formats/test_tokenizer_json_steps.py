@@ -89,11 +89,8 @@ def isolated(expression: str) -> dict:
     return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
 
 
-ONE_STEP = [
-    {"type": "Punctuation"},
-    {"type": "Whitespace"},
-    {"type": "Digits", "individual_digits": True},
-]
+DIGITS_EACH = {"type": "Digits", "individual_digits": True}
+ONE_STEP = [{"type": "Punctuation"}, {"type": "Whitespace"}, DIGITS_EACH]
 
 
 @pytest.mark.thorough
