@@ -10,21 +10,6 @@ OWN_TEMPLATES: Final = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))
 }
 VARIABLES: Final = {"bos_token": "<s>", "eos_token": "</s>"}
-# Names of control tokens that the templates write.
-CONTROL_TOKENS: Final = (
-    "<s>",
-    "</s>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|system|>",
-    "<|user|>",
-    "<|assistant|>",
-    "[INST]",
-    "[/INST]",
-    "<tools_start>",
-    "<user_start>",
-    "<assistant_start>",
-)
 
 
 def template_request(chat: dict[str, Any], variables: dict[str, str] = VARIABLES) -> dict[str, Any]:

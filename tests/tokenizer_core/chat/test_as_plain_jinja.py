@@ -108,20 +108,9 @@ def test_an_expression_gives_the_text_of_jinja(expression: str, t: str, u: str) 
 def test_a_field_may_have_the_name_of_a_method() -> None:
     fields = {"t": "T", "items": "I", "get": "G", "__class__": "C", "clear": "D", "1": "one"}
     chat = {"messages": [{"role": "user", **fields, "tools": {"pop": "P", "mapping": "M"}}]}
-    for expression in (
-        "m.items is callable",
-        "m.items()|length",
-        "m['items']",
-        "m.get('get')",
-        "m.nothing is defined",
-        "m.nothing.t",
-        "m.__class__",
-        "m['__class__']",
-        "m.clear",
-        "m.tools.pop",
-        "m.tools.items().mapping",
-        "m.1",
-    ):
+    expressions = ("m.items is callable", "m.items()|length", "m['items']", "m.get('get')", "m.1")
+    expressions += ("m.nothing is defined", "m.nothing.t", "m.__class__", "m['__class__']")
+    for expression in (*expressions, "m.clear", "m.tools.pop", "m.tools.items().mapping"):
         source = "{% set m = messages[0] %}{{ " + expression + " }}"
         outcomes = []
         for render in (

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from jinja2.exceptions import SecurityError, TemplateError
 
+from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.template import ChatTemplate
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, TRUSTED, Runs
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, TRUSTED
 from tokenizer_core.errors import ChatInputError
 
 USER, ASSISTANT = FIRST_MESSAGE, FIRST_MESSAGE + 1
@@ -23,25 +24,12 @@ CHATML = (
 
 
 def request(messages: list[dict[str, Any]] = MESSAGES, **options: Any) -> dict[str, Any]:
-    return {
-        "messages": messages,
-        "tools": None,
-        "documents": None,
-        "variables": {"bos_token": "<s>"},
-        "kwargs": {},
-        "add_generation_prompt": False,
-        "continue_final_message": False,
-        **options,
-    }
+    return template_request({"messages": messages, **options}, {"bos_token": "<s>"})
 
 
 def parts(source: str, **options: Any) -> list[tuple[str, int]]:
     """The text of each run, with its origin."""
     text, runs = ChatTemplate(source).render(request(**options))
-    return cut(text, runs)
-
-
-def cut(text: str, runs: Runs) -> list[tuple[str, int]]:
     result, at = [], 0
     for length, origin in runs:
         result.append((str(text[at : at + length]), origin))
@@ -161,15 +149,11 @@ def test_borders_of_a_turn(source: str, before: str, after: str) -> None:
     assert ChatTemplate(source).turn_borders(request(messages)) == (before, after)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [("yo", "<|im_start|>assistant\nyo"), (" y o ", "<|im_start|>assistant\n y o ")],
-)
-def test_continue_final_message_ends_after_its_content(content: str, expected: str) -> None:
+@pytest.mark.parametrize("content", ["yo", " y o "])
+def test_continue_final_message_ends_after_its_content(content: str) -> None:
     messages = [MESSAGES[0], {"role": "assistant", "content": content}]
-    text, runs = ChatTemplate(CHATML).render(request(messages, continue_final_message=True))
-    assert text.endswith(expected)
-    assert cut(text, runs)[-1] == (content, ASSISTANT)
+    found = parts(CHATML, messages=messages, continue_final_message=True)
+    assert found[-2:] == [("<|im_end|>\n<|im_start|>assistant\n", TRUSTED), (content, ASSISTANT)]
 
 
 @pytest.mark.parametrize(
@@ -225,10 +209,7 @@ def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None
             "{% if loop.last %}{{ m.a.b }}{% endif %}{% endfor %}",
             1,
         ),
-        (
-            "{% macro show(m) %}{{ raise_exception(m.role) }}{% endmacro %}{{ show(messages[1]) }}",
-            1,
-        ),
+        ("{% macro f(m) %}{{ raise_exception(m.role) }}{% endmacro %}{{ f(messages[1]) }}", 1),
         ("{{ raise_exception('never') }}", None),
         ("{% for m in messages %}{% endfor %}{{ a.b.c }}", None),
     ],

@@ -41,11 +41,9 @@ def check(parts: Sequence[str], plain: Sequence[str], text: str, given_new: str 
 
 
 PARTS: list[Callable[[str, str, int], Sequence[str]]] = [
-    lambda text, piece, _: [text.strip(), text.strip(piece)],
-    lambda text, piece, _: [text.lstrip(), text.lstrip(piece)],
+    lambda text, piece, _: [text.strip(), text.strip(piece), text.removeprefix(piece)],
+    lambda text, piece, _: [text.lstrip(), text.lstrip(piece), text.removesuffix(piece)],
     lambda text, piece, _: [text.rstrip(), text.rstrip(piece)],
-    lambda text, piece, _: [text.removeprefix(piece)],
-    lambda text, piece, _: [text.removesuffix(piece)],
     lambda text, piece, count: [
         *text.split(),
         *text.split(None, count),
@@ -139,15 +137,3 @@ def test_a_plain_string_is_not_trusted() -> None:
     text = "user" + traced("<|end|>", TRUSTED) + "user"
     assert runs_of(text) == ((4, LOST), (7, TRUSTED), (4, LOST))
     assert runs_of(TracedText("abc")) == ((3, LOST),)
-
-
-def test_every_method_of_str_is_known() -> None:
-    # A new Python may add a method; one that is not listed loses origins, which is safe.
-    kept = {name for name in vars(TracedText) if not name.startswith("_")}
-    lost = {
-        "casefold", "center", "encode", "expandtabs", "format", "format_map", "ljust", "maketrans",
-        "rjust", "swapcase", "translate", "zfill",
-    }  # fmt: skip
-    questions = {"count", "endswith", "find", "index", "rfind", "rindex", "startswith"}
-    names = {name for name in dir(str) if not name.startswith("_")}
-    assert {n for n in names if not n.startswith("is")} - kept - lost - questions == set()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
 from tokenizer_core.chat.renderer import RenderLimits, _read_response
 from tokenizer_core.chat.template import ChatTemplate, Rendered, _Environment
@@ -81,15 +82,12 @@ STATEMENTS = {
 
 
 def request(content: str = REQUESTED, **kwargs: Any) -> dict[str, Any]:
-    return {
+    chat = {
         "messages": [{"content": content, "name": content}],
         "tools": [{"name": content}],
-        "documents": None,
-        "variables": {"bos_token": "B"},
         "kwargs": {"kw": content, **kwargs},
-        "add_generation_prompt": False,
-        "continue_final_message": False,
     }
+    return template_request(chat, {"bos_token": "B"})
 
 
 def trusted_text(rendered: Rendered) -> str:
@@ -121,8 +119,8 @@ ALL = range(len(VALUES))
 def test_filters_never_make_the_request_trusted() -> None:
     for name in sorted(_Environment().filters):
         check(f"{{{{ v[i]|{name} }}}}", ALL)
-        check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS)
-        check(f"{{{{ v[i]|{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
+        check(f"{{{{ v[i]|{name}(v[j]) }}}}", ALL, ARGUMENTS[:3])
+        check(f"{{{{ v[i]|{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:1], ARGUMENTS[2:])
         check(f"{{{{ v[i]|map('{name}')|join(v[j]) }}}}", ALL, ARGUMENTS[:2])
         check(f"{{% filter {name} %}}t{{{{ v[i] }}}}T{{% endfilter %}}", ALL)
 
@@ -130,12 +128,13 @@ def test_filters_never_make_the_request_trusted() -> None:
 @pytest.mark.parametrize("kind", [str, bytes, list, dict, int])
 def test_methods_never_make_the_request_trusted(kind: type) -> None:
     others = set(dir(str)) if kind is not str else set()
-    for name in sorted({name for name in dir(kind) if not name.startswith("_")} - others):
+    names = {name for name in dir(kind) if not name.startswith(("_", "is"))} - others
+    for name in sorted(names):
         check(f"{{{{ v[i].{name}() }}}}", ALL)
-        check(f"{{{{ v[i].{name}(v[j]) }}}}", ALL, ARGUMENTS)
-        check(f"{{{{ v[i].{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:2], ARGUMENTS[2:])
-        check(f"{{{{ v[i].{name}(v[j])|join('t') }}}}", ALL, ARGUMENTS[:2])
-        check(f"{{{{ v[i].{name}(t=v[j]) }}}}", ALL, ARGUMENTS[:2])
+        check(f"{{{{ v[i].{name}(v[j]) }}}}", ALL, ARGUMENTS[:3])
+        check(f"{{{{ v[i].{name}(v[j], v[k]) }}}}", ALL, ARGUMENTS[:1], ARGUMENTS[2:])
+        check(f"{{{{ v[i].{name}(v[j])|join('t') }}}}", ALL, ARGUMENTS[1:2])
+        check(f"{{{{ v[i].{name}(t=v[j]) }}}}", ALL, ARGUMENTS[1:2])
 
 
 def test_tests_and_operators_never_make_the_request_trusted() -> None:
