@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,29 +35,16 @@ def small_ranks():
     return ranks
 
 
-PAIRS = {}
-
-
+@cache
 def pair(name):
     """Both libraries' encodings of one definition."""
-    if name not in PAIRS:
-        if name == "gpt2":
-            our = ours.get_encoding("gpt2")
-            fields = {
-                "pat_str": openai_public.r50k_pat_str,
-                "mergeable_ranks": our._mergeable_ranks,
-                "special_tokens": our._special_tokens,
-            }
-            PAIRS[name] = our, theirs.Encoding("gpt2", explicit_n_vocab=50257, **fields)
-        else:
-            pattern = {"small": CL100K, "dropping": r"\p{L}+|\p{N}"}[name]
-            fields = {
-                "pat_str": pattern,
-                "mergeable_ranks": small_ranks(),
-                "special_tokens": SPECIAL,
-            }
-            PAIRS[name] = ours.Encoding(name, **fields), theirs.Encoding(name, **fields)
-    return PAIRS[name]
+    fields = {"mergeable_ranks": small_ranks(), "special_tokens": SPECIAL}
+    if name == "gpt2":
+        our = ours.get_encoding("gpt2")
+        fields = {"mergeable_ranks": our._mergeable_ranks, "special_tokens": our._special_tokens}
+        return our, theirs.Encoding(name, pat_str=openai_public.r50k_pat_str, **fields)
+    fields["pat_str"] = {"small": CL100K, "dropping": r"\p{L}+|\p{N}"}[name]
+    return ours.Encoding(name, **fields), theirs.Encoding(name, **fields)
 
 
 CL100K = (
@@ -218,16 +206,11 @@ def test_encodings_are_those_of_the_presets(monkeypatch, tmp_path):
         ours.get_encoding("p50k_edit")
 
 
-def test_copies_and_pickles():
-    text = "<|endoftext|> the"
-    for name in NAMES:
-        our, _ = pair(name)
-        ids = our.encode(text, allowed_special="all")
-        for copied in (pickle.loads(pickle.dumps(our)), copy.copy(our), copy.deepcopy(our)):
-            assert copied.name == our.name
-            assert copied.tokenizer == our.tokenizer
-            assert copied.encode(text, allowed_special="all") == ids
-    assert len(pickle.dumps(ours.get_encoding("gpt2"))) < 200
+def test_a_pickled_preset_is_small_and_a_copy_is_equal():
+    our, _ = pair("gpt2")
+    assert len(pickle.dumps(our)) < 200
+    for copied in (pickle.loads(pickle.dumps(our)), copy.copy(our), copy.deepcopy(our)):
+        assert (copied.name, copied.tokenizer) == (our.name, our.tokenizer)
 
 
 BYTE_RANKS = {bytes([byte]): byte for byte in range(256)}
@@ -249,13 +232,11 @@ def test_copies_of_what_is_no_preset(library):
 
 
 def test_an_id_that_is_no_integer_is_refused():
-    our, their = pair("small")
+    our, _ = pair("small")
     for wrong in (65.0, "a", None):
-        for method in ("decode_single_token_bytes", "is_special_token"):
-            with pytest.raises((TypeError, AssertionError)):
-                getattr(their, method)(wrong)
+        for method in (our.decode_single_token_bytes, our.is_special_token):
             with pytest.raises(TypeError):
-                getattr(our, method)(wrong)
+                method(wrong)
         with pytest.raises(TypeError):
             our.decode_tokens_bytes([65, wrong])
 

@@ -60,6 +60,7 @@ def test_every_format_is_read_to_the_same_spec(files):
             [files / "vocab.json", files / "merges.txt"], special_tokens={"<|endoftext|>": 356}
         ),
         load_spec([files / "tokenizer.json"]),
+        load_tokenizer_json(files / "tokenizer.json"),
         load_files_spec(files / "vocab.pkl", files / "merges.pkl", ["<|endoftext|>"], "gpt2"),
     ]
     assert {spec.fingerprint for spec in same} == {SPEC.fingerprint}

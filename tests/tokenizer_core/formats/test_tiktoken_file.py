@@ -90,20 +90,17 @@ def test_tokens_no_merge_makes_are_named():
         recover_merges(ranks)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_both_ways_to_find_last_merges_agree(seed, monkeypatch):
+def test_both_ways_to_find_last_merges_agree(monkeypatch):
     """Also for tokens of more than one window of the engine, and where a byte is no token."""
-    ranks = wild_ranks(seed, n_tokens=100)
-    for doublings in range(1, 16):
+    ranks = wild_ranks(0, n_tokens=100)
+    for doublings in range(1, 18):
         ranks.setdefault(b"~" * 2**doublings, len(ranks))
-    for token in list(ranks)[:2]:
-        ranks.setdefault(token * 3000, len(ranks))
-    if seed == 0:
-        del ranks[b"!"]
+    ranks.setdefault(next(iter(ranks)) * 3000, len(ranks))
+    del ranks[b"!"]
     merges, unreached = recover_reachable_merges(ranks)
     monkeypatch.setattr(tiktoken_file, "left_sizes", lambda tokens: None)
     assert (merges, unreached) == recover_reachable_merges(ranks)
-    assert (b"~" * 2**14, b"~" * 2**14) in merges
+    assert (b"~" * 2**16, b"~" * 2**16) in merges
     assert unreached
 
 

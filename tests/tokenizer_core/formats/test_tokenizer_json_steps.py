@@ -127,8 +127,9 @@ def test_class_borders_are_those_of_tokenizers():
         (deepseek, False),
     ]:
         data = table_of(listed, use_regex=use_regex)
-        ours = Tokenizer.from_spec(parse_tokenizer_json(data))
-        theirs = tokenizers.Tokenizer.from_str(data.decode())
+        spec = parse_tokenizer_json(data)
+        check_round_trips(spec)
+        ours, theirs = Tokenizer.from_spec(spec), tokenizers.Tokenizer.from_str(data.decode())
         for text in samples:
             assert ours.encode(text) == theirs.encode(text).ids, repr(text[:40])
 
