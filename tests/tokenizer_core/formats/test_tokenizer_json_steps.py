@@ -93,7 +93,7 @@ DIGITS_EACH = {"type": "Digits", "individual_digits": True}
 ONE_STEP = [{"type": "Punctuation"}, {"type": "Whitespace"}, DIGITS_EACH]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ONE_STEP, ids=str)
 def test_every_code_point_is_of_the_class_of_tokenizers(step):
     pattern = parse_tokenizer_json(table_of([step], use_regex=False)).pattern

@@ -188,7 +188,7 @@ def exchange_model(backend):
 
 @pytest.mark.parametrize(
     ("change", "times"),
-    [(change_normalizer, 40_000), (change_model_in_place, 1), (exchange_model, 1)],
+    [(change_normalizer, 8_000), (change_model_in_place, 1), (exchange_model, 1)],
 )
 def test_a_change_of_the_backend_is_noticed(change, times):
     ours, theirs = both(SPECS["plain"])
