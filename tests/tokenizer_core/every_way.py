@@ -5,7 +5,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from tokenizer_core import Tokenizer, chunk_text, truncate_text
+from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
+
+BYTES = {i: bytes([i]) for i in range(256)}
+SHAPES = {
+    "plain": TokenizerSpec.from_merges(BYTES, [], ["<e>", "<f>"]),
+    "NFC": TokenizerSpec.from_merges(BYTES, [], ["<e>", "<f>"], normalizer="nfc"),
+    "left out by the pattern": TokenizerSpec.from_ranks(
+        {bytes([i]): i for i in range(256)}, {"<e>": 256, "<f>": 257}, pattern=r"[\p{L}\p{So}]+|\s+"
+    ),
+}
 
 
 def check_every_way(

@@ -144,18 +144,6 @@ def test_a_stream_that_ended_takes_nothing_more():
             stream.finish()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"), [("a\ud800", UnicodeEncodeError), (b"a", TypeError), (None, TypeError)]
-)
-def test_what_is_no_text_is_an_error_and_changes_nothing(wrong, error):
-    stream = StreamingEncoder(TOKENIZERS[0])
-    ids = stream.feed("to")
-    with pytest.raises(error):
-        stream.feed(wrong)
-    ids += stream.feed("gether") + stream.finish()
-    assert ids == TOKENIZERS[0].encode("together")
-
-
 @pytest.mark.thorough
 @pytest.mark.row(10, 15)
 @pytest.mark.parametrize("unit", ["a", " ", "中", "\u0301"])
