@@ -39,6 +39,13 @@ def check_every_way(
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
 
 
+def check_cuts(tokenizer: Tokenizer, text: str, ids: list[int]) -> None:
+    """A stream gives the ids wherever the text is cut, and when each character comes alone."""
+    for cut in range(len(text) + 1):
+        assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == ids, cut
+    assert list(tokenizer.encode_iterable(text)) == ids
+
+
 def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
     """Chunks join to the text, and each part has the ids that its text has alone."""
     chunks = list(chunk_text(tokenizer, text, max_tokens))
