@@ -22,7 +22,8 @@ from tests.property.trap_texts import (
     trap_texts,
 )
 from tests.tokenizer_core.engines.random_specs import spec_of
-from tokenizer_core import StreamingEncoder, Tokenizer
+from tests.tokenizer_core.every_way import check_cuts
+from tokenizer_core import Tokenizer
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.spec import TokenizerSpec
@@ -36,11 +37,6 @@ def compiled():
 
 def both_of(spec: TokenizerSpec) -> tuple[Tokenizer, Tokenizer]:
     return Tokenizer.from_spec(spec, engine="native"), Tokenizer.from_spec(spec, engine="python")
-
-
-def stream(tokenizer: Tokenizer, *pieces: str) -> list[int]:
-    encoder = StreamingEncoder(tokenizer)
-    return [id_ for piece in pieces for id_ in encoder.feed(piece)] + encoder.finish()
 
 
 @given(seeds, kinds, patterns, st.sampled_from(["none", "none", "nfc"]), trap_texts, st.data())
@@ -105,10 +101,7 @@ def test_ranks_in_any_order_equal_tiktokens(seed, pattern, text):
 @given(seeds, kinds, patterns, st.sampled_from(["none", "none", "nfc"]), short_trap_texts)
 def test_streaming_at_every_cut(seed, kind, pattern, normalizer, text):
     native, python = both_of(tiny_spec(seed, kind, pattern, normalizer))
-    expected = python.encode(text)
-    for cut in range(len(text) + 1):
-        assert stream(native, text[:cut], text[cut:]) == expected, cut
-    assert stream(native, *text) == expected
+    check_cuts(native, text, python.encode(text))
 
 
 def many_words(n_words: int, seed: int) -> list[str]:

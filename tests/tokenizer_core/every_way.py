@@ -5,7 +5,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from tokenizer_core import Tokenizer, chunk_text, truncate_text
+from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
+
+BYTES = {i: bytes([i]) for i in range(256)}
+SHAPES = {
+    "plain": TokenizerSpec.from_merges(BYTES, [], ["<e>", "<f>"]),
+    "NFC": TokenizerSpec.from_merges(BYTES, [], ["<e>", "<f>"], normalizer="nfc"),
+    "left out by the pattern": TokenizerSpec.from_ranks(
+        {bytes([i]): i for i in range(256)}, {"<e>": 256, "<f>": 257}, pattern=r"[\p{L}\p{So}]+|\s+"
+    ),
+}
 
 
 def check_every_way(
@@ -28,6 +37,13 @@ def check_every_way(
     ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=2, **options)
     assert (ids.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.uint64, (len(texts) + 1,))
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
+
+
+def check_cuts(tokenizer: Tokenizer, text: str, ids: list[int]) -> None:
+    """A stream gives the ids wherever the text is cut, and when each character comes alone."""
+    for cut in range(len(text) + 1):
+        assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == ids, cut
+    assert list(tokenizer.encode_iterable(text)) == ids
 
 
 def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
-from tests.tokenizer_core.every_way import check_every_way
-from tokenizer_core import Tokenizer, TokenizerSpec, reference
+from tests.tokenizer_core.every_way import SHAPES, check_every_way
+from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
 from tokenizer_core.errors import (
     FormatError,
     InvalidSpecError,
@@ -168,33 +168,43 @@ def test_decode_of_bytes_that_are_no_text(tokenizer):
         tokenizer.decode([97, 99999])
 
 
-UNTIDY = {
-    "left out by the pattern": TokenizerSpec.from_ranks(
-        {bytes([i]): i for i in range(256)}, {"<e>": 256}, pattern=r"[\p{L}\p{So}]+|\s+"
-    ),
-    "NFC": TokenizerSpec.from_merges(BYTES, [], ["<e>"], normalizer="nfc"),
-    "plain": TokenizerSpec.from_merges(BYTES, [], ["<e>"]),
-}
+NO_TEXTS = [
+    *((text, UnicodeEncodeError) for text in ("a\ud800b", "\u1100\ud800", "x<e>y<e>\xe9\ud800e")),
+    (b"a", TypeError),
+    (None, TypeError),
+]
 
 
-@pytest.mark.parametrize("name", UNTIDY)
-def test_a_lone_surrogate_is_refused_at_its_index_in_the_whole_text(name, engine):
-    one = Tokenizer.from_spec(UNTIDY[name], engine=engine)
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_no_text_is_refused(name, engine):
+    one = Tokenizer.from_spec(SHAPES[name], engine=engine)
+    stream = StreamingEncoder(one)
+    ids = stream.feed("to")
     calls = [
         one.encode,
         one.encode_ordinary,
         one.encode_to_numpy,
-        one.encode_to_json,
         one.encode_with_offsets,
         one.count,
+        stream.feed,
+        lambda text: one.encode(text, disallowed_special=["<f>"]),
         lambda text: one.count(text, limit=0),
+        one.encode_to_json,
         lambda text: one.encode_batch(["fine", text]),
+        lambda text: one.encode_batch_to_numpy(["fine", text]),
+        lambda text: one.encode_segments([("", True), (text, False)]),
+        lambda text: one.count_segments([("", True), (text, False)]),
+        lambda text: truncate_text(one, text, 1),
     ]
-    for text in ("a\ud800b", "\u1100\ud800", "x<e>yy<e>\xe9\ud800e\u0301"):
-        for call in calls:
-            with pytest.raises(UnicodeEncodeError) as error:
+    for call in calls:
+        for text, error in NO_TEXTS:
+            with pytest.raises(error) as caught:
                 call(text)
-            assert (error.value.object, error.value.start) == (text, text.index("\ud800"))
+            if error is UnicodeEncodeError:  # its index is that in the whole text
+                assert (caught.value.object, caught.value.start) == (text, text.index("\ud800"))
+            elif engine == "python" and call in calls[:8]:
+                assert f"must be a str, not {type(text).__name__}" in str(caught.value)
+    assert ids + stream.feed("gether") + stream.finish() == one.encode("together")
 
 
 def test_count_with_a_limit(tokenizer):
@@ -270,26 +280,6 @@ def test_a_list_that_another_thread_changes_gives_its_text_or_names_an_element(t
         assert (str(error)[:6], rest) in [("ids[1]", rest), ("ids[0]", ["a"])]  # noqa: PT017
     else:
         assert text == tokenizer.decode(rest)
-
-
-@pytest.mark.parametrize(("engine", "normalizer"), [("python", "none"), ("auto", "nfc")])
-def test_bytes_and_none_are_refused_as_texts(engine, normalizer):
-    spec = TokenizerSpec.from_merges(BYTES, [], ["<|end|>"], normalizer=normalizer)
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    calls = [
-        tokenizer.encode,
-        tokenizer.encode_ordinary,
-        tokenizer.encode_to_numpy,
-        tokenizer.encode_with_offsets,
-        tokenizer.count,
-        lambda text: tokenizer.encode(text, disallowed_special="all"),
-    ]
-    for wrong, message in [(b"a", "not bytes; decode it first"), (None, "not NoneType")]:
-        for call in calls:
-            with pytest.raises(TypeError, match=f"text must be a str, {message}"):
-                call(wrong)
-        with pytest.raises(TypeError):
-            tokenizer.encode_batch([wrong])
 
 
 def test_two_names_for_one_id(engine):

@@ -21,6 +21,7 @@ from tokenizer_core.formats.manifest_fields import (
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.patterns import METASPACE, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
+from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import TokenizerSpec
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
@@ -101,7 +102,11 @@ def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str
 
 
 def check_round_trips(spec: TokenizerSpec) -> bytes:
-    """A `tokenizer.json` and a manifest of a spec are read to the same spec; the former."""
+    """A `tokenizer.json` and a manifest of a spec are read to the same spec; the former.
+
+    It gives its golden text, too.
+    """
+    check_golden_text(spec)
     manifest = parse_manifest_json(render_manifest_json(render_spec_fields(spec)))
     assert build_spec(manifest, spec.vocab, spec.merges) == spec
     written = render_tokenizer_json(spec)
