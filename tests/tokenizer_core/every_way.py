@@ -1,11 +1,12 @@
 """Every way to encode gives the ids of `encode`: one check for any tokenizer."""
 
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 
-from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
+from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, chunk_text, truncate_text
 
 BYTES = {i: bytes([i]) for i in range(256)}
 SHAPES = {
@@ -39,11 +40,17 @@ def check_every_way(
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
 
 
+def check_stream(tokenizer: Tokenizer, pieces: Iterable[str], ids: list[int]) -> None:
+    """Fed piece by piece: `encode_iterable` joins short pieces first."""
+    stream = StreamingEncoder(tokenizer)
+    assert [id_ for piece in pieces for id_ in stream.feed(piece)] + stream.finish() == ids
+
+
 def check_cuts(tokenizer: Tokenizer, text: str, ids: list[int]) -> None:
     """A stream gives the ids wherever the text is cut, and when each character comes alone."""
     for cut in range(len(text) + 1):
-        assert list(tokenizer.encode_iterable([text[:cut], text[cut:]])) == ids, cut
-    assert list(tokenizer.encode_iterable(text)) == ids
+        check_stream(tokenizer, [text[:cut], text[cut:]], ids)
+    check_stream(tokenizer, text, ids)
 
 
 def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:

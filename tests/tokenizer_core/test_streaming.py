@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.tokenizer_core.every_way import check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, streaming
 from tokenizer_core.errors import PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.normalize import normalize_nfc
@@ -64,7 +65,7 @@ def test_ids_joined_equal_one_shot(tokenizer, pieces):
 
 def test_one_character_at_a_time(tokenizer):
     for text in adversarial_texts(n_random=30, seed=11):
-        assert list(tokenizer.encode_iterable(text)) == tokenizer.encode(text)
+        check_stream(tokenizer, text, tokenizer.encode(text))
 
 
 def test_ids_come_out_as_soon_as_they_are_settled(monkeypatch):
