@@ -86,7 +86,7 @@ class Pair:
         job_id: str = ask(self.servers[0], "POST", "/train", json=SLOW)["id"]
         begun = f"job {job_id}: attempt 1 begins"
         wait_until(lambda: any(begun in server.output for server in self.servers))
-        wait_until(lambda: self.job(job_id).phase in ("count", "learn"))
+        wait_until(lambda: self.job(job_id).phase in ("count", "learn"), seconds=240)
         holder, other = sorted(self.servers, key=lambda server: begun not in server.output)
         return job_id, holder, other
 
