@@ -8,25 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tokenizer_core.formats.small_specs import trained_spec
-from tests.tokenizer_core.formats.test_tokenizer_json_clip import clip
-from tests.tokenizer_core.formats.test_tokenizer_json_metaspace import RULES, SPECS
+from tests.tokenizer_core import test_drift as drift
+from tests.tokenizer_core.formats.small_specs import BYTES
 from tokenizer_core import DecodeStreams, StreamingDecoder, Tokenizer, TokenizerSpec
 from tokenizer_core import decode_streams as module
 from tokenizer_core.decode_streams import MAX_STOP_BYTES
 from tokenizer_core.errors import UnknownTokenIdError
-from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 
-BYTES = {i: bytes([i]) for i in range(256)}
 # Parts of characters within tokens, an empty token and a gap before it.
 TORN = {256: b"a\xf0\x9f", 257: b"\x99\x82b", 258: b"\xe4\xb8", 259: b"", 262: b" END"}
 SHAPES = {
-    "bytes": trained_spec(special_tokens=["<|endoftext|>", "<|end|>"]),
+    **{name: spec for name, spec in drift.SHAPES.items() if name not in ("flags", "nfc", "steps")},
     "torn": TokenizerSpec.from_merges(BYTES | TORN, [], ["<|end|>"]),
-    "prefix-space": trained_spec(normalizer="prefix-space"),
-    **{rule: SPECS[rule] for rule in RULES},
-    "content tokens": SPECS["metaspace-first, content tokens"],
-    "suffix": parse_tokenizer_json(clip()),
 }
 
 
