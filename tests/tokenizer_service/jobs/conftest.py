@@ -1,19 +1,24 @@
-"""A whole service in this process; its jobs run in child processes."""
+"""A whole service in this process; its jobs run in threads or in child processes."""
 
+import asyncio
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
-from tokenizer_core.spec import TokenizerSpec
-from tokenizer_service.jobs.queue import JobStore
-from tokenizer_service.main import create_app
+from tests.tokenizer_service.jobs.fake_process import publish_starter, start_in_thread
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_service import main
+from tokenizer_service.jobs.process import JobProcess, StartProcess
+from tokenizer_service.jobs.queue import Job, JobStore
+from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.services import Services
 from tokenizer_service.settings import Settings
 
@@ -23,6 +28,9 @@ OpenJobs = Callable[..., JobStore]
 ADMIN_KEY = "the-admin-key"
 READ_KEY = "the-read-key"
 Fields = dict[str, Any]
+
+SLOW: Fields = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
+"""A training that the Python engine takes seconds for."""
 
 
 class Service:
@@ -49,11 +57,26 @@ class Service:
         job_id: str = answer.json()["id"]
         return job_id
 
+    def put(self, corpus_id: str, text: bytes | str) -> None:
+        assert self.client.put(f"/corpora/{corpus_id}", content=text).is_success
+
+    def encode(self, corpus_id: str = "news", /, **body: Any) -> str:
+        """Start an encoding job."""
+        answer = self.client.post(f"/corpora/{corpus_id}/encode", json=body)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
     def job(self, job_id: str) -> Fields:
-        answer = self.client.get(f"/train/{job_id}")
+        answer = self.client.get(f"/jobs/{job_id}")
         assert answer.status_code == 200
         fields: Fields = answer.json()
         return fields
+
+    def row(self, job_id: str) -> Job:
+        row = self.jobs.get(job_id)
+        assert row is not None
+        return row
 
     def wait(self, job_id: str, *states: str, seconds: float = 300) -> Fields:
         """The job, once it is in one of `states` (any final one by default)."""
@@ -70,13 +93,42 @@ class Service:
 
     def wait_for_child(self, job_id: str, *, phases: tuple[str, ...] = ("count", "learn")) -> int:
         """The pid of the job's trainer, once it is training."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
-            job = self.jobs.get(job_id)
-            if job is not None and job.child is not None and job.phase in phases:
+            job = self.row(job_id)
+            if job.child is not None and job.phase in phases:
                 return job.child.pid
             time.sleep(0.01)
         raise AssertionError(f"{self.job(job_id)} never began")
+
+    def stop_runner(self) -> None:
+        """From now on jobs stay in the queue."""
+        assert self.client.portal is not None
+        self.client.portal.call(self.services.runner.stop)
+
+    def start_runner(self) -> None:
+        """After `stop_runner`."""
+        assert self.client.portal is not None
+        self.services.runner._stop.clear()
+        self.client.portal.call(self.services.runner.start)
+
+
+CHILD = (
+    "import sys; from tokenizer_service.jobs.worker.child import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+async def start_child(job_folder: Path, scratch: Path, log: IO[bytes]) -> JobProcess:
+    """A real child that keeps the priority of the tests: a nice one waits on a busy machine."""
+    start = asyncio.create_subprocess_exec
+
+    def start_without_main(*command: str, **options: Any) -> Any:
+        program, safe, _, _, folder = command
+        return start(program, safe, "-c", CHILD, folder, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "create_subprocess_exec", start_without_main)
+        return await JobProcess.start(job_folder, scratch, log)
 
 
 @pytest.fixture
@@ -85,12 +137,7 @@ def open_jobs(tmp_path: Path) -> OpenJobs:
     return lambda: JobStore.open(tmp_path)
 
 
-def publish_starter(artifacts_dir: Path) -> ArtifactRef:
-    spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
-    return ArtifactStore(artifacts_dir).publish(spec, name="starter")
-
-
-@pytest.fixture(scope="session")
+@functools.cache
 def slow_text() -> str:
     """A corpus whose merges take seconds to learn: sixty thousand different words."""
     generator = random.Random(1)
@@ -100,66 +147,56 @@ def slow_text() -> str:
     )
 
 
-@pytest.fixture
-def corpus(tmp_path: Path, slow_text: str) -> Path:
-    folder = tmp_path / "corpora"
+def write_corpora(folder: Path) -> Path:
     folder.mkdir()
     (folder / "small.txt").write_text("low lower lowest<|endoftext|>new newer newest " * 50)
-    (folder / "slow.txt").write_text(slow_text)
+    (folder / "slow.txt").write_text(slow_text())
     (folder / "empty.txt").write_text("")
     (folder / "latin.txt").write_bytes(b"abc caf\xe9 " * 10)
     return folder
 
 
 @pytest.fixture
-def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Service]]:
-    """Starts any number of services on this test's artifacts; the test's end stops them."""
-    artifacts_dir = tmp_path / "artifacts"
-    publish_starter(artifacts_dir)
-    with ExitStack() as running:
-
-        def start(**changes: Any) -> Service:
-            settings = Settings(
-                artifacts_dir=artifacts_dir,
-                corpus_roots=(corpus,),
-                admin_keys=(ADMIN_KEY,),
-                read_keys=(READ_KEY,),
-                # Most tests here observe a run in progress; the native engine would finish too
-                # soon.
-                **{"engine": "python", **changes},
-            )
-            client = TestClient(
-                create_app(settings),
-                headers={"X-API-Key": ADMIN_KEY},
-                raise_server_exceptions=False,
-            )
-            running.enter_context(client)
-            service = Service(client, settings, corpus)
-            running.callback(service.jobs.database.close)
-            return service
-
-        yield start
+def corpus(tmp_path: Path) -> Path:
+    return write_corpora(tmp_path / "corpora")
 
 
-@pytest.fixture(scope="module")
-def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for all tests of a module whose requests are refused: it runs no job."""
-    folder = tmp_path_factory.mktemp("service")
-    publish_starter(folder / "artifacts")
-    corpus = folder / "corpora"
-    corpus.mkdir()
-    (corpus / "small.txt").write_text("low lower")
+@contextmanager
+def run_service(
+    artifacts_dir: Path,
+    corpus: Path,
+    *,
+    start_process: StartProcess = start_in_thread,
+    **changes: Any,
+) -> Iterator[Service]:
     settings = Settings(
-        artifacts_dir=folder / "artifacts",
+        artifacts_dir=artifacts_dir,
         corpus_roots=(corpus,),
-        corpus_url_hosts="127.0.0.1",
         admin_keys=(ADMIN_KEY,),
+        read_keys=(READ_KEY,),
+        **changes,
     )
     headers = {"X-API-Key": ADMIN_KEY}
-    with TestClient(create_app(settings), headers=headers) as client:
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(main, "JobRunner", partial(JobRunner, start_process=start_process))
+            app = TestClient(
+                main.create_app(settings), headers=headers, raise_server_exceptions=False
+            )
+            client = running.enter_context(app)
         service = Service(client, settings, corpus)
+        running.callback(service.jobs.database.close)
         yield service
-        service.jobs.database.close()
+
+
+@pytest.fixture
+def start_service(tmp_path: Path, corpus: Path) -> Iterator[Callable[..., Service]]:
+    """Starts any number of services on this test's artifacts; the test's end stops them."""
+    publish_starter(tmp_path / "artifacts")
+    with ExitStack() as running:
+        yield lambda **changes: running.enter_context(
+            run_service(tmp_path / "artifacts", corpus, **changes)
+        )
 
 
 @pytest.fixture
@@ -167,5 +204,17 @@ def service(start_service: Callable[..., Service]) -> Service:
     return start_service()
 
 
-SLOW_VOCAB_SIZE = 6000
-SLOW: Fields = {"input_paths": ["slow.txt"], "vocab_size": SLOW_VOCAB_SIZE, "name": "slow"}
+@pytest.fixture
+def process_service(start_service: Callable[..., Service]) -> Service:
+    """Its jobs run in child processes, slowly: tests observe or kill them."""
+    return start_service(start_process=start_child, engine="python")
+
+
+@pytest.fixture(scope="module")
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for all tests of a module that do not look at the jobs of the others."""
+    folder = tmp_path_factory.mktemp("service")
+    publish_starter(folder / "artifacts")
+    corpus = write_corpora(folder / "corpora")
+    with run_service(folder / "artifacts", corpus, corpus_url_hosts="127.0.0.1") as service:
+        yield service

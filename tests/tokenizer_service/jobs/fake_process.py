@@ -1,20 +1,26 @@
-"""A runner whose child processes are objects in the test."""
+"""Jobs without a process of their own: as objects that the test leads, and in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
+import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stderr
 from pathlib import Path
 from typing import IO, Any
 
-from tests.tokenizer_service.jobs.conftest import publish_starter
+import pytest
+
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import TokenizerSpec
+from tokenizer_service.jobs.process import JobLock
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.runner import JobRunner
+from tokenizer_service.jobs.worker import child
+from tokenizer_service.jobs.worker.context import EventPipe
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
 from tokenizer_service.serving.workers import ProcessIdentity
 from tokenizer_service.settings import Settings
@@ -81,6 +87,73 @@ class FakeProcess:
         if not self._code.done():
             self._code.set_result(code)
             self._events.put_nowait(None)
+
+
+class Permission(threading.Event):
+    """Permission to publish, given or refused."""
+
+    is_refused = False
+
+    def refuse(self) -> None:
+        self.is_refused = True
+        self.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        super().wait(timeout)
+        if self.is_refused:
+            raise SystemExit("the server refuses the publication")
+        return True
+
+
+class ThreadProcess(FakeProcess):
+    """Does the job in a thread of this process; a real child imports the packages first."""
+
+    def __init__(self, job_folder: Path, log: IO[bytes]) -> None:
+        super().__init__(json.loads((job_folder / "request.json").read_bytes()))
+        self._loop = asyncio.get_running_loop()
+        self._permission = Permission()
+        descriptor = os.dup(log.fileno())
+        work = threading.Thread(target=self._work, args=(job_folder, descriptor), daemon=True)
+        work.start()
+
+    def _work(self, job_folder: Path, log: int) -> None:
+        put = self._events.put_nowait
+
+        class Events(EventPipe):
+            def __init__(self) -> None:
+                self._next_progress, self._phase = 0.0, ""
+
+            def send(_, event: str, **fields: Any) -> None:  # noqa: N805
+                self._loop.call_soon_threadsafe(put, {"event": event, **fields})
+
+        with (
+            os.fdopen(log, "w", buffering=1, errors="backslashreplace") as file,
+            redirect_stderr(file),
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            patch.setattr(child, "EventPipe", Events)
+            patch.setattr(child, "_watch_standard_input", lambda: self._permission)
+            patch.setattr(child, "_raise_open_files_limit", lambda: None)
+            patch.setattr(JobLock, "acquire", lambda *_, **__: True)
+            code = child.main([str(job_folder)])
+        self._loop.call_soon_threadsafe(self.exit, code)
+
+    async def let_publish(self) -> None:
+        self._permission.set()
+
+    async def end(self, grace_seconds: float) -> None:
+        if not self._permission.is_set():
+            self._permission.refuse()
+        await self.wait()
+
+
+async def start_in_thread(job_folder: Path, scratch: Path, log: IO[bytes]) -> ThreadProcess:
+    return ThreadProcess(job_folder, log)
+
+
+def publish_starter(artifacts_dir: Path) -> ArtifactRef:
+    spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
+    return ArtifactStore(artifacts_dir).publish(spec, name="starter")
 
 
 class FakeRunner:

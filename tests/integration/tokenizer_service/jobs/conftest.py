@@ -11,13 +11,14 @@ from tests.integration.postgres_server import PostgresServer, run_postgres
 from tests.tokenizer_service.jobs.conftest import (
     OpenJobs,
     corpus,
+    process_service,
     service,
-    slow_text,
+    shared_service,
     start_service,
 )
 from tokenizer_service.jobs.queue import JobStore
 
-__all__ = ["corpus", "service", "slow_text", "start_service"]
+__all__ = ["corpus", "process_service", "service", "shared_service", "start_service"]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Jobs as server-sent events, with real child processes and over a real socket."""
+"""Jobs as server-sent events, to the end of a job and over a real socket."""
 
 from __future__ import annotations
 
@@ -11,20 +11,9 @@ import pytest
 
 from tests.integration.server_process import publish_bytes, serve
 from tests.tokenizer_service.jobs.conftest import Service
+from tests.tokenizer_service.jobs.test_events import JOB_ID, parse_events
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
-
-JOB_ID = "20261121T041500Z-0123456789ab"
-
-
-def events_of(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """(id, document) of each event, without comments and `retry`."""
-    events = []
-    for block in text.split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
-        if "data" in fields:
-            events.append((fields["id"], json.loads(fields["data"])))
-    return events
 
 
 def next_document(lines: Iterator[str]) -> dict[str, Any]:
@@ -42,7 +31,7 @@ def test_a_job_is_followed_to_its_end(service: Service, monkeypatch: pytest.Monk
     assert answer.headers["Cache-Control"] == "no-store"
     assert "Content-Length" not in answer.headers
     assert answer.text.startswith("retry: 2000\n\n")
-    events = events_of(answer.text)
+    events = parse_events(answer.text)
     assert len({id_ for id_, _ in events}) == len(events)
     documents = [document for _, document in events]
     assert documents[-1]["state"] == "live"
@@ -52,7 +41,7 @@ def test_a_job_is_followed_to_its_end(service: Service, monkeypatch: pytest.Monk
     seen = service.client.get(f"/train/{job_id}/events", headers={"Last-Event-ID": last})
     assert (seen.status_code, seen.content) == (204, b"")
     again = service.client.get(f"/v1/train/{job_id}/events", headers={"Last-Event-ID": "other"})
-    assert events_of(again.text) == events[-1:]
+    assert parse_events(again.text) == events[-1:]
     for unknown in (JOB_ID, "nope", "..%2Fx"):
         assert service.client.get(f"/train/{unknown}/events").status_code == 404
     monkeypatch.setattr(service.services.job_watch, "_max_listeners", 0)

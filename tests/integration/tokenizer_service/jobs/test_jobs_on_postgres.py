@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
 from tests.integration.server_process import wait_until
-from tests.tokenizer_service.jobs.conftest import SLOW, Service
+from tests.tokenizer_service.jobs.conftest import SLOW, Service, start_child
 from tokenizer_service.jobs import runner as job_runner
 from tokenizer_service.jobs.database import postgres as postgres_database
 
@@ -34,7 +34,9 @@ def test_an_outage_of_the_database_loses_no_job(
     monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.1)
     monkeypatch.setattr(job_runner, "_RETRY_SECONDS", 0.1)
     address = own_server.make("outage")
-    service = start_service(jobs_database=SecretStr(address))
+    service = start_service(
+        start_process=start_child, engine="python", jobs_database=SecretStr(address)
+    )
     assert service.wait(service.start())["state"] == "live"
     job_id = service.start(**SLOW)
     pid = service.wait_for_child(job_id)

@@ -23,25 +23,36 @@ def promote(service: Service, ref: ArtifactRef) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def train(service: Service, name: str = "n", **body: object) -> ArtifactRef:
-    job = service.wait(service.start(vocab_size=258, name=name, promote="manual", **body))
+def train(service: Service, name: str = "n") -> ArtifactRef:
+    job = service.wait(service.start(vocab_size=258, name=name, promote="manual"))
     assert job["state"] == "succeeded", job
     return service.store.resolve(f"{name}@{job['result']['version']}")
 
 
-def test_by_default_all_versions_stay(service: Service) -> None:
-    refs = [publish(service, 0), publish(service, 1000), train(service)]
-    train(service, "after")  # claimed after the versions of the job before were looked at
-    assert service.store.versions("n") == refs
+def test_the_newest_stay_and_what_is_in_use(
+    start_service: Callable[..., Service],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    every = start_service()
+    before, served, *unused = (publish(every, number * 1000) for number in range(4))
+    kept = train(every)
+    train(every, "after")  # claimed after the versions of the job before were looked at
+    assert every.store.versions("n") == [before, served, *unused, kept]
+    every.client.__exit__(None, None, None)
 
+    def refuse(self: object, name: str, version: str) -> None:
+        raise OSError(5, "the disk fails")
 
-def test_the_newest_stay_and_what_is_in_use(start_service: Callable[..., Service]) -> None:
     service = start_service(keep_versions=1)
-    before, served, *unused = (publish(service, number * 1000) for number in range(4))
-    promote(service, before)
+    promote(service, before)  # a rollback would return to it
     promote(service, served)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(service.store), "remove", refuse)
+        train(service)  # no failed job
+        wait_until(lambda: "old versions of n cannot be removed: " in caplog.text)
+    assert {*unused, kept} < set(service.store.versions("n"))
     newest = train(service)
-    # A rollback would return to `before`.
     wait_until(lambda: service.store.versions("n") == [before, served, newest])
     for ref in unused:
         path = f"/tokenizers/n/{ref.version}/vocab.pkl"
@@ -74,24 +85,7 @@ def test_delete_removes_what_is_not_in_use(
     another = publish(service, 5000)
     result = {"name": another.name, "version": another.version, "digest": another.digest}
     job = SimpleNamespace(kind="train", result=result, request={})
-    monkeypatch.setattr(type(service.jobs), "unfinished", lambda self: [job])
-    assert delete(another) == 409
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(service.jobs), "unfinished", lambda self: [job])
+        assert delete(another) == 409
     assert delete(another) == 204
-
-
-def test_old_versions_that_cannot_be_removed_fail_no_job(
-    start_service: Callable[..., Service],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    service = start_service(keep_versions=1)
-
-    def refuse(self: object, name: str, version: str) -> None:
-        raise OSError(5, "the disk fails")
-
-    monkeypatch.setattr(type(service.store), "remove", refuse)
-    refs = [publish(service, 0), train(service)]
-    wait_until(lambda: "old versions of n cannot be removed: " in caplog.text)
-    assert service.store.versions("n") == refs
-    assert "defect" not in caplog.text

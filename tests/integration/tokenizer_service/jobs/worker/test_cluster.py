@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
 import httpx
@@ -13,15 +12,16 @@ import pytest
 from tests.integration.ray_cluster import ray_cluster, ray_workers
 from tests.integration.s3_server import S3Server, aws_environment
 from tests.integration.server_process import wait_until
-from tests.profiles import first_and_slow
-from tests.tokenizer_service.jobs.conftest import Service
+from tests.tokenizer_service.jobs.conftest import Service, start_child
 from tokenizer_core.training import TrainingOptions, train
 from tokenizer_service.jobs.folder import JobFolder
 
 __all__ = ["ray_cluster"]
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.parametrize("kept", first_and_slow(["here", "bucket"]))
+
+@pytest.mark.parametrize("kept", ["here", "bucket"])
 def test_a_training_job_on_a_real_cluster(
     ray_cluster: str,
     start_service: Callable[..., Service],
@@ -34,7 +34,9 @@ def test_a_training_job_on_a_real_cluster(
     place = {"here": {}, "bucket": {"run_storage": "s3://runs-of-jobs/some"}}[kept]
     if place:
         httpx.put(f"{s3_server.endpoint}/runs-of-jobs", timeout=30).raise_for_status()
-    service = start_service(executor="ray", ray_address=ray_cluster, **place)
+    service = start_service(
+        start_process=start_child, executor="ray", ray_address=ray_cluster, **place
+    )
     asked = {"input_paths": ["small.txt", "slow.txt"], "vocab_size": 500}
     ended = service.wait(service.start(name="there", **asked))
     assert ended["state"] == "live", json.dumps(ended)
@@ -54,18 +56,15 @@ def test_a_training_job_on_a_real_cluster(
     assert "/proc/" not in json.dumps(manifest)
 
 
-@pytest.mark.slow
 def test_a_cancelled_job_leaves_no_task(
     ray_cluster: str, start_service: Callable[..., Service]
 ) -> None:
-    service = start_service(executor="ray", ray_address=ray_cluster)
+    service = start_service(start_process=start_child, executor="ray", ray_address=ray_cluster)
     large = service.corpus / "large.txt"
     large.write_bytes(b"\n".join([(service.corpus / "slow.txt").read_bytes()] * 60))
     job_id = service.start(input_paths=["large.txt"], name="large", vocab_size=400)
-    deadline = time.monotonic() + 120
-    while not (busy := ray_workers()):
-        assert time.monotonic() < deadline, service.job(job_id)
-        time.sleep(0.02)
+    wait_until(ray_workers, seconds=120)
+    busy = ray_workers()
     service.client.delete(f"/train/{job_id}")
     assert service.wait(job_id)["state"] == "cancelled"
     _, left = psutil.wait_procs(busy, timeout=60)

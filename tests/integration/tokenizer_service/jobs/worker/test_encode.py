@@ -1,4 +1,4 @@
-"""Encoding jobs with real child processes: the files they write, and what remains when they die."""
+"""Encoding jobs: the files they write, and what remains when they are cancelled or die."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
-import psutil
 import pytest
 
 from tests.integration.server_process import wait_until
@@ -29,49 +28,18 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactRef
 from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from tokenizer_service.jobs.worker import encode as encode_child
-from tokenizer_service.jobs.worker.__main__ import NICENESS
 from tokenizer_service.jobs.worker.context import WorkerJob
 from tokenizer_service.serving.workers import ProcessIdentity
 
 END = "<|endoftext|>"
 TEXTS = [f"The {n}th document, 東京 {n * 7}.\n" * (n % 5) for n in range(300)]
 NEWS = END.join(TEXTS)
-
-
-def upload(service: Service, corpus_id: str = "news", text: str = NEWS) -> None:
-    assert service.client.put(f"/corpora/{corpus_id}", content=text.encode()).is_success
-
-
-def start(service: Service, corpus_id: str = "news", /, **body: Any) -> str:
-    answer = service.client.post(f"/corpora/{corpus_id}/encode", json=body)
-    assert answer.status_code == 202, answer.text
-    job_id: str = answer.json()["id"]
-    return job_id
-
-
-def show(service: Service, job_id: str) -> Fields:
-    fields: Fields = service.client.get(f"/jobs/{job_id}").raise_for_status().json()
-    return fields
-
-
-def wait(service: Service, job_id: str) -> Fields:
-    ended = ("succeeded", "failed", "cancelled")
-    wait_until(lambda: show(service, job_id)["state"] in ended, seconds=300)
-    return show(service, job_id)
-
-
-def child_of(service: Service, job_id: str) -> int:
-    """The pid of the job's child."""
-    row = service.jobs.get(job_id)
-    assert row is not None
-    assert row.child is not None
-    return row.child.pid
 
 
 def folder_of(service: Service) -> TokenFilesFolder:
@@ -82,8 +50,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def tokenizer_of(service: Service, name: str = "starter") -> tuple[Tokenizer, ArtifactRef]:
-    ref = service.store.resolve(name)
+def tokenizer_of(service: Service) -> tuple[Tokenizer, ArtifactRef]:
+    ref = service.store.resolve("starter")
     return Tokenizer.from_spec(service.store.open(ref)), ref
 
 
@@ -95,7 +63,7 @@ def expected_files(
     seed: int = 0,
     **options: Any,
 ) -> dict[str, bytes]:
-    """The library's output for NEWS in each layout; without options, as for a request with none."""
+    """What the library writes for NEWS."""
     (tmp_path / "plain").mkdir(parents=True)
     sources = [tmp_path / "plain" / corpus_id for corpus_id in corpus_ids]
     for source in sources:
@@ -110,7 +78,7 @@ def expected_files(
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until the event is set, a finished child waits for permission to publish."""
+    """Until the event is set, a finished job waits for permission to publish."""
     opened = threading.Event()
     real = JobStore.allow_publishing
 
@@ -128,16 +96,10 @@ def wait_at_gate(service: Service, job_id: str) -> None:
     wait_until(note.exists, seconds=120)  # its last step before the request
 
 
-@pytest.fixture
-def idle(service: Service) -> None:
-    """The runner of the service has stopped: its jobs stay in the queue."""
-    assert service.client.portal is not None
-    service.client.portal.call(service.services.runner.stop)
-
-
-def test_the_files_are_those_of_the_library(service: Service, tmp_path: Path) -> None:
-    upload(service)
-    job = wait(service, start(service, token_files_id="tokens"))
+def test_the_files_are_those_of_the_library(shared_service: Service, tmp_path: Path) -> None:
+    service = shared_service
+    service.put("news", NEWS)
+    job = service.wait(service.encode(token_files_id="tokens"))
     assert (job["state"], job["progress"], job["error"]) == ("succeeded", 1.0, None), job
     place = folder_of(service).path("tokens")
     assert contents(place) == expected_files(service, tmp_path)
@@ -145,23 +107,23 @@ def test_the_files_are_those_of_the_library(service: Service, tmp_path: Path) ->
     verify_token_files(place, tokenizer=tokenizer, texts={"train": TEXTS})
     ids = np.concatenate([tokenizer.encode(text + END) for text in TEXTS])
     assert (np.memmap(place / "train.bin", np.uint16, mode="r") == ids).all()
-    size = len(NEWS.encode())
     assert job["result"] == {
         "id": "tokens",
         "documents": len(TEXTS),
         "tokens": len(ids),
         "bytes": 2 * len(ids) + 8 * len(TEXTS) + 8 * 257,
     }
-    counters = job["counters"]
+    counters, size = job["counters"], len(NEWS.encode())
     assert (counters["encode_done"], counters["encode_total"]) == (size, size)
     assert (counters["documents"], counters["tokens"]) == (len(TEXTS), len(ids))
     assert folder_of(service).left_over() == []
     assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
 
 
-def test_all_options_reach_the_files(service: Service) -> None:
-    upload(service, "first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
-    upload(service, "second?format=jsonl", '{"story": "three"}\n' * 40)
+def test_all_options_reach_the_files(shared_service: Service) -> None:
+    service = shared_service
+    service.put("first?format=jsonl", '{"story": "one<|endoftext|>"}\n{"story": "two"}\n')
+    service.put("second?format=jsonl", '{"story": "three"}\n' * 40)
     body: Fields = {
         "further_corpora": ["second"],
         "format": "jsonl",
@@ -176,10 +138,10 @@ def test_all_options_reach_the_files(service: Service) -> None:
         "seed": 3,
         "workers": 2,
     }
-    job = wait(service, start(service, "first", token_files_id="a", **body))
+    job = service.wait(service.encode("first", token_files_id="options", **body))
     assert job["state"] == "succeeded", job
     tokenizer, ref = tokenizer_of(service)
-    files = TokenFiles.open(folder_of(service).path("a"), tokenizer)
+    files = TokenFiles.open(folder_of(service).path("options"), tokenizer)
     manifest = files.manifest
     plan = manifest.plan
     assert (plan.layout_name, plan.dtype, plan.tokens_per_shard) == ("npy", "uint32", 50)
@@ -200,38 +162,38 @@ def test_all_options_reach_the_files(service: Service) -> None:
     assert manifest.split("train").n_tokens + manifest.split("validation").n_tokens == (
         42 + len(f"one{END}two") + 40 * len("three")
     )
-    described = service.client.get("/token-files/a").json()
+    described = service.client.get("/token-files/options").json()
     # The counts of texts exclude the ids around the documents.
     found = [split["special_tokens_found"] for split in described["splits"].values()]
     assert found == [{}, {}]
     assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
 
 
-def test_conversations_become_ids_and_masks(service: Service) -> None:
+def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
+    service = shared_service
     template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
-    store = ArtifactStore(service.settings.artifacts_dir)
     tokenizer, _ = tokenizer_of(service)
     templates = {"default": "{{ raise_exception('not this one') }}", "plain": template}
-    ref = store.publish(tokenizer.with_chat_templates(templates).spec, name="chatty")
+    ref = service.store.publish(tokenizer.with_chat_templates(templates).spec, name="chatty")
     lines = [
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
         '{"conversations": [{"from": "human", "value": "cd"}, {"from": "gpt", "value": "efg"}]}',
         '{"messages": []}',
     ]
-    upload(service, "chats?format=jsonl", "\n".join(lines))
+    service.put("chats?format=jsonl", "\n".join(lines))
     asked: Fields = {
         "format": "chat",
         "tokenizer": "chatty",
         "chat_template": "plain",
         "max_length": 6,
     }
-    job = wait(service, start(service, "chats", token_files_id="bad", **asked))
+    job = service.wait(service.encode("chats", token_files_id="bad", **asked))
     assert job["state"] == "failed"
     assert "'chats', line 3: the conversation has no messages" in job["error"]["detail"]
     body = {**asked, "skip_bad": True, "loss": "role"}
-    job = wait(service, start(service, "chats", token_files_id="tokens", **body))
+    job = service.wait(service.encode("chats", token_files_id="chats", **body))
     assert job["state"] == "succeeded", job
-    files = TokenFiles.open(folder_of(service).path("tokens"))
+    files = TokenFiles.open(folder_of(service).path("chats"))
     assert files.manifest.plan.tokenizer.version == ref.version
     end = 256
     assert [files.document(n).tolist() for n in range(2)] == [
@@ -242,7 +204,7 @@ def test_conversations_become_ids_and_masks(service: Service) -> None:
         [0, 0, 1, 1],
         [0, 0, 0, 1, 1, 1],
     ]
-    described = service.client.get("/token-files/tokens").json()
+    described = service.client.get("/token-files/chats").json()
     assert described["document_encoder"]["chat_templates"] == [
         {"name": "plain", "sha256": hashlib.sha256(template.encode()).hexdigest()}
     ]
@@ -259,36 +221,37 @@ def test_conversations_become_ids_and_masks(service: Service) -> None:
     assert {name: split[name] for name in shown} == shown
 
 
-def test_a_shuffle_is_that_of_the_library(service: Service, tmp_path: Path) -> None:
-    upload(service)
-    job = wait(service, start(service, token_files_id="tokens", shuffle=True, seed=4))
+def test_a_shuffle_is_that_of_the_library(shared_service: Service, tmp_path: Path) -> None:
+    service = shared_service
+    service.put("news", NEWS)
+    job = service.wait(service.encode(token_files_id="shuffled", shuffle=True, seed=4))
     assert job["state"] == "succeeded", job
     counters = job["counters"]
     assert counters["shuffle_done"] == counters["shuffle_total"] > 0
-    assert counters["documents"] == len(TEXTS)
     expected = expected_files(service, tmp_path, seed=4, shuffle=True)
-    assert contents(folder_of(service).path("tokens")) == expected
+    assert contents(folder_of(service).path("shuffled")) == expected
 
 
-def test_an_invalid_corpus_fails_the_job_and_leaves_nothing(service: Service) -> None:
-    upload(service, "broken?format=jsonl", '{"text": "one"}\n{"story": "two"}\n')
-    job = wait(service, start(service, "broken", format="jsonl"))
+def test_an_invalid_corpus_fails_the_job_and_leaves_nothing(shared_service: Service) -> None:
+    service = shared_service
+    service.put("broken?format=jsonl", '{"text": "one"}\n{"story": "two"}\n')
+    before = folder_of(service).names()
+    job = service.wait(service.encode("broken", format="jsonl"))
     assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
     assert "broken" in job["error"]["detail"]
-    assert str(service.settings.artifacts_dir) not in json.dumps(job["error"])
     assert job["log_tail"][-1].endswith(f"invalid_corpus: {job['error']['detail']}")
-    assert str(service.settings.artifacts_dir) not in json.dumps(job["log_tail"])
+    assert str(service.settings.artifacts_dir) not in json.dumps([job["error"], job["log_tail"]])
     assert folder_of(service).left_over() == []
-    assert folder_of(service).names() == []
+    assert folder_of(service).names() == before
 
 
 def test_a_job_encodes_with_the_version_of_its_request(
     service: Service, gate: threading.Event
 ) -> None:
     """A waiting and a running job encode with the version that was active at their creation."""
-    upload(service)
+    service.put("news", NEWS)
     _, pinned = tokenizer_of(service)
-    first, second = (start(service, token_files_id=name) for name in ("a", "b"))
+    first, second = (service.encode(token_files_id=name) for name in ("a", "b"))
     wait_at_gate(service, first)
     vocab = {1000 + byte: bytes([byte]) for byte in range(256)}
     other = service.store.publish(TokenizerSpec.from_merges(vocab, [], [END]), name="other")
@@ -297,7 +260,7 @@ def test_a_job_encodes_with_the_version_of_its_request(
         swap = service.client.put("/tokenizers/active", json={"tokenizer": str(ref)})
         assert swap.status_code == 200
     gate.set()
-    assert [wait(service, job)["state"] for job in (first, second)] == ["succeeded"] * 2
+    assert [service.wait(job)["state"] for job in (first, second)] == ["succeeded"] * 2
     files = [contents(folder_of(service).path(name)) for name in ("a", "b")]
     assert files[0] == files[1]
     identity = TokenFiles.open(folder_of(service).path("b")).manifest.plan.tokenizer
@@ -305,54 +268,60 @@ def test_a_job_encodes_with_the_version_of_its_request(
 
 
 @pytest.mark.row(33)
-def test_a_cancelled_job_leaves_nothing(service: Service, gate: threading.Event) -> None:
-    upload(service)
-    running, queued = start(service), start(service)
-    wait_at_gate(service, running)
-    pid = child_of(service, running)
-    child = psutil.Process(pid)
-    assert child.nice() == min(19, os.nice(0) + NICENESS)
-    answer = service.client.delete(f"/jobs/{queued}")
-    assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
-    answer = service.client.delete(f"/jobs/{running}")
-    assert (answer.status_code, answer.json()["phase"]) == (202, "cancelling")
-    gate.set()
-    assert wait(service, running)["state"] == "cancelled"
-    assert ProcessIdentity.of(pid) is None
-    assert folder_of(service).left_over() == []
-    assert folder_of(service).names() == []
-
-
 @pytest.mark.promise(2)
-def test_a_killed_child_is_begun_again_and_goes_on(
-    service: Service, gate: threading.Event, tmp_path: Path
+def test_a_killed_child_goes_on_and_a_cancelled_one_leaves_nothing(
+    process_service: Service, gate: threading.Event, tmp_path: Path
 ) -> None:
-    upload(service)
-    job_id = start(service, token_files_id="tokens")
-    wait_at_gate(service, job_id)
-    growing = folder_of(service).growing(job_id)
+    service = process_service
+    service.put("news", NEWS)
+    killed, cancelled = (service.encode(token_files_id=name) for name in ("killed", "cancelled"))
+    wait_at_gate(service, killed)
+    growing = folder_of(service).growing(killed)
     written = {path.name: path.stat().st_ino for path in growing.iterdir()}
-    os.kill(child_of(service, job_id), signal.SIGKILL)
+    child = service.row(killed).child
+    assert child is not None
+    os.kill(child.pid, signal.SIGKILL)
     gate.set()
-    job = wait(service, job_id)
+    job = service.wait(killed)
     assert job["state"] == "succeeded", job
-    row = service.jobs.get(job_id)
-    assert row is not None
-    assert (row.deaths, row.attempt) == (1, 2)
-    place = folder_of(service).path("tokens")
+    assert (service.row(killed).deaths, service.row(killed).attempt) == (1, 2)
+    place = folder_of(service).path("killed")
     assert contents(place) == expected_files(service, tmp_path)
     assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
 
+    gate.clear()
+    wait_until(lambda: service.row(cancelled).child, seconds=300)
+    child = service.row(cancelled).child
+    assert child is not None
+    answer = service.client.delete(f"/jobs/{cancelled}")
+    assert (answer.status_code, answer.json()["phase"]) == (202, "cancelling")
+    gate.set()
+    assert service.wait(cancelled)["state"] == "cancelled"
+    assert not child.is_alive()
+    assert folder_of(service).left_over() == []
+    assert folder_of(service).names() == ["killed"]
 
-@pytest.mark.usefixtures("idle")
+
+def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
+    """A queued job, to be done by the test; it may publish."""
+    row = service.row(job_id)
+    folder = JobFolder.of(service.settings.artifacts_dir, job_id)
+    folder = folder.again(changes.get("takeovers", 0))
+    folder.write_request({**service.services.runner._request_of(row), **changes})
+    job = WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
+    job.allowed.set()
+    return job
+
+
 def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease ended while it slept, and a server of another host has queued the job again."""
+    service.stop_runner()
     assert service.client.portal is not None
     runner = service.services.runner
-    upload(service)
-    job_id = start(service)
+    service.put("news", NEWS)
+    job_id = service.encode()
     late = service.jobs.claim_next(ProcessIdentity.of_this_process())
     assert late is not None
     growing = folder_of(service).growing(job_id)
@@ -364,7 +333,7 @@ def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(
 
     monkeypatch.setattr(Attempt, "run", run)
     service.client.portal.call(runner._run, late)
-    assert show(service, job_id)["state"] == "queued"
+    assert service.job(job_id)["state"] == "queued"
     assert growing.exists()
     service.client.delete(f"/jobs/{job_id}")
     growing.mkdir()  # files that the late child has written since
@@ -372,74 +341,54 @@ def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(
     assert not growing.exists()
 
 
-@pytest.mark.usefixtures("idle")
 def test_an_attempt_goes_on_after_the_checkpoint_of_a_dead_one(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 500)
+    service.stop_runner()
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 1500)
     monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    corpus_ids = [f"news{n}" for n in range(9)]
+    corpus_ids = [f"news{n}" for n in range(3)]
     for corpus_id in corpus_ids:
-        upload(service, corpus_id)
+        service.put(corpus_id, NEWS)
     body: Fields = {"further_corpora": corpus_ids[1:], "token_files_id": "tokens", "workers": 1}
-    row = service.jobs.get(start(service, corpus_ids[0], **body))
-    assert row is not None
-
-    class Events:
-        """The events of an attempt that dies midway; `seen` are the bytes it had done then."""
-
-        def __init__(self, last: float) -> None:
-            self.last, self.seen = last, list[int]()
-
-        def report(self, phase: str, done: int, total: int, *rest: Any) -> None:
-            self.seen.append(done)
-            if done >= self.last * total:
-                raise KeyboardInterrupt
-
-        def send(self, event: str, **fields: Any) -> None:
-            pass
+    job_id = service.encode(corpus_ids[0], **body)
 
     def attempt(last: float) -> list[int]:
-        folder = JobFolder.of(service.settings.artifacts_dir, row.id)
-        folder.write_request(service.services.runner._request_of(row))
-        events: Any = Events(last)
-        allowed = threading.Event()
-        allowed.set()
-        job = WorkerJob(folder, folder.read_request(), events, allowed)
+        """The bytes that an attempt had done at each report; it dies at this share of all."""
+        seen: list[int] = []
+
+        def report(phase: str, done: int, total: int, *rest: Any) -> None:
+            seen.append(done)
+            if done >= last * total:
+                raise KeyboardInterrupt
+
+        job = worker_job(service, job_id)
+        job.events.report = report  # type: ignore[assignment]
         with contextlib.suppress(KeyboardInterrupt):
             encode_child.encode_and_publish(job)
-        seen: list[int] = events.seen
         return seen
 
-    first, second = attempt(0.3), attempt(0.6)
-    third = attempt(2)
+    first, second, third = attempt(0.3), attempt(0.6), attempt(2)
     assert len(first) > 2
     assert first[0] < first[-1] <= second[0] < second[-1]
     assert second[-1] <= third[0] < third[-1]
-    assert third[-1] == 9 * len(NEWS.encode())
+    assert third[-1] == 3 * len(NEWS.encode())
     expected = expected_files(service, tmp_path, corpus_ids)
     assert contents(folder_of(service).path("tokens")) == expected
 
 
-@pytest.mark.usefixtures("idle")
 def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_path: Path) -> None:
     """The tokenizer, the plan and the corpora may be the same; that does not matter."""
-    upload(service)
-    row = service.jobs.get(start(service, token_files_id="tokens"))
-    assert row is not None
+    service.stop_runner()
+    service.put("news", NEWS)
+    job = worker_job(service, service.encode(token_files_id="tokens"))
     tokenizer, ref = tokenizer_of(service)
     plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
     place = folder_of(service).path("tokens")
     (tmp_path / "news").write_text(NEWS)
     form = CorpusFormat(format="txt")  # all of it is one document
     encode_corpus(tokenizer, [tmp_path / "news"], place, plan, corpus_format=form)
-
-    folder = JobFolder.of(service.settings.artifacts_dir, row.id)
-    folder.write_request(service.services.runner._request_of(row))
-    told: Any = Mock()
-    job = WorkerJob(folder, folder.read_request(), told, threading.Event())
-    job.allowed.set()
     with pytest.raises(TokenFilesTakenError, match="DELETE"):
         encode_child.encode_and_publish(job)
     folder_of(service).remove("tokens")
@@ -447,47 +396,37 @@ def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_pat
     published = contents(place)
     encode_child.encode_and_publish(job)  # as if it had died before its report
     assert contents(place) == published == expected_files(service, tmp_path)
+    told: Any = job.events
     assert [call.args[0] for call in told.send.call_args_list] == [
         *("ready", "published"),
         "published",
     ]
 
 
-@pytest.mark.usefixtures("idle")
 def test_a_late_owner_and_its_successor_write_apart_and_publish_once(
     service: Service, tmp_path: Path
 ) -> None:
     """The paused one resumes and publishes while the other waits for permission."""
-    upload(service)
-    row = service.jobs.get(start(service, token_files_id="tokens"))
-    assert row is not None
-    base = JobFolder.of(service.settings.artifacts_dir, row.id)
-    jobs = []
-    for takeovers in (0, 1):
-        folder = base.again(takeovers)
-        folder.write_request({**service.services.runner._request_of(row), "takeovers": takeovers})
-        jobs.append(WorkerJob(folder, folder.read_request(), Mock(), threading.Event()))
-    late, successor = jobs
+    service.stop_runner()
+    service.put("news", NEWS)
+    job_id = service.encode(token_files_id="tokens")
+    late, successor = (worker_job(service, job_id, takeovers=number) for number in (0, 1))
     apart: list[set[str]] = []
 
     def wake() -> None:
         apart.append(set(folder_of(service).left_over()))
-        late.allowed.set()
         encode_child.encode_and_publish(late)
 
     waits = Mock(wait=wake)
     successor = WorkerJob(successor.folder, successor.request, successor.events, waits)
     encode_child.encode_and_publish(successor)
-    assert apart == [{f"{row.id}.1", f".{row.id}.1.json"}]
+    assert apart == [{f"{job_id}.1", f".{job_id}.1.json"}]
     assert contents(folder_of(service).path("tokens")) == expected_files(service, tmp_path)
     for job in (late, successor):
-        (published,) = [
-            call
-            for call in job.events.send.call_args_list
-            if call.args[0] == "published"  # type: ignore[attr-defined]
-        ]
+        told: Any = job.events
+        (published,) = [c for c in told.send.call_args_list if c.args[0] == "published"]
         assert published.kwargs["result"]["id"] == "tokens"
-    folder_of(service).drop(row.id)
+    folder_of(service).drop(job_id)
     assert folder_of(service).left_over() == []
 
 
@@ -495,8 +434,8 @@ def test_token_files_of_the_same_id_are_never_replaced(
     service: Service, gate: threading.Event, tmp_path: Path
 ) -> None:
     """They start while one job waits for permission, and another for its turn."""
-    upload(service)
-    running, queued = (start(service, token_files_id=name) for name in ("a", "b"))
+    service.put("news", NEWS)
+    running, queued = (service.encode(token_files_id=name) for name in ("a", "b"))
     wait_at_gate(service, running)
     tokenizer, _ = tokenizer_of(service)
     source = tmp_path / "other.txt"
@@ -506,7 +445,7 @@ def test_token_files_of_the_same_id_are_never_replaced(
         encode_corpus(tokenizer, [source], place, plan_token_files(tokenizer))
     gate.set()
     for job_id in (running, queued):
-        job = wait(service, job_id)
+        job = service.wait(job_id)
         assert (job["state"], job["error"]["code"]) == ("failed", "token_files_exist"), job
         assert "DELETE" in job["error"]["detail"]
     for name in ("a", "b"):

@@ -1,0 +1,273 @@
+"""Jobs whose server is gone or was taken for gone: who takes them over, who may still write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+
+from tests.tokenizer_service.jobs.fake_process import FakeRunner, publish_starter, run
+from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.jobs.queue import Job
+from tokenizer_service.jobs.runner import MAX_DEATHS
+from tokenizer_service.serving.workers import ProcessIdentity, this_host
+
+OTHER = ProcessIdentity(1, 0.5)
+HOLD_THE_LOCK = """
+import sys
+from pathlib import Path
+from tokenizer_service.jobs.process import JobLock
+assert JobLock(Path(sys.argv[1])).acquire(timeout_seconds=60)
+print("held", flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeRunner:
+    """A runner that looks at lost jobs only when the test says so."""
+    publish_starter(tmp_path)
+    return FakeRunner(tmp_path)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Some process of this host."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def give(
+    fake: FakeRunner,
+    job_id: str,
+    owner: ProcessIdentity,
+    *,
+    host: str | None = None,
+    child: ProcessIdentity | None = None,
+    lease_seconds: float = 300,
+) -> None:
+    """The job runs under this owner."""
+    with fake.jobs.database.transaction() as statement:
+        statement(
+            "UPDATE jobs SET state = 'running', attempt = 9, owner = ?, owner_host = ?, child = ?,"
+            " lease_ends_at = ? WHERE id = ?",
+            (
+                owner.to_json(),
+                host or this_host(),
+                child and child.to_json(),
+                time.time() + lease_seconds,
+                job_id,
+            ),
+        )
+
+
+def error_of(job: Job) -> tuple[str, str | None]:
+    return job.state, job.error and job.error["code"]
+
+
+def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:
+    found = ProcessIdentity.of(process.pid)
+    assert found is not None
+    return found
+
+
+@pytest.mark.promise(2, 15)
+def test_a_job_of_a_killed_server_fails_once_its_trainer_has_ended(
+    fake: FakeRunner, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_LOCK, str(tmp_path.absolute())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"held\n"
+        job_id, gone = fake.add(), ProcessIdentity(trainer.pid, started=1.0)
+        # Its server was killed before it recorded the pid: only the lock shows that it runs.
+        give(fake, job_id, gone)
+        for _ in range(2):
+            fake.runner._reap()
+            assert fake.job(job_id).state == "running"
+        give(fake, job_id, gone, child=identity(trainer))
+        fake.runner._reap()
+        assert trainer.wait(60) == -SIGKILL
+    fake.runner._reap()
+    assert error_of(fake.job(job_id)) == ("failed", "runner_died")
+
+
+def test_a_stranger_with_the_pid_of_the_trainer_is_left_alone(
+    fake: FakeRunner, sleeper: subprocess.Popen[bytes]
+) -> None:
+    job_id, mark = fake.add(), ProcessIdentity(sleeper.pid, started=1.0)
+    give(fake, job_id, mark, child=mark)
+    fake.runner._reap()
+    assert error_of(fake.job(job_id)) == ("failed", "runner_died")
+    assert sleeper.poll() is None
+
+
+def test_a_job_of_another_host_is_judged_by_its_lease_alone(
+    fake: FakeRunner, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """A process of this host has the same marks; that does not matter."""
+    job_id, mark = fake.add(), identity(sleeper)
+    give(fake, job_id, mark, host="elsewhere", child=mark)
+    fake.runner._reap()
+    assert fake.job(job_id).state == "running"
+    for deaths in range(1, MAX_DEATHS + 1):
+        give(fake, job_id, mark, host="elsewhere", child=mark, lease_seconds=-0.1)
+        fake.runner._reap()
+        job = fake.job(job_id)
+        assert (job.state, job.deaths, job.takeovers) == ("queued", deaths, deaths)
+    give(fake, job_id, mark, host="elsewhere", child=mark, lease_seconds=-0.1)
+    fake.runner._reap()
+    assert error_of(fake.job(job_id)) == ("failed", "runner_died")
+    assert sleeper.poll() is None
+
+
+@pytest.mark.promise(16)
+def test_a_jump_of_the_clock_fails_no_job_that_runs_on_this_host(
+    fake: FakeRunner, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """For the reader the owner's lease ended a day ago, but its process still runs."""
+    job_id = fake.add()
+    give(fake, job_id, identity(sleeper), lease_seconds=-86_400)
+    fake.runner._reap()
+    assert fake.job(job_id).state == "running"
+    sleeper.kill()
+    sleeper.wait()
+    fake.runner._reap()
+    assert error_of(fake.job(job_id)) == ("failed", "runner_died")
+
+
+def test_a_lease_that_ended_is_taken_over_by_one_of_two_servers(
+    fake: FakeRunner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = fake.add()
+    give(fake, job_id, OTHER, host="elsewhere", lease_seconds=-0.1)
+    for _ in range(2):
+        for runner in (fake.runner, FakeRunner(tmp_path).runner):
+            runner._reap()
+    job = fake.job(job_id)
+    assert (job.state, job.attempt, job.deaths) == ("queued", 10, 1)
+    assert len([line for line in caplog.messages if "its server process is gone" in line]) == 1
+
+
+@pytest.mark.promise(15)
+def test_a_job_is_not_begun_again_before_the_pointer_is_fenced(
+    fake: FakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fences: list[int] = []
+
+    def fence(store: ArtifactStore) -> None:
+        fences.append(1)
+        if len(fences) < 3:
+            raise OSError(5, "the storage is away")
+        (job,) = fake.jobs.running()
+        assert job.owner == ProcessIdentity.of_this_process()  # taken, and held meanwhile
+
+    monkeypatch.setattr(ArtifactStore, "fence", fence)
+    job_id = fake.add()
+    give(fake, job_id, OTHER, host="elsewhere", lease_seconds=-1)
+    for _ in range(2):
+        with pytest.raises(OSError, match="away"):
+            fake.runner._reap()
+        assert fake.job(job_id).state == "running"
+    fake.runner._reap()
+    job = fake.job(job_id)
+    assert (job.state, job.deaths, job.takeovers) == ("queued", 1, 1)
+
+
+@pytest.mark.promise(15)
+def test_after_an_outage_owners_may_renew_before_they_are_judged(
+    fake: FakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = fake.add()
+    give(fake, job_id, OTHER, host="elsewhere", lease_seconds=-1)
+    kind = type(fake.jobs.database)
+    for seconds, state in ((9.0, "running"), (11.0, "queued")):  # renewals are 5 s apart
+        monkeypatch.setattr(kind, "answers_for_seconds", property(lambda self, s=seconds: s))
+        fake.runner._reap()
+        assert fake.job(job_id).state == state
+
+
+@pytest.mark.promise(15)
+def test_an_attempt_after_a_takeover_writes_to_its_own_folder(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        first, job_id = fake.add(), fake.add()
+        with fake.jobs.database.transaction() as statement:
+            statement("UPDATE jobs SET takeovers = 2 WHERE id = ?", (job_id,))
+        await fake.succeed(await fake.next_child())
+        await fake.wait(first)
+        child = await fake.next_child()
+        folder = tmp_path / "jobs" / job_id
+        assert sorted(path.name for path in folder.iterdir()) == ["again-2", "train.log"]
+        await fake.succeed(child)
+        await fake.wait(job_id)
+        assert [path.name for path in folder.iterdir()] == ["train.log"]
+
+    run(tmp_path, test)
+
+
+def interrupt_promotion(fake: FakeRunner, then: Callable[[], Any]) -> None:
+    """Do something once, when a runner is about to move the pointer and its lease was confirmed."""
+    pending, real = [then], fake.store.promote
+
+    def promote(*arguments: Any, **options: Any) -> Any:
+        if pending:
+            pending.pop()()
+        return real(*arguments, **options)
+
+    fake.store.promote = promote  # type: ignore[method-assign]
+
+
+@pytest.mark.promise(15)
+def test_an_owner_that_lost_its_job_moves_no_pointer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(fake: FakeRunner) -> None:
+        def take_over() -> None:
+            (held,) = fake.jobs.running()
+            taken = fake.jobs.take_over(held, OTHER, if_lease_ended=False)
+            assert taken is not None
+            fake.store.fence()
+            assert fake.jobs.finish(taken, "failed", error_code="runner_died")
+
+        job_id = fake.add(name="before")
+        before = await fake.succeed(await fake.next_child())
+        await fake.wait(job_id)
+        interrupt_promotion(fake, take_over)
+        late = fake.add(name="late")
+        await fake.succeed(await fake.next_child())
+        assert error_of(await fake.wait(late)) == ("failed", "runner_died")
+        after = fake.add(name="after", promote="manual")
+        await fake.succeed(await fake.next_child())
+        assert (await fake.wait(after)).state == "succeeded"  # the late attempt has ended by then
+        assert fake.store.active() == fake.live.require_active().ref == before
+        assert "late" in fake.store.names()  # a version that no process serves
+        (said,) = [line for line in caplog.messages if "is not promoted" in line]
+        assert f"job {late}: late@" in said
+
+    run(tmp_path, test)
+
+
+@pytest.mark.promise(15)
+def test_another_promotion_does_not_stop_that_of_a_job(tmp_path: Path) -> None:
+    """The last one wins, as it does without jobs."""
+
+    async def test(fake: FakeRunner) -> None:
+        other = fake.publish("other")
+        interrupt_promotion(fake, lambda: fake.store.promote(other))
+        job_id = fake.add(name="mine")
+        ref = await fake.succeed(await fake.next_child())
+        assert (await fake.wait(job_id)).state == "live"
+        assert fake.store.active() == ref
+
+    run(tmp_path, test)
