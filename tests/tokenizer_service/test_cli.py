@@ -33,6 +33,7 @@ def test_train_publishes_and_reports(cli: Cli) -> None:
     assert error == ""  # no progress bar where standard error is not a terminal
     listed = json.loads(cli.run("list", "--json")[0])
     assert [(row["name"], row["active"]) for row in listed] == [("worked", False)]
+    assert cli.run("list")[0].startswith(b"  worked@")
     manifest = json.loads(cli.run("inspect", "worked", "--json")[0])
     assert manifest["command"] == "tokenizer train corpus.txt --vocab-size 265 --name worked"
     assert [source["name"] for source in manifest["provenance"]] == ["corpus.txt"]
@@ -101,6 +102,9 @@ def test_special_tokens_in_order_and_a_custom_pattern(cli: Cli) -> None:
     )  # fmt: skip
     out, _ = cli.run("encode", "--tokenizer=own", "<|a|><|b|>low")
     assert out.split()[:2] == [b"257", b"256"]
+    many = [f"--special-token=<|{number}|>" for number in range(23)]
+    cli.run("train", "corpus.txt", "--vocab-size=290", "--name=many", *many)
+    assert b"<|19|> = 275, and 3 more" in cli.run("inspect", "many")[0]
     cli.run("train", "corpus.txt", "--vocab-size=260", "--name=none", "--no-special-token")
     out, _ = cli.run("inspect", "none")
     assert b"special      none" in out
@@ -225,6 +229,7 @@ ERRORS: list[tuple[tuple[str, ...], int, str]] = [
     (("train", "corpus.txt", "--pattern", "gpt5"), 1, "Known names"),
     (("train", "corpus.txt", "--from-counts", "corpus.txt"), 2, "leave them out"),
     (("encode", "a", "--tokenizer", "none"), 1, "none"),
+    (("import", "nothing", "--name=a"), 1, "there is no file nothing"),
     (("encode", "a", "--artifacts-dir", "empty"), 1, "starter"),
     (("promote", "none@../x"), 1, "version"),
     (("import", "corpus.txt", "--name", "x"), 1, "corpus.txt"),

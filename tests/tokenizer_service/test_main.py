@@ -133,6 +133,7 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    monkeypatch.setenv("TOKENIZER_ADMIN_KEY", "x")
     monkeypatch.setattr(native, "_import_error", ImportError("an undefined symbol"))
     with make_client() as client:
         info = client.get("/info").json()
@@ -140,7 +141,8 @@ def test_without_the_native_engine_auto_serves_with_python_and_warns(
     assert info["engine"] == "python"
     assert "an undefined symbol" in info["engine_reason"]
     assert "an undefined symbol" in info["native_unavailable"]
-    [warning] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    misspelt, warning = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "did you mean TOKENIZER_ADMIN_KEYS" in misspelt
     assert "the Python engine runs" in warning
     assert "an undefined symbol" in warning
 

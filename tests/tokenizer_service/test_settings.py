@@ -106,6 +106,7 @@ WRONG = {
     "PORT": ["http", "70000"],
     "LEASE_SECONDS": ["0"],
     "WORKERS": ["0"],
+    "ARTIFACTS_DIR": [""],
     "ENGINE": ["rust"],
     "LOG_LEVEL": ["loud"],
     "LOG_FORMAT": ["xml"],

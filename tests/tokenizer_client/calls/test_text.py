@@ -209,3 +209,16 @@ def test_a_response_of_another_shape_than_was_asked_for_is_an_error(play):
         client, _ = play(answer)
         with pytest.raises(UnexpectedResponseError, match=WORDS):
             list(getattr(client, method)(*arguments, **options))
+
+
+def test_the_same_responses_in_the_right_shape_are_results(play):
+    client, _ = play(
+        octets(MANY, "layout=batch", "dtype=u32"),
+        as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
+        as_json(chunks=[CHUNK, CHUNK | {"start": 1, "end": 2}]),
+        as_json(id=5, tree=NODE, **TOKEN),
+    )
+    assert client.encode_batch(["a"], max_tokens=1) == [[5]]
+    assert client.encode_with_pieces("a").tokens == [5]
+    assert len(client.chunk("aa", 1)) == 2
+    assert client.describe_token(5).id == 5

@@ -121,10 +121,11 @@ def test_chat_templates_of_a_folder_and_of_files(cli: Cli) -> None:
     twice = ("import", "model", "--name=m", *options[:2], *options[:2])
     assert "--chat-template gives default twice" in cli.fail(*twice, code=2)
     assert "x.jinja" in cli.fail("import", "model", "--name=m", "--chat-template=x.jinja")
-    (cli.folder / "loop.jinja").write_text("a\n{% for m in messages %}")
-    error = cli.fail("import", "model", "--name=m", "--chat-template=loop.jinja")
-    assert "loop.jinja is no chat template: " in error
-    assert "line 2" in error
+    for source, reason in (("a\n{% for m in messages %}", "line 2"), ("{{" + "(" * 9_999, "deep")):
+        (cli.folder / "loop.jinja").write_text(source)
+        error = cli.fail("import", "model", "--name=m", "--chat-template=loop.jinja")
+        assert "loop.jinja is no chat template: " in error
+        assert reason in error
     wrong = "--chat-template=../x=a=b.jinja"
     assert "of a chat template must have" in cli.fail("import", "model", "--name=m", wrong)
     (cli.folder / "latin.jinja").write_bytes(b"\xff")

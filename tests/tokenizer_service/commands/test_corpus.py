@@ -38,6 +38,7 @@ def test_token_files_can_be_verified_and_read(cli: Cli) -> None:
     out, _ = cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
     assert out.decode().startswith("train: 2 documents, ")
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
+    assert b"tokens: 4 files, 2 documents, " in cli.run("corpus", "verify", "tokens")[0]
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
     n_tokens = TokenFiles.open("tokens").n_tokens()
     assert json.loads(out) == {"files": 4, "documents": 2, "tokens": n_tokens}
@@ -122,14 +123,16 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     error = cli.fail(*encode)
     assert "'chats.jsonl', line 2: the conversation has no messages" in error
     assert "no {% generation %} tags" in cli.fail(*encode, "--loss", "template")
-    assert "leave it out" in cli.fail(*encode, "--field", "story", code=2)
+    for option in ("--field", "--separator", "--allowed-special"):
+        assert "leave it out" in cli.fail(*encode, option, "story", code=2)
+    assert "neither a file" in cli.fail(*encode[:-1], "other.jinja")
     out, _ = cli.run(*encode, "--skip-bad")
     assert "  the loss counts at 2 tokens (" in out.decode()
     assert "  1 conversations left out: they could not be encoded (--skip-bad)" in out.decode()
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
-    assert files.manifest.split("train").special_tokens_found == {}
+    assert b"special tokens found" not in cli.run("corpus", "inspect", "t")[0]
     error = cli.fail("corpus", "encode", "stories.txt", "--loss", "role", "--output", "u", code=2)
     assert "belong to --format chat" in error
 
@@ -228,6 +231,8 @@ def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
     assert "no file matches" in cli.fail("corpus", "encode", "*.nope", "--output", "tokens")
     assert "special token" in cli.fail(*command, "--begin-of-document", "<|none|>")
     assert not Path("tokens").exists()
+    _, told = cli.run(*command[:-1], "one", "--validation-share", "1e-9")
+    assert "all documents are in the split train: with --validation-share 1e-09" in told
     assert "validation" in cli.fail(*command, "--validation-share", "2")
     assert "seed" in cli.fail(*command, "--validation-share", "0.5", "--seed", "-1")
     assert "--separator: it is not UTF-8" in cli.fail(*command, "--separator", "\udcff", code=2)

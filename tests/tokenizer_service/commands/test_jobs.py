@@ -30,13 +30,17 @@ def run_first(store: JobStore) -> Job:
     return job
 
 
-def test_without_a_database_there_are_no_jobs(cli: Cli) -> None:
+def test_no_database_has_no_jobs_and_a_damaged_one_is_refused(cli: Cli) -> None:
     assert b"no jobs" in cli.run("jobs", "list")[0]
     assert json.loads(cli.run("jobs", "list", "--json")[0]) == {"jobs": []}
     for command in ("show", "watch"):
         assert "no jobs" in cli.fail("jobs", command)
     assert "no job" in cli.fail("jobs", "cancel", FIRST)
-    assert not (cli.folder / "artifacts" / DATABASE_NAME).exists()
+    database = cli.folder / "artifacts" / DATABASE_NAME
+    assert not database.exists()
+    database.parent.mkdir(exist_ok=True)
+    database.write_text("no database" * 100)
+    assert "cannot be used" in cli.fail("jobs", "list")
 
 
 def test_jobs_are_listed_and_shown(cli: Cli, store: JobStore) -> None:

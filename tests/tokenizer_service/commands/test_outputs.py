@@ -106,6 +106,10 @@ def test_figures_as_json_and_a_conversion_into_a_pipe(trained: Cli) -> None:
     ]
     for words in (("counts", "make", "corpus.txt", "-o", "c"), ("counts", "inspect", "c")):
         assert json.loads(trained.run(*words, "--json")[0])["n_documents"] == 1
+    out, _ = trained.run("convert", "worked", "--to=tokenizer.json", "-o", "t.json", "--json")
+    assert json.loads(out)["files"][0]["path"] == "t.json"
+    out, _ = trained.run("import", "t.json", "--name=i", "--json")
+    assert json.loads(out)["active"] is False
     out, error = trained.run("convert", "worked", "--to=tiktoken", "--output=-")
     assert out.startswith(b"AA== 0\n")
     assert error.startswith("left out: the split pattern (gpt2)")
