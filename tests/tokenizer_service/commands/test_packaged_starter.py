@@ -40,3 +40,12 @@ def test_a_named_folder_does_not_fall_back(cli: Cli) -> None:
         ("corpus.txt", "is no folder of"),
     ):
         assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)
+
+
+def test_import_takes_it_into_a_named_folder(cli: Cli) -> None:
+    other = ("--artifacts-dir", "other")
+    cli.run("import", "starter", "--name", "starter", "--promote", *other)
+    assert cli.run("encode", "Hello, world!", *other)[0] == IDS
+    (manifest,) = (cli.folder / "other" / "tokenizers" / "starter").glob("*/manifest.json")
+    manifest.write_text("x")
+    assert "manifest" in cli.fail("import", "starter", "--name", "again", *other)
