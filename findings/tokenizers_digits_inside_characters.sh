@@ -3,7 +3,7 @@
 # declare Punctuation, ByteLevel, Digits and Split, in this order.
 # What happens: ByteLevel writes each byte as a character, and the byte 0xBC of "ü" as "¼", which counts as a digit.
 # So tokenizers 0.23.1 splits inside "ü", "ù", "ò", "ó", "ý" and "þ", and no merge ever joins their two bytes.
-# Every German or Spanish text gets more tokens; a reader that splits the text before it maps bytes gets other ids.
+# German and Spanish texts get more tokens; a reader that splits the text before it maps bytes gets other ids.
 # Source of the expectation: the documentation of Digits ("splits the numbers"); the declaration of Falcon is in
 # https://github.com/ggml-org/llama.cpp/issues/3502.
 # 2026-11-28
