@@ -38,8 +38,8 @@ pub fn offset_of(n: usize, ends: &[u32]) -> usize {
     }
 }
 
-/// Finds the pieces of a text by one pattern. Only these two functions are compiled for each pattern;
-/// what takes the pieces is compiled once for all.
+/// Finds the pieces of a text with one pattern. The compiler repeats these two functions for each pattern,
+/// and compiles the caller, which merges the pieces, once.
 pub trait PieceFinder {
     /// Runs `FindEnds` for the text from `start` on; `cuts` is its `boundaries` and `marks_parts`.
     fn find_ends(
@@ -74,15 +74,15 @@ impl<G: BlockGrammar> PieceFinder for G {
         })
     }
 
-    // Blocks tell most pre-tokens, so that one copy for all instructions is as fast.
+    // Called for few pre-tokens: one copy for all instruction sets is as fast.
     #[inline(never)]
     fn end_of_piece(&self, text: &[u8], at: usize) -> usize {
         self.advance(text, at)
     }
 }
 
-/// Runs `work` with what finds the pieces of a scanner block by block, or returns the automaton that has
-/// no rules for that.
+/// Runs `work` with the finder of a scanner. An automaton without rules for blocks has none; the result is
+/// then the automaton.
 pub fn with_finder<'a, T>(
     scanner: Scanner<'a>,
     work: impl FnOnce(&dyn PieceFinder) -> T,
@@ -106,6 +106,7 @@ pub fn with_finder<'a, T>(
         Some(Rules::Tekken) => Ok(work(&ruled(automaton, Tekken))),
         Some(Rules::KimiK2) => Ok(work(&ruled(automaton, KimiK2))),
         Some(Rules::DeepSeekV3) => Ok(work(&ruled(automaton, DeepSeekV3))),
+        // `Automaton::finds_words` handles the rules of Clip.
         Some(Rules::Clip) | None => Err(automaton),
     }
 }

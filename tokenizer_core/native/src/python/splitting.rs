@@ -85,7 +85,7 @@ fn split<'t>(py: Python<'_>, text: &'t str, pattern: &Bound<'_, PyAny>) -> PyRes
     };
     releasing_gil_if_long(py, text.len(), || {
         let scanner = pattern.scanner();
-        // The scanners of names are what their blocks are compared with.
+        // A named pattern runs its scanner here, so that tests can compare its blocks with it.
         if let Scanner::Automaton(_) = scanner {
             let by_blocks =
                 |finder: &dyn PieceFinder| for_each(finder, text.as_bytes(), &mut visit);

@@ -30,7 +30,7 @@ pub trait Instructions: Copy {
 pub struct Portable;
 
 impl Instructions for Portable {
-    // Inlined, it would be compiled again for each caller.
+    // Inlining would compile it again for each caller.
     #[inline(never)]
     fn run<W: Work<Self>>(self, work: W) -> W::Output {
         work.run(self)

@@ -83,11 +83,15 @@ impl Scanner<'_> {
         text: &'t str,
         mut visit: impl FnMut(&'t [u8]),
     ) -> Result<(), Stopped> {
-        self.show_each(text, &mut visit)
+        self.for_each_dyn(text, &mut visit)
     }
 
-    /// Compiled once: the loops over five patterns are long.
-    fn show_each<'t>(self, text: &'t str, visit: &mut dyn FnMut(&'t [u8])) -> Result<(), Stopped> {
+    /// `for_each`, compiled once: it has the loops of five patterns.
+    fn for_each_dyn<'t>(
+        self,
+        text: &'t str,
+        visit: &mut dyn FnMut(&'t [u8]),
+    ) -> Result<(), Stopped> {
         let bytes = text.as_bytes();
         match self {
             Scanner::Gpt2 => visit_all(Gpt2, bytes, visit),
