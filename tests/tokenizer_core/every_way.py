@@ -34,15 +34,18 @@ def check_every_way(
             assert tokenizer.count(text, limit=len(ids) - 1, **options) >= len(ids)
         half = len(text) // 2
         assert list(tokenizer.encode_iterable([text[:half], text[half:]], **options)) == ids
+        check_stream(tokenizer, [text[:half], text[half:]], ids, **options)
     assert tokenizer.encode_batch(texts, num_threads=2, **options) == expected
     ids, offsets = tokenizer.encode_batch_to_numpy(texts, num_threads=2, **options)
     assert (ids.dtype, offsets.dtype, offsets.shape) == (np.uint32, np.uint64, (len(texts) + 1,))
     assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == expected
 
 
-def check_stream(tokenizer: Tokenizer, pieces: Iterable[str], ids: list[int]) -> None:
-    """Fed piece by piece: `encode_iterable` joins short pieces first."""
-    stream = StreamingEncoder(tokenizer)
+def check_stream(
+    tokenizer: Tokenizer, pieces: Iterable[str], ids: list[int], **options: object
+) -> None:
+    """A stream fed with these pieces gives the ids; `encode_iterable` would join short ones."""
+    stream = StreamingEncoder(tokenizer, **options)
     assert [id_ for piece in pieces for id_ in stream.feed(piece)] + stream.finish() == ids
 
 
@@ -54,12 +57,16 @@ def check_cuts(tokenizer: Tokenizer, text: str, ids: list[int]) -> None:
 
 
 def check_parts(tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
-    """Chunks join to the text, and each part has the ids that its text has alone."""
-    chunks = list(chunk_text(tokenizer, text, max_tokens))
+    """Chunks join to the text, and each part has the ids that its text has alone.
+
+    A chunk has at most `max_tokens`, or as many as the longest character needs.
+    """
+    size = max([max_tokens, *(tokenizer.count(character) for character in set(text))])
+    chunks = list(chunk_text(tokenizer, text, size))
     assert "".join(chunk.text for chunk in chunks) == text
     n_tokens = tokenizer.count(text)
-    parts = [(chunk, max_tokens) for chunk in chunks]
-    for most in {0, 1, 5, n_tokens // 2, n_tokens}:
+    parts = [(chunk, size) for chunk in chunks]
+    for most in {0, 1, 5, max_tokens, n_tokens // 2, n_tokens}:
         for side in ("right", "left"):
             parts.append((truncate_text(tokenizer, text, most, side=side), most))
     for part, most in parts:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tokenizer_core
 from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
-from tests.tokenizer_core.every_way import SHAPES, check_every_way
+from tests.tokenizer_core.every_way import SHAPES, check_every_way, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
 from tokenizer_core.errors import (
     FormatError,
@@ -176,7 +176,7 @@ NO_TEXTS = [
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_is_no_text_is_refused(name, engine):
+def test_a_value_that_is_not_text_is_refused(name, engine):
     one = Tokenizer.from_spec(SHAPES[name], engine=engine)
     stream = StreamingEncoder(one)
     ids = stream.feed("to")
@@ -300,8 +300,7 @@ def test_two_names_for_one_id(engine):
         assert tokenizer.decode([300, 97], skip_special_tokens=True) == "a"
         _, offsets = tokenizer.encode_with_offsets("<|reserved|>a")
         assert offsets.tolist() == [[0, 12], [12, 13]]
-        stream = tokenizer.encode_iterable(["b<|rese", "rved|>", "a<|end", "|>"])
-        assert list(stream) == [98, 300, 97, 300]
+        check_stream(tokenizer, ["b<|rese", "rved|>", "a<|end", "|>"], [98, 300, 97, 300])
         assert build_spec(render_spec_fields(spec), spec.vocab, spec.merges) == spec
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import itertools
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -10,7 +9,8 @@ from typing import Any
 
 import tokenizers
 
-from tokenizer_core import StreamingEncoder, Tokenizer, chunk_text, truncate_text
+from tests.tokenizer_core.every_way import check_every_way
+from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
@@ -129,12 +129,8 @@ def check_against_tokenizers(
         assert ids == expected.ids
         if has_offsets:
             assert list(map(tuple, offsets.tolist())) == expected.offsets
-        assert tokenizer.encode(text) == expected.ids
+        check_every_way(tokenizer, ["", text], [tokenizer.encode(""), expected.ids])
         assert tokenizer.encode(text, add_special_tokens=True) == theirs.encode(text).ids
-        assert tokenizer.count(text) == len(expected.ids)
-        assert tokenizer.encode_batch(["", text], num_threads=2)[1] == expected.ids
-        assert tokenizer.encode_to_numpy(text, num_threads=2).tolist() == expected.ids
-        assert json.loads(tokenizer.encode_to_json(text)[0]) == expected.ids
         _, offsets = tokenizer.encode_with_offsets(text)
         for size in (1, 3):
             stream, found = StreamingEncoder(tokenizer), []
@@ -143,19 +139,6 @@ def check_against_tokenizers(
                 assert stream.bytes_settled <= offsets[len(found) :, 0].min(initial=n_bytes)
             assert found + stream.finish() == expected.ids
             assert stream.bytes_settled == n_bytes
-
-
-def check_parts(tokenizer: Tokenizer, text: str, n_tokens: int) -> None:
-    """The parts of a truncated or cut text have the ids of encoding them."""
-    for side in ("left", "right"):
-        part = truncate_text(tokenizer, text, n_tokens, side=side)
-        assert part.ids.tolist() == tokenizer.encode(part.text)
-        assert len(part.ids) <= n_tokens
-        assert text.encode()[part.start : part.end].decode() == part.text
-    size = max([n_tokens, *(len(tokenizer.encode(character)) for character in text)])
-    chunks = list(chunk_text(tokenizer, text, size))
-    assert "".join(chunk.text for chunk in chunks) == text
-    assert all(chunk.ids.tolist() == tokenizer.encode(chunk.text) for chunk in chunks)
 
 
 def added_token(content: str, **fields: Any) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
+from tests.tokenizer_core.every_way import check_parts
 from tests.tokenizer_core.formats.normalizer_files import texts as trap_texts
 from tests.tokenizer_core.formats.small_specs import (
     ENGINES,
     added_token,
     check_against_tokenizers,
-    check_parts,
     check_round_trips,
 )
 from tokenizer_core import Tokenizer

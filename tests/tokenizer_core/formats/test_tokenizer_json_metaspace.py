@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
+from tests.tokenizer_core.every_way import check_parts
 from tests.tokenizer_core.formats.small_specs import (
     ENGINES,
     added_token,
     bpe_file,
     check_against_tokenizers,
-    check_parts,
     check_round_trips,
 )
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec
@@ -44,9 +44,19 @@ from tokenizer_core.text.merge_trees import MergeTrees
 from tokenizer_core.text.round_trips import check_text
 
 MERGES = [
-    ("▁", "a"), ("a", "b"), ("▁a", "b"), ("▁", "▁"), ("▁▁", "▁▁"), ("é", "b"), ("中", "文"),
-    ("🙂", "🙂"), ("b", "中"), ("b中", "文"), ("▁", "中文"), ("x", "\n"),
-]  # fmt: skip
+    ("▁", "a"),
+    ("a", "b"),
+    ("▁a", "b"),
+    ("▁", "▁"),
+    ("▁▁", "▁▁"),
+    ("é", "b"),
+    ("中", "文"),
+    ("🙂", "🙂"),
+    ("b", "中"),
+    ("b中", "文"),
+    ("▁", "中文"),
+    ("x", "\n"),
+]
 CHARACTERS = ["▁", "a", "b", "é", "中", "文", "🙂", "x", "\n", "Ā", "𠀀"]
 SPECIALS = ["<unk>", "<s>", "</s>"]
 REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}

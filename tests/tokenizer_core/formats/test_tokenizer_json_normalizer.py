@@ -7,6 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
+from tests.tokenizer_core.every_way import check_parts
 from tests.tokenizer_core.formats.normalizer_files import (
     TOKENS,
     file_of,
@@ -14,7 +15,7 @@ from tests.tokenizer_core.formats.normalizer_files import (
     normalizers,
     texts,
 )
-from tests.tokenizer_core.formats.small_specs import ENGINES, check_against_tokenizers, check_parts
+from tests.tokenizer_core.formats.small_specs import ENGINES, check_against_tokenizers
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.errors import FormatError, PreTokenTooLongError, SpecialTokenForbiddenError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode
