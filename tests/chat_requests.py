@@ -39,17 +39,27 @@ _SCHEMAS: list[dict[str, Any]] = [
 _NAMES = ["get_weather", "search", "calc.add", "read-file", "werkzeug_ü"]
 _TOOL = {"type": "function", "function": {"name": "own", "parameters": {"type": "object"}}}
 _KWARGS: dict[str, tuple[Any, ...]] = {
-    "enable_thinking": (True, False), "thinking": (True, False),
-    "preserve_thinking": (True, False), "clear_thinking": (True, False),
-    "reasoning_effort": ("low", "high", "none"), "thinking_budget": (0, 512),
-    "date_string": ("26 Jul 2024",), "datetime": ("2024-07-26",),
-    "custom_tools": ([_TOOL],), "xml_tools": ([_TOOL],), "functions": ([_TOOL["function"]], "text"),
-    "builtin_tools": (["python"], ["browser", "python"]), "tools_in_user_message": (True, False),
-    "add_vision_id": (True,), "system_message": ("Be <b>brief</b>.",),
-    "model_identity": ("Ich bin's.",), "citation_options": ("accurate",),
-    "controls": ({"length": "short"},), "response_format": ({"type": "json_object"},),
+    "enable_thinking": (True, False),
+    "thinking": (True, False),
+    "preserve_thinking": (True, False),
+    "clear_thinking": (True, False),
+    "reasoning_effort": ("low", "high", "none"),
+    "thinking_budget": (0, 512),
+    "date_string": ("26 Jul 2024",),
+    "datetime": ("2024-07-26",),
+    "custom_tools": ([_TOOL],),
+    "xml_tools": ([_TOOL],),
+    "functions": ([_TOOL["function"]], "text"),
+    "builtin_tools": (["python"], ["browser", "python"]),
+    "tools_in_user_message": (True, False),
+    "add_vision_id": (True,),
+    "system_message": ("Be <b>brief</b>.",),
+    "model_identity": ("Ich bin's.",),
+    "citation_options": ("accurate",),
+    "controls": ({"length": "short"},),
+    "response_format": ({"type": "json_object"},),
     "unknown_variable": ("", None, [1]),
-}  # fmt: skip
+}
 
 
 def chat_requests(seed: int, count: int) -> Iterator[dict[str, Any]]:

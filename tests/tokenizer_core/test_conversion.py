@@ -287,7 +287,7 @@ def test_a_format_carries_and_refuses_what_is_documented(row, tmp_path):
             convert_spec(spec, target, folder)
 
 
-def test_what_a_format_leaves_out_is_said():
+def test_the_report_names_what_a_format_leaves_out():
     spec = replace(CONTENT, prefix_ids=(356,))
     left_out = {target: " ".join(not_carried(spec, target)) for target in FILE_NAMES}
     assert left_out["tokenizer.json"] == left_out["transformers"] == ""

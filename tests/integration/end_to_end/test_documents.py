@@ -131,9 +131,12 @@ def test_two_replicas_do_what_the_page_says(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["README.md", *(f"docs/{n}.md" for n in NAMES),
-     *(f"docs/{n}.md" for n in ("library", "corpora", "token-files", "engine", "exactness"))],
-)  # fmt: skip
+    [
+        "README.md",
+        *(f"docs/{n}.md" for n in NAMES),
+        *(f"docs/{n}.md" for n in ("library", "corpora", "token-files", "engine", "exactness")),
+    ],
+)
 def test_the_python_examples_run(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     examples = blocks(read(name), "python")

@@ -157,7 +157,7 @@ def test_a_paused_owner_loses_its_job_and_publishes_nothing_when_it_wakes(pair: 
 
 @pytest.mark.slow
 @pytest.mark.promise(15)
-def test_the_job_of_a_killed_replica_is_begun_again_by_the_other(pair: Pair) -> None:
+def test_the_job_of_a_killed_replica_is_restarted_by_the_other(pair: Pair) -> None:
     job_id, holder, other = pair.start_slow_job()
     for process in holder.processes():
         process.kill()

@@ -88,7 +88,7 @@ def tokenizer(tokenizer_file: Path) -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Render with a clock that stands still."""
+    """Render at a fixed time."""
 
     def render_here(source: str, messages: Any, **options: Any) -> RenderedChat:
         options.pop("limits"), options.pop("with_turn_borders")
@@ -132,7 +132,7 @@ def honest(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("source", _parameters())
-def test_text(source: str) -> None:
+def test_a_rendered_text_equals_that_of_transformers(source: str) -> None:
     chats = list(chat_requests(26, 60))
     expected = apply_chat_template(
         file=None, template=source, variables=_VARIABLES, chats=chats, want="text"
@@ -159,7 +159,9 @@ def check_ids(
 
 
 @pytest.mark.parametrize("source", _parameters())
-def test_ids(source: str, tokenizer_file: Path, tokenizer: Tokenizer) -> None:
+def test_ids_of_a_chat_equal_those_of_transformers(
+    source: str, tokenizer_file: Path, tokenizer: Tokenizer
+) -> None:
     check_ids(tokenizer, tokenizer_file, source, _VARIABLES, 20)
 
 
@@ -187,7 +189,9 @@ def test_ids_of_public_vocabularies(
 
 
 @pytest.mark.parametrize("source", _parameters(lambda source: "endgeneration" in source))
-def test_mask(source: str, tokenizer_file: Path, tokenizer: Tokenizer) -> None:
+def test_the_mask_equals_that_of_transformers(
+    source: str, tokenizer_file: Path, tokenizer: Tokenizer
+) -> None:
     chats = [chat for chat in honest(40) if "continue_final_message" not in chat]
     expected = apply_chat_template(
         file=str(tokenizer_file), template=source, variables=_VARIABLES, chats=chats, want="mask"

@@ -23,7 +23,7 @@ _MAX_LOADED = 8
 
 
 class NOW(datetime):
-    """A clock that stands still: templates print dates."""
+    """A fixed time, because templates print dates."""
 
     @classmethod
     def now(cls, tz: Any = None) -> NOW:

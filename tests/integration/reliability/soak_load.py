@@ -27,9 +27,17 @@ from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 
 KINDS = {
-    "encode": 3, "binary": 1, "encode_stream": 1, "decode_stream": 1, "wrong": 1, "hang_up": 1,
-    "swap": 1, "train": 1, "token_files": 1, "look": 1,
-}  # fmt: skip
+    "encode": 3,
+    "binary": 1,
+    "encode_stream": 1,
+    "decode_stream": 1,
+    "wrong": 1,
+    "hang_up": 1,
+    "swap": 1,
+    "train": 1,
+    "token_files": 1,
+    "look": 1,
+}
 """Each kind, with the number of clients that do it at once."""
 
 MAX_BODY_BYTES = 4 << 20

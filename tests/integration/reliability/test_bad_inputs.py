@@ -106,7 +106,7 @@ def test_headers_that_do_not_arrive_are_408(server: Server) -> None:
 
 
 @pytest.mark.row(17)
-def test_a_byte_now_and_then_gains_no_time(server: Server) -> None:
+def test_single_bytes_do_not_extend_the_time_limit(server: Server) -> None:
     with connect(server.port) as connection:
         for byte in head("GET /livez HTTP/1.1", *["A: b"] * 20):
             if not send(connection, bytes([byte])):
@@ -204,7 +204,7 @@ def test_headers_over_the_limit_are_431(server: Server, code: str, pieces: list[
 
 
 @pytest.mark.row(18)
-def test_headers_within_the_limits_are_taken(server: Server) -> None:
+def test_headers_within_the_limits_are_accepted(server: Server) -> None:
     spare = MAX_HEADER_BYTES - 1000
     for request in (
         head("GET /livez HTTP/1.1", CLOSE, "A: " + "a" * spare),
@@ -217,7 +217,7 @@ def test_headers_within_the_limits_are_taken(server: Server) -> None:
 
 
 @pytest.mark.row(18)
-def test_trailers_do_not_pass_the_limit(server: Server) -> None:
+def test_trailers_count_against_the_limit(server: Server) -> None:
     before = server.resident_bytes()
     request = head("POST /encode_stream HTTP/1.1", "Transfer-Encoding: chunked")
     answer = exchange(server.port, request, b"0\r\n" + b"A: b\r\n" * 3_000_000)

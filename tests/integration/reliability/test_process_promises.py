@@ -173,7 +173,7 @@ def test_kill_9_of_trainer_and_server_fails_their_jobs_only(tmp_path: Path, engi
 
 
 @pytest.mark.promise(3, 5, 17)
-def test_kill_9_of_a_worker_costs_what_it_had_in_hand_and_of_the_supervisor_ends_all(
+def test_a_killed_worker_loses_its_requests_and_a_killed_supervisor_ends_all(
     artifacts: Artifacts,
 ) -> None:
     stop = threading.Event()
@@ -212,7 +212,7 @@ def test_kill_9_of_a_worker_costs_what_it_had_in_hand_and_of_the_supervisor_ends
 
 
 @pytest.mark.promise(5)
-def test_it_ends_with_its_parent_when_asked_to(artifacts: Artifacts) -> None:
+def test_the_service_ends_with_its_parent(artifacts: Artifacts) -> None:
     program = textwrap.dedent(
         """
         import subprocess, sys, time
@@ -234,7 +234,7 @@ def test_it_ends_with_its_parent_when_asked_to(artifacts: Artifacts) -> None:
 
 
 @pytest.mark.promise(9)
-def test_sigterm_waits_for_the_request_in_hand(artifacts: Artifacts) -> None:
+def test_sigterm_waits_for_running_requests(artifacts: Artifacts) -> None:
     # The native engine would have responded before the signal arrived.
     with artifacts.serve() as server:
         text = "x y " * 500_000
@@ -303,7 +303,7 @@ def _try_to_promote(server: Server, ref: ArtifactRef) -> None:
 
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_sigterm_waits_for_nobody_without_end(artifacts: Artifacts, workers: int) -> None:
+def test_sigterm_does_not_wait_forever(artifacts: Artifacts, workers: int) -> None:
     """Silent clients, ones that stop inside headers, a body or a stream, and ones whose work takes
     minutes, several of each."""
     half_body = head("POST /encode HTTP/1.1", JSON, "Content-Length: 1000") + b'{"text": "'
@@ -320,9 +320,7 @@ def test_sigterm_waits_for_nobody_without_end(artifacts: Artifacts, workers: int
 
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_overload_is_200_or_503_and_everybody_is_answered(
-    artifacts: Artifacts, workers: int
-) -> None:
+def test_overload_gives_every_request_200_or_503(artifacts: Artifacts, workers: int) -> None:
     """Far more bodies at once than a process holds in memory, and small requests between them."""
     large = post("/encode", {"text": "some words " * 80_000}, CLOSE)
     small = post("/encode", {"text": "a b"}, CLOSE)

@@ -146,7 +146,7 @@ def test_work_ends_with_its_client(
 
 
 @pytest.mark.row(16)
-def test_work_after_the_client_sends_no_more_is_given_up(server: Server) -> None:
+def test_work_is_cancelled_after_the_client_closes_its_side(server: Server) -> None:
     with connect(server.port) as connection:
         send(connection, LONG_WORK)
         connection.shutdown(socket.SHUT_WR)
@@ -181,7 +181,7 @@ def test_repeated_overlaps_are_refused_before_they_are_made(small_server: Server
 
 @pytest.mark.row(16)
 def test_responses_that_nobody_reads_are_within_the_budget(small_server: Server) -> None:
-    """Each is 12 MB, of a body of 4 MB, and 32 MB are allowed: later ones are told to come back."""
+    """Each is 12 MB, of a body of 4 MB, and 32 MB are allowed: later requests get a 503."""
     ids = b"\7\0" * (BODY_LIMIT // 2)  # in JSON, six bytes each
     kind = "Content-Type: application/octet-stream; dtype=u16"
     request = head("POST /decode HTTP/1.1", kind, f"Content-Length: {len(ids)}")
@@ -261,7 +261,7 @@ def stream(server: Server, path: str, piece: bytes, n_pieces: int, *headers: str
 
 
 @pytest.mark.row(15)
-def test_one_pre_token_without_end_meets_the_cap_in_bounded_memory(starter_server: Server) -> None:
+def test_an_endless_pre_token_is_refused_in_bounded_memory(starter_server: Server) -> None:
     memory = Memory(starter_server)
     n_pieces = 2 * MAX_PENDING_CHARS // CHUNK_BYTES
     plain = "Content-Type: text/plain"

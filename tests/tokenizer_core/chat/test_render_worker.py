@@ -51,6 +51,6 @@ def test_messages_of_other_types_are_read_as_objects() -> None:
         ({"role": "\ud800", "content": ""}, "lone surrogate"),
     ],
 )
-def test_what_is_no_json_is_refused(message: dict[str, Any], words: str) -> None:
+def test_a_value_that_is_not_json_is_refused(message: dict[str, Any], words: str) -> None:
     with pytest.raises(ChatInputError, match=words):
         _dump({"messages": [message]})

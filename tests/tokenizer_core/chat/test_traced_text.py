@@ -32,7 +32,7 @@ def origins(text: str) -> list[int]:
 
 
 def check(parts: Sequence[str], plain: Sequence[str], text: str, given_new: str = "") -> None:
-    """Characters with an origin are those that stood there, and none has lost it."""
+    """Characters with an origin were in the text, and each keeps its origin."""
     assert list(parts) == list(plain)
     for part in parts:
         for char, origin in zip(part, origins(part), strict=True):

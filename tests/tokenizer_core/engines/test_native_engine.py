@@ -158,7 +158,7 @@ def test_threads_change_no_id(kind, unit):
 )
 @pytest.mark.parametrize("kind", ["merges", "ranks"])
 def test_a_long_pre_token_has_the_ids_of_merging_it_at_once(kind, characters, monkeypatch):
-    """Three windows; the extra character shifts what stands at their ends."""
+    """Three windows; the extra character shifts their ends."""
     native_module()
     spec = spec_from_corpus(kind, "gpt2")
     n_characters = 140_000 // len(characters.encode()) * len(characters)

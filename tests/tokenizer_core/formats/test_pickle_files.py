@@ -54,7 +54,7 @@ PICKLERS = {
 }
 
 
-def test_what_cpython_writes_is_read():
+def test_pickles_of_cpython_are_read():
     for value in VALUES:
         for pickler in PICKLERS.values():
             for protocol in (3, 4, 5):

@@ -142,6 +142,6 @@ def test_ids_offsets_text_segments_and_written_files(table, text, is_trusted, si
         assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
     try:
         again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
-    except FormatError:  # the file cannot hold what it was read to
+    except FormatError:  # the format cannot hold this spec
         return
     assert again.encode(text, add_special_tokens=False).ids == ids

@@ -49,7 +49,7 @@ def test_settled_characters_never_change_alone_nor_beside_another(native):
         assert normalize_nfc(joined) == joined
 
 
-def test_texts_taken_for_nfc_are(native):
+def test_texts_that_pass_the_nfc_check_are_nfc(native):
     rng = random.Random(4)
     pool = [*map(chr, range(0x20, 0x250)), *"\u0301\u0323\u212b\u11a8\uac00\u4e2d\u3042\u3099🙂"]
     n_settled = 0

@@ -46,7 +46,7 @@ def test_results_come_in_order_whatever_thread_is_faster():
     assert n_most == 2
 
 
-def test_errors_come_where_the_item_would():
+def test_errors_are_raised_at_the_position_of_their_item():
     def items() -> Iterator[int]:
         yield 1
         raise ValueError("the second")

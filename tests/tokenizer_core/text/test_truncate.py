@@ -61,7 +61,9 @@ COMPOSED = (0, "merges", "gpt2", "nfc")
 
 @given(choices, short_trap_texts, st.integers(0, 40), st.sampled_from(["right", "left"]), policies)
 @example(COMPOSED, "e\u0323\u0301" * 3, 1, "right", "all")
-def test_a_truncated_text(engine, choices, text, max_tokens, side, policy):
+def test_a_truncated_text_is_a_part_within_the_limit(
+    engine, choices, text, max_tokens, side, policy
+):
     tokenizer, policy = tiny_tokenizer(engine, choices, policy)
     part = truncate_text(tokenizer, text, max_tokens, side=side, allowed_special=policy)
     check_part(tokenizer, text, part, policy)
@@ -75,7 +77,7 @@ def test_a_truncated_text(engine, choices, text, max_tokens, side, policy):
 
 @given(choices, short_trap_texts, st.integers(4, 20), st.data(), policies)
 @example(COMPOSED, "e" + "\u0323\u0301" * 9, 4, None, "all")
-def test_chunks(engine, choices, text, max_tokens, data, policy):
+def test_chunks_join_to_the_text_and_have_its_ids(engine, choices, text, max_tokens, data, policy):
     tokenizer, policy = tiny_tokenizer(engine, choices, policy)
     is_plain = tokenizer.spec.normalizer == "none"
     overlap = data.draw(st.integers(0, max_tokens - 1)) if data else 3

@@ -36,7 +36,7 @@ def test_progress_reaches_the_end_of_both_phases(tmp_path, monkeypatch, num_work
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_cancelled_while_counting(tmp_path, monkeypatch, num_workers):
+def test_counting_is_cancelled(tmp_path, monkeypatch, num_workers):
     monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     path = tmp_path / "corpus.txt"
     path.write_text(f"{EXAMPLE} " * 20_000)

@@ -27,7 +27,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.row(33)
-def test_a_cancelled_trainer_is_nice_knows_no_key_and_ends_if_it_ignores_sigterm(
+def test_a_trainer_has_low_priority_and_no_keys_and_is_killed_after_sigterm(
     start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = start_service(start_process=JobProcess.start)

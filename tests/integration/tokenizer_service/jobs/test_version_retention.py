@@ -29,7 +29,7 @@ def train(service: Service, name: str = "n") -> ArtifactRef:
     return service.store.resolve(f"{name}@{job['result']['version']}")
 
 
-def test_the_newest_stay_and_what_is_in_use(
+def test_the_newest_versions_and_those_in_use_are_kept(
     start_service: Callable[..., Service],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -269,7 +269,7 @@ def test_a_job_encodes_with_the_version_of_its_request(
 
 @pytest.mark.row(33)
 @pytest.mark.promise(2)
-def test_a_killed_child_goes_on_and_a_cancelled_one_leaves_nothing(
+def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     process_service: Service, gate: threading.Event, tmp_path: Path
 ) -> None:
     service = process_service
