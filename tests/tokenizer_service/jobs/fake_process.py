@@ -1,4 +1,4 @@
-"""Jobs without a process of their own: as objects that the test leads, and in a thread."""
+"""Jobs without a child process: objects that a test controls, and threads."""
 
 from __future__ import annotations
 

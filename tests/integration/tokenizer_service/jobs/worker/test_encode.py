@@ -349,18 +349,19 @@ def test_an_attempt_goes_on_after_the_checkpoint_of_a_dead_one(
     monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
     corpus_ids = [f"news{n}" for n in range(3)]
+    n_documents = len(corpus_ids) * len(TEXTS)
     for corpus_id in corpus_ids:
         service.put(corpus_id, NEWS)
     body: Fields = {"further_corpora": corpus_ids[1:], "token_files_id": "tokens", "workers": 1}
     job_id = service.encode(corpus_ids[0], **body)
 
     def attempt(last: float) -> list[int]:
-        """The bytes that an attempt had done at each report; it dies at this share of all."""
+        """The documents that an attempt had done at each report; it dies at this share of all."""
         seen: list[int] = []
 
-        def report(phase: str, done: int, total: int, *rest: Any) -> None:
-            seen.append(done)
-            if done >= last * total:
+        def report(phase: str, done: int, total: int, message: str, counters: Fields) -> None:
+            seen.append(counters["documents"])
+            if seen[-1] >= last * n_documents:
                 raise KeyboardInterrupt
 
         job = worker_job(service, job_id)
@@ -373,7 +374,7 @@ def test_an_attempt_goes_on_after_the_checkpoint_of_a_dead_one(
     assert len(first) > 2
     assert first[0] < first[-1] <= second[0] < second[-1]
     assert second[-1] <= third[0] < third[-1]
-    assert third[-1] == 3 * len(NEWS.encode())
+    assert third[-1] == n_documents
     expected = expected_files(service, tmp_path, corpus_ids)
     assert contents(folder_of(service).path("tokens")) == expected
 
