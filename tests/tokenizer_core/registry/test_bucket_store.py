@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +90,12 @@ def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None
 
 
 def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
-    failed: list[Exception] = []
-
     def work(host: str, spec: Any) -> None:
-        try:
-            store = make(host)
-            store.promote(store.publish(spec, name="t"))
-        except Exception as error:
-            failed.append(error)
+        store = make(host)
+        store.promote(store.publish(spec, name="t"))
 
-    threads = [
-        threading.Thread(target=work, args=(f"h{n}", spec)) for n, spec in enumerate([A, A, B])
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, ("h0", "h1", "h2"), (A, A, B)))
     store = make("after")
     assert {ref.digest for ref in store.list()} == {A.fingerprint, B.fingerprint}
     assert store.pointer_state().generation >= 2
@@ -116,19 +105,12 @@ def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
 def test_a_publisher_that_dies_leaves_nothing_visible(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for step in range(3):
+    def die() -> None:
+        raise StorageError("it is away")
+
+    for name in ("vocab.pkl", "merges.pkl", "manifest.json"):
         store = objects()
-        store.names()
-        storage = store._storage
-        create, left = storage.create, [step]
-
-        def dying(*arguments: Any, create: Any = create, left: list[int] = left) -> bool:
-            if not left[0]:
-                raise StorageError("it is away")
-            left[0] -= 1
-            return create(*arguments)
-
-        monkeypatch.setattr(storage, "create", dying)
+        interrupt(monkeypatch, store, "create", name, die)
         with pytest.raises(ArtifactStorageError):
             store.publish(A, name="t")
         assert objects("other").list() == []
@@ -205,7 +187,6 @@ def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
 def test_publishing_again_restores_a_lost_version(objects: Make) -> None:
     store = objects()
     a = store.publish(A, name="t")
-    store.open(a)
     assert store.publish(A, name="t") == a
     store._storage.put(f"tokenizers/t/{a.version}/vocab.pkl", b"damaged")
     again = store.publish(A, name="t")
