@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.tokenizer_core.registry.test_folder_store import A, B
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.chat_templates import ChatTemplates
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tests.tokenizer_core.registry.test_folder_store import TALKING, A, B
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactInUseError,
@@ -184,16 +183,6 @@ def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
     assert objects("c").open(ref) == A
 
 
-def test_publishing_again_restores_a_lost_version(objects: Make) -> None:
-    store = objects()
-    a = store.publish(A, name="t")
-    assert store.publish(A, name="t") == a
-    store._storage.put(f"tokenizers/t/{a.version}/vocab.pkl", b"damaged")
-    again = store.publish(A, name="t")
-    assert again != a
-    assert objects("b").open(again) == A
-
-
 def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> None:
     store = make()
     a = store.publish(A, name="t")
@@ -217,20 +206,18 @@ def test_the_cache_keeps_the_active_version(
 ) -> None:
     monkeypatch.setattr(bucket_store, "CACHED_VERSIONS", 2)
     store = objects()
-    specs = [
-        TokenizerSpec.from_merges({n + byte: bytes([byte]) for byte in range(256)}, [])
-        for n in range(4)
-    ]
-    refs = [store.publish(spec, name=f"t{n}") for n, spec in enumerate(specs)]
+    refs = [store.publish(trained_spec(n), name=f"t{n}") for n in range(1, 5)]
     store.promote(refs[0])
     for ref in refs[1:]:
         time.sleep(0.01)  # a file system's clock is coarse
         store.open(ref)
     cached = {path.parent.parent.name for path in (tmp_path / "a").rglob("manifest.json")}
-    assert cached == {"t0", "t2", "t3"}
+    assert cached == {"t1", "t3", "t4"}
 
 
-def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
+def test_a_damaged_version_is_fetched_again_or_published_anew(
+    objects: Make, tmp_path: Path
+) -> None:
     store = objects()
     ref = store.publish(A, name="t")
     for read in (store.open, lambda ref: store.read_file(ref, "vocab.pkl")):
@@ -238,6 +225,10 @@ def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path
         [path] = (tmp_path / "a").rglob("vocab.pkl")
         path.write_bytes(b"")
         assert read(ref) == found
+    store._storage.put(f"tokenizers/t/{ref.version}/vocab.pkl", b"damaged")
+    again = store.publish(A, name="t")
+    assert again != ref
+    assert objects("b").open(again) == A
 
 
 def test_leftovers_of_killed_processes_are_removed_from_the_cache(
@@ -257,15 +248,11 @@ def test_two_hosts_publish_one_vocabulary_with_other_templates(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both choose the same version, as their clocks and digests agree."""
-    chat = ChatTemplates({"default": "é"}, {"eos_token": "<|x|>"})
+    versions = iter(["20261120T041500Z-00000000"] * 2 + ["20261121T041500Z-00000000"])
     monkeypatch.setattr(BucketArtifactStore, "_version_names", lambda *_: [])
-    monkeypatch.setattr(
-        store_module,
-        "next_version",
-        lambda taken, digest: f"2026112{len(taken)}T041500Z-{digest[:8]}",
-    )
+    monkeypatch.setattr(store_module, "next_version", lambda *_: next(versions))
     first = objects("a").publish(A, name="t")
-    second = objects("b").publish(A.with_chat(chat), name="t")
+    second = objects("b").publish(TALKING, name="t")
     assert first.version != second.version
-    assert objects("c").open(first).chat == ChatTemplates()
-    assert objects("c").open(second).chat == chat
+    assert objects("c").open(first).chat == A.chat
+    assert objects("c").open(second).chat == TALKING.chat
