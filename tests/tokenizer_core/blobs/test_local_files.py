@@ -1,4 +1,4 @@
-"""Files of this machine: whole reads up to a size, atomic writes, a position, locks of processes."""
+"""Files of this machine: whole reads, atomic writes, reads at a position, locks of processes."""
 
 import errno
 import os
@@ -15,7 +15,6 @@ from tokenizer_core.blobs.atomic_files import (
     read_whole_file,
     remove_synced,
     replace_synced,
-    replacing,
     write_synced,
     write_whole_file,
 )
@@ -110,19 +109,6 @@ def test_create_synced_never_replaces_and_remove_synced_may_find_nothing(tmp_pat
     for path in (tmp_path / "x", tmp_path / "x", tmp_path / "no folder" / "x"):
         remove_synced(path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_block_that_fails_leaves_the_old_file(tmp_path):
-    (tmp_path / "x").write_bytes(b"old")
-
-    def fail_halfway():
-        with replacing(tmp_path / "x") as staged:
-            staged.write_bytes(b"half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail_halfway()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"x": b"old"}
 
 
 class BusyError(Exception):

@@ -171,15 +171,15 @@ def test_parquet_has_conversations_as_lists_or_as_json(tmp_path):
 
 def test_the_tags_of_a_template_mark_the_learned_text(tmp_path):
     path = write_lines(tmp_path / "chats.jsonl", CHATS[:2])
-    for loss in ("template", "auto"):
-        encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template="tagged")
-        files = encode(tmp_path / loss, [path], encoder=encoder)
-        assert learned(files, 0) == ["2.", "東京"]
     # The rule `role` gives the same with tags and without them.
     prompted = TAGGED + CHATML[CHATML.index("{% if add_generation_prompt") :]
-    encoder = ConversationEncoder(TOKENIZER, loss="role", chat_template=prompted)
-    files = encode(tmp_path / "role", [path], encoder=encoder)
-    assert learned(files, 0) == ["2.<|im_end|>", "東京<|im_end|>"]
+    for loss, template, expected in (
+        ("template", "tagged", ["2.", "東京"]),
+        ("auto", "tagged", ["2.", "東京"]),
+        ("role", prompted, ["2.<|im_end|>", "東京<|im_end|>"]),
+    ):
+        encoder = ConversationEncoder(TOKENIZER, loss=loss, chat_template=template)
+        assert learned(encode(tmp_path / loss, [path], encoder=encoder), 0) == expected
     with pytest.raises(ChatInputError, match=r"no \{% generation %\} tags"):
         ConversationEncoder(TOKENIZER, loss="template")
     with pytest.raises(ChatTemplateMissingError, match="no chat template 'other'"):
@@ -209,18 +209,13 @@ def test_tools_reach_the_template(tmp_path):
         ({"messages": [{"role": "user", "content": "a", "weight": 2}]}, "weight must be 0 or 1"),
         (sharegpt("cat:a"), "is from 'cat'; there are human"),
         ({"conversations": [{"from": "human"}]}, r"conversations\[0\] has no text"),
-        (openai("user:a", chat_template_kwargs=[]), None),
         (openai("user:a", chat_template_kwargs=["a"]), "chat_template_kwargs must be an object"),
         (openai("user:a", tools={"a": 1}), "tools must be a list"),
     ],
 )
 def test_a_malformed_conversation_is_refused(chat, expected):
-    data = json.dumps(chat).encode()
-    if expected is None:
-        assert parse_conversation(data).template_kwargs == {}
-        return
     with pytest.raises(ConversationError, match=expected):
-        parse_conversation(data)
+        parse_conversation(json.dumps(chat).encode())
 
 
 BAD = {
@@ -243,10 +238,9 @@ def test_a_bad_conversation_is_named_by_file_and_line(bad, workers, tmp_path, mo
     assert not (tmp_path / "t").exists()
 
 
-def test_bad_conversations_are_left_out_and_counted(tmp_path, monkeypatch):
+def test_bad_conversations_are_left_out_and_counted(tmp_path):
     bad = [record for record, _ in BAD.values()]
-    mixed = [*CHATS[:2], *bad, *CHATS[2:], *bad[:1]]
-    path = write_lines(tmp_path / "chats.jsonl", mixed)
+    path = write_lines(tmp_path / "chats.jsonl", [*CHATS[:2], *bad, *CHATS[2:], *bad[:1]])
     encoder = ConversationEncoder(TOKENIZER, skip_bad=True)
     files = encode(tmp_path / "t", [path], encoder=encoder)
     (split,) = files.manifest.splits
@@ -255,15 +249,6 @@ def test_bad_conversations_are_left_out_and_counted(tmp_path, monkeypatch):
     assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS
     kept = sum(len(json.dumps(chat, ensure_ascii=False).encode()) for chat in CHATS)
     assert split.n_bytes == kept
-    # The draw of the splits does not depend on the batches.
-    plan = plan_of(seed=4, end_of_document="<|im_end|>")
-    drawn = []
-    for size in (100, 5000):
-        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", size)
-        folder = tmp_path / f"drawn-{size}"
-        encode(folder, [path], encoder=encoder, plan=plan, validation_share=0.4)
-        drawn.append(content(folder))
-    assert drawn[0] == drawn[1]
     with pytest.raises(TokenFilesError, match="all 3 documents of train were left out"):
         encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], encoder=encoder)
 
@@ -315,20 +300,15 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
     # `tool_use` renders conversations with tools, and only it has tags.
     with_tools = TOKENIZER.with_chat_templates({"default": CHATML, "tool_use": TAGGED})
     variables = sha256(json.dumps(dict(TOKENIZER.template_variables), sort_keys=True))
-    for number, (tokenizer, how, templates, loss) in enumerate(
-        (
-            (TOKENIZER, {"chat_template": "tagged"}, [tagged], "template"),
-            (TOKENIZER, {"chat_template": "tagged", "loss": "role"}, [tagged], "role"),
-            (TOKENIZER, {"chat_template": TOOLS + " "}, [given], "role"),
-            (with_tools, {}, [plain, tagged | {"name": "tool_use"}], "auto"),
-        )
+    for tokenizer, how, templates, loss in (
+        (TOKENIZER, {"chat_template": "tagged"}, [tagged], "template"),
+        (TOKENIZER, {"chat_template": "tagged", "loss": "role"}, [tagged], "role"),
+        (TOKENIZER, {"chat_template": TOOLS + " "}, [given], "role"),
+        (with_tools, {}, [plain, tagged | {"name": "tool_use"}], "auto"),
     ):
         encoder = ConversationEncoder(tokenizer, **how)
-        files = encode(tmp_path / str(number), [path], encoder=encoder, shuffle=number == 0)
-        settings = {
-            "chat_templates": templates,
-            "template_variables": variables,
-            "loss": loss,
-            "skip_bad": False,
-        }
-        assert files.manifest.document_encoder == settings == encoder.settings
+        says = {"chat_templates": templates, "loss": loss, "template_variables": variables}
+        assert encoder.settings == {**says, "skip_bad": False}
+    for shuffle in (False, True):
+        files = encode(tmp_path / str(shuffle), [path], encoder=encoder, shuffle=shuffle)
+        assert files.manifest.document_encoder == encoder.settings

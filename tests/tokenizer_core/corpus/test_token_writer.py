@@ -7,6 +7,7 @@ import os
 import random
 import tracemalloc
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +18,8 @@ from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import (
     LAYOUT_NAMES,
     NARROW,
-    TEXTS,
     WIDE,
     content,
-    encode_all,
     mask_of,
     write,
     write_texts,
@@ -37,7 +36,6 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.staged_file import StagedFile
 from tokenizer_core.corpus.staged_folder import StagedFolder
 from tokenizer_core.errors import TokenFilesCorruptError, TokenFilesError, TokenFilesPlanError
-from tokenizer_core.training.pretoken_counts import CorpusSource
 
 
 def joined(documents):
@@ -139,21 +137,6 @@ def check_cuts(layout, limit, shards, expected, folder, stem, wide):
         assert sum(map(len, left)) + len(first) > limit, "a shard was ended too early"
 
 
-def test_the_manifest_has_the_given_values(tmp_path):
-    plan = plan_token_files(NARROW, end_of_document="<|end|>", seed=7)
-    source = CorpusSource("a.txt", 3, "0" * 64)
-    with TokenFilesWriter(tmp_path / "t", plan) as writer:
-        writer.append([97, 258], n_bytes=np.int64(1))
-        with pytest.raises(TokenFilesPlanError, match="n_bytes is a number of bytes, not -5"):
-            writer.append([97, 258], n_bytes=-5)
-        writer.append_batch([98, 258, 99, 258], [0, 2, 4], n_bytes=2)
-        written = writer.finish(sources=[source])
-    assert written == TokenFiles.open(tmp_path / "t").manifest
-    assert (written.plan, written.sources) == (plan, (source,))
-    record = written.split("train")
-    assert (record.n_documents, record.n_tokens, record.n_bytes) == (3, 6, 3)
-
-
 @pytest.mark.parametrize(
     ("ids", "offsets", "message"),
     [
@@ -173,12 +156,15 @@ def test_the_manifest_has_the_given_values(tmp_path):
 )
 def test_a_refused_batch_does_not_change_the_writer(ids, offsets, message, tmp_path):
     with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
-        writer.append([1, 2])
+        writer.append([1, 2], n_bytes=np.int64(1))
         for split in ("train", "validation"):
             with pytest.raises(TokenFilesPlanError, match=message):
                 writer.append_batch(ids, offsets, split=split)
+        with pytest.raises(TokenFilesPlanError, match="n_bytes is a number of bytes, not -5"):
+            writer.append([1, 2], n_bytes=-5)
         writer.append_batch([], [0], split="validation")
-        assert [record.n_tokens for record in writer.finish().splits] == [2]
+        (record,) = writer.finish().splits
+        assert (record.n_documents, record.n_tokens, record.n_bytes) == (1, 2, 1)
 
 
 def test_a_document_in_parts_begins_and_ends_as_the_plan_says(tmp_path):
@@ -202,30 +188,25 @@ def test_a_document_in_parts_begins_and_ends_as_the_plan_says(tmp_path):
     assert files.document(1).tolist() == [257, 9, 258]
 
 
-def test_no_checkpoint_while_a_document_is_set_aside(tmp_path):
+def test_a_document_of_megatron_is_set_aside_until_it_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_writer, "MAX_DOCUMENT_TOKENS", 3)
     plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
-        writer.append_batch([1, 2], [0, 1, 2], is_open=True)
+        with pytest.raises(TokenFilesPlanError, match=r"a document has 4 ids.*another layout"):
+            writer.append([1, 2, 3, 4])
+        writer.append_batch([1, 2, 3], [0, 1, 3], is_open=True)
+        with pytest.raises(TokenFilesPlanError, match="a document has 4 ids"):
+            writer.append([4, 5])
         assert not writer.can_checkpoint
         with pytest.raises(TokenFilesError, match="append its end first"):
             writer.checkpoint({})
-        writer.append_batch([3, 4], [0, 1, 2])
+        writer.append_batch([4, 5], [0, 1, 2])
         assert writer.can_checkpoint
         writer.checkpoint({})
         writer.finish()
-    assert [len(shard) for shard in READERS["megatron"](tmp_path / "t", "train", False)] == [3, 1]
-
-
-def test_a_document_too_long_for_megatron_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_writer, "MAX_DOCUMENT_TOKENS", 3)
-    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, layout="megatron")) as writer:
-        with pytest.raises(TokenFilesPlanError, match=r"a document has 4 ids.*another layout"):
-            writer.append([1, 2, 3, 4])
-        writer.append_batch([1, 2, 3], [0, 3], is_open=True)
-        with pytest.raises(TokenFilesPlanError, match="a document has 4 ids"):
-            writer.append([4])
-        writer.append([])
-        assert writer.finish().split("train").n_tokens == 3
+    documents = read_megatron_documents(tmp_path / "t", "train", False)
+    found = [[document.tolist() for document in shard] for shard in documents]
+    assert found == [[[1]], [[2, 3, 4]], [[5]]]
 
 
 def test_files_without_any_id_are_refused(tmp_path):
@@ -310,35 +291,8 @@ def interrupted(folder, plan, documents):
     """A writer that stops after the checkpoint of these documents."""
     with TokenFilesWriter(folder, plan) as writer:
         for document in documents:
-            writer.append(document)
+            writer.append(document, mask=mask_of(document) if plan.loss_mask else None)
         writer.checkpoint({})
-
-
-@pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_resuming_gives_the_same_bytes(layout, tmp_path):
-    documents = encode_all(NARROW, TEXTS)
-    is_masked = layout in ("npy", "megatron")
-    plan = plan_token_files(NARROW, layout=layout, tokens_per_shard=6, loss_mask=is_masked)
-
-    def append(writer, listed):
-        for document in listed:
-            mask = mask_of(document) if is_masked else None
-            writer.append(document, mask=mask, n_bytes=1)
-
-    write(tmp_path / "whole", plan, documents, n_bytes=1)
-    for n_before in range(len(documents)):
-        for n_after in (0, 1):
-            folder = tmp_path / f"{n_before} {n_after}"
-            with TokenFilesWriter(folder, plan) as writer:
-                append(writer, documents[:n_before])
-                writer.checkpoint({"n_documents": n_before})
-                append(writer, documents[n_before : n_before + n_after])
-            with TokenFilesWriter(folder, plan, resume=True) as writer:
-                assert writer.position == {"n_documents": n_before}
-                append(writer, documents[n_before:])
-                writer.finish()
-            assert content(folder) == content(tmp_path / "whole")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_checkpoint_is_removed_without_resume_and_by_abort(tmp_path):
@@ -361,11 +315,11 @@ def test_a_checkpoint_is_removed_without_resume_and_by_abort(tmp_path):
 
 
 def test_a_checkpoint_that_does_not_fit_its_files_is_refused(tmp_path):
-    plan = plan_token_files(NARROW, tokens_per_shard=2)
+    plan = plan_token_files(NARROW, tokens_per_shard=2, loss_mask=True)
     interrupted(tmp_path / "t", plan, [[1], [2], [3]])
     files = tmp_path / ".t.partial" / "files"
     before = {path: path.read_bytes() for path in files.iterdir()}
-    assert len(before) == 3
+    assert len(before) == 5
     for path, data in before.items():
         path.write_bytes(data[:-1])
         with pytest.raises(TokenFilesCorruptError, match=path.name):
@@ -478,3 +432,73 @@ def test_an_existing_file_is_continued_after_the_kept_bytes(tmp_path, kept):
     wanted = b"head" + (data[:kept] + more)[4:]
     assert path.read_bytes() == wanted
     assert record.sha256 == hashlib.sha256(wanted).hexdigest()
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """The names of synced files and of renamed ones, in order."""
+    found, names = [], {}
+    real_open, real_fsync, real_rename = os.open, os.fsync, os.rename
+
+    def opened(path, flags, *args, **kwargs):
+        descriptor = real_open(path, flags, *args, **kwargs)
+        names[descriptor] = Path(path).name
+        return descriptor
+
+    def synced(descriptor):
+        real_fsync(descriptor)
+        found.append(names[descriptor])
+
+    def renamed(source, target, *args, **kwargs):
+        real_rename(source, target, *args, **kwargs)
+        found.append(f"rename to {Path(target).name}")
+
+    for name, function in (("open", opened), ("fsync", synced), ("rename", renamed)):
+        monkeypatch.setattr(os, name, function)
+    return found
+
+
+def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, events):
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+        writer.append([1])
+        assert events == [tmp_path.name, ".t.partial"]  # the new folders
+        events.clear()
+        writer.checkpoint({})
+        files = ["train.document-ends.u64", "train.bin", "files", ".checkpoint.json.new"]
+        assert events == [*files, ".t.partial"]
+        events.clear()
+        writer.append([2])
+        writer.finish()
+    written = {path.name for path in (tmp_path / "t").iterdir()}
+    assert set(events[:-4]) == written - {"manifest.json"}
+    assert events[-4:] == ["manifest.json", "files", "rename to t", tmp_path.name]
+
+
+@pytest.mark.parametrize(
+    ("function", "number", "least"),
+    [
+        ("open", errno.EMFILE, 10),
+        ("write", errno.ENOSPC, 1),
+        ("pwrite", errno.EIO, 10),
+        ("fsync", errno.EIO, 8),
+        ("mkdir", errno.EROFS, 2),
+        ("rename", errno.ENOSPC, 1),
+    ],
+)
+def test_a_failing_disk_leaves_nothing(function, number, least, tmp_path):
+    folder = tmp_path / "a" / "t"
+    for at in range(200):
+        with pytest.MonkeyPatch.context() as patch:
+            Fault(patch, function, at, number)
+            try:
+                write_texts(folder, "llmc")
+                break
+            except OSError as error:
+                failed = error
+        assert failed.errno == number
+        if folder.exists():  # only the folder's entry may not be on the disk
+            assert function in ("fsync", "open")
+            break
+        assert not folder.parent.exists() or list(folder.parent.iterdir()) == []
+    assert least <= at < 199
+    verify_token_files(folder)
