@@ -311,4 +311,4 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
         assert encoder.settings == {**says, "skip_bad": False}
     for shuffle in (False, True):
         files = encode(tmp_path / str(shuffle), [path], encoder=encoder, shuffle=shuffle)
-        assert files.manifest.document_encoder == encoder.settings
+        assert TokenDataset(files).document_encoder == encoder.settings

@@ -388,11 +388,11 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
 @pytest.mark.usefixtures("small_batches")
 def test_other_files_or_settings_are_refused(tmp_path):
     files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
-    encode_until(tmp_path / "expected", files, plan)
+    n_batches = encode_until(tmp_path / "expected", files, plan)
     with pytest.raises(Interrupted):
         encode_until(tmp_path / "t", files, plan, 10)
-    with pytest.raises(Interrupted):
-        encode_until(tmp_path / "shuffled", files, plan, 10, shuffle=True)
+    with pytest.raises(Interrupted):  # while it writes the shuffled documents
+        encode_until(tmp_path / "shuffled", files, plan, n_batches + 3, shuffle=True)
     with TokenFilesWriter(tmp_path / "another caller's", plan) as writer:
         writer.append([97, 98])
         writer.checkpoint({"line": 1})

@@ -3,6 +3,8 @@
 import json
 import pickle
 import sys
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 
@@ -15,9 +17,11 @@ from tokenizer_core.corpus import (
     TokenFiles,
     TokenFilesWriter,
     plan_token_files,
+    upload_token_files,
     verify_token_files,
 )
 from tokenizer_core.corpus.corpus_encoding import check_settings
+from tokenizer_core.corpus.remote_token_files import StoredTokenFiles
 from tokenizer_core.corpus.token_samples import permuted
 from tokenizer_core.errors import (
     TokenFilesCorruptError,
@@ -57,17 +61,6 @@ def test_every_start_is_drawn_equally_often(dataset):
     assert ((counts[:n_starts] - expected) ** 2 / expected).sum() < 90
 
 
-def test_the_longest_context_has_one_start(dataset):
-    inputs, targets = dataset.sample_batch(3, N_TOKENS - 1, np.random.default_rng(3))
-    assert (inputs == np.arange(N_TOKENS - 1)).all()
-    assert (targets == np.arange(1, N_TOKENS)).all()
-    message = "train has 61 ids, and a row of context_length 61 with its targets needs 62; take a"
-    with pytest.raises(TokenFilesError, match=message):
-        dataset.sample_batch(1, N_TOKENS, np.random.default_rng(3))
-    with pytest.raises(TokenFilesError, match=message):
-        dataset.windows(1, N_TOKENS)
-
-
 @pytest.mark.parametrize(("batch", "context"), [(1, 60), (4, 7), (100, 1), (4, 10)])
 def test_windows_go_over_each_id_once(batch, context, dataset):
     batches = list(dataset.windows(batch, context))
@@ -90,6 +83,10 @@ def test_another_tokenizer_split_or_size_is_refused(dataset):
     for sizes in ((0, 1), (1, 0), (-1, 5)):
         with pytest.raises(ValueError, match="must be at least 1"):
             dataset.sample_batch(*sizes, np.random.default_rng(0))
+    message = "train has 61 ids, and a row of context_length 61 with its targets needs 62; take a"
+    for rows in (partial(dataset.sample_batch, rng=np.random.default_rng(3)), dataset.windows):
+        with pytest.raises(TokenFilesError, match=message):
+            rows(1, N_TOKENS)
     for error, how, message in (
         (ValueError, {"context_length": 0}, "context_length must be at least 1, not 0"),
         (ValueError, {"rank": 2, "world_size": 2}, "not 2 of 2"),
@@ -243,6 +240,18 @@ def test_a_mask_that_does_not_fit_its_ids_is_refused(mask, expected, tmp_path):
         writer.append([1, 2], mask=np.array([True, False]))
         writer.finish()
     assert TokenDataset.open(tmp_path / "t").mask().tolist() == [1, 0]
+
+
+def test_files_in_a_bucket_bring_their_mask(tmp_path):
+    write(tmp_path / "t", replace(MASKED, tokens_per_shard=2), [[1, 2], [4]])
+    upload_token_files(tmp_path / "t", str(tmp_path / "shared"))
+    stored = StoredTokenFiles(str(tmp_path / "shared"), cache=tmp_path / "cache")
+    files = TokenFiles(stored.folder, stored.manifest, stored)
+    assert files.document(0).tolist() == [1, 2]
+    assert not list((tmp_path / "cache").glob("*/*.u8")), "the mask is fetched when it is needed"
+    assert files.document_mask(0).tolist() == [1, 0]
+    assert len(list((tmp_path / "cache").glob("*/*.u8"))) == 1
+    assert TokenDataset(files).mask().tolist() == [1, 0, 1]
 
 
 def test_a_mask_belongs_to_a_plan_that_has_one(dataset, tmp_path):

@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 import random
-import tracemalloc
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -270,21 +269,6 @@ def test_leftovers_of_a_dead_writer_are_removed(tmp_path):
     with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
         StagedFolder(tmp_path / "t")
     assert names(tmp_path) == [".t.partial", "t"]
-
-
-def test_memory_is_bounded_by_the_batch(tmp_path):
-    plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3_000_000)
-    ids, offsets = np.zeros(100_000, np.uint32), np.arange(0, 100_001, 10)
-    with TokenFilesWriter(tmp_path / "t", plan) as writer:
-        tracemalloc.start()
-        try:
-            for _ in range(40):
-                writer.append_batch(ids, offsets)
-            assert writer.finish().split("train").n_documents == 400_000
-            peak_bytes = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert peak_bytes < 8 << 20
 
 
 def interrupted(folder, plan, documents):

@@ -1,6 +1,8 @@
 """Runs: every shard done once, resumable, with workers that die, resume late or finish second."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,11 @@ def test_a_changed_file_of_a_shard_is_named(run, tmp_path):
     file = run.carry_out([stage(shard_work.double, state=2)], HERE)["double"][4].files["doubled"]
     file.fetch(run.storage, tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == b"8"
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        file.fetch(run.storage, tmp_path / "pipe")
+        assert read.result(timeout=60) == b"8"
     run.storage.put(file.name, b"9")
     with pytest.raises(RunError, match="is not what was written"):
         file.fetch(run.storage, tmp_path / "fetched")

@@ -22,7 +22,7 @@ class Fault:
         def faulty(*args, **kwargs):
             self.calls += 1
             if self.calls == at + 1:
-                raise OSError(number, os.strerror(number))
+                raise OSError(number, os.strerror(number), args[0])
             return real(*args, **kwargs)
 
         monkeypatch.setattr(os, function, faulty)
@@ -33,6 +33,13 @@ def store(tmp_path):
     store = ArtifactStore(tmp_path)
     store.promote(store.publish(A, name="t"))
     return store
+
+
+def test_an_unreadable_file_is_named(store, monkeypatch):
+    ref = store.active()
+    Fault(monkeypatch, "open", 5, errno.EACCES)
+    with pytest.raises(ArtifactStorageError, match=f"{ref}: 'vocab.pkl': Permission denied"):
+        store.open(ref)
 
 
 def state_of(store):

@@ -76,14 +76,12 @@ def test_a_round_trip(address, tmp_path):
 
 
 def test_files_are_fetched_when_needed_and_once(address, tmp_path, fetched):
-    write_texts(tmp_path / "t", tokens_per_shard=30, loss_mask=True)
+    write_texts(tmp_path / "t", tokens_per_shard=30)
     upload_token_files(tmp_path / "t", address)
     files = TokenFiles.open(address, cache=tmp_path / "cache")
     assert fetched == []
     files.decode_document(0, NARROW, "validation")
     assert fetched == ["val.document-ends.u64", "val_000000.bin"]
-    assert files.document_mask(0, "validation").tolist() == [0, 0]
-    assert fetched[2:] == ["val_000000.loss-mask.u8"]
     for _ in range(2):
         verify_token_files(address, cache=tmp_path / "cache")
         assert sorted(fetched) == sorted(files.manifest.files())
