@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.s3_server import open_with_shared_client
 from tokenizer_core.blobs import Storage, open_storage
+from tokenizer_core.blobs.addresses import is_store_address
 from tokenizer_core.errors import StorageError, StorageMissingError, StorageTooLargeError
-
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tokenizer_core.registry import open_artifacts
 
 
 @pytest.fixture
@@ -53,7 +50,6 @@ def test_a_name_larger_than_max_bytes_is_refused(storage: Storage) -> None:
     for read in (storage.read, storage.read_versioned):
         with pytest.raises(StorageTooLargeError, match="larger than 9 bytes") as refused:
             read("a", max_bytes=9)
-        assert not storage.swap("a", b"y" * 10, expected="0" * 64)
         assert storage.swap("a", b"x" * 10, expected=refused.value.version)
 
 
@@ -91,18 +87,18 @@ WRONG_NAMES += ["ä", "a?b", "-a"]
 def test_a_malformed_name_is_refused(storage: Storage, tmp_path: Path) -> None:
     for name in WRONG_NAMES:
         for call in (
-            functools.partial(storage.read, name, max_bytes=1),
-            functools.partial(storage.read_versioned, name, max_bytes=1),
-            functools.partial(storage.fetch, name, tmp_path / "copy"),
-            functools.partial(storage.size, name),
-            functools.partial(storage.put, name, b""),
-            functools.partial(storage.create, name, b""),
-            functools.partial(storage.swap, name, b"", expected=None),
-            functools.partial(storage.swap, name, b"", expected="x"),
-            functools.partial(storage.remove, name),
+            lambda name: storage.read(name, max_bytes=1),
+            lambda name: storage.read_versioned(name, max_bytes=1),
+            lambda name: storage.fetch(name, tmp_path / "copy"),
+            lambda name: storage.put(name, b""),
+            lambda name: storage.create(name, b""),
+            lambda name: storage.swap(name, b"", expected=None),
+            lambda name: storage.swap(name, b"", expected="x"),
+            storage.size,
+            storage.remove,
         ):
             with pytest.raises(ValueError, match="not a valid name"):
-                call()
+                call(name)
         if name not in ("", "a/"):
             with pytest.raises(ValueError, match="not a valid prefix"):
                 storage.names(name)
@@ -136,34 +132,28 @@ def test_a_swap_needs_the_version_that_was_read(storage: Storage) -> None:
     assert not storage.swap("a", b"three", expected=two.version)
 
 
-def at_once(n: int, work: Callable[[int], Any]) -> list[Any]:
-    barrier = threading.Barrier(n)
-
-    def run(number: int) -> Any:
-        barrier.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(run, range(n)))
-
-
 def test_threads_that_swap_lose_no_update(storage: Storage) -> None:
     storage.put("sum", b"0")
+    barrier = threading.Barrier(4)
 
     def add(_: int) -> None:
-        for _ in range(4):
-            while True:
-                found = storage.read_versioned("sum", max_bytes=9)
-                assert found is not None
-                more = b"%d" % (int(found.data) + 1)
-                if storage.swap("sum", more, expected=found.version):
-                    break
+        barrier.wait()
+        n_added = 0
+        while n_added < 4:
+            found = storage.read_versioned("sum", max_bytes=9)
+            assert found is not None
+            more = b"%d" % (int(found.data) + 1)
+            n_added += storage.swap("sum", more, expected=found.version)
 
-    at_once(4, add)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))
     assert storage.read("sum", max_bytes=9) == b"16"
 
 
-def test_an_address_of_another_kind_is_refused_and_not_repeated() -> None:
+def test_an_address_of_another_kind_is_refused_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for address in (
         "gs://bucket/x",
         "s3://",
@@ -171,7 +161,12 @@ def test_an_address_of_another_kind_is_refused_and_not_repeated() -> None:
         "s3://bucket/x?versionId=hidden-word",
         "s3://bucket/../hidden-word",
         "https://hidden-word@host/x",
+        "s3:/bucket/runs",  # one slash names no folder
     ):
-        with pytest.raises(StorageError, match="s3://bucket/prefix") as caught:
+        with pytest.raises(StorageError, match="s3://") as caught:
             open_storage(address)
         assert "hidden-word" not in str(caught.value)
+    with pytest.raises(StorageError, match="write s3://"):
+        open_artifacts("s3:/bucket/store", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not any(map(is_store_address, ["./s3:/runs", "C:/runs", "C:\\runs", "runs", "a:b"]))

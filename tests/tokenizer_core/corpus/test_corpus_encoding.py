@@ -1,19 +1,24 @@
-"""The ids of each document of files, with those around it, up to the limit of length."""
+"""The ids of each document of files, in order or shuffled, at once or resumed from a checkpoint."""
 
 import gzip
 import hashlib
 import json
+import os
+import time
+import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE
+from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
 from tests.tokenizer_core.documents.file_changes import rewrite, truncate
 from tokenizer_core import Tokenizer
@@ -21,17 +26,21 @@ from tokenizer_core.corpus import (
     CorpusFormat,
     EncodingProgress,
     LostTokens,
-    OverLength,
     TokenFiles,
     TokenFilesPlan,
     TokenFilesWriter,
     TokenManifest,
+    can_resume,
     corpus_encoding,
     document_cuts,
+    document_shuffle,
     encode_corpus,
+    encoding_run,
     plan_token_files,
     verify_token_files,
 )
+from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
+from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.documents import corpus_files
 from tokenizer_core.errors import (
     CorpusChangedError,
@@ -118,30 +127,23 @@ def test_the_share_is_drawn_from_the_seed(tmp_path):
 
 
 def test_several_files_are_one_corpus_and_each_is_in_the_manifest(tmp_path):
-    first, second = tmp_path / "1.txt", tmp_path / "2.jsonl.gz"
-    first.write_text("one<|end|>two<|end|>")
-    second.write_bytes(gzip.compress(b'{"text": "three"}\n'))
+    files = [tmp_path / "1.txt", tmp_path / "2.jsonl.gz"]
+    files[0].write_text("one<|end|>two<|end|>")
+    files[1].write_bytes(gzip.compress(b'{"text": "three"}\n'))
     seen: list[EncodingProgress] = []
-    manifest = encode_corpus(
-        NARROW,
-        [first, second],
-        tmp_path / "tokens",
-        plan_token_files(NARROW, end_of_document="<|end|>"),
-        corpus_format=CorpusFormat(separator="<|end|>"),
-        progress=seen.append,
-    )
-    files = TokenFiles.open(tmp_path / "tokens", NARROW)
-    found = [files.decode_document(index, NARROW) for index in range(3)]
+    plan = plan_token_files(NARROW, end_of_document="<|end|>")
+    how = {"corpus_format": CorpusFormat(separator="<|end|>"), "progress": seen.append}
+    manifest = encode_corpus(NARROW, files, tmp_path / "tokens", plan, **how)
+    opened = TokenFiles.open(tmp_path / "tokens", NARROW)
+    found = [opened.decode_document(index, NARROW) for index in range(3)]
     assert found == ["one<|end|>", "two<|end|>", "three<|end|>"]
-    expected = [
+    assert [(source.path, source.size_bytes, source.sha256) for source in manifest.sources] == [
         (path.name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
-        for path in (first, second)
+        for path in files
     ]
-    told = [(source.path, source.size_bytes, source.sha256) for source in manifest.sources]
-    assert told == expected
-    total = sum(size for _, size, _ in expected)
-    assert [(now.bytes_done, now.bytes_total) for now in seen][-1] == (total, total)
-    assert (seen[-1].n_documents, seen[-1].n_tokens) == (3, files.n_tokens())
+    total = sum(path.stat().st_size for path in files)
+    assert (seen[-1].bytes_done, seen[-1].bytes_total) == (total, total)
+    assert (seen[-1].n_documents, seen[-1].n_tokens) == (3, opened.n_tokens())
 
 
 @pytest.mark.row(26)
@@ -168,26 +170,24 @@ def test_a_file_that_changes_between_two_batches_is_an_error(
 
 
 def test_a_failed_encoding_leaves_nothing(tmp_path):
-    def fails(error: type[Exception], match: str, **options: object) -> None:
+    forbids = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
+    file = write_lines(tmp_path / "corpus.jsonl", ["text <|end|>", ""])
+    for error, match, how in (
+        (TokenFilesPlanError, "validation_share", {"validation_share": 1.0}),
+        (TokenFilesPlanError, "validation_share", {"validation_share": float("nan")}),
+        (CorpusError, "line 1", {"corpus_format": CorpusFormat(field="story")}),
+        (CorpusError, "line 1", {"corpus_format": CorpusFormat(field="story"), "shuffle": True}),
+        (CorpusError, "UTF-8|gzip", {"corpus_format": CorpusFormat(format="txt.gz")}),
+        (TokenizerMismatchError, None, {"tokenizer": WIDE}),
+        (SpecialTokenForbiddenError, None, {"plan": forbids}),
+    ):
+        given = {"tokenizer": NARROW, "plan": plan_token_files(NARROW)} | how
         with pytest.raises(error, match=match):
-            encode(tmp_path, ["text <|end|>"], **options)
-        assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
-
-    fails(TokenFilesPlanError, "validation_share", validation_share=1.0)
-    fails(TokenFilesPlanError, "validation_share", validation_share=float("nan"))
-    fails(CorpusError, "line 1", corpus_format=CorpusFormat(field="story"))
-    fails(CorpusError, "line 1", corpus_format=CorpusFormat(field="story"), shuffle=True)
-    fails(CorpusError, "UTF-8|gzip", corpus_format=CorpusFormat(format="txt.gz"))
+            encode_corpus(files=[file], folder=tmp_path / "tokens", **given)
+        assert list(tmp_path.iterdir()) == [file]
     with pytest.raises(TokenFilesError, match="no ids were written"):
         encode(tmp_path, ["", ""])
-    file = tmp_path / "corpus.jsonl"
-    with pytest.raises(TokenizerMismatchError):
-        encode_corpus(WIDE, [file], tmp_path / "tokens", plan_token_files(NARROW))
-    plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
-    write_lines(file, ["one", "two<|end|>"])
-    with pytest.raises(SpecialTokenForbiddenError):
-        encode_corpus(NARROW, [file], tmp_path / "tokens", plan)
-    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(
@@ -227,49 +227,31 @@ def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
 ):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
-    good, bad = tmp_path / "a.txt", tmp_path / "b.txt"
-    good.write_text("good|words")
-    bad.write_bytes("né|".encode() * 30 + b"more\xffwords|" + b"end")
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    files[0].write_text("good|words")
+    files[1].write_bytes("né|".encode() * 30 + b"more\xffwords|" + b"end")
+    plan, how = plan_token_files(tokenizer), CorpusFormat(separator="|")
     with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: its text is wrong at byte 124;"):
-        encode_corpus(
-            tokenizer,
-            [good, bad],
-            tmp_path / "tokens",
-            plan_token_files(tokenizer),
-            corpus_format=CorpusFormat(separator="|"),
-        )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+        encode_corpus(tokenizer, files, tmp_path / "tokens", plan, corpus_format=how)
+    assert sorted(tmp_path.iterdir()) == files
 
 
 END = 258
 
 
-def plan_of(limit: int | None, over: OverLength, **how: Any) -> TokenFilesPlan:
-    how.setdefault("end_of_document", "<|end|>")
-    return plan_token_files(NARROW, max_length=limit, over_length=over, **how)
-
-
 TEXTS = [("a b " * 100)[:n] for n in (3, 9, 1, 400, 10, 0, 11, 5)]
-
-
-def write_letters(folder: Path) -> list[Path]:
-    (folder / "corpus.txt").write_text("|".join(TEXTS))
-    return [folder / "corpus.txt"]
-
-
-def encode_limited(folder: Path, files: list[Path], plan: TokenFilesPlan, **how: Any) -> TokenFiles:
-    options = {"corpus_format": CorpusFormat(separator="|"), **how}
-    encode_corpus(NARROW, files, folder, plan, **options)
-    verify_token_files(folder, tokenizer=NARROW)
-    return TokenFiles.open(folder)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 20, 1 << 19])
 @pytest.mark.parametrize(("over", "shuffle"), [("truncate", True), ("drop", True), ("drop", False)])
 def test_the_manifest_counts_lost_tokens(over, shuffle, batch_bytes, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
-    plan = plan_of(11, over)
-    files = encode_limited(tmp_path / "t", write_letters(tmp_path), plan, shuffle=shuffle)
+    (tmp_path / "corpus.txt").write_text("|".join(TEXTS))
+    plan = plan_token_files(NARROW, max_length=11, over_length=over, end_of_document="<|end|>")
+    how = {"corpus_format": CorpusFormat(separator="|"), "shuffle": shuffle}
+    encode_corpus(NARROW, [tmp_path / "corpus.txt"], tmp_path / "t", plan, **how)
+    verify_token_files(tmp_path / "t", tokenizer=NARROW)
+    files = TokenFiles.open(tmp_path / "t")
     # With the end id a text of 10 letters is exactly 11 ids long.
     (split,) = files.manifest.splits
     documents = [files.document(index).tolist() for index in range(split.n_documents)]
@@ -309,21 +291,248 @@ def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
             verify(texts={"train": wrong})
 
 
-def test_the_writer_refuses_a_longer_document(tmp_path):
-    with TokenFilesWriter(tmp_path / "t", plan_of(3, "drop")) as writer:
+def test_a_longer_document_is_refused_and_found(tmp_path):
+    plan = plan_token_files(NARROW, max_length=3)
+    with TokenFilesWriter(tmp_path / "t", plan) as writer:
         with pytest.raises(TokenFilesPlanError, match="has 4 ids, and the plan's max_length is 3"):
-            writer.append([1, 2, 3, END])
-        writer.append([1, 2, END])
-        writer.finish()
-
-
-def test_verifying_finds_a_longer_document(tmp_path):
-    with TokenFilesWriter(tmp_path / "t", plan_of(4, "drop")) as writer:
-        writer.append([1, 2, 3, END])
+            writer.append([1, 2, 3, 4])
+        writer.append([1, 2, 3])
         manifest = writer.finish()
-    data = manifest.to_json()
-    shorter = replace(manifest, plan=replace(manifest.plan, max_length=3)).to_json()
-    assert data != shorter
+    shorter = replace(manifest, plan=replace(plan, max_length=2)).to_json()
     (tmp_path / "t" / "manifest.json").write_bytes(shorter)
-    with pytest.raises(TokenFilesCorruptError, match="a document of 4 ids"):
+    with pytest.raises(TokenFilesCorruptError, match="a document of 3 ids"):
         verify_token_files(tmp_path / "t")
+
+
+RESUMED = [f"document {index}, " * (index % 9) + "é 東京 ab" for index in range(60)]
+LONG = "Ein Wort, <|begin|> ein Wort: ab. " * 400
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error of the library
+    pass
+
+
+def write_mixed_corpus(folder: Path) -> list[Path]:
+    """Plain text with a document longer than a piece, packed JSON lines, and an empty file."""
+    plain, packed, empty = folder / "a.txt", folder / "b.jsonl.gz", folder / "c.txt"
+    plain.write_text("<|end|>".join([*RESUMED[:30], LONG, *RESUMED[30:]]))
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in [*RESUMED, LONG * 4, "", "last"])
+    packed.write_bytes(gzip.compress(lines.encode()))
+    empty.write_text("")
+    return [plain, packed, empty]
+
+
+def encode_until(
+    folder: Path,
+    files: Sequence[Path | str],
+    plan: TokenFilesPlan,
+    stop_after: int | None = None,
+    **how: Any,
+) -> int:
+    """Encode until this many batches are done; return the number of batches."""
+    n_batches = 0
+
+    def count(progress: EncodingProgress) -> None:
+        nonlocal n_batches
+        n_batches += 1
+        if n_batches == stop_after:
+            raise Interrupted
+
+    options = {"validation_share": 0.3, "corpus_format": CorpusFormat(separator="<|end|>")} | how
+    tokenizer = WIDE if plan.dtype == "uint32" else NARROW
+    encode_corpus(tokenizer, files, folder, plan, progress=count, **options)
+    return n_batches
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
+    monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 900)
+    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
+def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path, monkeypatch):
+    files = write_mixed_corpus(tmp_path)
+    plan = plan_token_files(
+        WIDE if layout == "npy" else NARROW,
+        layout=layout,
+        tokens_per_shard=5000,
+        begin_of_document="<|begin|>",
+        end_of_document="<|end|>",
+        seed=3,
+    )
+    n_batches = encode_until(tmp_path / "expected", files, plan, shuffle=shuffle)
+    assert n_batches > 20
+    # Stop once in each document, the first of which is long, and at the very end.
+    for stop in (2, 8, 2 * n_batches // 3, n_batches):
+        folder = tmp_path / f"stopped-{stop}"
+        with pytest.raises(Interrupted):
+            encode_until(folder, files, plan, stop, shuffle=shuffle, workers=1 + stop % 2)
+        # Megatron's documents stay whole in their shards: no checkpoint within the first one.
+        assert can_resume(folder) or (layout == "megatron" and stop < 8)
+        if not shuffle:
+            monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3500 + stop)
+        how = {"shuffle": shuffle, "resume": True, "workers": 1 + (stop + 1) % 2}
+        left = encode_until(folder, files, plan, **how)
+        assert left < n_batches or stop < 8, "it began anew"
+        assert content(folder) == content(tmp_path / "expected")
+        assert not can_resume(folder)
+        monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 3000)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_other_files_or_settings_are_refused(tmp_path):
+    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
+    n_batches = encode_until(tmp_path / "expected", files, plan)
+    with pytest.raises(Interrupted):
+        encode_until(tmp_path / "t", files, plan, 10)
+    with pytest.raises(Interrupted):  # while it writes the shuffled documents
+        encode_until(tmp_path / "shuffled", files, plan, n_batches + 3, shuffle=True)
+    with TokenFilesWriter(tmp_path / "another caller's", plan) as writer:
+        writer.append([97, 98])
+        writer.checkpoint({"line": 1})
+
+    def refused(match: str, name: str = "t", files: list[Path] = files, **how: Any) -> None:
+        with pytest.raises(TokenFilesPlanError, match=match):
+            encode_until(tmp_path / name, files, plan, resume=True, **how)
+
+    refused("another validation share; go on with the same, or start anew", validation_share=0.2)
+    refused("another separator", corpus_format=CorpusFormat(separator="<|begin|>"))
+    refused("another files", files=files[::-1])
+    refused("another files", files=files[:1])
+    refused("begun with another shuffle", shuffle=True)
+    refused("begun with another shuffle", "shuffled")
+    for shuffle in (False, True):
+        refused("another files; go on with the same, or", "another caller's", shuffle=shuffle)
+    begun = files[0].stat()
+    os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns + 1))
+    refused("'a.txt' has changed since encoding was interrupted; start anew")
+    refused("'a.txt' has changed since encoding was", "shuffled", shuffle=True)
+    os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns))
+    encode_until(tmp_path / "t", files, plan, resume=True)
+    encode_until(tmp_path / "shuffled", files, plan)  # anew
+    for name in ("t", "shuffled"):
+        assert content(tmp_path / name) == content(tmp_path / "expected")
+
+
+@pytest.mark.parametrize(
+    "position", [CorpusPosition(n_documents=99, n_in_file=99), CorpusPosition(n_bytes=3)]
+)
+def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
+    (tmp_path / "a.txt").write_text("one|two")
+    cuts = DocumentCuts(plan_token_files(NARROW))
+    how = CorpusFormat(separator="|")
+    with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
+        list(iterate_batches([str(tmp_path / "a.txt")], how, cuts, position, 50))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
+    store = fsspec.filesystem("memory")
+    paths, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
+    store.pipe({f"/resume/{path.name}": path.read_bytes() for path in paths})
+    files = [f"memory://resume/{path.name}" for path in paths]
+    n_batches = encode_until(tmp_path / "expected", paths, plan)
+    try:
+        for name in ("t", "u"):
+            with pytest.raises(Interrupted):
+                encode_until(tmp_path / name, files, plan, n_batches // 2)
+        assert encode_until(tmp_path / "t", files, plan, resume=True) < n_batches
+        assert content(tmp_path / "t") == content(tmp_path / "expected")
+        store.pipe(f"/resume/{paths[0].name}", paths[0].read_bytes())
+        with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed since encoding"):
+            encode_until(tmp_path / "u", files, plan, resume=True)
+    finally:
+        store.rm("/resume", recursive=True)
+
+
+def test_checkpoints_take_a_fiftieth_of_the_time(tmp_path, monkeypatch):
+    now = 0.0
+    written: list[float] = []
+
+    class Writer:
+        can_checkpoint = True
+
+        def checkpoint(self, position: dict[str, Any]) -> None:
+            nonlocal now
+            written.append(now)
+            now += 1.0  # a slow disk
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    checkpoints = encoding_run._Checkpoints(Writer())
+    while now < 200:
+        checkpoints.write_if_due(dict)
+        now += 0.5
+    assert written == [5.0, 56.0, 107.0, 158.0]
+
+
+def split_documents(folder: Path) -> dict[str, list[bytes]]:
+    files = TokenFiles.open(folder)
+    return {
+        split.name: [files.document(n, split.name).tobytes() for n in range(split.n_documents)]
+        for split in files.manifest.splits
+    }
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("layout", ["raw", "megatron"])
+def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
+    files = write_mixed_corpus(tmp_path)
+    planned = {"layout": layout, "tokens_per_shard": 5000, "end_of_document": "<|end|>"}
+    for name, seed, how in (
+        ("a", 7, {}),
+        ("b", 7, {"shuffle": True}),
+        ("c", 8, {"shuffle": True}),
+        ("d", 7, {"shuffle": True, "workers": 2}),
+    ):
+        encode_until(tmp_path / name, files, plan_token_files(NARROW, seed=seed, **planned), **how)
+    in_order, found, other = (split_documents(tmp_path / name) for name in "abc")
+    for split, documents in found.items():
+        assert sorted(documents) == sorted(in_order[split])
+        assert documents != in_order[split]
+        # No buffer limits the order: documents of the first half appear everywhere.
+        places = [documents.index(document) for document in in_order[split][: len(documents) // 2]]
+        assert max(places) > len(documents) * 0.8
+    assert other["train"] != found["train"]
+    assert content(tmp_path / "d") == content(tmp_path / "b")
+    manifests = [TokenFiles.open(tmp_path / name).manifest for name in "ab"]
+    assert manifests[0].sources == manifests[1].sources
+    n_bytes = [[split.n_bytes for split in manifest.splits] for manifest in manifests]
+    assert n_bytes[0] == n_bytes[1]
+    verify_token_files(tmp_path / "b", tokenizer=NARROW)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_progress_names_the_second_phase(tmp_path):
+    seen: list[EncodingProgress] = []
+    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
+    encode_corpus(NARROW, files, tmp_path / "t", plan, shuffle=True, progress=seen.append)
+    assert {now.phase for now in seen} == {"encoding", "shuffling"}
+    last = seen[-1]
+    opened = TokenFiles.open(tmp_path / "t")
+    assert last.bytes_done == last.bytes_total == 2 * last.n_tokens == 2 * opened.n_tokens()
+    assert last.n_documents == opened.n_documents()
+    (tmp_path / "t" / "train.bin").write_bytes(b"12")
+    with pytest.raises(TokenFilesCorruptError, match="ends before a document does"):
+        list(document_shuffle.shuffle_documents(opened, 0, document_shuffle.ShufflePosition()))
+
+
+@pytest.mark.parametrize(("separator", "shuffle", "workers"), [(None, False, 2), ("\n", True, 1)])
+def test_memory_does_not_grow_with_the_corpus(separator, shuffle, workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 1 << 16)
+    files, plan = [tmp_path / "a.txt"], plan_token_files(NARROW)
+    files[0].write_bytes(b"some words of a document\n" * 20 + b"x " * 8_000_000)
+    how = {"corpus_format": CorpusFormat(separator=separator), "workers": workers}
+    tracemalloc.start()
+    try:
+        encode_corpus(NARROW, files, tmp_path / "t", plan, shuffle=shuffle, **how)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 12 << 20, "the ids alone are 32 megabytes"

@@ -1,7 +1,7 @@
 """The ids of a document's parts, joined, are the ids of the document."""
 
 import itertools
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -29,18 +29,16 @@ texts = st.text(
 ) | st.lists(st.sampled_from([*SPECIAL, " ", "\n", "a", "le", "中", "e\u0301", "."])).map("".join)
 
 
-CLIP_STEPS: dict[str, Any] = {
-    "type": "Sequence",
-    "normalizers": [
-        {"type": "NFC"},
-        {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
-        {"type": "Lowercase"},
-    ],
-}
-STRIP_LEFT: dict[str, Any] = {
-    "type": "Sequence",
-    "normalizers": [{"type": "Strip", "strip_left": True, "strip_right": False}],
-}
+def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": list(steps)}
+
+
+CLIP_STEPS = sequence(
+    {"type": "NFC"},
+    {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+    {"type": "Lowercase"},
+)
+STRIP_LEFT = sequence({"type": "Strip", "strip_left": True, "strip_right": False})
 FLAGGED = [
     AddedToken("<l>", 900, lstrip=True),
     AddedToken("<r>", 901, rstrip=True),
@@ -85,17 +83,25 @@ def tokenizer_of(pattern: str, normalizer: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
-@given(text=texts, rest=texts)
-@example(text="क़ क़\n", rest="\n a")
-@example(text="a<| a b |> c", rest=" d")
-@example(text="中文。中文、中", rest="文")
-@example(text="a.\u0958\n", rest="b")
-@example(text="。\n\n\n、、、、", rest="b")
-def test_the_ids_of_the_parts_are_those_of_the_document(pattern, normalizer, text, rest):
+@given(text=texts, rest=texts, tail_bytes=st.integers(1, 40))
+@example(text="क़ क़\n", rest="\n a", tail_bytes=9)
+@example(text="a<| a b |> c", rest=" d", tail_bytes=9)
+@example(text="a <| a b |> c中", rest="", tail_bytes=9)
+@example(text="中文。中文、中", rest="文", tail_bytes=4)
+@example(text="a.\u0958\n", rest="b", tail_bytes=4)
+@example(text="。\n\n\n、、、、", rest="b", tail_bytes=4)
+@example(text="a b" + "中" * 9, rest="", tail_bytes=4)
+def test_the_ids_of_the_parts_are_those_of_the_document(
+    pattern, normalizer, text, rest, tail_bytes
+):
     tokenizer = tokenizer_of(pattern, normalizer)
     for allowed in ("all", "none"):
-        plan = plan_token_files(tokenizer, allowed_special=allowed)
-        cut = DocumentCuts(plan).find_last(text)
+        cuts = DocumentCuts(plan_token_files(tokenizer, allowed_special=allowed))
+        cut = cuts.find_last(text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(document_cuts, "_TAIL_BYTES", tail_bytes)
+            found = cuts.find_last_in_utf8(text.encode())
+        assert found == (None if cut is None else len(text[:cut].encode()))
         if cut is None:
             continue
         assert 0 < cut < len(text)
@@ -106,15 +112,9 @@ def test_the_ids_of_the_parts_are_those_of_the_document(pattern, normalizer, tex
             ]
             whole, before, after = (split(part, PATTERNS[pattern]) for part in plain)
             assert before + after == whole
+        encode = partial(tokenizer.encode, allowed_special=allowed)
         for longer in (text, text + rest):
-            parts = [
-                tokenizer.encode(part, allowed_special=allowed)
-                for part in (longer[:cut], longer[cut:])
-            ]
-            assert parts[0] + parts[1] == tokenizer.encode(
-                longer,
-                allowed_special=allowed,
-            )
+            assert encode(longer[:cut]) + encode(longer[cut:]) == encode(longer)
 
 
 @pytest.mark.parametrize(("pattern", "normalizer"), FORMS)
@@ -130,34 +130,17 @@ def test_a_cut_is_found_at_each_safe_place(pattern, normalizer):
     assert cuts.find_last(f"x{token}xxxx") == 1 + len(token)
 
 
-@pytest.mark.parametrize(("pattern", "normalizer"), FORMS[::2])
-@given(text=texts, tail_bytes=st.integers(1, 40))
-@example(text="a <| a b |> c中", tail_bytes=9)
-@example(text="a b" + "中" * 9, tail_bytes=4)
-def test_the_end_of_a_text_in_utf8_has_the_same_cut(pattern, normalizer, text, tail_bytes):
-    cuts = DocumentCuts(plan_token_files(tokenizer_of(pattern, normalizer)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(document_cuts, "_TAIL_BYTES", tail_bytes)
-        found = cuts.find_last_in_utf8(text.encode())
-    cut = cuts.find_last(text)
-    assert found == (None if cut is None else len(text[:cut].encode()))
-
-
 def test_a_forbidden_token_across_a_cut_is_refused():
     tokenizer = tokenizer_of("gpt2", "none")
-    plan = plan_token_files(
-        tokenizer, allowed_special="none", disallowed_special=["<| a b |>", "z z"]
-    )
+    special = {"allowed_special": "none", "disallowed_special": ["<| a b |>", "z z"]}
+    cuts = DocumentCuts(plan_token_files(tokenizer, **special))
     for text in ("one <| a b |> two", "one z z two"):
-        cuts, rest = DocumentCuts(plan), text
-        parts = []
+        rest, parts = text, []
         while (cut := cuts.find_last(rest)) is not None:
             parts.insert(0, rest[cut:])
             rest = rest[:cut]
         with pytest.raises(SpecialTokenForbiddenError):
-            tokenizer.encode_batch(
-                [rest, *parts], allowed_special="none", disallowed_special=plan.forbidden_special
-            )
+            tokenizer.encode_batch([rest, *parts], **special)
 
 
 def test_a_cut_holds_no_more_text_than_a_stream(monkeypatch):
@@ -203,11 +186,9 @@ def test_a_document_is_cut_between_steps():
         cut = cuts.find_last(text * 100)
         assert cut is not None
         assert cut > len(text * 80)
-        assert cuts.find_last_in_utf8((text * 1000).encode()) == len(
-            (text * 1000)[: cuts.find_last(text * 1000)].encode()
-        )
+        before = (text * 1000)[: cuts.find_last(text * 1000)]
+        assert cuts.find_last_in_utf8((text * 1000).encode()) == len(before.encode())
     assert cuts.find_last("<s>" * 300) is None
-    prepending = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"}]}
-    spec = parse_tokenizer_json(file_of(prepending))
+    spec = parse_tokenizer_json(file_of(sequence({"type": "Prepend", "prepend": "_"})))
     cuts = DocumentCuts(plan_token_files(Tokenizer.from_spec(spec)), spec)
     assert cuts.find_last("one two three " * 100) is None

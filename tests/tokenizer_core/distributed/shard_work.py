@@ -1,13 +1,15 @@
-"""Shard tasks for tests; worker processes import these functions by name."""
+"""Shard tasks, and workers that die; worker processes import these functions by name."""
 
 import os
 import signal
 import time
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizer_core.distributed import Attempt
 from tokenizer_core.errors import CorpusError
+from tokenizer_core.parallel import Executor
 
 
 def double(state: int, payload: int, attempt: Attempt) -> dict[str, Any]:
@@ -19,13 +21,6 @@ def double(state: int, payload: int, attempt: Attempt) -> dict[str, Any]:
 def double_noted(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
     """The same, and writes a note at each run."""
     Path(folder, f"{payload}-{time.monotonic_ns()}").touch()
-    return double(2, payload, attempt)
-
-
-def killed_always(state: None, payload: int, attempt: Attempt) -> dict[str, Any]:
-    """The worker dies at shard 3, each time."""
-    if payload == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
     return double(2, payload, attempt)
 
 
@@ -54,3 +49,44 @@ def slow(folder: str, payload: int, attempt: Attempt) -> dict[str, Any]:
     Path(folder, f"began-{os.getpid()}").touch()
     time.sleep(60)
     return {}
+
+
+class DyingExecutor:
+    """An executor whose workers die once before the second task and once after the fifth; a note
+    records each death."""
+
+    def __init__(self, executor: Executor, notes: Path) -> None:
+        self.shown = executor.shown
+        self._executor, self._notes = executor, notes
+
+    def run(
+        self,
+        function: Callable[[Any, Any], Any],
+        tasks: Sequence[Any],
+        *,
+        state: Any,
+        while_waiting: Callable[[], object] | None = None,
+    ) -> Generator[tuple[int, Any], None, None]:
+        yield from self._executor.run(
+            _die_once,
+            list(enumerate(tasks)),
+            state=(function, state, self._notes),
+            while_waiting=while_waiting,
+        )
+
+
+def _die_once(state: tuple[Any, Any, Path], numbered: tuple[int, Any]) -> Any:
+    function, inner, notes = state
+    number, task = numbered
+    if number == 2:
+        _die_unless_noted(notes / "before")
+    result = function(inner, task)
+    if number == 5:
+        _die_unless_noted(notes / "behind")
+    return result
+
+
+def _die_unless_noted(note: Path) -> None:
+    if not note.exists():
+        note.touch()
+        os.kill(os.getpid(), signal.SIGKILL)

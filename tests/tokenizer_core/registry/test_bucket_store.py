@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tokenizer_core.registry.test_folder_store import A, B
-from tokenizer_core import TokenizerSpec
-from tokenizer_core.chat_templates import ChatTemplates
+from tests.tokenizer_core.formats.small_specs import trained_spec
+from tests.tokenizer_core.registry.test_folder_store import TALKING, A, B
 from tokenizer_core.errors import (
     ArtifactCorruptError,
     ArtifactInUseError,
@@ -90,23 +89,12 @@ def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None
 
 
 def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
-    failed: list[Exception] = []
-
     def work(host: str, spec: Any) -> None:
-        try:
-            store = make(host)
-            store.promote(store.publish(spec, name="t"))
-        except Exception as error:
-            failed.append(error)
+        store = make(host)
+        store.promote(store.publish(spec, name="t"))
 
-    threads = [
-        threading.Thread(target=work, args=(f"h{n}", spec)) for n, spec in enumerate([A, A, B])
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, ("h0", "h1", "h2"), (A, A, B)))
     store = make("after")
     assert {ref.digest for ref in store.list()} == {A.fingerprint, B.fingerprint}
     assert store.pointer_state().generation >= 2
@@ -116,19 +104,12 @@ def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
 def test_a_publisher_that_dies_leaves_nothing_visible(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for step in range(3):
+    def die() -> None:
+        raise StorageError("it is away")
+
+    for name in ("vocab.pkl", "merges.pkl", "manifest.json"):
         store = objects()
-        store.names()
-        storage = store._storage
-        create, left = storage.create, [step]
-
-        def dying(*arguments: Any, create: Any = create, left: list[int] = left) -> bool:
-            if not left[0]:
-                raise StorageError("it is away")
-            left[0] -= 1
-            return create(*arguments)
-
-        monkeypatch.setattr(storage, "create", dying)
+        interrupt(monkeypatch, store, "create", name, die)
         with pytest.raises(ArtifactStorageError):
             store.publish(A, name="t")
         assert objects("other").list() == []
@@ -202,17 +183,6 @@ def test_the_cleaner_puts_back_a_file_whose_manifest_appears(
     assert objects("c").open(ref) == A
 
 
-def test_publishing_again_restores_a_lost_version(objects: Make) -> None:
-    store = objects()
-    a = store.publish(A, name="t")
-    store.open(a)
-    assert store.publish(A, name="t") == a
-    store._storage.put(f"tokenizers/t/{a.version}/vocab.pkl", b"damaged")
-    again = store.publish(A, name="t")
-    assert again != a
-    assert objects("b").open(again) == A
-
-
 def test_a_pointer_that_is_too_large_is_replaced_by_promoting(make: Make) -> None:
     store = make()
     a = store.publish(A, name="t")
@@ -236,20 +206,18 @@ def test_the_cache_keeps_the_active_version(
 ) -> None:
     monkeypatch.setattr(bucket_store, "CACHED_VERSIONS", 2)
     store = objects()
-    specs = [
-        TokenizerSpec.from_merges({n + byte: bytes([byte]) for byte in range(256)}, [])
-        for n in range(4)
-    ]
-    refs = [store.publish(spec, name=f"t{n}") for n, spec in enumerate(specs)]
+    refs = [store.publish(trained_spec(n), name=f"t{n}") for n in range(1, 5)]
     store.promote(refs[0])
     for ref in refs[1:]:
         time.sleep(0.01)  # a file system's clock is coarse
         store.open(ref)
     cached = {path.parent.parent.name for path in (tmp_path / "a").rglob("manifest.json")}
-    assert cached == {"t0", "t2", "t3"}
+    assert cached == {"t1", "t3", "t4"}
 
 
-def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path: Path) -> None:
+def test_a_damaged_version_is_fetched_again_or_published_anew(
+    objects: Make, tmp_path: Path
+) -> None:
     store = objects()
     ref = store.publish(A, name="t")
     for read in (store.open, lambda ref: store.read_file(ref, "vocab.pkl")):
@@ -257,6 +225,10 @@ def test_a_damaged_version_in_the_cache_is_fetched_again(objects: Make, tmp_path
         [path] = (tmp_path / "a").rglob("vocab.pkl")
         path.write_bytes(b"")
         assert read(ref) == found
+    store._storage.put(f"tokenizers/t/{ref.version}/vocab.pkl", b"damaged")
+    again = store.publish(A, name="t")
+    assert again != ref
+    assert objects("b").open(again) == A
 
 
 def test_leftovers_of_killed_processes_are_removed_from_the_cache(
@@ -276,15 +248,11 @@ def test_two_hosts_publish_one_vocabulary_with_other_templates(
     objects: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both choose the same version, as their clocks and digests agree."""
-    chat = ChatTemplates({"default": "é"}, {"eos_token": "<|x|>"})
+    versions = iter(["20261120T041500Z-00000000"] * 2 + ["20261121T041500Z-00000000"])
     monkeypatch.setattr(BucketArtifactStore, "_version_names", lambda *_: [])
-    monkeypatch.setattr(
-        store_module,
-        "next_version",
-        lambda taken, digest: f"2026112{len(taken)}T041500Z-{digest[:8]}",
-    )
+    monkeypatch.setattr(store_module, "next_version", lambda *_: next(versions))
     first = objects("a").publish(A, name="t")
-    second = objects("b").publish(A.with_chat(chat), name="t")
+    second = objects("b").publish(TALKING, name="t")
     assert first.version != second.version
-    assert objects("c").open(first).chat == ChatTemplates()
-    assert objects("c").open(second).chat == chat
+    assert objects("c").open(first).chat == A.chat
+    assert objects("c").open(second).chat == TALKING.chat

@@ -1,13 +1,13 @@
 """The store in a folder: complete, verified, immutable versions; the pointer; refused damage."""
 
 import dataclasses
-import errno
 import hashlib
 import json
 import os
 import shutil
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -20,7 +20,6 @@ from tokenizer_core.errors import (
     ArtifactInUseError,
     ArtifactNameError,
     ArtifactNotFoundError,
-    ArtifactStorageError,
 )
 from tokenizer_core.formats import render_pickle
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
@@ -78,55 +77,33 @@ def test_a_published_spec_is_opened(name, store):
     store.verify(ref)
 
 
-def test_read_file_returns_sound_files_unchanged(store):
-    ref = store.publish(RICH, name="t")
-    for file in folder_of(store, ref).iterdir():
-        assert store.read_file(ref, file.name) == file.read_bytes()
-    for file in folder_of(store, ref).iterdir():
-        sound = file.read_bytes()
-        file.write_bytes(sound[:-2] + bytes([sound[-2] ^ 1]) + sound[-1:])
-        with pytest.raises(ArtifactCorruptError):
-            store.read_file(ref, file.name)
-        file.write_bytes(sound)
-    with pytest.raises(ArtifactCorruptError, match="digest"):
-        store.read_file(ArtifactRef(ref.name, ref.version, A.fingerprint), "manifest.json")
-
-
 def test_the_manifest_describes_the_origin(store):
-    ref = store.publish(
-        RICH,
-        name="t",
-        training={"seconds": 1.5, "longest_token": "the"},
-        provenance=[{"name": "corpus.txt", "size_bytes": 5, "sha256": "0" * 64}],
-        command="tokenizer train corpus.txt",
-    )
-    manifest = store.read_manifest(ref)
-    fields = manifest.to_dict()
+    origin = {
+        "training": {"seconds": 1.5, "longest_token": "the"},
+        "provenance": [{"name": "corpus.txt", "size_bytes": 5, "sha256": "0" * 64}],
+        "command": "tokenizer train corpus.txt",
+    }
+    ref = store.publish(RICH, name="t", **origin)
+    fields = store.read_manifest(ref).to_dict()
+    assert {name: fields[name] for name in origin} == origin
     assert (fields["name"], fields["version"]) == ("t", ref.version)
-    assert fields["fingerprint"] == manifest.fingerprint == RICH.fingerprint
-    assert fields["training"] == {"seconds": 1.5, "longest_token": "the"}
-    assert fields["provenance"][0]["name"] == "corpus.txt"
-    assert fields["command"] == "tokenizer train corpus.txt"
+    assert fields["fingerprint"] == RICH.fingerprint
     assert fields["pattern"]["name"] == "qwen2"
     assert fields["added_tokens"][1] == {"content": "<b>", "id": 905, "special": False}
     assert fields["gaps"] == [[356, 899], [901, 904]]
     assert fields["largest_id"] == 905
     assert fields["libraries"]["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert set(fields["libraries"]) == {"python", "regex", "numpy"}
     age = datetime.now(UTC) - datetime.fromisoformat(fields["created_at"])
     assert timedelta(0) <= age < timedelta(minutes=1)
-    assert json.loads(json.dumps(fields)) == fields
 
 
 def test_the_newest_version_is_not_published_twice(store):
     first = store.publish(A, name="t")
     assert store.publish(A, name="t", command="again") == first
     other = store.publish(B, name="t")
-    assert store.resolve("t") == other
     again = store.publish(A, name="t")
     assert store.resolve("t") == again
     assert store.versions("t") == [first, other, again]
-    assert store.publish(A, name="u").name == "u"
 
 
 @pytest.mark.promise(16)
@@ -155,14 +132,16 @@ BAD_NAMES = [
 def test_invalid_names_are_refused(store):
     version = store.publish(A, name="t").version
     for name in BAD_NAMES:
-        ref = ArtifactRef(name, version, A.fingerprint)
-        calls = [store.open, store.read_manifest, lambda ref: store.read_file(ref, "vocab.pkl")]
-        calls += [lambda ref: store.publish(A, name=ref.name)]
-        if name not in ("active", "a@b"):
-            calls += [lambda ref: store.resolve(ref.name)]
-        for call in calls:
+        for call in (
+            store.open,
+            store.read_manifest,
+            lambda ref: store.read_file(ref, "vocab.pkl"),
+            lambda ref: store.publish(A, name=ref.name),
+            lambda ref: store.remove(ref.name, ref.version),
+            lambda ref: store.resolve("" if ref.name in ("active", "a@b") else ref.name),
+        ):
             with pytest.raises(ArtifactNameError, match="invalid name"):
-                call(ref)
+                call(ArtifactRef(name, version, A.fingerprint))
     assert [path.name for path in store.root.parent.iterdir()] == ["artifacts"]
 
 
@@ -176,11 +155,9 @@ BAD_VERSIONS = [
 def test_invalid_versions_are_refused(store):
     store.publish(A, name="t")
     for version in BAD_VERSIONS:
-        with pytest.raises(ArtifactNameError, match="invalid name"):
-            store.resolve(f"t@{version}")
-        for name in ("t", "../t"):
-            with pytest.raises(ArtifactNameError):
-                store.remove(name, version)
+        for call in (lambda version: store.resolve(f"t@{version}"), partial(store.remove, "t")):
+            with pytest.raises(ArtifactNameError, match="invalid name"):
+                call(version)
     assert len(store.versions("t")) == 1
 
 
@@ -190,16 +167,15 @@ def test_a_missing_tokenizer_or_version_is_named(store):
     with pytest.raises(ArtifactNotFoundError, match="there are: none"):
         store.resolve("t")
     ref = store.publish(A, name="t")
-    with pytest.raises(ArtifactNotFoundError, match="there are: t"):
-        store.resolve("other")
-    with pytest.raises(ArtifactNotFoundError, match="no version"):
-        store.resolve("t@20010101T000000Z-00000000")
-    with pytest.raises(ArtifactNotFoundError, match="no file 'passwd'"):
-        store.read_file(ref, "passwd")
-    with pytest.raises(ArtifactNotFoundError):
-        store.read_file(ref, "../../../active.json")
-    with pytest.raises(ArtifactNotFoundError, match="no tokenizer is active"):
-        store.resolve("active")
+    for call, message in (
+        (lambda: store.resolve("other"), "there are: t"),
+        (lambda: store.resolve("t@20010101T000000Z-00000000"), "no version"),
+        (lambda: store.read_file(ref, "passwd"), "no file 'passwd'"),
+        (lambda: store.read_file(ref, "../../../active.json"), "no file"),
+        (lambda: store.resolve("active"), "no tokenizer is active"),
+    ):
+        with pytest.raises(ArtifactNotFoundError, match=message):
+            call()
 
 
 def test_a_reference_with_another_digest_does_not_open(store):
@@ -208,6 +184,8 @@ def test_a_reference_with_another_digest_does_not_open(store):
     for call in (store.open, store.read_manifest, store.promote):
         with pytest.raises(ArtifactCorruptError, match="is not the tokenizer of digest"):
             call(wrong)
+    with pytest.raises(ArtifactCorruptError, match="digest"):
+        store.read_file(wrong, "manifest.json")
 
 
 # Damage
@@ -215,16 +193,19 @@ def test_a_reference_with_another_digest_does_not_open(store):
 
 def damaged(store, ref, name, data):
     (folder_of(store, ref) / name).write_bytes(data)
+    with pytest.raises(ArtifactCorruptError):
+        store.read_file(ref, name)
     with pytest.raises(ArtifactCorruptError, match=f"^{ref.name}@") as caught:
         store.open(ref)
     return str(caught.value)
 
 
 @pytest.mark.row(30)
-@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json"])
+@pytest.mark.parametrize("name", ["vocab.pkl", "merges.pkl", "manifest.json", CHAT_FILE])
 def test_a_file_cut_short_or_changed_in_a_bit_is_refused(name, store):
-    ref = store.publish(A, name="t")
+    ref = store.publish(TALKING, name="t")
     data = (folder_of(store, ref) / name).read_bytes()
+    assert store.read_file(ref, name) == data
     for place in range(0, len(data), 7):
         damaged(store, ref, name, data[:place])
         changed = bytearray(data)
@@ -233,22 +214,25 @@ def test_a_file_cut_short_or_changed_in_a_bit_is_refused(name, store):
         # The store compares hashes first: it does not even parse a changed pickle.
         assert "another sha256" in reason or name == "manifest.json"
     damaged(store, ref, name, data + b"\n")
+    again = store.publish(TALKING, name="t")
+    assert again != ref
+    assert store.open(again) == TALKING
     (folder_of(store, ref) / name).write_bytes(data)
-    assert store.open(ref) == A
+    assert store.open(ref) == TALKING
 
 
-def forge(store, ref, vocab=None, merges=None, **fields):
+def forge(store, ref, vocab=None, merges=None, chat=None, record=(), **fields):
     """Write files and a manifest with correct hashes and seal, as a mistaken tool might."""
     folder = folder_of(store, ref)
     table = parse_manifest_json((folder / "manifest.json").read_bytes())
-    for name, value in (("vocab.pkl", vocab), ("merges.pkl", merges)):
-        if value is not None:
-            data = value if isinstance(value, bytes) else render_pickle(value)
-            (folder / name).write_bytes(data)
-            table["files"][name] = {
-                "sha256": hashlib.sha256(data).hexdigest(),
-                "size_bytes": len(data),
-            }
+    for name, value in (("vocab.pkl", vocab), ("merges.pkl", merges), (CHAT_FILE, chat)):
+        if value is None:
+            continue
+        data = value if isinstance(value, bytes) else render_pickle(value)
+        (folder / name).write_bytes(data)
+        found = table["chat_templates"] if name == CHAT_FILE else table["files"][name]
+        found |= {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
+    table["chat_templates"] |= record
     (folder / "manifest.json").write_bytes(render_manifest_json({**table, **fields}))
 
 
@@ -277,6 +261,15 @@ FORGED = {
     "another kind": ({"kind": "ranks"}, "there are merges"),
     "a file of the wrong size": ({"files": {"vocab.pkl": {}, "merges.pkl": {}}}, "malformed"),
     "a third file": ({"files": {"x": {"sha256": "0" * 64, "size_bytes": 1}}}, "must list"),
+    "malformed chat templates": ({"chat_templates": []}, "chat_templates is malformed"),
+    "no hash of the templates": ({"record": {"sha256": "x"}}, "no sha256 in hexadecimal"),
+    "no size of the templates": ({"record": {"size_bytes": "1"}}, "no integer"),
+    "other templates": ({"record": {"templates": {}}}, "that the manifest lists"),
+    "a template with the name of a path": (
+        {"chat": CHAT.to_json().replace(b"tool_use", b"../../..")},
+        "of a chat template",
+    ),
+    "no templates": ({"chat": b"{}"}, "templates, variables"),
     "no hash": ({"files": dict.fromkeys(FILE_NAMES, NO_HASH)}, "no sha256"),
     "provenance of another type": ({"provenance": None}, "malformed"),
     "other Unicode tables": ({"unicode_tables": "regex 2031.1.1"}, "do not belong together"),
@@ -290,24 +283,13 @@ FORGED = {
 @pytest.mark.row(30)
 @pytest.mark.parametrize("name", FORGED)
 def test_files_that_do_not_match_are_refused_with_the_reason(name, store):
-    ref = store.publish(A, name="t")
+    ref = store.publish(TALKING, name="t")
     changes, message = FORGED[name]
     forge(store, ref, **changes)
     with pytest.raises(ArtifactCorruptError, match=message):
         store.open(ref)
     with pytest.raises(ArtifactCorruptError):
         store.promote(ref)
-
-
-def test_a_version_under_another_name_is_refused(store):
-    ref = store.publish(A, name="t")
-    shutil.copytree(store.root / "tokenizers" / "t", store.root / "tokenizers" / "u")
-    with pytest.raises(ArtifactCorruptError, match="the manifest is that of t@"):
-        store.resolve("u")
-    assert store.list() == [ref]
-    assert store.damaged() == {
-        f"u@{ref.version}": f"u@{ref.version}: the manifest is that of {ref}",
-    }
 
 
 def test_a_manifest_with_impossible_values_is_damaged_and_hides_no_other(store):
@@ -327,14 +309,7 @@ def test_a_manifest_with_impossible_values_is_damaged_and_hides_no_other(store):
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "t/VERSION/vocab.pkl",
-        "t/VERSION/extra",
-        "t/VERSION",
-        "t",
-        "active.json",
-    ],
+    "path", ["t/VERSION/vocab.pkl", "t/VERSION/extra", "t/VERSION", "t", "active.json"]
 )
 def test_links_are_refused(path, store, tmp_path):
     ref = store.publish(A, name="t")
@@ -352,8 +327,8 @@ def test_links_are_refused(path, store, tmp_path):
 
 
 def test_a_missing_file_and_a_fifo_are_refused(store):
-    ref = store.publish(A, name="t")
-    for name in ("vocab.pkl", "manifest.json"):
+    ref = store.publish(TALKING, name="t")
+    for name in ("vocab.pkl", "manifest.json", CHAT_FILE):
         path = folder_of(store, ref) / name
         data = path.read_bytes()
         path.unlink()
@@ -371,20 +346,19 @@ def test_a_missing_file_and_a_fifo_are_refused(store):
     store.open(ref)
 
 
-def test_a_spec_that_cannot_be_opened_again_is_not_published(store):
-    broken = dataclasses.replace(A, merges=((b"q", b"z"),))
+def test_what_cannot_be_opened_again_is_not_published(store, monkeypatch):
     with pytest.raises(ArtifactError, match="cannot publish"):
-        store.publish(broken, name="t")
-    assert store.names() == []
-    assert not (store.root / "tokenizers" / "t").exists()
-
-
-def test_a_tokenizer_that_does_not_decode_what_it_encodes_is_not_published(store, monkeypatch):
+        store.publish(dataclasses.replace(A, merges=((b"q", b"z"),)), name="t")
+    for bad in ({"x": float("nan")}, {"x": b"bytes"}):
+        with pytest.raises(ArtifactError, match="JSON"):
+            store.publish(A, name="t", training=bad)
     encode = Tokenizer.encode_ordinary
     monkeypatch.setattr(Tokenizer, "encode_ordinary", lambda self, text: encode(self, text)[:-1])
     with pytest.raises(ArtifactCorruptError, match="golden text"):
         store.publish(A, name="t")
-    assert store.list() == []
+    assert store.names() == []
+    assert [path.name for path in (store.root / "tokenizers").iterdir()] == [".staging"]
+    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
 
 
 # The pointer
@@ -395,21 +369,24 @@ def test_promote_and_back(store):
     assert store.promote(a) is None
     assert store.previously_active() is None
     assert store.promote(b) == a
-    assert (store.active(), store.previously_active()) == (b, a)
     assert store.promote(b) == b
     assert store.previously_active() == a
-    assert store.promote(store.previously_active()) == b
+    assert store.promote(a) == b
     assert store.active() == store.resolve("active") == a
     table = json.loads((store.root / "active.json").read_text())
     assert (table["active"], table["digest"], table["previous"]) == (str(a), a.digest, str(b))
 
 
 @pytest.mark.row(31)
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_a_garbage_pointer_is_an_error_and_can_be_replaced(store):
+    ref = store.publish(A, name="t")
+    store.promote(ref)
+    path = store.root / "active.json"
+    path.write_text(path.read_text().replace(A.fingerprint, B.fingerprint))
+    with pytest.raises(ArtifactCorruptError, match="another digest"):
+        store.active()
+    for data in (
         b"",
-        b"garbage",
         b"{}",
         b"[]",
         b"\xff\xfe",
@@ -418,21 +395,13 @@ def test_promote_and_back(store):
         b'{"active": "t@20010101T000000Z-00000000"}',
         b"{" * 60_000,
         b"x" * 100_000,
-    ],
-)
-def test_a_garbage_pointer_is_an_error_and_can_be_replaced(data, store):
-    ref = store.publish(A, name="t")
-    store.promote(ref)
-    path = store.root / "active.json"
-    path.write_text(path.read_text().replace(A.fingerprint, B.fingerprint))
-    with pytest.raises(ArtifactCorruptError, match="another digest"):
-        store.active()
-    path.write_bytes(data)
-    for call in (store.active, store.previously_active, lambda: store.resolve("active")):
-        with pytest.raises(ArtifactCorruptError, match=r"^active\.json"):
-            call()
-    assert store.promote(ref) is None
-    assert store.active() == ref
+    ):
+        path.write_bytes(data)
+        for call in (store.active, store.previously_active, lambda: store.resolve("active")):
+            with pytest.raises(ArtifactCorruptError, match=r"^active\.json"):
+                call()
+        assert store.promote(ref) is None
+        assert store.active() == ref
 
 
 @pytest.mark.row(31)
@@ -455,17 +424,15 @@ def test_a_version_is_removed_and_the_others_stay(store):
     store.promote(new)
     store.remove(old.name, old.version)
     assert store.list() == [new]
-    with pytest.raises(ArtifactNotFoundError):
-        store.open(old)
-    with pytest.raises(ArtifactNotFoundError):
-        store.remove(old.name, old.version)
+    for call in (store.open, lambda ref: store.remove(ref.name, ref.version)):
+        with pytest.raises(ArtifactNotFoundError):
+            call(old)
     with pytest.raises(ArtifactInUseError):
         store.remove(new.name, new.version)
-    assert store.active() == new
     last = store.publish(A, name="u")
     store.remove(last.name, last.version)
     assert store.names() == ["t"]
-    assert [path.name for path in (store.root / "tokenizers").iterdir() if path.name == "u"] == []
+    assert not (store.root / "tokenizers" / "u").exists()
 
 
 def test_a_version_removed_meanwhile_is_not_promoted(store, monkeypatch):
@@ -496,100 +463,25 @@ def test_chat_templates_belong_to_a_version(store):
     other = A.with_chat(ChatTemplates(CHAT.sources))
     assert store.publish(other, name="t") not in (plain, talking)
     # The pointer distinguishes versions of one digest.
-    assert store.promote(plain) is None
+    store.promote(plain)
     assert store.promote(talking) == plain
     assert store.active() == talking
-    assert store.previously_active() == plain
-    assert store.promote(plain) == talking
+    store.promote(plain)
     store.remove(talking.name, talking.version)
     assert not folder_of(store, talking).exists()
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "chat_templates.json has"),
-        (
-            lambda path: path.write_bytes(path.read_bytes().replace(b"default", b"another")),
-            "chat_templates.json has another sha256",
-        ),
-        (lambda path: path.unlink(), "chat_templates.json is missing"),
-    ],
-)
-def test_damaged_chat_templates_are_refused(damage, words, store):
-    ref = store.publish(TALKING, name="t")
-    damage(folder_of(store, ref) / CHAT_FILE)
-    for read in (store.open, store.promote, lambda ref: store.read_file(ref, CHAT_FILE)):
-        with pytest.raises(ArtifactCorruptError, match=words):
-            read(ref)
-    again = store.publish(TALKING, name="t")
-    assert again != ref
-    assert store.open(again).chat == CHAT
-
-
-def rewrite_chat(store, ref, change, record_of):
-    """Write another chat file and a manifest that lists it."""
-    folder = folder_of(store, ref)
-    data = change((folder / CHAT_FILE).read_bytes())
-    (folder / CHAT_FILE).write_bytes(data)
-    fields = parse_manifest_json((folder / "manifest.json").read_bytes())
-    digest = hashlib.sha256(data).hexdigest()
-    found = {**fields["chat_templates"], "sha256": digest, "size_bytes": len(data)}
-    fields["chat_templates"] = record_of(found)
-    (folder / "manifest.json").write_bytes(render_manifest_json(fields))
-
-
-@pytest.mark.parametrize(
-    ("change", "record_of", "words"),
-    [
-        (lambda data: data, lambda _: [], "chat_templates is malformed"),
-        (lambda data: data, lambda r: {**r, "sha256": "x"}, "no sha256 in hexadecimal"),
-        (lambda data: data, lambda r: {**r, "size_bytes": "1"}, "no integer"),
-        (lambda data: data, lambda r: {**r, "templates": {}}, "that the manifest lists"),
-        (lambda data: data.replace(b"tool_use", b"../../.."), lambda r: r, "of a chat template"),
-        (lambda _: b"{}", lambda r: r, "templates, variables"),
-    ],
-)
-def test_a_wrong_manifest_or_file_is_refused_by_name(change, record_of, words, store):
-    ref = store.publish(TALKING, name="t")
-    rewrite_chat(store, ref, change, record_of)
-    with pytest.raises(ArtifactCorruptError, match=words):
-        store.open(ref)
-
-
-def test_a_report_that_is_not_json_is_refused_and_leaves_nothing(store):
-    for bad in ({"x": float("nan")}, {"x": b"bytes"}, {"x": object()}):
-        with pytest.raises(ArtifactError, match="JSON"):
-            store.publish(A, name="t", training=bad)
-    assert store.list() == []
-    assert list((store.root / "tokenizers" / ".staging").iterdir()) == []
-
-
-def test_an_unreadable_file_is_named(store, monkeypatch):
-    ref = store.publish(A, name="t")
-    open_anything = os.open
-
-    def refuse(path, *arguments, **options):
-        if path == "merges.pkl":
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return open_anything(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ArtifactStorageError, match=f"{ref}: 'merges.pkl': Permission denied"):
-        store.open(ref)
-
-
 def test_a_version_removed_during_a_listing_is_not_damaged(store, monkeypatch):
     gone, ref = store.publish(A, name="gone"), store.publish(A, name="t")
-    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
-    folders = store._version_names
+    listed = store._version_names
 
     def list_and_remove(name):
-        found = folders(name)
+        found = listed(name)
         if name == "gone" and found:
             store.remove(name, gone.version)
         return found
 
     monkeypatch.setattr(store, "_version_names", list_and_remove)
+    monkeypatch.setattr(store, "names", lambda: ["gone", "t"])
     assert store.damaged() == {}
     assert store.list() == [ref]

@@ -1,4 +1,4 @@
-"""Faults of object storage: lost responses, ignored conditions, outages."""
+"""Object storage: the tests of every storage, lost responses, ignored conditions, outages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.integration.s3_server import S3Server
-from tests.tokenizer_core.blobs.test_bucket import s3fs
+from tests.tokenizer_core.blobs.test_storage import *  # noqa: F403 - all tests of the module
 from tokenizer_core.blobs import bucket as object_storage
 from tokenizer_core.blobs import open_storage
 from tokenizer_core.errors import StorageError
+
+s3fs = pytest.importorskip("s3fs", reason="the extra s3 is not installed")
+
+
+@pytest.fixture
+def place(s3_bucket: str) -> str:
+    return f"{s3_bucket}/some/prefix"
 
 
 def test_a_write_whose_answer_was_lost_is_known_again(

@@ -6,10 +6,8 @@ import pickle
 import signal
 import subprocess
 import sys
-import textwrap
-import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.conftest import REPOSITORY
+from tests.integration.server_process import wait_until, wait_until_gone
 from tests.tokenizer_core.parallel import worker_tasks
 from tokenizer_core.errors import WorkerProcessError
 from tokenizer_core.parallel import WorkerTracebackError, run_tasks
-
-REPOSITORY = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -50,16 +48,10 @@ def workers() -> list[psutil.Process]:
 
 @pytest.mark.parametrize(("num_workers", "caller_takes_part"), [(1, False), (2, True), (3, False)])
 def test_every_task_has_one_result(num_workers, caller_takes_part):
-    results = run_tasks(
-        mul,
-        range(200),
-        num_workers=num_workers,
-        state=3,
-        caller_takes_part=caller_takes_part,
-        max_tasks_per_worker=30,
-    )
+    how = {"num_workers": num_workers, "state": 3, "caller_takes_part": caller_takes_part}
+    results = run_tasks(mul, range(200), max_tasks_per_worker=30, **how)
     assert sorted(results) == [(i, 3 * i) for i in range(200)]
-    assert list(run_tasks(mul, [], num_workers=num_workers, state=3)) == []
+    assert list(run_tasks(mul, [], **how)) == []
 
 
 def process_ids(n_tasks: int, num_workers: int, **how: Any) -> list[int]:
@@ -69,6 +61,10 @@ def process_ids(n_tasks: int, num_workers: int, **how: Any) -> list[int]:
 
 
 def test_tasks_run_in_other_processes_which_are_replaced():
+    found = run_tasks(worker_tasks.process_id, [0], num_workers=4, state=None)
+    next(found)
+    assert len(workers()) == 1, "one task needs one worker"
+    found.close()
     assert process_ids(1, 1) == [os.getpid()]
     assert len(set(process_ids(2, 2))) == 2
     pids = process_ids(20, 2, max_tasks_per_worker=4)
@@ -78,13 +74,6 @@ def test_tasks_run_in_other_processes_which_are_replaced():
     pids = process_ids(300, 2, caller_takes_part=True)
     assert os.getpid() in pids
     assert len(set(pids)) == 2, "one worker beside the caller"
-
-
-def test_few_tasks_start_few_workers():
-    found = run_tasks(worker_tasks.process_id, [0], num_workers=4, state=None)
-    next(found)
-    assert len(workers()) == 1
-    found.close()
 
 
 def test_no_task_begins_long_before_the_oldest_is_done(tmp_path):
@@ -101,14 +90,8 @@ def test_no_task_begins_long_before_the_oldest_is_done(tmp_path):
         if len(begun) >= 6 and looks[-5:] == 5 * looks[-1:]:
             may_end.touch()
 
-    for index, _ in run_tasks(
-        worker_tasks.first_waits,
-        tasks(),
-        num_workers=3,
-        state=may_end,
-        max_ahead=6,
-        while_waiting=release,
-    ):
+    how = {"num_workers": 3, "state": may_end, "max_ahead": 6, "while_waiting": release}
+    for index, _ in run_tasks(worker_tasks.first_waits, tasks(), **how):
         answered.append(index)
         assert may_end.exists() or len(begun) <= 6
     assert sorted(answered) == list(range(30))
@@ -158,42 +141,26 @@ def test_an_error_arrives_with_the_traceback_of_the_worker(function, state, erro
     assert f"in {function.__name__}" in str(caught.value.__cause__)
 
 
-def test_results_and_states_that_cannot_be_pickled_are_errors():
+def test_what_cannot_be_pickled_or_started_is_an_error(monkeypatch):
     with pytest.raises((AttributeError, pickle.PicklingError, WorkerProcessError)):
         list(run_tasks(worker_tasks.give_what_cannot_be_pickled, [0], num_workers=2, state=None))
-    state = worker_tasks.RefusesToLoad()
-    with pytest.raises(ValueError, match="not a number"):
-        list(run_tasks(worker_tasks.process_id, range(9), num_workers=2, state=state))
+    with pytest.raises(ValueError, match="top level of a module"):
+        run_tasks(lambda state, task: task, [0], num_workers=2, state=None)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(WorkerProcessError, match="could not be started"):
+        list(run_tasks(mul, [0], num_workers=2, state=1))
 
 
 def test_the_last_error_of_an_ended_worker_is_raised():
     def tasks() -> Iterator[int]:
         yield 0
         (worker,) = workers()
-        assert wait_for(lambda: not is_running(worker.pid))
+        wait_until_gone([worker.pid])
         yield 1  # into a pipe that no process reads
 
+    how = {"num_workers": 2, "state": worker_tasks.RefusesToLoad(), "caller_takes_part": True}
     with pytest.raises(ValueError, match="not a number"):
-        list(
-            run_tasks(
-                worker_tasks.process_id,
-                tasks(),
-                num_workers=2,
-                state=worker_tasks.RefusesToLoad(),
-                caller_takes_part=True,
-            )
-        )
-
-
-def test_functions_a_worker_cannot_find_are_refused_at_once():
-    with pytest.raises(ValueError, match="top level of a module"):
-        run_tasks(lambda state, task: task, [0], num_workers=2, state=None)
-
-
-def test_an_interpreter_that_cannot_be_started_is_an_error(monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(WorkerProcessError, match="could not be started"):
-        list(run_tasks(mul, [0], num_workers=2, state=1))
+        list(run_tasks(worker_tasks.process_id, tasks(), **how))
 
 
 def test_an_error_in_the_tasks_ends_the_workers():
@@ -210,30 +177,19 @@ def test_an_interruption_ends_sleeping_workers(tmp_path):
         if len(list(tmp_path.iterdir())) == 2:
             raise InterruptedError
 
-    found = run_tasks(
-        worker_tasks.note_and_sleep,
-        range(9),
-        num_workers=2,
-        state=str(tmp_path),
-        while_waiting=interrupt,
-    )
+    how = {"num_workers": 2, "state": str(tmp_path), "while_waiting": interrupt}
+    found = run_tasks(worker_tasks.note_and_sleep, range(9), **how)
     with pytest.raises(InterruptedError):
         next(found)
     assert list(found) == []
 
 
 def test_tasks_run_from_several_threads_at_once():
-    sums: list[int] = []
+    def work(_: int) -> int:
+        return sum(result for _, result in run_tasks(mul, range(50), num_workers=2, state=1))
 
-    def work() -> None:
-        sums.append(sum(r for _, r in run_tasks(mul, range(50), num_workers=2, state=1)))
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sums == [sum(range(50))] * 3
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(work, range(3))) == [sum(range(50))] * 3
 
 
 SCRIPT = """
@@ -250,11 +206,10 @@ for _ in run_tasks(worker_tasks.{function}, range(4), num_workers=2, state={stat
 
 def run_script(tmp_path: Path, function: str, state: object) -> subprocess.Popen[bytes]:
     script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT.format(function=function, state=state)))
-    environment = dict(os.environ, PYTHONPATH=str(REPOSITORY))
+    script.write_text(SCRIPT.format(function=function, state=state))
     return subprocess.Popen(
         [sys.executable, str(script)],
-        env=environment,
+        env=dict(os.environ, PYTHONPATH=str(REPOSITORY)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -263,25 +218,7 @@ def run_script(tmp_path: Path, function: str, state: object) -> subprocess.Popen
 
 def test_a_script_without_a_main_guard_works(tmp_path):
     process = run_script(tmp_path, "multiply", 2)
-    out, err = process.communicate(timeout=60)
-    assert (out, err) == (b"done\n" * 4, b"")
-
-
-def wait_for(condition, seconds: float = 120) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process still runs; a zombie does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert process.communicate(timeout=60) == (b"done\n" * 4, b"")
 
 
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGINT"])
@@ -290,13 +227,13 @@ def test_workers_end_with_their_parent(tmp_path, signal_name):
     notes.mkdir()
     process = run_script(tmp_path, "note_and_sleep", str(notes))
     try:
-        assert wait_for(lambda: len(list(notes.iterdir())) == 2), "the workers did not start"
-        pids = {int(note.name.split(".")[0]) for note in notes.iterdir()}
+        wait_until(lambda: len(list(notes.iterdir())) == 2)
+        pids = [int(note.name.split(".")[0]) for note in notes.iterdir()]
         # Ctrl-C reaches the whole group, as from a terminal; the other signals only the parent.
         kill = os.killpg if signal_name == "SIGINT" else os.kill
         kill(process.pid, getattr(signal, signal_name))
         process.communicate(timeout=20)
-        assert wait_for(lambda: not any(map(is_running, pids)), 10)
+        wait_until_gone(pids)
     finally:
         process.kill()
         process.communicate()
