@@ -1,21 +1,17 @@
 """Every command that reads a corpus reads the same documents, in any format."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import write_corpus
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.registry import ArtifactStore
 
 DOCUMENTS = [f"document {number}: low lower lowest, new newer newest" for number in range(12)]
 
 
 @pytest.fixture
-def corpora(cli: Cli) -> dict[str, Path]:
+def corpora(cli):
     """The same documents in three formats, and as text with the default special token."""
     made = {
         name: write_corpus(cli.folder / f"corpus.{name}", DOCUMENTS, name)
@@ -29,11 +25,11 @@ def corpora(cli: Cli) -> dict[str, Path]:
     return made
 
 
-def options_of(name: str) -> list[str]:
+def options_of(name):
     return {"story": ["--field=story"], "hidden": ["--format=jsonl", "--field=story"]}.get(name, [])
 
 
-def test_training_and_counting(cli: Cli, corpora: dict[str, Path]) -> None:
+def test_training_and_counting(cli, corpora):
     digests, pre_tokens = set(), set()
     for name, path in corpora.items():
         options = options_of(name)
@@ -60,7 +56,7 @@ def test_training_and_counting(cli: Cli, corpora: dict[str, Path]) -> None:
         assert "--format" in said
 
 
-def test_measuring(cli: Cli, corpora: dict[str, Path]) -> None:
+def test_measuring(cli, corpora):
     cli.run("train", str(corpora["txt"]), "--vocab-size=300", "--name=learned", "--quiet")
     measured = set()
     for name, path in corpora.items():
@@ -86,9 +82,7 @@ COMMANDS = [
 ]
 
 
-def test_text_has_no_field_and_json_lines_have_no_separator(
-    cli: Cli, corpora: dict[str, Path]
-) -> None:
+def test_text_has_no_field_and_json_lines_have_no_separator(cli, corpora):
     for command in COMMANDS:
         error = cli.fail(*command, "--field=story", code=2)
         assert "leave it out, or name the --format" in error

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ TEXT = "low low lower newest newest widest widest widest\n"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with corpora, the published tokenizer `mine`, and a file of ranks."""
     folder = tmp_path_factory.mktemp("evaluation")
     (folder / "en.txt").write_text(TEXT * 100)
@@ -31,11 +30,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cli(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(folder, tmp_path, monkeypatch):
     return Cli(shutil.copytree(folder, tmp_path / "copy"), monkeypatch)
 
 
-def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
+def test_a_report_of_a_published_one_and_of_a_file(cli):
     out, error = cli.run(
         "report", "mine", "other=ranks.tiktoken:cl100k", "--corpus", "english=en.txt",
         "--corpus", "ru.txt", "--json", "r.json", "--html", "r.html",
@@ -57,10 +56,10 @@ def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
     assert f"{figure:.3f}" in "".join(Page(page).text)
 
 
-def test_a_sample_with_its_seed(cli: Cli) -> None:
+def test_a_sample_with_its_seed(cli):
     (cli.folder / "long.txt").write_text("".join(f"line {i} of many\n" for i in range(4_000)))
 
-    def sample(*options: str) -> dict[str, int]:
+    def sample(*options):
         words = ["report", "mine", "--corpus", "long.txt", "--json", "-", *options]
         found: dict[str, int] = json.loads(cli.run(*words)[0])["corpora"][0]
         return found
@@ -72,7 +71,7 @@ def test_a_sample_with_its_seed(cli: Cli) -> None:
     assert part["seed"] == 3
 
 
-def test_parallel_corpora_and_documents(cli: Cli) -> None:
+def test_parallel_corpora_and_documents(cli):
     words = ["report", "mine", "--corpus", "en.txt", "--corpus", "ru.txt", "--json", "-"]
     parity = json.loads(cli.run(*words, "--parallel")[0])["parity"]
     assert parity["basis"] == "parallel lines"
@@ -87,7 +86,7 @@ def test_parallel_corpora_and_documents(cli: Cli) -> None:
         assert found["measurements"][0]["n_bytes"] == n_bytes
 
 
-def test_the_table_of_bytes_of_each_id(cli: Cli) -> None:
+def test_the_table_of_bytes_of_each_id(cli):
     out, _ = cli.run("report", "mine", "--token-bytes", "token_bytes.npy")
     assert b"270 ids" in out
     table = np.load(cli.folder / "token_bytes.npy", allow_pickle=False)
@@ -97,7 +96,7 @@ def test_the_table_of_bytes_of_each_id(cli: Cli) -> None:
     assert math.isclose(table[:256].mean(), 1)
 
 
-def test_a_diff_of_two_versions_and_of_a_file(cli: Cli) -> None:
+def test_a_diff_of_two_versions_and_of_a_file(cli):
     cli.run("train", "en.txt", "--vocab-size=265", "--name=mine")
     versions = [f"{row['name']}@{row['version']}"
                 for row in json.loads(cli.run("list", "--json")[0])]  # fmt: skip
@@ -115,7 +114,7 @@ def test_a_diff_of_two_versions_and_of_a_file(cli: Cli) -> None:
     assert b"They are the same" in cli.run("compare", "mine", "mine")[0]
 
 
-def test_files_of_every_form(cli: Cli) -> None:
+def test_files_of_every_form(cli):
     from tokenizer_core import Tokenizer
     from tokenizer_core.registry import ArtifactStore
 
@@ -157,6 +156,6 @@ ERRORS = [
 ]
 
 
-def test_an_error_is_one_line_with_the_remedy(cli: Cli) -> None:
+def test_an_error_is_one_line_with_the_remedy(cli):
     for words, code, says in ERRORS:
         assert says in cli.fail(*words, code=code), words

@@ -3,19 +3,17 @@
 import gzip
 import json
 import signal
-from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_service.commands import text
 
 
-def names_in(folder: Path) -> set[str]:
+def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_an_output_may_be_a_link_or_a_device(trained: Cli) -> None:
+def test_an_output_may_be_a_link_or_a_device(trained):
     (trained.folder / "real").write_bytes(b"before")
     (trained.folder / "link").symlink_to("real")
     trained.run("encode", "low", "-o", "link")
@@ -26,14 +24,12 @@ def test_an_output_may_be_a_link_or_a_device(trained: Cli) -> None:
 
 
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_keeps_the_earlier_file(
-    trained: Cli, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals, code: int
-) -> None:
+def test_an_interrupted_command_keeps_the_earlier_file(trained, monkeypatch, ending, code):
     (trained.folder / "ids").write_bytes(b"before")
     there = names_in(trained.folder)
 
     class Ended(text.StreamingEncoder):
-        def finish(self) -> list[int]:
+        def finish(self):
             assert names_in(trained.folder) > there  # written to a temporary file
             signal.raise_signal(ending)  # to this thread: it is handled before the next line
             return super().finish()
@@ -50,7 +46,7 @@ def test_an_interrupted_command_keeps_the_earlier_file(
     assert (trained.folder / "ids").read_bytes() == b"before"
 
 
-def test_an_output_that_is_an_input_is_refused(trained: Cli) -> None:
+def test_an_output_that_is_an_input_is_refused(trained):
     before = (trained.folder / "corpus.txt").read_bytes()
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     trained.run("counts", "make", "corpus.txt", "--output=c.counts")
@@ -68,7 +64,7 @@ def test_an_output_that_is_an_input_is_refused(trained: Cli) -> None:
     assert "is a folder" in trained.fail("encode", "low", "-o", ".")
 
 
-def test_a_report_does_not_replace_a_corpus(trained: Cli) -> None:
+def test_a_report_does_not_replace_a_corpus(trained):
     (trained.folder / "more.txt").write_text("newest")
     for words in (
         ("report", "worked", "--corpus=corpus.txt", "--html"),
@@ -84,14 +80,14 @@ def test_a_report_does_not_replace_a_corpus(trained: Cli) -> None:
         assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
 
 
-def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained: Cli) -> None:
+def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained):
     (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
     line = trained.fail("count", "--file", "t.gz")
     assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line
     assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
 
 
-def test_figures_as_json_and_a_conversion_into_a_pipe(trained: Cli) -> None:
+def test_figures_as_json_and_a_conversion_into_a_pipe(trained):
     (trained.folder / "é.txt").write_text("low é", encoding="utf-8")
     found = json.loads(trained.run("count", "--json", "--file", "é.txt", "corpus.txt")[0])
     assert found["tokenizer"].startswith("worked@")
