@@ -36,6 +36,7 @@ def test_every_method_has_types_and_a_docstring_and_is_alike_in_both_clients():
     blocking, awaited = public(Client), public(AsyncClient)
     assert blocking.keys() - {"close"} == awaited.keys() - {"aclose"}
     assert len(blocking) > 45
+    assert (make_async_client.SOURCE.parent / "py.typed").exists()
     for name in sorted(blocking.keys() - {"close"}):
         mine, other = map(inspect.signature, (blocking[name], awaited[name]))
         assert mine.parameters == other.parameters, name

@@ -9,6 +9,8 @@ import pytest
 
 from tests.tokenizer_core.evaluation.test_pages import Page
 from tests.tokenizer_service.test_cli import Cli, write_tiktoken
+from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactStore
 
 TEXT = "low low lower newest newest widest widest widest\n"
 
@@ -56,34 +58,35 @@ def test_a_report_of_a_published_one_and_of_a_file(cli):
     assert f"{figure:.3f}" in "".join(Page(page).text)
 
 
+def figures(cli, *words, code=0):
+    return json.loads(cli.run(*words, "--json", code=code)[0])
+
+
 def test_a_sample_with_its_seed(cli):
     (cli.folder / "long.txt").write_text("".join(f"line {i} of many\n" for i in range(4_000)))
-
-    def sample(*options):
-        words = ["report", "mine", "--corpus", "long.txt", "--json", "-", *options]
-        found: dict[str, int] = json.loads(cli.run(*words)[0])["corpora"][0]
-        return found
-
     size = (cli.folder / "long.txt").stat().st_size
-    assert sample()["sample_bytes"] == sample("--sample-bytes=0")["sample_bytes"] == size
-    part = sample("--sample-bytes=20000", "--seed=3")
-    assert 19_000 < part["sample_bytes"] < 21_000
-    assert part["seed"] == 3
+    for options, smallest, largest, seed in (
+        ([], size, size, 0),
+        (["--sample-bytes=0"], size, size, 0),
+        (["--sample-bytes=20000", "--seed=3"], 19_001, 20_999, 3),
+    ):
+        (corpus,) = figures(cli, "report", "mine", "--corpus=long.txt", *options)["corpora"]
+        assert smallest <= corpus["sample_bytes"] <= largest
+        assert corpus["seed"] == seed
 
 
 def test_parallel_corpora_and_documents(cli):
-    words = ["report", "mine", "--corpus", "en.txt", "--corpus", "ru.txt", "--json", "-"]
-    parity = json.loads(cli.run(*words, "--parallel")[0])["parity"]
+    words = ("report", "mine", "--corpus=en.txt", "--corpus=ru.txt", "--parallel")
+    parity = figures(cli, *words)["parity"]
     assert parity["basis"] == "parallel lines"
-    ids = [int(cli.run("count", "--", line.strip())[0]) for line in (
-        TEXT, "низкий самый новый широкий")]  # fmt: skip
-    assert parity["ratios"]["mine"]["ru"] == ids[1] / ids[0]
+    lines = (TEXT.strip(), "низкий самый новый широкий")
+    english, russian = (int(cli.run("count", "--", line)[0]) for line in lines)
+    assert parity["ratios"]["mine"]["ru"] == russian / english
     for name, line in (("en2", "low"), ("ru2", "низкий")):
         (cli.folder / f"{name}.txt").write_text(f"{line}\n##\n" * 9, encoding="utf-8")
-    pair = ["--corpus=en2.txt", "--corpus=ru2.txt", "--json=-", "--parallel"]
+    pair = ("report", "mine", "--corpus=en2.txt", "--corpus=ru2.txt", "--parallel")
     for options, n_bytes in (([], 9 * len("low##")), (["--separator=##"], 9 * len("low"))):
-        found = json.loads(cli.run("report", "mine", *pair, *options)[0])
-        assert found["measurements"][0]["n_bytes"] == n_bytes
+        assert figures(cli, *pair, *options)["measurements"][0]["n_bytes"] == n_bytes
 
 
 def test_the_table_of_bytes_of_each_id(cli):
@@ -98,16 +101,15 @@ def test_the_table_of_bytes_of_each_id(cli):
 
 def test_a_diff_of_two_versions_and_of_a_file(cli):
     cli.run("train", "en.txt", "--vocab-size=265", "--name=mine")
-    versions = [f"{row['name']}@{row['version']}"
-                for row in json.loads(cli.run("list", "--json")[0])]  # fmt: skip
+    versions = [f"{row['name']}@{row['version']}" for row in figures(cli, "list")]
     out, _ = cli.run("compare", *versions, "--corpus", "en.txt", code=3)
     assert b"pre-tokens of A" in out
-    found = json.loads(cli.run("compare", *versions, "--json", code=3)[0])
+    found = figures(cli, "compare", *versions, code=3)
     assert found["schema"] == "tokenizer-diff/1"
     assert [found["a"], found["b"]] == versions
     assert (found["tokenizers"]["is_same"], found["text"]) == (False, None)
-    out, _ = cli.run("compare", "mine", "ranks.tiktoken:gpt2", "--json", "--corpus=en.txt", code=3)
-    on_text = json.loads(out)["text"]
+    other = ("mine", "ranks.tiktoken:gpt2", "--corpus=en.txt")
+    on_text = figures(cli, "compare", *other, code=3)["text"]
     counted = int(cli.run("count", "--tokenizer=mine", "--file", "en.txt")[0])
     assert (on_text["n_tokens_a"], on_text["n_bytes"]) == (counted, len(TEXT) * 100)
     assert on_text["n_texts_other_ids"] == 1
@@ -115,19 +117,13 @@ def test_a_diff_of_two_versions_and_of_a_file(cli):
 
 
 def test_files_of_every_form(cli):
-    from tokenizer_core import Tokenizer
-    from tokenizer_core.registry import ArtifactStore
-
     store = ArtifactStore(cli.folder / "artifacts")
     tokenizer = Tokenizer.from_spec(store.open(store.resolve("mine")))
     tokenizer.save_tokenizer_json(cli.folder / "my=t.json")
     tokenizer.save_gpt2_files(cli.folder / "vocab.json", cli.folder / "merges.txt")
     tokenizer.save_files(cli.folder / "v.pkl", cli.folder / "m.pkl")
-    out, _ = cli.run(
-        "report", "mine", "my=t.json", "gpt=vocab.json,merges.txt", "./v.pkl,./m.pkl:gpt2",
-        "--corpus", "en.txt", "--json=-",
-    )  # fmt: skip
-    report = json.loads(out)
+    files = ("mine", "my=t.json", "gpt=vocab.json,merges.txt", "./v.pkl,./m.pkl:gpt2")
+    report = figures(cli, "report", *files, "--corpus=en.txt")
     assert [t["name"] for t in report["tokenizers"]] == ["mine", "my=t", "gpt", "v"]
     assert len({m["n_tokens"] for m in report["measurements"]}) == 1
 
