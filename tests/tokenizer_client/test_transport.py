@@ -143,19 +143,3 @@ def test_a_silent_service_times_out(make_client):
                 list(make_client(url, timeout=0.05).encode_stream(iter([b"abc"])))
         finally:
             silence.set()
-
-
-def test_a_file_that_grows_during_the_upload_is_refused(make_client, tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"abc")
-
-    def grow(n_bytes, n_total):
-        if path.stat().st_size == n_total == 3:
-            with path.open("ab") as file:
-                file.write(b"d")
-
-    with (
-        serving(lambda connection: connection.recv(100)) as url,
-        pytest.raises(ValueError, match="written to while"),
-    ):
-        make_client(url).corpora.upload("c", path, on_progress=grow)

@@ -65,7 +65,7 @@ def test_a_newcomer_encodes_trains_and_converts(tmp_path):
 
 
 def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
-    artifacts, folder = tmp_path / "artifacts", tmp_path / "corpora"
+    artifacts, folder, tokens = (tmp_path / name for name in ("artifacts", "corpora", "tokens"))
     folder.mkdir()
     publish_bytes(artifacts, "starter")
     documents = [f"{story}naïve and 東京. " * 40 for story in STORIES[:30]]
@@ -74,12 +74,12 @@ def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
         write_corpus(folder / "books.parquet", documents[10:20], "parquet"),
         write_corpus(folder / "more.txt", documents[20:], "txt"),
     ]
-    options = ["--name", "stories", "--vocab-size", "300", "--validation-share", "0.4"]
+    options = ["--name=stories", "--vocab-size=300", "--validation-share=0.4", "--promote"]
     with serve(artifacts) as server:
+        service = {"TOKENIZER_URL": server.url, "TOKENIZER_API_KEY": ADMIN_KEY}
         printed = run(
-            "data_engineer.py", *files, "--tokens", tmp_path / "tokens", *options, "--promote",
-            TOKENIZER_URL=server.url, TOKENIZER_API_KEY=ADMIN_KEY,
-        )  # fmt: skip
+            "data_engineer.py", *files, "--tokens", tokens, *options, "--promote", **service
+        )
     store = ArtifactStore(artifacts)
     ref = store.resolve("stories")
     assert f"trained {ref}" in printed
@@ -88,13 +88,12 @@ def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
     assert list(store.open(ref).merges) == expected.merges
     # The printed figures match the files, and the files contain the documents.
     tokenizer = Tokenizer.from_spec(store.open(ref))
-    files_made = TokenDataset.open(tmp_path / "tokens", tokenizer).files
-    ids = np.memmap(tmp_path / "tokens" / "train.bin", np.uint16, mode="r")
-    assert f"a batch (4, 32) of {len(ids)} mapped ids" in printed
+    made = TokenDataset.open(tokens, tokenizer).files
+    assert f"a batch (4, 32) of {made.n_tokens('train')} mapped ids" in printed
     found = [
-        files_made.decode_document(index, tokenizer, split)
-        for split in (record.name for record in files_made.manifest.splits)
-        for index in range(files_made.n_documents(split))
+        made.decode_document(index, tokenizer, split.name)
+        for split in made.manifest.splits
+        for index in range(split.n_documents)
     ]
     assert sorted(found) == sorted(document + END for document in documents)
 
@@ -161,16 +160,14 @@ def test_nanochat_unpickles_its_tokenizer(tmp_path):
     assert "300 tokens" in printed
     encoding = pickle.loads((tmp_path / "out" / "tokenizer.pkl").read_bytes())
     example = runpy.run_path(str(EXAMPLES / "nanochat_tokenizer.py"))
-    theirs = tiktoken.Encoding(
-        "nanochat",
-        pat_str=example["PATTERN"],
-        mergeable_ranks=encoding._mergeable_ranks,
-        special_tokens=encoding._special_tokens,
-    )
     # What nanochat's tokenizer calls.
-    assert encoding.n_vocab == theirs.n_vocab == 300
+    assert encoding.n_vocab == 300
     assert encoding.special_tokens_set == set(example["SPECIAL_TOKENS"])
     assert encoding.encode_single_token("<|bos|>") == 291
+    ranks, specials = encoding._mergeable_ranks, encoding._special_tokens
+    theirs = tiktoken.Encoding(
+        "x", pat_str=example["PATTERN"], mergeable_ranks=ranks, special_tokens=specials
+    )
     texts = [*STORIES, "12345 don't\n\n\n 東京 <|bos|>"]
     batch = encoding.encode_ordinary_batch(texts, num_threads=2)
     assert batch == theirs.encode_ordinary_batch(texts)

@@ -116,15 +116,9 @@ def _open_as_windows(control):
 
 def _open_paths():
     """The files that this process has open or mapped."""
-    found = set()
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(str(link.readlink()))
-        except FileNotFoundError:
-            continue
-    with _python_open("/proc/self/maps", encoding="utf-8") as maps:
-        found |= {line.split(maxsplit=5)[5].strip() for line in maps if len(line.split()) > 5}
-    return found
+    process = importlib.import_module("psutil").Process()
+    found = [*process.open_files(), *process.memory_maps()]
+    return {file.path for file in found}
 
 
 def _rename_as_windows():

@@ -21,8 +21,6 @@ from tokenizer_client import (
     DigestMismatchError,
     EncodedFile,
     InvalidRequestError,
-    JobFailedError,
-    NotFoundError,
     PreconditionFailedError,
     ProblemError,
 )
@@ -207,23 +205,6 @@ def test_a_slow_source_does_not_time_out_the_stream(server, small_tokenizer, mon
     assert asyncio.run(stream()) == small_tokenizer.encode("low lower")
 
 
-def test_corpora_are_uploaded_replaced_and_removed(admin, tmp_path):
-    corpus = admin.corpora.upload("c", iter(["a ", b"b ", "é"]))
-    assert (corpus.id, corpus.bytes) == ("c", 6)
-    assert corpus.sha256 == hashlib.sha256("a b é".encode()).hexdigest()
-    with pytest.raises(PreconditionFailedError) as told:
-        admin.corpora.upload("c", b"other", replace=False)
-    assert told.value.code == "corpus_exists"
-    with pytest.raises(InvalidRequestError) as told:
-        admin.corpora.upload("c", b"abc\xff")
-    assert told.value.byte_offset == 3
-    assert admin.corpora.get("c") == corpus
-    assert admin.corpora.upload("c", b"other").bytes == 5
-    admin.corpora.remove("c")
-    with pytest.raises(FileNotFoundError):
-        admin.corpora.upload("c", tmp_path / "none")
-
-
 @pytest.mark.parametrize("make_client", ["async"], indirect=True)
 def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, tmp_path):
     text = f"{CORPUS}<|endoftext|>" * 20
@@ -232,6 +213,14 @@ def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, t
     told = []
     corpus = admin.corpora.upload("news", path, on_progress=lambda *sizes: told.append(sizes))
     assert told == [(corpus.bytes, corpus.bytes)] == [(len(text.encode()),) * 2]
+    assert corpus.sha256 == hashlib.sha256(text.encode()).hexdigest()
+    with pytest.raises(PreconditionFailedError) as refused:
+        admin.corpora.upload("news", iter(["other"]), replace=False)
+    assert refused.value.code == "corpus_exists"
+    with pytest.raises(InvalidRequestError) as refused:
+        admin.corpora.upload("news", b"abc\xff")
+    assert refused.value.byte_offset == 3
+    assert admin.corpora.get("news") == corpus
 
     before = admin.tokenizers.active()
     promotion = admin.tokenizers.promote("other", if_match=before.digest)
@@ -259,20 +248,3 @@ def test_a_corpus_is_encoded_and_downloaded_and_a_promotion_rolled_back(admin, t
     assert admin.corpora.list().corpora == []
     assert admin.token_files.list().token_files == []
     assert started.id in [job.id for job in admin.jobs.list(kind="encode")]
-
-
-@pytest.mark.parametrize("make_client", ["blocking"], indirect=True)
-def test_a_failed_job_raises_its_reason(admin):
-    with pytest.raises(InvalidRequestError, match="exactly one of"):
-        admin.train(vocab_size=300)
-    for ask in (
-        lambda: admin.corpora.encode("no-such-corpus"),
-        lambda: admin.jobs.wait("20261122T000000Z-0123456789ab"),
-    ):
-        with pytest.raises(NotFoundError):
-            ask()
-    started = admin.train(documents=["low lower " * 50], vocab_size=300, limits={"seconds": 0.001})
-    with pytest.raises(JobFailedError, match=started.id) as told:
-        admin.jobs.wait(started.id)
-    assert (told.value.job.state, told.value.code) == ("failed", told.value.job.error.code)
-    assert admin.jobs.cancel(started.id).state == "failed"

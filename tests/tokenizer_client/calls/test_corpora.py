@@ -50,26 +50,45 @@ def test_an_upload_is_repeated_only_if_its_source_can_be_read_again(play, tmp_pa
         assert service.requests[0].headers.get("If-None-Match") == (None if replace else "*")
 
 
+def test_a_file_that_grows_during_the_upload_is_refused(play, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+
+    def grow(n_bytes, n_total):
+        path.write_bytes(b"abcd")
+
+    client, _ = play(httpx.Response(201))
+    with pytest.raises(ValueError, match="written to while"):
+        client.corpora.upload("c", path, on_progress=grow)
+
+
 FILES = {"manifest.json": b"{}", "train.bin": DATA}
 
 
-def test_a_download_resumes(play, tmp_path):
-    def part(start):
-        headers = {"Content-Range": f"bytes {start}-{len(DATA) - 1}/{len(DATA)}"}
-        return httpx.Response(206, content=DATA[start:], headers=headers)
-
-    (tmp_path / "train.bin.partial").write_bytes(DATA[:1000])
+def test_a_failed_download_keeps_its_partial_file_and_resumes(play, tmp_path):
+    client, _ = play(
+        token_files(FILES),
+        httpx.Response(200, content=DATA[:100]),
+        httpx.Response(206, content=DATA[100:200]),
+        httpx.ReadError("reset"),
+        httpx.ReadError("reset"),
+        retries=RetryPolicy(max_attempts=2),
+    )
+    with pytest.raises(ConnectionLostError):
+        client.token_files.download("t", tmp_path)
+    (left,) = tmp_path.iterdir()
+    assert (left.name, left.read_bytes()) == ("train.bin.partial", DATA[:200])
     client, service = play(
         token_files(FILES),
         httpx.ConnectError("refused"),
-        part(1000),
+        httpx.Response(206, content=DATA[200:]),
         httpx.Response(200, content=b"{}"),
     )
     told = []
     client.token_files.download("t", tmp_path, on_progress=lambda *sizes: told.append(sizes))
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == FILES
     ranges = [request.headers.get("Range") for request in service.requests]
-    assert ranges == [None, "bytes=1000-", "bytes=1000-", None]
+    assert ranges == [None, "bytes=200-", "bytes=200-", None]
     tag = f'"{hashlib.sha256(DATA).hexdigest()}"'
     assert service.requests[1].headers["If-Range"] == tag
     assert told[-1] == (len(DATA) + 2, len(DATA) + 2)
@@ -92,21 +111,6 @@ def test_a_partial_file_of_another_file_is_dropped(play, tmp_path):
         assert ("Range" in service.requests[1].headers) is (left != DATA * 2)
         assert (tmp_path / "a").read_bytes() == DATA
         (tmp_path / "a").unlink()
-
-
-def test_a_failed_download_keeps_its_partial_file(play, tmp_path):
-    client, _ = play(
-        token_files({"a": DATA}),
-        httpx.Response(200, content=DATA[:100]),
-        httpx.Response(206, content=DATA[100:200]),
-        httpx.ReadError("reset"),
-        httpx.ReadError("reset"),
-        retries=RetryPolicy(max_attempts=2),
-    )
-    with pytest.raises(ConnectionLostError):
-        client.token_files.download("t", tmp_path)
-    (left,) = tmp_path.iterdir()
-    assert (left.name, left.read_bytes()) == ("a.partial", DATA[:200])
 
 
 def test_a_file_with_a_wrong_hash_or_a_path_as_name_is_not_kept(play, tmp_path):

@@ -71,7 +71,6 @@ def test_every_format_is_a_source(trained):
 
 
 ERRORS = [
-    (("worked", "--to", "tiktoken"), 2, "--output"),
     (("none", "--to=tiktoken", "--output=x"), 1, "and there is no tokenizer 'none'"),
     (("none.json", "--to", "tiktoken", "--output", "x"), 1, "none.json"),
     (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),

@@ -133,14 +133,11 @@ def test_pruned_counts_report_their_bound(both):
 
 
 ERRORS = [
-    (("counts",), 2, "--help"),
-    (("counts", "make", "corpus.txt"), 2, "--output"),
     (("counts", "make", "corpus.txt", "--output=no/x"), 1, "the folder of no/x is not there"),
     (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=2X"), 2, "is no size"),
     (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=1M"), 2, "at least 16M"),
     (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
     (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
-    (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
     (("counts", "merge", "a.counts=1e9", "--output=x"), 2, "weight of 'a.counts=1e9' is"),
     (("counts", "merge", "no.counts=1e9", "--output=x"), 1, "no.counts=1e9 is not there"),
     (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),
@@ -149,7 +146,6 @@ ERRORS = [
     (("counts", "inspect", "corpus.txt"), 1, "not a file of pre-token counts"),
     (("train", "--from-counts=a.counts", "--separator=|"), 2, "leave out --separator, or"),
     (("train", "--from-counts=a.counts", "--field=text"), 2, "give them to counts make"),
-    (("counts", "prune", "a.counts", "--output=x"), 2, "--min-count"),
     (("counts", "prune", "a.counts", "--min-count=1", "--output=x"), 2, "at least 2"),
     (("counts", "prune", "a.counts", "--min-count=99", "--output=x"), 1, "a smaller min_count"),
     (("counts", "prune", "a.counts", "--min-count=2", "--output=a.counts"), 2, "another"),

@@ -1,37 +1,12 @@
-"""Ctrl-C, closed pipes and progress bars, in a real process."""
+"""Closed pipes and progress bars, in a real process."""
 
 import os
-import signal
 import subprocess
 import sys
 import termios
 
-from tests.integration.server_process import wait_until
-
 COMMAND = [sys.executable, "-m", "tokenizer_service.cli"]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-def names_in(folder):
-    return {path.name for path in folder.iterdir()}
-
-
-def test_ctrl_c_ends_a_process_that_reads(trained):
-    there = names_in(trained.folder)
-    process = subprocess.Popen(
-        [*COMMAND, "encode", "-o", "ids"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=trained.folder,
-        env=ENVIRONMENT,
-        # A run in the background (`pytest &`) ignores SIGINT, and so would what it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    wait_until(lambda: names_in(trained.folder) != there)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (130, b"tokenizer encode: interrupted\n")
-    assert names_in(trained.folder) == there
 
 
 def test_a_closed_standard_output_is_no_crash(trained):

@@ -11,66 +11,37 @@ from tests.tokenizer_service.commands.test_corpus import STORIES
 from tests.tokenizer_service.commands.test_counts import both, digest
 from tests.tokenizer_service.commands.test_jobs import FIRST, run_first
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.blobs.bucket import ObjectStorage
-from tokenizer_core.errors import StorageError
 from tokenizer_core.training import pretoken_counts
-from tokenizer_service.commands import corpus
 from tokenizer_service.jobs.queue import JobStore
 
 __all__ = ["both"]
 
 
-@pytest.fixture
-def stories(trained):
+def test_token_files_in_a_bucket_are_those_of_a_folder(trained, s3_bucket):
     Path("stories.txt").write_text(STORIES)
-    return trained
-
-
-def test_token_files_in_a_bucket_are_those_of_a_folder(stories, s3_bucket):
     address = f"{s3_bucket}/stories"
     encode = ("corpus", "encode", "stories.txt", "-o")
-    out, _ = stories.run(*encode, address, "--temp-dir=s", "--json")
-    assert out == stories.run(*encode, "tokens", "--json")[0]
+    out, _ = trained.run(*encode, address, "--temp-dir=s", "--json")
+    assert out == trained.run(*encode, "tokens", "--json")[0]
     assert not list(Path("s").iterdir()), "what was uploaded is left on the disk"
-    out, _ = stories.run("corpus", "verify", address, "--cache=c")
+    out, _ = trained.run("corpus", "verify", address, "--cache=c")
     assert out.decode().startswith(f"{address}: 4 files, 2 documents, ")
     [cached] = Path("c").iterdir()
     assert content(cached) == content(Path("tokens"))
     inspect = ("corpus", "inspect", address, "--cache=c")
-    assert f"manifest: {address}/manifest.json" in stories.run(*inspect)[0].decode()
-    ids, _ = stories.run("encode", "Two days, three.<|endoftext|>")
-    assert stories.run(*inspect, "--document=1", "--ids")[0] == ids
+    assert f"manifest: {address}/manifest.json" in trained.run(*inspect)[0].decode()
+    ids, _ = trained.run("encode", "Two days, three.<|endoftext|>")
+    assert trained.run(*inspect, "--document=1", "--ids")[0] == ids
     train = cached / "train.bin"
     train.write_bytes(train.read_bytes()[::-1])
-    assert f"remove {train}" in stories.fail("corpus", "verify", address, "--cache=c", code=3)
-    error = stories.fail(*encode, address, "--temp-dir=s")
+    assert f"remove {train}" in trained.fail("corpus", "verify", address, "--cache=c", code=3)
+    error = trained.fail(*encode, address, "--temp-dir=s")
     assert "has other token files already" in error
     assert not list(Path("s").iterdir()), "it was encoded before it was refused"
-    assert "never finished" in stories.fail("corpus", "inspect", f"{s3_bucket}/none", "--cache=c")
-    error = stories.fail("corpus", "verify", "s3://me:secret@bucket/x", "--cache=c")
+    assert "never finished" in trained.fail("corpus", "inspect", f"{s3_bucket}/none", "--cache=c")
+    error = trained.fail("corpus", "verify", "s3://me:secret@bucket/x", "--cache=c")
     assert "with nothing beside" in error
     assert "secret" not in error
-
-
-def test_an_upload_that_failed_costs_no_encoding(stories, s3_bucket, monkeypatch):
-    command = ("corpus", "encode", "stories.txt", "-o", f"{s3_bucket}/stories", "--temp-dir=s")
-    with monkeypatch.context() as patch:
-
-        def fail(*_):
-            raise StorageError("the storage is away; look for it")
-
-        patch.setattr(ObjectStorage, "put", fail)
-        error = stories.fail(*command)
-        assert "look for it. the token files are complete in s/" in error
-        assert "with --resume uploads them" in error
-    verify = ("corpus", "verify", f"{s3_bucket}/stories", "--cache=c")
-    assert "never finished" in stories.fail(*verify)
-    assert "give --resume to do that, or remove the folder" in stories.fail(*command)
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus, "encode_corpus", None)
-        stories.run(*command, "--resume")
-    assert not list(Path("s").iterdir())
-    stories.run(*verify)
 
 
 def test_counts_in_a_bucket_are_those_on_the_disk(both, s3_bucket, monkeypatch):
