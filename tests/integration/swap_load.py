@@ -13,8 +13,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
-
 from tests.integration.server_process import Server
 from tests.tokenizer_service.raw_http import RawRequest
 from tokenizer_core.registry import ArtifactRef
@@ -96,14 +94,8 @@ class SwapLoad:
             ids = [id_ for part in parts for id_ in part["tokens"]]
             self._check("stream across a swap" if is_across else "stream", request.headers, ids)
 
-    def _check(
-        self,
-        what: str,
-        headers: Mapping[str, str] | httpx.Headers,
-        ids: list[int],
-        n_times: int = 1,
-    ) -> None:
+    def _check(self, what: str, headers: Mapping[str, str], ids: list[int], times: int = 1) -> None:
         version = headers["tokenizer-version"]
         assert self._digests[version] == headers["tokenizer-digest"]
-        assert ids == self._ids[version] * n_times
+        assert ids == self._ids[version] * times
         self.answers.append((what, version))

@@ -20,10 +20,6 @@ OK = (
 )
 
 
-def chunk(data):
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
 @contextmanager
 def serving(answer, path=None):
     """A service that accepts connections one by one; `answer` gets the socket after the head.
@@ -69,7 +65,8 @@ def test_the_response_is_read_while_the_body_is_sent(make_client, tmp_path, name
             data = connection.recv(1 << 16)
             n_bytes, tail = n_bytes + len(data), (tail + data)[-5:]
             ids = bytes(len(data) // 4 * 4)
-            connection.sendall(chunk(struct.pack("<II", 0, len(ids)) + ids))
+            frame = struct.pack("<II", 0, len(ids)) + ids
+            connection.sendall(b"%x\r\n%b\r\n" % (len(frame), frame))
         n_received.append(n_bytes)
 
     with serving(echo, name and tmp_path / name) as url:
@@ -143,3 +140,13 @@ def test_a_silent_service_times_out(make_client):
                 list(make_client(url, timeout=0.05).encode_stream(iter([b"abc"])))
         finally:
             silence.set()
+
+
+def test_a_file_that_grows_during_the_upload_is_refused(make_client, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    with (
+        serving(lambda connection: connection.recv(100)) as url,
+        pytest.raises(ValueError, match="written to while"),
+    ):
+        make_client(url).corpora.upload("c", path, on_progress=lambda *_: path.write_bytes(b"abcd"))

@@ -116,9 +116,7 @@ def test_a_notebook_user_sees_coloured_tokens():
     """Run the cells as a notebook does: the last expression of a cell is shown."""
     notebook = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))
     names, shown = {}, []
-    for cell in notebook["cells"]:
-        if cell["cell_type"] != "code":
-            continue
+    for cell in (cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
         assert cell["outputs"] == []
         tree = ast.parse("".join(cell["source"]))
         *statements, last = tree.body

@@ -140,9 +140,6 @@ def check_own_problem(answer, status, code):
     assert "limit" not in problem  # the service's own would name it
 
 
-# Requests that nginx passes
-
-
 def test_what_the_file_repeats_of_the_settings_is_their_default():
     settings = Settings.model_fields
     assert settings["max_body_bytes"].default == LARGEST_BODY
@@ -242,9 +239,6 @@ def test_a_request_has_one_id_everywhere(nginx, client):
         assert of_this[-1].endswith(f" request_id={request_id}")
 
 
-# Requests that nginx refuses
-
-
 def test_more_requests_than_one_address_may_have(nginx):
     def encode():
         return nginx.ask("POST /encode", JSON, CLOSE, "Content-Length: 12", body=b'{"text":"a"}')
@@ -303,9 +297,6 @@ def test_a_service_that_is_not_there_is_a_problem_too(tmp_path):
         answer = nginx.ask("GET /livez", CLOSE)
         assert answer.headers["retry-after"] == "1"
         check_own_problem(answer, 502, "service_unreachable")
-
-
-# The options in its comments
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

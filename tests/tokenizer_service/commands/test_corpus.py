@@ -154,6 +154,8 @@ def test_an_interrupted_encoding_resumes(many, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "encode_corpus", interrupted)
+        assert many.fail(*command, "tokens", code=130).endswith("interrupted\n")
+        seen.clear()
         patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
         patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
         told = many.fail(*command, "tokens", code=130)

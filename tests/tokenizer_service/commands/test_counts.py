@@ -138,6 +138,7 @@ ERRORS = [
     (("counts", "make", "corpus.txt", "--output=x", "--memory-limit=1M"), 2, "at least 16M"),
     (("counts", "make", "corpus.txt", "--output=x", "--temp-dir=no"), 1, "make it first"),
     (("counts", "merge", "a.counts=0", "--output=x"), 2, "above 0"),
+    (("counts", "merge", "a.counts=1/0", "--output=x"), 2, "above 0"),
     (("counts", "merge", "a.counts=1e9", "--output=x"), 2, "weight of 'a.counts=1e9' is"),
     (("counts", "merge", "no.counts=1e9", "--output=x"), 1, "no.counts=1e9 is not there"),
     (("counts", "merge", "a.counts", "ab.counts", "--output=x"), 1, "is in two of these"),

@@ -24,7 +24,6 @@ def store(cli):
 
 def run_first(store):
     job = store.claim_next(ME)
-    assert job is not None
     assert store.set_progress(job, "learn", 0.41, {"merges": 7})
     return job
 
@@ -66,7 +65,7 @@ def test_watching_ends_with_the_job(cli, store, monkeypatch, state, code):
     def sleep(seconds):
         polls.append(seconds)
         if len(polls) == 2:
-            assert store.finish(job, state, error_code=None, detail="")  # type: ignore[arg-type]
+            assert store.finish(job, state, error_code=None, detail="")
 
     monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=sleep))
     out, error = cli.run("jobs", "watch", FIRST, code=code)
