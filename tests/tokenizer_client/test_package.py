@@ -16,13 +16,13 @@ from tokenizer_core.registry import versions
 from tokenizer_core.training import vocabulary_plan
 
 SERVER = {"pydantic_settings", "sqlite3", "starlette", "tokenizer_service", "tqdm", "uvicorn"}
-RESOURCES = ("jobs", "corpora", "tokenizers", "token_files")
 
 
 def public(kind):
     """Path -> public method of a client and of its resources."""
     client = kind(transport=httpx.MockTransport(lambda request: httpx.Response(200)))
-    owners = {"": client} | {f"{name}.": getattr(client, name) for name in RESOURCES}
+    names = ("jobs", "corpora", "tokenizers", "token_files")
+    owners = {"": client} | {f"{name}.": getattr(client, name) for name in names}
     return {
         prefix + name: getattr(type(owner), name)
         for prefix, owner in owners.items()

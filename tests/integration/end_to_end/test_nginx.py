@@ -190,11 +190,17 @@ def test_a_stream_may_be_longer_than_any_body(nginx):
     assert data.startswith(b"HTTP/1.1 200 ")
 
 
-def test_events_arrive_before_the_job_has_ended(service, tmp_path):
-    # nginx that compresses all responses buffers them; without compression it passes chunks anyway.
-    packs = {"server_tokens off;": "gzip on; gzip_types *; gzip_min_length 0;"}
+@pytest.mark.parametrize(
+    ("ignores", "lacks"),
+    [("proxy_ignore_headers X-Accel-Buffering;", ""), ("", "proxy_buffering off;")],
+)
+def test_events_arrive_before_the_job_has_ended(service, tmp_path, ignores, lacks):
+    """Also through nginx that compresses responses, and so would buffer them: the configuration
+    turns that off, and so does the header of the service."""
+    packs = {"server_tokens off;": f"gzip on; gzip_types *; gzip_min_length 0; {ignores}"}
+    shipped = SHIPPED.replace(lacks, "")
     with (
-        proxy(tmp_path, service.port, changes=packs) as packing,
+        proxy(tmp_path, service.port, configuration=shipped, changes=packs) as packing,
         httpx.Client(base_url=packing.url, headers=ADMIN, timeout=30) as client,
         waiting_job(client) as earlier,
         waiting_job(client) as path,

@@ -72,7 +72,6 @@ def test_every_format_is_a_source(trained):
 
 ERRORS = [
     (("none", "--to=tiktoken", "--output=x"), 1, "and there is no tokenizer 'none'"),
-    (("none.json", "--to", "tiktoken", "--output", "x"), 1, "none.json"),
     (("a", "b", "--to", "tiktoken", "--output", "x"), 1, "a is not there"),
     (("worked", "--pattern=gpt2", "--to=gpt2", "--output=x"), 2, "there is no file worked"),
     (("corpus.txt", "--to", "tiktoken", "--output", "x"), 1, "none of"),

@@ -46,8 +46,8 @@ def test_jobs_are_listed_and_shown(cli, store):
     newest, first = cli.run("jobs", "list")[0].decode().splitlines()
     assert newest.split() == [SECOND, "train", "queued", "later"]
     assert first.split() == [FIRST, "train", "running", "news", "41%", "learn"]
-    listed = json.loads(cli.run("jobs", "list", "--limit=1", "--json")[0])["jobs"]
-    assert [job["id"] for job in listed] == [SECOND]
+    (listed,) = json.loads(cli.run("jobs", "list", "--limit=1", "--json")[0])["jobs"]
+    assert listed["id"] == SECOND
     shown = json.loads(cli.run("jobs", "show", "--json")[0])  # the running job
     assert (shown["id"], shown["counters"], shown["log_tail"]) == (FIRST, {"merges": 7}, [])
     assert b'{"merges": 7}' in cli.run("jobs", "show", FIRST)[0]
