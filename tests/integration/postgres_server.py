@@ -46,6 +46,14 @@ class PostgresServer:
         self._folder, self._user = folder, _unprivileged_user()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        password = folder / "password"
+        password.write_text(PASSWORD)
+        if self._user is not None:
+            for path in (folder, password):
+                os.chown(path, self._user.pw_uid, self._user.pw_gid)
+        options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "scram-sha-256", "-U", USER]
+        initdb = self._run("initdb", "-D", f"{folder}/data", *options, f"--pwfile={password}")
+        initdb.communicate()
 
     def address(self, database: str = "postgres") -> str:
         """The value of TOKENIZER_JOBS_DATABASE."""
@@ -64,31 +72,17 @@ class PostgresServer:
             cursor = connection.execute(statement.encode(), values)
             return cursor.fetchall() if cursor.description else []
 
-    def init(self) -> None:
-        """Create the server's data folder."""
-        assert _INITDB is not None
-        password = self._folder / "password"
-        password.write_text(PASSWORD)
-        if self._user is not None:
-            for path in (self._folder, password):
-                os.chown(path, self._user.pw_uid, self._user.pw_gid)
-        data = str(self._folder / "data")
-        options = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", "scram-sha-256", "-U", USER]
-        self._run(_INITDB, "-D", data, *options, f"--pwfile={password}").communicate()
-
     def start(self) -> None:
         """Start it, and wait until it accepts connections."""
-        assert _INITDB is not None
         settings = {**_SETTINGS, "port": self.port, "listen_addresses": "127.0.0.1"}
         options = [f"-c{name}={value}" for name, value in settings.items()]
-        postgres = str(Path(_INITDB).resolve().with_name("postgres"))
-        self._process = self._run(postgres, "-D", str(self._folder / "data"), *options)
+        self._process = self._run("postgres", "-D", f"{self._folder}/data", *options)
         deadline = time.monotonic() + START_SECONDS
-        while True:
-            if self._is_ready():
-                return
-            assert time.monotonic() < deadline, (self._folder / "log").read_text()
-            assert self._process.poll() is None, (self._folder / "log").read_text()
+        ready = [_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(ready).returncode != 0:
+            log = (self._folder / "log").read_text()
+            assert time.monotonic() < deadline, log
+            assert self._process.poll() is None, log
             time.sleep(0.02)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
@@ -115,24 +109,14 @@ class PostgresServer:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.resume()
 
-    def _is_ready(self) -> bool:
-        assert _INITDB is not None
-        ready = str(Path(_INITDB).resolve().with_name("pg_isready"))
-        asked = [ready, "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(asked).returncode == 0
-
-    def _run(self, *command: str) -> subprocess.Popen[bytes]:
-        user: list[str] = []
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [_program(program), *arguments]
         if self._user is not None:
             ids = [f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}"]
-            user = ["setpriv", *ids, "--clear-groups"]
+            command = ["setpriv", *ids, "--clear-groups", *command]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [*user, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder
             )
 
 
@@ -145,12 +129,16 @@ def run_postgres() -> Iterator[PostgresServer]:
     # Not below pytest's own folder, which only this user may read.
     with tempfile.TemporaryDirectory(prefix="tokenizer-postgres-", dir="/tmp") as folder:
         server = PostgresServer(Path(folder))
-        server.init()
         server.start()
         try:
             yield server
         finally:
             server.stop(signal.SIGQUIT)
+
+
+def _program(name: str) -> str:
+    assert _INITDB is not None
+    return str(Path(_INITDB).resolve().with_name(name))
 
 
 def _unprivileged_user() -> pwd.struct_passwd | None:

@@ -4,9 +4,7 @@ A module gets it by importing the fixture; its tests are skipped where Ray is no
 """
 
 import contextlib
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,16 +51,7 @@ def ray_workers() -> list[psutil.Process]:
     """The processes of the cluster that currently run a task."""
     found = []
     for process in psutil.Process().children(recursive=True):
-        try:
-            title = "".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if title.startswith("ray::_call"):
-            found.append(process)
+        with contextlib.suppress(psutil.Error):
+            if "".join(process.cmdline()).startswith("ray::_call"):
+                found.append(process)
     return found
-
-
-def kill(process: psutil.Process) -> None:
-    """`kill -9`, if it still exists."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGKILL)

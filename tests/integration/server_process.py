@@ -207,10 +207,7 @@ def wait_until(condition: Callable[[], object], *, seconds: float = PATIENCE_SEC
 
 def wait_until_gone(pids: list[int], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Fail unless all these processes end within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while left := [pid for pid in pids if _is_running(pid)]:
-        assert time.monotonic() < deadline, f"still running: {left}"
-        time.sleep(0.02)
+    wait_until(lambda: not any(map(_is_running, pids)), seconds=seconds)
 
 
 def _is_running(pid: int) -> bool:

@@ -1,31 +1,107 @@
-"""Both clients, over simulated services."""
-
-from __future__ import annotations
+"""Both clients behind one interface, over simulated services."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+import inspect
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
 
-from tests.tokenizer_client.both_clients import AnyClient, Awaited, Clock, Played, with_session
 from tokenizer_client import AsyncClient, Client, base
 
-MakeClient = Callable[..., AnyClient]
+
+class Awaited:
+    """An AsyncClient, called as if it blocked."""
+
+    def __init__(self, client, runner):
+        self._client, self._runner = client, runner
+
+    def __repr__(self):
+        return repr(self._client)
+
+    def __getattr__(self, name):
+        method = getattr(self._client, name)
+        if not callable(method):  # a resource
+            return Awaited(method, self._runner)
+
+        def ask(*args, **options):
+            result = method(*args, **options)
+            if inspect.iscoroutine(result):
+                return self._runner.run(result)
+            if inspect.isasyncgen(result):
+                return self._iterate(result)
+            return Awaited(result, self._runner)
+
+        return ask
+
+    def _iterate(self, parts):
+        async def next_part():
+            try:
+                return (await anext(parts),)
+            except StopAsyncIteration:
+                return ()
+
+        try:
+            while found := self._runner.run(next_part()):
+                yield found[0]
+        finally:
+            self._runner.run(parts.aclose())
+
+    def close(self):
+        self._runner.run(self._client.aclose())
+
+
+class Clock:
+    """Simulated time: only `sleep` advances it."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.slept = []
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+    async def sleep_async(self, seconds):
+        self.sleep(seconds)
+
+
+class Played:
+    """A service that returns these responses in turn, and records the requests."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.requests = []
+
+    def __call__(self, request):
+        request.read()
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        # A response belongs to one client, and the service may return one more than once.
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+def problem(status, code="a_code", *, headers=None, **fields):
+    document = {"title": "A title", "status": status, "detail": "The remedy.", "code": code}
+    return httpx.Response(status, json=document | fields, headers=headers)
 
 
 @pytest.fixture(params=["blocking", "async"])
-def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
+def make_client(request):
     """Make a client of either kind; closed with the test."""
     with ExitStack() as open_things:
         runner = open_things.enter_context(asyncio.Runner())
 
-        def make(url: str | None = None, **options: Any) -> AnyClient:
+        def make(url=None, **options):
             if request.param == "blocking":
-                client: AnyClient = Client(url, **options)
+                client = Client(url, **options)
             else:
                 client = Awaited(AsyncClient(url, **options), runner)
             open_things.callback(client.close)
@@ -35,7 +111,7 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(base, "time", SimpleNamespace(sleep=clock.sleep))
     awaited = SimpleNamespace(sleep=clock.sleep_async, to_thread=asyncio.to_thread)
@@ -44,14 +120,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def play(make_client: MakeClient, clock: Clock) -> Callable[..., tuple[AnyClient, Played]]:
+def play(make_client, clock):
     """A client of a simulated service, in simulated time; each wait has the longest jitter."""
 
-    def start(*answers: httpx.Response | Exception, **options: Any) -> tuple[AnyClient, Played]:
+    def start(*answers, **options):
         service = Played(*answers)
         transport = httpx.MockTransport(service)
         client = make_client("http://service.example", transport=transport, **options)
-        with_session(client, clock=clock, draw=lambda: 1.0)
+        inner = client._client if isinstance(client, Awaited) else client
+        inner._session = replace(inner._session, clock=clock, draw=lambda: 1.0)
         return client, service
 
     return start

@@ -5,8 +5,8 @@ import asyncio
 import httpx
 import pytest
 
-from tests.tokenizer_client.both_clients import problem
 from tests.tokenizer_client.calls.test_exchange import JOB, counted, promoted
+from tests.tokenizer_client.conftest import problem
 from tokenizer_client import (
     AsyncClient,
     Client,
@@ -27,35 +27,33 @@ def test_arguments_override_the_environment():
     assert ServiceAddress.of(None, None, {}) == ServiceAddress(DEFAULT_URL)
     found = ServiceAddress.of(None, None, environment)
     assert (found.url, found.api_key) == ("https://tokens.example/v1", KEY)
-    assert KEY not in repr(found)
     found = ServiceAddress.of("http://other.example", "other", environment)
     assert (found.url, found.api_key) == ("http://other.example", "other")
+    found = ServiceAddress.of(None, KEY, {"TOKENIZER_URL": "unix:/run/a b.sock"})
+    assert (found.url, found.socket_path) == ("http://localhost", "/run/a b.sock")
+    assert KEY not in repr(found)
+
+
+WRONG_URLS = [
+    "tokens.example",
+    "ftp://tokens.example",
+    "http://",
+    "http://tokens.example?a=1",
+    f"http://user:{KEY}@tokens.example",
+    "http://tokens.example:port",
+    "unix:",
+    "unix:tokenizer.sock",
+]
 
 
 def test_a_wrong_address_or_key_is_refused_without_showing_the_key():
-    for url in (
-        "tokens.example",
-        "ftp://tokens.example",
-        "http://",
-        "http://tokens.example?a=1",
-        f"http://user:{KEY}@tokens.example",
-        "http://tokens.example:port",
-        "unix:",
-        "unix:tokenizer.sock",
+    for url, key, reason in (
+        *((url, None, "the address of the service") for url in WRONG_URLS),
+        *((None, wrong, "visible ASCII") for wrong in (f"{KEY} ", f"{KEY}\n", f"{KEY}é")),
     ):
-        with pytest.raises(ValueError, match="the address of the service") as told:
-            ServiceAddress.of(url, None, {})
+        with pytest.raises(ValueError, match=reason) as told:
+            ServiceAddress.of(url, key, {})
         assert KEY not in str(told.value)
-    for key in (f"{KEY} ", f"{KEY}\n", f"{KEY}é"):
-        with pytest.raises(ValueError, match="visible ASCII") as told:
-            ServiceAddress.of(None, key, {})
-        assert KEY not in str(told.value)
-
-
-def test_a_unix_socket_is_an_address():
-    found = ServiceAddress.of(None, KEY, {"TOKENIZER_URL": "unix:/run/a b.sock"})
-    assert (found.url, found.socket_path) == ("http://localhost", "/run/a b.sock")
-    assert repr(Client("unix:/run/a.sock")) == "Client('unix:/run/a.sock')"
 
 
 def test_the_key_goes_to_the_service_and_shows_nowhere(play):
@@ -70,22 +68,19 @@ def test_the_key_goes_to_the_service_and_shows_nowhere(play):
     assert all(KEY not in text for text in shown)
 
 
-def test_max_retries_and_the_timeout_bound_the_attempts(play, clock):
+def test_max_retries_and_the_timeout_bound_the_attempts(play):
     client, service = play(*[problem(503)] * 9, max_retries=2, timeout=5.0)
     with pytest.raises(UnavailableError):
         client.count("a")
     timeouts = [request.extensions["timeout"]["read"] for request in service.requests]
     assert timeouts == [5.0] * 3
-    for wrong in ({"max_retries": -1}, {"max_retries": 1, "retries": RetryPolicy()}):
-        with pytest.raises(ValueError, match="max_retries"):
-            Client(**wrong)
-
-
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_timeout_is_a_positive_finite_number(kind):
-    for timeout in (None, 0, -1, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="for no limit give a large one"):
-            kind(timeout=timeout)
+    for kind in (Client, AsyncClient):
+        for wrong in ({"max_retries": -1}, {"max_retries": 1, "retries": RetryPolicy()}):
+            with pytest.raises(ValueError, match="max_retries"):
+                kind(**wrong)
+        for timeout in (None, 0, -1, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="for no limit give a large one"):
+                kind(timeout=timeout)
 
 
 def test_a_client_of_the_caller_sends_the_requests_and_stays_open():
@@ -121,31 +116,26 @@ def test_an_async_client_of_the_caller_sends_the_requests():
     asyncio.run(use())
 
 
-@pytest.mark.parametrize(
-    ("kind", "mine"), [(Client, httpx.Client), (AsyncClient, httpx.AsyncClient)]
-)
-def test_a_client_of_the_caller_does_not_replace_a_unix_socket(kind, mine):
-    theirs = mine(transport=httpx.MockTransport(lambda request: counted()))
-    with pytest.raises(ValueError, match="leave http_client out"):
-        kind("unix:/run/a.sock", api_key=KEY, http_client=theirs)
+def test_a_client_of_the_caller_does_not_replace_a_unix_socket():
+    for kind, mine in ((Client, httpx.Client()), (AsyncClient, httpx.AsyncClient())):
+        with pytest.raises(ValueError, match="leave http_client out"):
+            kind("unix:/run/a.sock", api_key=KEY, http_client=mine)
 
 
 def test_calls_take_objects_of_the_service_or_their_names(play):
-    job = httpx.Response(200, json=JOB)
-    client, service = play(
-        job, job, httpx.Response(204), promoted("m"), promoted("m"), httpx.Response(204)
-    )
-    found = client.jobs.get("j")
-    client.jobs.cancel(found)
-    corpus = Corpus(id="c", bytes=1, sha256="", format="txt", uploaded_at="")
-    client.corpora.remove(corpus)
+    job, gone = httpx.Response(200, json=JOB), httpx.Response(204)
+    client, service = play(job, job, gone, promoted("m"), promoted("m"), gone)
+    client.jobs.cancel(client.jobs.get("j"))
+    client.corpora.remove(Corpus(id="c", bytes=1, sha256="", format="txt", uploaded_at=""))
     identity = TokenizerIdentity(name="m", version="v", digest="d")
     client.tokenizers.promote(identity)
     client.tokenizers.promote(PublishedVersion(name="m", version="v", digest="d", vocab_size=1))
     client.tokenizers.remove(identity)
-    paths = [request.url.path for request in service.requests]
-    assert paths == ["/jobs/j", "/jobs/j", "/corpora/c"] + ["/tokenizers/active"] * 2 + [
-        "/tokenizers/m/v"
+    assert [request.url.path for request in service.requests] == [
+        *["/jobs/j"] * 2,
+        "/corpora/c",
+        *["/tokenizers/active"] * 2,
+        "/tokenizers/m/v",
     ]
     assert "pinned to m@v" in repr(client.pinned(identity))
     for ask, wrong in ((client.jobs.get, 5), (client.jobs.wait, None), (client.pinned, 5)):

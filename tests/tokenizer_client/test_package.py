@@ -4,7 +4,6 @@ import inspect
 import subprocess
 import sys
 import typing
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,24 +15,14 @@ from tokenizer_core import spec
 from tokenizer_core.registry import versions
 from tokenizer_core.training import vocabulary_plan
 
-SERVER = {
-    "tokenizer_service",
-    "fastapi",
-    "pydantic_settings",
-    "sqlite3",
-    "starlette",
-    "tqdm",
-    "uvicorn",
-}
-
-
-RESOURCES = ("jobs", "corpora", "tokenizers", "token_files")
+SERVER = {"pydantic_settings", "sqlite3", "starlette", "tokenizer_service", "tqdm", "uvicorn"}
 
 
 def public(kind):
     """Path -> public method of a client and of its resources."""
     client = kind(transport=httpx.MockTransport(lambda request: httpx.Response(200)))
-    owners = {"": client} | {f"{name}.": getattr(client, name) for name in RESOURCES}
+    names = ("jobs", "corpora", "tokenizers", "token_files")
+    owners = {"": client} | {f"{name}.": getattr(client, name) for name in names}
     return {
         prefix + name: getattr(type(owner), name)
         for prefix, owner in owners.items()
@@ -42,29 +31,24 @@ def public(kind):
     }
 
 
-BLOCKING, AWAITED = public(Client), public(AsyncClient)
-
-
 def test_every_method_has_types_and_a_docstring_and_is_alike_in_both_clients():
     """`help(client.encode)` must not show `(session, text, **options)`."""
-    assert BLOCKING.keys() - {"close"} == AWAITED.keys() - {"aclose"}
-    assert len(BLOCKING) > 45
-    for name in sorted(BLOCKING.keys() - {"close"}):
-        mine, other = map(inspect.signature, (BLOCKING[name], AWAITED[name]))
+    blocking, awaited = public(Client), public(AsyncClient)
+    assert blocking.keys() - {"close"} == awaited.keys() - {"aclose"}
+    assert len(blocking) > 45
+    assert (make_async_client.SOURCE.parent / "py.typed").exists()
+    for name in sorted(blocking.keys() - {"close"}):
+        mine, other = map(inspect.signature, (blocking[name], awaited[name]))
         assert mine.parameters == other.parameters, name
-        assert inspect.getdoc(BLOCKING[name]), name
-        assert inspect.getdoc(BLOCKING[name]) == inspect.getdoc(AWAITED[name])
-        first, *parameters = mine.parameters.values()
-        assert first.name == "self"
+        assert inspect.getdoc(blocking[name]), name
+        _, *parameters = mine.parameters.values()
         kinds = {parameter.kind for parameter in parameters}
         assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
         for parameter in parameters:
             assert parameter.annotation not in (parameter.empty, "Any"), (name, parameter)
         is_stream = str(mine.return_annotation).startswith("Generator[")
-        assert inspect.iscoroutinefunction(AWAITED[name]) != (is_stream or name == "pinned")
-        assert typing.get_type_hints(BLOCKING[name])["return"] is not typing.Any
-        if not is_stream:
-            assert mine.return_annotation == other.return_annotation, name
+        assert inspect.iscoroutinefunction(awaited[name]) != (is_stream or name == "pinned")
+        assert typing.get_type_hints(blocking[name])["return"] is not typing.Any
 
 
 def test_the_async_client_is_generated_from_the_blocking_one():
@@ -72,20 +56,6 @@ def test_the_async_client_is_generated_from_the_blocking_one():
     assert made == make_async_client.TARGET.read_text(encoding="utf-8"), (
         "run python -m tests.tokenizer_client.make_async_client"
     )
-
-
-def test_the_resources_of_a_pinned_client_are_its_own():
-    pinned = Client("http://service.example").pinned("n@v")
-    assert pinned.jobs._client is pinned
-
-
-def run_python(code: str, folder: Path) -> str:
-    """The output of `code` in a separate process, started as a user would in `folder`."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -96,7 +66,8 @@ def run_python(code: str, folder: Path) -> str:
     ],
 )
 def test_importing_a_package_imports_nothing_of_the_server(tmp_path, package, others):
-    loaded = run_python(f"import sys, {package}; print(*sys.modules)", tmp_path).split()
+    code = f"import sys, {package}; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, text=True).split()
     roots = {name.partition(".")[0] for name in loaded}
     assert package in roots
     assert roots & (SERVER | others) == set()
@@ -108,7 +79,6 @@ def test_literal_limits_are_those_of_the_library():
     assert jobs.RESERVED_NAME == versions.ACTIVE
     name, version = versions.NAME.pattern, versions.VERSION.pattern
     assert f"^{name}$" == tokens.PLAIN_NAME_PATTERN
-    assert f"^{name}(@{version})?$".replace("(", "").replace(")", "") == (
-        tokens.NAME_PATTERN.replace("(", "").replace(")", "")
-    )
+    groups = str.maketrans("", "", "()")
+    assert f"^{name}(@{version})?$".translate(groups) == tokens.NAME_PATTERN.translate(groups)
     assert tokens.MAX_ID == text.MAX_TOKEN_LIMIT == 2**32 - 1

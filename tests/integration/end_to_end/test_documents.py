@@ -6,14 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.server_process import ADMIN_KEY, free_port, publish_bytes, serve, wait_until
+from tests.integration.server_process import ADMIN_KEY, free_port, publish_bytes, serve
 from tests.profiles import first_and_slow
 from tests.tokenizer_service.chats import with_templates
 from tokenizer_core.registry import ArtifactStore
@@ -25,33 +22,26 @@ CLI = f"{sys.executable} -m tokenizer_service.cli"
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="the commands need curl")
 
 
-def read(name: str) -> str:
+def read(name):
     return (REPOSITORY / name).read_text(encoding="utf-8")
 
 
-def blocks(text: str, language: str) -> list[str]:
+def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def environment_with_command(folder: Path) -> dict[str, str]:
+def environment_with_command(folder):
     """The environment of a user who installed `tokenizer`."""
-    commands = folder / "bin"
-    commands.mkdir()
-    (commands / "tokenizer").write_text(f'#!/bin/sh\nexec {CLI} "$@"\n')
-    (commands / "tokenizer").chmod(0o755)
+    command = folder / "bin" / "tokenizer"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nexec {CLI} "$@"\n')
+    command.chmod(0o755)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TOKENIZER_")}
-    path = f"{commands}{os.pathsep}{environment['PATH']}"
+    path = f"{command.parent}{os.pathsep}{environment['PATH']}"
     return environment | {"PATH": path, "PYTHONPATH": str(REPOSITORY), "ADMIN_KEY": ADMIN_KEY}
 
 
-def run_commands(
-    page: str,
-    folder: Path,
-    n_commands: int,
-    *,
-    changes: Mapping[str, str] | None = None,
-    exports: str = "",
-) -> None:
+def run_commands(page, folder, n_commands, *, changes=None, exports=""):
     """Run every command of a page in `folder`, with changes to the commands."""
     environment = environment_with_command(folder)
     pairs = [
@@ -79,7 +69,7 @@ def run_commands(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder with the artifacts of a checkout."""
     shutil.copytree(REPOSITORY / "artifacts" / "tokenizers", tmp_path / "artifacts" / "tokenizers")
     return tmp_path
@@ -109,14 +99,7 @@ def test_two_replicas_do_what_the_page_says(tmp_path):
     page = read("docs/replicas.md").partition("## Try it")[2].partition("## On several hosts")[0]
     page = page.replace("8001", str(free_port())).replace("8002", str(free_port()))
     exports, serves = blocks(page, "sh")
-    (tmp_path / "services").mkdir()
     environment = environment_with_command(tmp_path / "services")
-
-    def answers(url: str) -> bool:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10):
-            return True
-        return False
-
     with contextlib.ExitStack() as running:
         for line in serves.splitlines():
             script = f"{exports}\nexport {line.replace(' ', ' && exec ', 1)} --exit-with-parent"
@@ -125,18 +108,15 @@ def test_two_replicas_do_what_the_page_says(tmp_path):
             )
             running.callback(process.terminate)
             url = f"http://127.0.0.1:{line.rpartition(' ')[2]}/livez"
-            wait_until(lambda url=url: answers(url))
+            wait = ["curl", "-sf", "--retry", "60", "--retry-connrefused", "--retry-delay", "1"]
+            subprocess.run([*wait, url], check=True)
         run_commands(page, tmp_path, 4, exports=exports)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        *(f"docs/{n}.md" for n in NAMES),
-        *(f"docs/{n}.md" for n in ("library", "corpora", "token-files", "engine", "exactness")),
-    ],
-)
+PYTHON_NAMES = (*NAMES, "library", "corpora", "token-files", "engine", "exactness")
+
+
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{name}.md" for name in PYTHON_NAMES)])
 def test_the_python_examples_run(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     examples = blocks(read(name), "python")
@@ -153,7 +133,7 @@ def test_the_python_examples_of_the_client_run(tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("TOKENIZER_URL", server.url)
         monkeypatch.setenv("TOKENIZER_API_KEY", ADMIN_KEY)
-        names: dict[str, object] = {"__name__": "client_page"}
+        names = {"__name__": "client_page"}
         found = blocks(read("docs/client.md"), "python")
         assert len(found) >= 8
         for block in found:

@@ -2,43 +2,34 @@
 
 import re
 import shutil
-import socket
 import subprocess
-import sys
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.integration.server_process import (
-    ADMIN_KEY,
-    publish_bytes,
-    serve,
-    wait_for_job,
-    wait_until_gone,
-)
+from tests.integration.server_process import publish_bytes, serve, wait_for_job, wait_until_gone
 from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 
 _SENTENCES = ("The lowest of the low went slowly west.", "A newer, wider river ran to the east.")
 
 
 @pytest.fixture
-def corpora(tmp_path: Path) -> Path:
+def corpora(tmp_path):
     folder = tmp_path / "corpora"
     folder.mkdir()
     (folder / "news.txt").write_text("<|endoftext|>".join(_SENTENCES * 200))
-    return folder
+    return str(folder)
 
 
-def test_encode_train_live_roll_back_end(tmp_path: Path, corpora: Path) -> None:
+def test_encode_train_live_roll_back_end(tmp_path, corpora):
     artifacts = tmp_path / "artifacts"
-    starter = publish_bytes(artifacts, "starter")
-    with serve(artifacts, workers=2, corpus_roots=str(corpora)) as server:
+    starter = str(publish_bytes(artifacts, "starter"))
+    with serve(artifacts, workers=2, corpus_roots=corpora) as server:
         pids = [process.pid for process in server.processes()]
         with server.client() as client:
             before = client.post("/encode", json={"text": "slowest"})
             assert before.json()["tokens"] == list(b"slowest")
-            assert before.headers["tokenizer-version"] == str(starter)
+            assert before.headers["tokenizer-version"] == starter
 
             request = {"input_paths": ["news.txt"], "vocab_size": 400, "name": "news"}
             accepted = client.post("/train", json=request)
@@ -52,16 +43,16 @@ def test_encode_train_live_roll_back_end(tmp_path: Path, corpora: Path) -> None:
                 after = server.encode_on_new_connection("slowest")
                 assert after.headers["tokenizer-version"] == news
                 assert after.json()["count"] < len("slowest")
-            pinned = client.post("/encode", json={"text": "slowest", "tokenizer": str(starter)})
+            pinned = client.post("/encode", json={"text": "slowest", "tokenizer": starter})
             assert pinned.json()["tokens"] == list(b"slowest")
             decoded = client.post("/decode", json={"tokens": after.json()["tokens"]})
             assert decoded.json()["text"] == "slowest"
 
-            back = client.put("/tokenizers/active", json={"tokenizer": str(starter)})
+            back = client.put("/tokenizers/active", json={"tokenizer": starter})
             assert back.status_code == 200
             for _ in range(16):
                 answer = server.encode_on_new_connection("slowest")
-                assert answer.headers["tokenizer-version"] == str(starter)
+                assert answer.headers["tokenizer-version"] == starter
             # A later promotion never changes a job.
             assert client.get(f"/train/{job['id']}").json()["state"] == "live"
             assert 'tokenizer_train_jobs_total{status="live"} 1.0' in client.get("/metrics").text
@@ -71,18 +62,20 @@ def test_encode_train_live_roll_back_end(tmp_path: Path, corpora: Path) -> None:
         assert "Traceback" not in server.output
     # The next start serves the last promoted version.
     with serve(artifacts) as server:
-        assert server.encode_on_new_connection("a").headers["tokenizer-version"] == str(starter)
+        assert server.encode_on_new_connection("a").headers["tokenizer-version"] == starter
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_lines_it_prints_work_as_they_stand(tmp_path: Path, corpora: Path) -> None:
-    publish_bytes(tmp_path / "artifacts", "starter")
-    roots = str(corpora)
-    # Without an admin key the service makes one, prints it once, and puts it into the commands.
-    with serve(tmp_path / "artifacts", corpus_roots=roots, admin_keys="") as server:
-        assert len(re.findall(r"^admin key of this run .*: \S+$", server.output, re.MULTILINE)) == 1
+def test_the_lines_it_prints_work_as_they_stand(tmp_path, corpora):
+    """Without an admin key the service makes one, prints it once, and puts it into the commands."""
+    artifacts = tmp_path / "artifacts"
+    publish_bytes(artifacts, "starter")
+    with serve(artifacts, workers=2, corpus_roots=corpora, admin_keys="") as server:
+        (key,) = re.findall(r"^admin key of this run .*: (\S+)$", server.output, re.MULTILINE)
+        assert "admin key for this run" not in server.output  # a worker has made its own key
         lines = [line.strip() for line in server.lines if line.startswith("  ")]
         assert sum("curl" in line for line in lines) >= 6
+        assert f"ADMIN_KEY={key}" in lines
         script = "set -e -o pipefail\n" + "\n".join(
             line.replace("curl ", "curl -sS --fail-with-body ") + "; echo" for line in lines
         )
@@ -90,42 +83,9 @@ def test_the_lines_it_prints_work_as_they_stand(tmp_path: Path, corpora: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
         assert '"text":"Hello, world!"' in done.stdout
         assert '"done":true' in done.stdout
-        key = next(line for line in lines if line.startswith("ADMIN_KEY=")).partition("=")[2]
-        with httpx.Client(base_url=server.url, headers={"X-API-Key": key}) as client:
-            (job,) = client.get("/train").json()["jobs"]
-            assert wait_for_job(client, job["id"])["state"] == "live"
-
-
-def test_several_workers_share_one_made_key_and_one_queue(tmp_path: Path) -> None:
-    publish_bytes(tmp_path, "starter")
-    with serve(tmp_path, workers=2, admin_keys="", train_queue="100") as server:
-        (key,) = re.findall(r"^admin key of this run .*: (\S+)$", server.output, re.MULTILINE)
-        assert "admin key for this run" not in server.output  # a worker has made its own key
         assert httpx.get(f"{server.url}/train").status_code == 401
-        ids = []
-        for number in range(4):  # one connection each: either worker may take it
-            request = {"documents": ["aa bb"], "vocab_size": 258, "name": f"n{number}"}
-            answer = httpx.post(f"{server.url}/train", json=request, headers={"X-API-Key": key})
-            ids.append(answer.raise_for_status().json()["id"])
+        for _ in range(4):  # one connection each: either worker may take it
+            answer = httpx.get(f"{server.url}/train", headers={"X-API-Key": key})
+            (job,) = answer.raise_for_status().json()["jobs"]
         with httpx.Client(base_url=server.url, headers={"X-API-Key": key}) as client:
-            jobs = [wait_for_job(client, job_id) for job_id in ids]
-        assert [job["state"] for job in jobs] == ["live"] * 4
-        runs = sorted((job["started_at"], job["finished_at"]) for job in jobs)
-        assert [run[0] for run in runs] == [job["started_at"] for job in jobs]
-
-
-def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
-    publish_bytes(tmp_path, "starter")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        options = ["serve", f"--port={port}", f"--artifacts-dir={tmp_path}"]
-        done = subprocess.run(
-            [sys.executable, "-m", "tokenizer_service.cli", *options],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            env={"PATH": "/usr/bin:/bin", "TOKENIZER_ADMIN_KEYS": ADMIN_KEY},
-        )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "TOKENIZER_PORT" in done.stderr
+            assert wait_for_job(client, job["id"])["state"] == "live"

@@ -1,11 +1,11 @@
 """The journeys of examples/journeys: each program runs as its reader would run it."""
 
 import ast
-import importlib.util
 import json
 import os
 import pickle
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -28,10 +28,12 @@ END = "<|endoftext|>"
 STORIES = [f"Once there was a {name} of {n} years.\n" for n in range(40) for name in ("cat", "dog")]
 
 
-def run(name: str, *arguments: object, **environment: str) -> str:
+def run(program, *arguments, folder=None, **environment):
     """Run an example in a process of its own; return what it prints."""
+    shell = "sh" if program.endswith(".sh") else sys.executable
     done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        [shell, EXAMPLES / program, *map(str, arguments)],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment,
         capture_output=True,
         text=True,
@@ -42,45 +44,28 @@ def run(name: str, *arguments: object, **environment: str) -> str:
     return done.stdout
 
 
-def load(name: str):
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_lists_every_example():
     listed = re.findall(r"^\| \[.*\]\((.*?)\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     assert sorted([*listed, "README.md"]) == sorted(path.name for path in EXAMPLES.glob("*.*"))
 
 
 def test_a_newcomer_encodes_trains_and_converts(tmp_path):
-    programs = Path(sys.executable).parent
-    done = subprocess.run(
-        ["sh", EXAMPLES / "newcomer.sh"],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=400,  # jobs run at a low priority
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    starter, decoded, pieces, *rest = done.stdout.splitlines()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed = run("newcomer.sh", folder=tmp_path, PATH=path)
+    starter, decoded, pieces, *rest = printed.splitlines()
     assert [int(id_) for id_ in starter.split()] == [16500, 44, 2067, 33]
     assert decoded == "Hello, world!"
     assert pieces == '2616\t"na"'
     tokenizer = Tokenizer.load(tmp_path / "zen.json")
+    assert tokenizer.n_vocab == 400
     n_ids = tokenizer.count("Beautiful is better than ugly.")
     assert str(n_ids) in rest
-    assert f"{n_ids} tokens: " in done.stdout
-    assert "zen" in done.stdout
-    assert tokenizer.n_vocab == 400
+    assert f"{n_ids} tokens: " in printed
+    assert "zen" in printed
 
 
 def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
-    artifacts, folder = tmp_path / "artifacts", tmp_path / "corpora"
+    artifacts, folder, tokens = (tmp_path / name for name in ("artifacts", "corpora", "tokens"))
     folder.mkdir()
     publish_bytes(artifacts, "starter")
     documents = [f"{story}naïve and 東京. " * 40 for story in STORIES[:30]]
@@ -89,12 +74,12 @@ def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
         write_corpus(folder / "books.parquet", documents[10:20], "parquet"),
         write_corpus(folder / "more.txt", documents[20:], "txt"),
     ]
-    options = ["--name", "stories", "--vocab-size", "300", "--validation-share", "0.4"]
+    options = ["--name=stories", "--vocab-size=300", "--validation-share=0.4", "--promote"]
     with serve(artifacts) as server:
+        service = {"TOKENIZER_URL": server.url, "TOKENIZER_API_KEY": ADMIN_KEY}
         printed = run(
-            "data_engineer.py", *files, "--tokens", tmp_path / "tokens", *options, "--promote",
-            TOKENIZER_URL=server.url, TOKENIZER_API_KEY=ADMIN_KEY,
-        )  # fmt: skip
+            "data_engineer.py", *files, "--tokens", tokens, *options, "--promote", **service
+        )
     store = ArtifactStore(artifacts)
     ref = store.resolve("stories")
     assert f"trained {ref}" in printed
@@ -103,13 +88,12 @@ def test_a_data_engineer_prepares_files_of_every_format(tmp_path):
     assert list(store.open(ref).merges) == expected.merges
     # The printed figures match the files, and the files contain the documents.
     tokenizer = Tokenizer.from_spec(store.open(ref))
-    files_made = TokenDataset.open(tmp_path / "tokens", tokenizer).files
-    ids = np.memmap(tmp_path / "tokens" / "train.bin", np.uint16, mode="r")
-    assert f"a batch (4, 32) of {len(ids)} mapped ids" in printed
+    made = TokenDataset.open(tokens, tokenizer).files
+    assert f"a batch (4, 32) of {made.n_tokens('train')} mapped ids" in printed
     found = [
-        files_made.decode_document(index, tokenizer, split)
-        for split in (record.name for record in files_made.manifest.splits)
-        for index in range(files_made.n_documents(split))
+        made.decode_document(index, tokenizer, split.name)
+        for split in made.manifest.splits
+        for index in range(split.n_documents)
     ]
     assert sorted(found) == sorted(document + END for document in documents)
 
@@ -131,11 +115,8 @@ def test_a_library_user_replaces_tiktoken(tmp_path):
 def test_a_notebook_user_sees_coloured_tokens():
     """Run the cells as a notebook does: the last expression of a cell is shown."""
     notebook = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))
-    names: dict[str, object] = {}
-    shown = []
-    for cell in notebook["cells"]:
-        if cell["cell_type"] != "code":
-            continue
+    names, shown = {}, []
+    for cell in (cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
         assert cell["outputs"] == []
         tree = ast.parse("".join(cell["source"]))
         *statements, last = tree.body
@@ -176,17 +157,15 @@ def test_nanochat_unpickles_its_tokenizer(tmp_path):
     printed = run("nanochat_tokenizer.py", tmp_path / "texts.txt", 300, tmp_path / "out")
     assert "300 tokens" in printed
     encoding = pickle.loads((tmp_path / "out" / "tokenizer.pkl").read_bytes())
-    example = load("nanochat_tokenizer")
-    theirs = tiktoken.Encoding(
-        "nanochat",
-        pat_str=example.PATTERN,
-        mergeable_ranks=encoding._mergeable_ranks,
-        special_tokens=encoding._special_tokens,
-    )
+    example = runpy.run_path(str(EXAMPLES / "nanochat_tokenizer.py"))
     # What nanochat's tokenizer calls.
-    assert encoding.n_vocab == theirs.n_vocab == 300
-    assert encoding.special_tokens_set == set(example.SPECIAL_TOKENS)
+    assert encoding.n_vocab == 300
+    assert encoding.special_tokens_set == set(example["SPECIAL_TOKENS"])
     assert encoding.encode_single_token("<|bos|>") == 291
+    ranks, specials = encoding._mergeable_ranks, encoding._special_tokens
+    theirs = tiktoken.Encoding(
+        "x", pat_str=example["PATTERN"], mergeable_ranks=ranks, special_tokens=specials
+    )
     texts = [*STORIES, "12345 don't\n\n\n 東京 <|bos|>"]
     batch = encoding.encode_ordinary_batch(texts, num_threads=2)
     assert batch == theirs.encode_ordinary_batch(texts)

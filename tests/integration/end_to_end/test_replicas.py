@@ -11,17 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.integration.postgres_server import PASSWORD, run_postgres
 from tests.integration.server_process import (
-    Server,
     publish_bytes,
     serve,
     slow_corpus,
@@ -29,12 +25,10 @@ from tests.integration.server_process import (
     wait_until,
 )
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_service.jobs.queue import Job, JobStore
-
-SLOW = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
+from tokenizer_service.jobs.queue import JobStore
 
 
-def own_host(name: str) -> list[str]:
+def own_host(name):
     """The prefix of a command line that runs on a host of that name."""
     tool = shutil.which("unshare")
     if tool is None:
@@ -47,16 +41,16 @@ def own_host(name: str) -> list[str]:
     return command
 
 
-def ask(server: Server, method: str, path: str, **options: Any) -> Any:
+def ask(server, method, path, **options):
     with server.client() as client:
         return client.request(method, path, **options).raise_for_status().json()
 
 
-def serves(server: Server, version: str) -> bool:
-    return bool(ask(server, "GET", "/readyz")["tokenizer"]["version"] == version)
+def serves(server, version):
+    return ask(server, "GET", "/readyz")["tokenizer"]["version"] == version
 
 
-def resume(server: Server) -> None:
+def resume(server):
     """The trainer first, until it has finished and asks for permission to publish: its server
     resumes with that request."""
     processes = server.processes()
@@ -74,47 +68,18 @@ def resume(server: Server) -> None:
             process.resume()
 
 
-class Pair:
-    """Two replicas, and their artifacts and jobs."""
-
-    def __init__(self, servers: list[Server], artifacts: Path, address: str) -> None:
-        self.servers, self.store = servers, ArtifactStore(artifacts)
-        self.jobs = JobStore.open(artifacts, address)
-
-    def start_slow_job(self) -> tuple[str, Server, Server]:
-        """A job in training: its id, the replica that runs it, the other one."""
-        job_id: str = ask(self.servers[0], "POST", "/train", json=SLOW)["id"]
-        begun = f"job {job_id}: attempt 1 begins"
-        wait_until(lambda: any(begun in server.output for server in self.servers))
-        wait_until(lambda: self.job(job_id).phase in ("count", "learn"), seconds=240)
-        holder, other = sorted(self.servers, key=lambda server: begun not in server.output)
-        return job_id, holder, other
-
-    def job(self, job_id: str) -> Job:
-        job = self.jobs.get(job_id)
-        assert job is not None
-        return job
-
-    def check_second_owner(self, job_id: str, owner: Server) -> str:
-        """The second owner's job went live, and the pointer names its version; returns that."""
-        with owner.client() as client:
-            version: str = wait_for_job(client, job_id)["result"]["version"]
-        job = self.job(job_id)
-        assert (job.state, job.attempt, job.deaths, job.takeovers) == ("live", 3, 1, 1), job
-        active = self.store.active()
-        assert active is not None
-        assert (active.name, active.version) == ("slow", version)
-        wait_until(partial(serves, owner, version))
-        return version
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+@pytest.mark.slow
+@pytest.mark.promise(15)
+@pytest.mark.parametrize("how", ["kill", "suspend"])
+def test_an_owner_that_is_gone_loses_its_job_and_publishes_nothing_when_it_wakes(tmp_path, how):
     artifacts, corpora = tmp_path / "artifacts", tmp_path / "corpora"
     publish_bytes(artifacts, "starter")
     slow_corpus(corpora, 700_000)
+    store = ArtifactStore(artifacts)
+    command = (sys.executable, "-m", "tokenizer_service.cli", "serve")
     with contextlib.ExitStack() as running:
         address = running.enter_context(run_postgres()).make("replicas")
+        jobs = JobStore.open(artifacts, address)
         settings = {
             "jobs_database": address,
             "lease_seconds": "3",
@@ -122,43 +87,43 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             "engine": "python",
             "log_level": "info",
         }
-        module = (sys.executable, "-m", "tokenizer_service.cli", "serve")
         servers = [
-            running.enter_context(serve(artifacts, command=(*own_host(name), *module), **settings))
+            running.enter_context(serve(artifacts, command=(*own_host(name), *command), **settings))
             for name in ("replica-1", "replica-2")
         ]
-        yield Pair(servers, artifacts, address)
+        slow = {"input_paths": ["slow.txt"], "vocab_size": 6000, "name": "slow"}
+        job_id = ask(servers[0], "POST", "/train", json=slow)["id"]
+        begun = f"job {job_id}: attempt 1 begins"
+        wait_until(lambda: any(begun in server.output for server in servers))
+        wait_until(lambda: jobs.get(job_id).phase in ("count", "learn"), seconds=240)
+        holder, other = sorted(servers, key=lambda server: begun not in server.output)
+        for process in holder.processes():
+            getattr(process, how)()
+
+        def check_second_owner():
+            """The second owner's job went live, and the pointer names its version."""
+            with other.client() as client:
+                version = wait_for_job(client, job_id)["result"]["version"]
+            job = jobs.get(job_id)
+            assert (job.state, job.attempt, job.deaths, job.takeovers) == ("live", 3, 1, 1), job
+            active = store.active()
+            assert (active.name, active.version) == ("slow", version)
+            wait_until(partial(serves, other, version))
+            return job
+
+        row = check_second_owner()
+        if how == "suspend":
+            resume(holder)
+            late = f"job {job_id}: cancelled, but another process has taken over the job"
+            wait_until(lambda: late in holder.output)
+            assert check_second_owner() == row
+            wait_until(partial(serves, holder, store.active().version))
+            assert len(store.versions("slow")) == 1
+            # Both run as before: whichever is first takes the next job.
+            small = {"documents": ["aa bb"], "vocab_size": 258, "name": "next"}
+            for server in (holder, other):
+                after = ask(server, "POST", "/train", json=small)["id"]
+                with other.client() as client:
+                    assert wait_for_job(client, after)["state"] == "live"
         for server in servers:
             assert PASSWORD not in server.output
-
-
-@pytest.mark.slow
-@pytest.mark.promise(15)
-def test_a_paused_owner_loses_its_job_and_publishes_nothing_when_it_wakes(pair: Pair) -> None:
-    job_id, holder, other = pair.start_slow_job()
-    for process in holder.processes():
-        process.suspend()
-    version = pair.check_second_owner(job_id, other)
-    row = pair.job(job_id)
-    resume(holder)
-    late = f"job {job_id}: cancelled, but another process has taken over the job"
-    wait_until(lambda: late in holder.output)
-    assert pair.job(job_id) == row
-    assert pair.check_second_owner(job_id, other) == version
-    wait_until(partial(serves, holder, version))
-    assert len(pair.store.versions("slow")) == 1
-    # Both run as before: whichever is first takes the next job.
-    small = {"documents": ["aa bb"], "vocab_size": 258, "name": "next"}
-    for server in (holder, other):
-        after = ask(server, "POST", "/train", json=small)["id"]
-        with other.client() as client:
-            assert wait_for_job(client, after)["state"] == "live"
-
-
-@pytest.mark.slow
-@pytest.mark.promise(15)
-def test_the_job_of_a_killed_replica_is_restarted_by_the_other(pair: Pair) -> None:
-    job_id, holder, other = pair.start_slow_job()
-    for process in holder.processes():
-        process.kill()
-    pair.check_second_owner(job_id, other)

@@ -1,16 +1,11 @@
 """What the library, the client and the command line promise on Windows, in a process that looks
 like one there. `test_windows.py` runs it: URL of a service, an empty folder."""
 
-from __future__ import annotations
-
-import contextlib
 import gzip
-import io
 import json
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 from tests.integration.end_to_end.windows_machine import become_windows
 
@@ -19,7 +14,7 @@ TEXT = "low lower lowest, 東京 naïve café\nnewer newest\r\n" * 40
 END = "<|endoftext|>"
 
 
-def main() -> None:
+def main():
     become_windows()
     warnings.filterwarnings("error", category=EncodingWarning, module="tokenizer_.*")
     tokenizer = train()
@@ -31,15 +26,11 @@ def main() -> None:
     print("done")
 
 
-def train() -> Any:
+def train():
+    import tokenizer_core.training.count_pretokens as counting
     from tokenizer_core import Tokenizer, train_bpe
     from tokenizer_core.patterns import PATTERNS
-    from tokenizer_core.training import (
-        PretokenCounts,
-        TrainingOptions,
-        count_pretokens,
-        train,
-    )
+    from tokenizer_core.training import PretokenCounts, TrainingOptions, count_pretokens, train
 
     corpus = FOLDER / "corpus.txt"
     corpus.write_bytes((TEXT + END).encode() * 100)
@@ -53,8 +44,6 @@ def train() -> Any:
     assert train([FOLDER / "corpus.jsonl.gz"], options).merges == merges
 
     # In small chunks, with tables on the disk, and the usual number of workers.
-    import tokenizer_core.training.count_pretokens as counting
-
     counting.SMALL_CORPUS_BYTES = 0
     counts = count_pretokens(
         [corpus], pattern=PATTERNS["gpt2"], special_tokens=[END], chunk_bytes=4096,
@@ -66,7 +55,7 @@ def train() -> Any:
     return Tokenizer(vocabulary, merges, [END])
 
 
-def save_and_load(tokenizer: Any) -> None:
+def save_and_load(tokenizer):
     from tokenizer_core import Tokenizer
 
     ids = tokenizer.encode(TEXT)
@@ -86,7 +75,7 @@ def save_and_load(tokenizer: Any) -> None:
     assert Tokenizer.from_preset("gpt2").decode([15496, 11]) == "Hello,"
 
 
-def publish(tokenizer: Any) -> None:
+def publish(tokenizer):
     from tokenizer_core.blobs import open_storage
     from tokenizer_core.registry import ArtifactStore
 
@@ -103,7 +92,7 @@ def publish(tokenizer: Any) -> None:
     assert storage.read("a/b", max_bytes=9) == b"1\n2"
 
 
-def write_token_files(tokenizer: Any) -> None:
+def write_token_files(tokenizer):
     import pytest
 
     from tokenizer_core.corpus import (
@@ -145,7 +134,7 @@ def write_token_files(tokenizer: Any) -> None:
     assert verify_token_files(FOLDER / "resumed").n_tokens == 2 * len(ids) - 5
 
 
-def ask_service() -> None:
+def ask_service():
     from tokenizer_client import Client
 
     with Client(URL) as client:
@@ -155,32 +144,19 @@ def ask_service() -> None:
         assert client.encode_file(source, FOLDER / "ids.npy")
 
 
-def run_commands() -> None:
-    from tokenizer_service.cli import main as run
+def run_commands():
+    import pytest
 
-    def command(*words: Any) -> tuple[int, str]:
-        shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
-            try:
-                code = run([str(word) for word in words])
-            except SystemExit as error:
-                code = error.code
-        shown.flush()
-        return code, shown.buffer.getvalue().decode()
+    from tests.tokenizer_service.run_cli import Cli
 
-    corpus, store = FOLDER / "corpus.txt", FOLDER / "store"
-    options = ["--artifacts-dir", store, "--vocab-size", 300, "--name", "trained"]
-    done = command("train", corpus, *options, "--promote")
-    assert done[0] == 0, done
-    done = command(
-        *("corpus", "encode", FOLDER / "corpus.jsonl.gz", "-o", FOLDER / "by-command"),
-        *("--tokenizer", "trained", "--artifacts-dir", store, "--workers", 1),
-    )
-    assert done[0] == 0, done
-    assert command("encode", "--tokenizer", "gpt2", "Hello,") == (0, "15496 11\n")
-    code, shown = command("serve")
-    assert code == 1, shown
-    assert "Windows" in shown, shown
+    with pytest.MonkeyPatch.context() as patch:
+        cli = Cli(FOLDER, patch)
+        options = ("--artifacts-dir=store", "--vocab-size=300", "--name=trained")
+        cli.run("train", "corpus.txt", *options, "--promote")
+        options = ("--artifacts-dir=store", "--tokenizer=trained", "--workers=1")
+        cli.run("corpus", "encode", "corpus.jsonl.gz", "--output=by-command", *options)
+        assert cli.run("encode", "--tokenizer", "gpt2", "Hello,")[0] == b"15496 11\n"
+        assert "Windows" in cli.fail("serve")
 
 
 main()

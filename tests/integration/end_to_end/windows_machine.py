@@ -19,7 +19,6 @@ import struct
 import sys
 import types
 from pathlib import Path
-from typing import Any
 
 ABSENT_MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "syslog", "pty", "tty", "readline")
 KEPT_SIGNALS = {"SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM"}
@@ -46,7 +45,7 @@ _open_with_descriptor = os.open
 _python_open = io.open
 
 
-def become_windows() -> None:
+def become_windows():
     os.O_BINARY = _O_BINARY  # before `tempfile` asks for it
     for name in USED.split():
         try:
@@ -61,7 +60,7 @@ def become_windows() -> None:
     sys.platform = "win32"
 
 
-def _take_away() -> None:
+def _take_away():
     for name in ABSENT_MODULES:
         sys.modules[name] = None  # an import raises ModuleNotFoundError
     for name in ABSENT_FUNCTIONS.split():
@@ -79,18 +78,19 @@ def _take_away() -> None:
     importlib.import_module("shutil")._use_fd_functions = False
 
 
-def _open_as_windows(control: Any) -> None:
+def _open_as_windows(control):
     scandir, fsync = os.scandir, os.fsync
 
-    def open_descriptor(path: Any, flags: int, mode: int = 0o777, *, dir_fd: None = None) -> int:
+    def open_descriptor(path, flags, mode=0o777, *, dir_fd=None):
         assert dir_fd is None, "Windows has no dir_fd"
         if Path(path).is_dir():
             raise PermissionError(errno.EACCES, "Permission denied", path)
-        is_ours = _is_of_project(sys._getframe(1))
-        assert flags & _O_BINARY or not is_ours or _is_lock(path), f"{path}: not binary"
+        is_ours = sys._getframe(1).f_globals.get("__name__", "").startswith("tokenizer_")
+        is_lock = "lock" in Path(path).name  # never written
+        assert flags & _O_BINARY or not is_ours or is_lock, f"{path}: not binary"
         return _open_with_descriptor(path, flags & ~_O_BINARY, mode)
 
-    def open_file(file: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
+    def open_file(file, mode="r", *rest, **options):
         if isinstance(file, int) and "b" in mode and not rest and not options:
             return _python_open(file, mode)
         newline_at = 3
@@ -100,11 +100,11 @@ def _open_as_windows(control: Any) -> None:
             rest = rest[:newline_at]
         return _python_open(file, mode, *rest, **options)
 
-    def scan(path: Any = ".") -> Any:
+    def scan(path="."):
         assert not isinstance(path, int), "Windows lists no descriptor"
         return scandir(path)
 
-    def sync(file: Any) -> None:
+    def sync(file):
         descriptor = file if isinstance(file, int) else file.fileno()
         if control.fcntl(descriptor, control.F_GETFL) & os.O_RDWR + os.O_WRONLY == 0:
             raise PermissionError(errno.EBADF, "Bad file descriptor: it is open for reading only")
@@ -114,47 +114,33 @@ def _open_as_windows(control: Any) -> None:
     builtins.open = io.open = open_file
 
 
-def _is_of_project(frame: types.FrameType) -> bool:
-    return frame.f_globals.get("__name__", "").startswith("tokenizer_")
-
-
-def _is_lock(path: Any) -> bool:
-    return "lock" in Path(path).name  # never written
-
-
-def _open_paths() -> set[str]:
+def _open_paths():
     """The files that this process has open or mapped."""
-    found = set()
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(str(link.readlink()))
-        except FileNotFoundError:
-            continue
-    with _python_open("/proc/self/maps", encoding="utf-8") as maps:
-        found |= {line.split(maxsplit=5)[5].strip() for line in maps if len(line.split()) > 5}
-    return found
+    process = importlib.import_module("psutil").Process()
+    found = [*process.open_files(), *process.memory_maps()]
+    return {file.path for file in found}
 
 
-def _rename_as_windows() -> None:
+def _rename_as_windows():
     unlink, rename, replace = os.unlink, os.rename, os.replace
 
-    def refuse_if_open(path: Any) -> None:
+    def refuse_if_open(path):
         name = os.path.realpath(path)
         for other in _open_paths():
             if other == name or other.startswith(f"{name}/"):
                 raise PermissionError(errno.EACCES, f"the process has {other} open", str(path))
 
-    def unlink_closed(path: Any, **options: Any) -> None:
+    def unlink_closed(path, **options):
         refuse_if_open(path)
         unlink(path, **options)
 
-    def rename_closed(source: Any, target: Any) -> None:
+    def rename_closed(source, target):
         refuse_if_open(source)
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, "File exists", str(source), None, str(target))
         rename(source, target)
 
-    def replace_closed(source: Any, target: Any) -> None:
+    def replace_closed(source, target):
         refuse_if_open(source)
         refuse_if_open(target)
         if Path(target).is_dir():
@@ -165,10 +151,10 @@ def _rename_as_windows() -> None:
     os.rename, os.replace = rename_closed, replace_closed
 
 
-def _msvcrt(control: Any) -> types.ModuleType:
+def _msvcrt(control):
     """`locking` by locks of open file descriptions, which conflict within a process, too."""
 
-    def locking(descriptor: int, mode: int, n_bytes: int) -> None:
+    def locking(descriptor, mode, n_bytes):
         start = os.lseek(descriptor, 0, os.SEEK_CUR)
         kind = control.F_UNLCK if mode == module.LK_UNLCK else control.F_WRLCK
         lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, n_bytes, 0)
@@ -177,7 +163,7 @@ def _msvcrt(control: Any) -> types.ModuleType:
         except BlockingIOError:
             raise PermissionError(errno.EACCES, "Permission denied") from None
 
-    module: Any = types.ModuleType("msvcrt")
+    module = types.ModuleType("msvcrt")
     module.locking, module.get_osfhandle = locking, int
     module.LK_UNLCK, module.LK_LOCK, module.LK_NBLCK = 0, 1, 2
     return module

@@ -1,4 +1,4 @@
-"""Texts and ids: options on the wire, wrong types, and responses of another shape."""
+"""Texts, ids and conversations: options on the wire, wrong types, responses of another shape."""
 
 import json
 import struct
@@ -12,13 +12,42 @@ from tokenizer_client import UnexpectedResponseError
 from tokenizer_client.calls.retries import Session
 from tokenizer_client.calls.text import plain_options, query_of
 
+U32, BATCH = "dtype=u32", "layout=batch"
+ONE = struct.pack("<I", 5)
+MANY = struct.pack("<IQI", 1, 1, 5)
+"""A batch of one text with one id."""
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+TEXTS = ["hello world", "a"]
+ROWS = [[1, 2], [3]]
+
+
+def as_json(**fields):
+    return httpx.Response(200, json={"tokenizer": TOKENIZER, **fields})
+
+
+def counts(count, exceeded=False):
+    return as_json(count=count, limit_exceeded=exceeded)
+
+
+def chat(**changes):
+    fields = {
+        "tokens": [1, 2, 3],
+        "count": 3,
+        "text": "a b",
+        "mask": [0, 0, 1],
+        "spans": [{"role": "user", "tokens": [0, 1]}, {"role": "assistant", "tokens": None}],
+        "chat_template": {"name": "default", "sha256": "0"},
+    }
+    return as_json(**fields | changes)
+
+
+def bodies(service):
+    return [json.loads(request.content) for request in service.requests]
+
 
 def test_options_as_json_and_as_a_query():
     options = {"allowed_special": {"b"}, "disallowed_special": (), "errors": "strict", "x": None}
-    assert plain_options(options) == {
-        "allowed_special": ["b"],
-        "errors": "strict",
-    }
+    assert plain_options(options) == {"allowed_special": ["b"], "errors": "strict"}
     defaults = {"allowed_special": "all", "disallowed_special": (), "errors": "replace"}
     assert plain_options(defaults | {"shuffle": False, "seed": 0}) == {"seed": 0}
     assert plain_options({"allowed_special": ()}) == {"allowed_special": []}
@@ -35,38 +64,55 @@ def test_numbers_of_numpy_are_numbers(play):
     limits = {"max_tokens": np.int64(3), "add_special_tokens": np.bool_(True)}
     assert plain_options(limits) == {"max_tokens": 3, "add_special_tokens": True}
     assert plain_options({"shuffle": np.bool_(False)}) == {}
-    fields = {"count": 1, "tokenizer": {"name": "n", "version": "v", "digest": "d"}}
-    client, service = play(
-        octets(b"\x07\0\0\0", "dtype=u32"),
-        httpx.Response(200, json={**fields, "limit_exceeded": False}),
-    )
+    client, service = play(octets(b"\x07\0\0\0", U32), counts(1))
     assert client.encode("a", max_tokens=np.int64(3)) == [7]
     assert client.fits("a", np.uint8(3))
-    assert json.loads(service.requests[0].content) == {"text": "a", "max_tokens": 3}
-    assert json.loads(service.requests[1].content) == {"text": "a", "limit": 3}
-    with pytest.raises(TypeError, match="max_tokens cannot be"):
-        client.encode("a", max_tokens=object())
+    assert bodies(service) == [{"text": "a", "max_tokens": 3}, {"text": "a", "limit": 3}]
 
 
-def test_segments_on_the_wire_and_wrong_ones(play):
-    client, service = play(octets(b"\x07\0\0\0", "dtype=u32"))
+def test_segments_on_the_wire(play):
+    client, service = play(octets(b"\x07\0\0\0", U32))
     assert client.encode_segments(iter([("<s>", True), ("a", False)]), max_tokens=1) == [7]
-    assert json.loads(service.requests[0].content) == {
-        "segments": [{"text": "<s>", "special": True}, {"text": "a", "special": False}],
-        "max_tokens": 1,
+    segments = [{"text": "<s>", "special": True}, {"text": "a", "special": False}]
+    assert bodies(service) == [{"segments": segments, "max_tokens": 1}]
+
+
+def test_the_fields_of_a_chat_request(play):
+    client, service = play(octets(ONE, U32), octets(ONE * 2, U32), chat(), chat())
+    assert client.encode_chat(MESSAGES) == [5]
+    found = client.encode_chat_to_numpy(
+        tuple(MESSAGES),
+        tools=({"type": "function"},),
+        documents=None,
+        chat_template="rag",
+        add_generation_prompt=True,
+        continue_final_message="content",
+        template_kwargs={"enable_thinking": False},
+        max_tokens=2,
+    )
+    assert (found.dtype, found.tolist()) == (np.uint32, [5, 5])
+    assert client.count_chat(MESSAGES) == 3
+    found = client.encode_chat_with_mask(MESSAGES, loss_rule="role")
+    assert (found.tokens, found.mask, found.text) == ([1, 2, 3], [0, 0, 1], "a b")
+    spans = [(span.role, span.tokens) for span in found.spans]
+    assert spans == [("user", (0, 1)), ("assistant", None)]
+    bare, full, count, masked = bodies(service)
+    assert bare == {"messages": MESSAGES}
+    assert full == {
+        "messages": MESSAGES,
+        "tools": [{"type": "function"}],
+        "chat_template": "rag",
+        "add_generation_prompt": True,
+        "continue_final_message": "content",
+        "chat_template_kwargs": {"enable_thinking": False},
+        "max_tokens": 2,
     }
-    for wrong in ([("a", 1)], [(b"a", True)], [(None, False)]):
-        for method in (client.encode_segments, client.encode_segments_to_numpy):
-            with pytest.raises(TypeError, match=r"segments\[0\] must be a text and whether"):
-                method(wrong)
-        with pytest.raises(TypeError, match=r"segments\[0\] must be a text and whether"):
-            client.count_segments(wrong)
+    assert count == {"messages": MESSAGES, "return": []}
+    assert masked["return"] == ["ids", "text", "mask", "spans"]
+    assert masked["loss_rule"] == "role"
 
 
-TEXTS = ["hello world", "a"]
-ROWS = [[1, 2], [3]]
-
-
+SEGMENT = r"segments\[0\] must be a text and whether"
 WRONG_TYPES = [
     ("encode", TEXTS, r"call encode_batch\(\)"),
     ("encode", b"a", r"data\.decode\(\)"),
@@ -76,6 +122,9 @@ WRONG_TYPES = [
     ("encode_batch", ["a", b"b"], r"texts\[1\] is bytes"),
     ("encode_batch_to_numpy", "abc", r"call encode_to_numpy\(\)"),
     ("encode_with_pieces", TEXTS, "once for each text"),
+    ("encode_segments", [("a", 1)], SEGMENT),
+    ("encode_segments_to_numpy", [(b"a", True)], SEGMENT),
+    ("count_segments", [(None, False)], SEGMENT),
     ("count", TEXTS, r"call count_batch\(\)"),
     ("count_batch", "abc", r"call count\(\)"),
     ("verify", TEXTS, "once for each text"),
@@ -90,6 +139,14 @@ WRONG_TYPES = [
     ("decode_batch", "12", "list of lists of ids"),
     ("verify_ids", ROWS, r"call verify_ids\(\) for each"),
     ("describe_token", True, "one id as an int, not bool"),
+    ("encode_stream", [["a"]], "give"),
+    ("encode_stream", 5, "give"),
+    ("decode_stream", [1, 2], "give"),
+    ("decode_stream", np.array([1, 2], np.uint32), "give"),
+    ("encode_chat", "hello", r"encode_chat\(\).*not str"),
+    ("encode_chat", MESSAGES[0], "not dict"),
+    ("encode_chat_to_numpy", None, r"encode_chat_to_numpy\(\).*not NoneType"),
+    ("count_chat", [*MESSAGES, "x"], r"messages\[2\] is str"),
 ]
 
 
@@ -97,18 +154,12 @@ def test_a_wrong_type_names_the_right_method_and_sends_nothing(play):
     client, service = play()
     for method, wrong, remedy in WRONG_TYPES:
         with pytest.raises(TypeError, match=remedy):
-            getattr(client, method)(wrong)
+            list(getattr(client, method)(wrong))
     for method in ("fits", "truncate", "chunk"):
         with pytest.raises(TypeError, match=rf"{method}\(\) takes one text"):
             getattr(client, method)(TEXTS, 5)
-    for method, wrong in (
-        ("encode_stream", [["a"]]),
-        ("encode_stream", 5),
-        ("decode_stream", [1, 2]),
-        ("decode_stream", np.array([1, 2], np.uint32)),
-    ):
-        with pytest.raises(TypeError, match="give"):
-            list(getattr(client, method)(wrong))
+    with pytest.raises(TypeError, match="max_tokens cannot be"):
+        client.encode("a", max_tokens=object())
     for ids in ([-1], [1 << 32], np.array([-1])):
         with pytest.raises(ValueError, match="ids are integers from 0"):
             client.decode(ids)
@@ -123,7 +174,7 @@ def test_the_service_replaces_what_is_not_utf8(play):
     client, service = play(
         octets(b"\xe2\x84"),
         as_json(text="\ufffd\ufffd"),
-        octets(struct.pack("<IQ", 1, 2) + b"\xe2\x84", "layout=batch"),
+        octets(struct.pack("<IQ", 1, 2) + b"\xe2\x84", BATCH),
         as_json(text=["\ufffd\ufffd"]),
     )
     assert client.decode([np.uint32(1), np.int64(2)]) == "\ufffd\ufffd"
@@ -133,87 +184,78 @@ def test_the_service_replaces_what_is_not_utf8(play):
     assert [sent.headers["accept"] for sent in service.requests] == kinds
 
 
-def test_a_text_of_another_shape_than_its_bytes_is_an_error(play):
-    one_row = octets(struct.pack("<IQ", 1, 1) + b"\xff", "layout=batch")
-    client, _ = play(octets(b"\xff"), as_json(text=["a"]))
-    with pytest.raises(UnexpectedResponseError, match=WORDS):
-        client.decode([5])
-    for text in ("a", []):
-        client, _ = play(one_row, as_json(text=text))
-        with pytest.raises(UnexpectedResponseError, match=WORDS):
-            client.decode_batch([[5]])
-
-
-U32, BATCH = "dtype=u32", "layout=batch"
-ONE = struct.pack("<I", 5)
-MANY = struct.pack("<IQI", 1, 1, 5)
-"""A batch of one text with one id."""
-
-
-def as_json(**fields):
-    return httpx.Response(200, json={"tokenizer": TOKENIZER, **fields})
-
-
-def counts(count, exceeded=False):
-    return as_json(count=count, limit_exceeded=exceeded)
-
-
 PIECE = {"text": "a", "bytes": "YQ=="}
 CHUNK = {"text": "a", "tokens": [5], "start": 0, "end": 1}
 TOKEN = {"bytes": "YQ==", "text": "a", "rank": None, "special": False, "parts": None}
 NODE = {"bytes": "YQ==", "text": "a", "rank": None, "parts": None, "cut": False, "id": 5}
-WORDS = "not one|another|check the address|not in order|at most|no batch|cut off|of many|confirms"
-
-
+NONE, PART = {"role": "assistant", "tokens": None}, {"role": "user", "tokens": [0, 1]}
+BATCH_OF_NO_UTF8 = octets(struct.pack("<IQ", 1, 1) + b"\xff", BATCH)
+WORDS = (
+    "not one|another|check the address|not in order|at most|no batch|cut off|of many|confirms"
+    "|3 bytes|no text|not there"
+)
 WRONG_SHAPES = [
-        (octets(MANY, U32, BATCH), "encode", ("a",), {}),
-        (octets(ONE), "encode", ("a",), {}),
-        (octets(ONE[:2], "dtype=u16"), "encode_to_numpy", ("a",), {}),
-        (httpx.Response(200, json=[5]), "encode", ("a",), {}),
-        (octets(ONE * 2, U32), "encode", ("a",), {"max_tokens": 1}),
-        (octets(ONE, U32), "encode_batch", (["a"],), {}),
-        (octets(MANY, U32, BATCH), "encode_batch", (["a", "b"],), {}),
-        (octets(MANY, U32, BATCH), "encode_batch_to_numpy", (["a"],), {"max_tokens": 0}),
-        (octets(b"a", BATCH), "decode", ([5],), {}),
-        (octets(b"a", BATCH), "decode_bytes", ([5],), {}),
-        (octets(b"a"), "decode_batch", ([[5]],), {}),
-        (octets(struct.pack("<IQ", 1, 1) + b"a", BATCH), "decode_batch", ([[5], [5]],), {}),
-        (as_json(tokens=[5], count=2, pieces=[PIECE], offsets=[[0, 1]]),
+        ([octets(MANY, U32, BATCH)], "encode", ("a",), {}),
+        ([octets(ONE)], "encode", ("a",), {}),
+        ([octets(b"abc", U32)], "encode", ("a",), {}),
+        ([octets(ONE[:2], "dtype=u16")], "encode_to_numpy", ("a",), {}),
+        ([httpx.Response(200, json=[5])], "encode", ("a",), {}),
+        ([octets(ONE * 2, U32)], "encode", ("a",), {"max_tokens": 1}),
+        ([octets(ONE, U32)], "encode_batch", (["a"],), {}),
+        ([octets(MANY, U32, BATCH)], "encode_batch", (["a", "b"],), {}),
+        ([octets(MANY, U32, BATCH)], "encode_batch_to_numpy", (["a"],), {"max_tokens": 0}),
+        ([octets(b"a", BATCH)], "decode", ([5],), {}),
+        ([octets(b"\xff"), as_json(text=["a"])], "decode", ([5],), {}),
+        ([octets(b"a", BATCH)], "decode_bytes", ([5],), {}),
+        ([octets(b"a")], "decode_batch", ([[5]],), {}),
+        ([octets(struct.pack("<IQ", 1, 1) + b"a", BATCH)], "decode_batch", ([[5], [5]],), {}),
+        ([BATCH_OF_NO_UTF8, as_json(text="a")], "decode_batch", ([[5]],), {}),
+        ([BATCH_OF_NO_UTF8, as_json(text=[])], "decode_batch", ([[5]],), {}),
+        ([as_json(tokens=[5], count=2, pieces=[PIECE], offsets=[[0, 1]])],
             "encode_with_pieces", ("a",), {}),
-        (as_json(tokens=[5], count=1, pieces=[PIECE]), "encode_with_pieces", ("a",), {}),
-        (as_json(tokens=[[5]], count=1, pieces=[[PIECE]], offsets=[[[0, 1]]]),
+        ([as_json(tokens=[5], count=1, pieces=[PIECE])], "encode_with_pieces", ("a",), {}),
+        ([as_json(tokens=[[5]], count=1, pieces=[[PIECE]], offsets=[[[0, 1]]])],
             "encode_with_pieces", ("a",), {}),
-        (as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
+        ([as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]])],
             "encode_with_pieces", ("a",), {"max_tokens": 0}),
-        (counts([1], [False]), "count", ("a",), {}),
-        (counts(1), "count_batch", (["a"],), {}),
-        (counts([1], [False]), "count_batch", (["a", "b"],), {}),
-        (counts(1, [False]), "fits", ("a", 2), {}),
-        (counts(3), "fits", ("a", 2), {}),
-        (as_json(text="a", tokens=[5], count=2, truncated=True), "truncate", ("aa", 2), {}),
-        (as_json(text="a", tokens=[5, 5], count=2, truncated=True), "truncate", ("aa", 1), {}),
-        (as_json(chunks=[CHUNK | {"tokens": [5, 5]}]), "chunk", ("aa", 1), {}),
-        (as_json(chunks=[CHUNK | {"end": 2}, CHUNK]), "chunk", ("aa", 1), {}),
-        (as_json(chunks=[CHUNK | {"start": 2}]), "chunk", ("aa", 1), {}),
-        (as_json(ok=True, first_difference=1), "verify", ("a",), {}),
-        (as_json(ok=False, first_difference=None), "verify_ids", ([5],), {}),
-        (as_json(id=6, tree=NODE, **TOKEN), "describe_token", (5,), {}),
-        (httpx.Response(200, content=counts(1).content), "count", ("a",), {}),
-        (httpx.Response(200, headers={"Content-Type": "application/x-ndjson"}),
+        ([counts([1], [False])], "count", ("a",), {}),
+        ([counts(1)], "count_batch", (["a"],), {}),
+        ([counts([1], [False])], "count_batch", (["a", "b"],), {}),
+        ([counts(1, [False])], "fits", ("a", 2), {}),
+        ([counts(3)], "fits", ("a", 2), {}),
+        ([as_json(text="a", tokens=[5], count=2, truncated=True)], "truncate", ("aa", 2), {}),
+        ([as_json(text="a", tokens=[5, 5], count=2, truncated=True)], "truncate", ("aa", 1), {}),
+        ([as_json(chunks=[CHUNK | {"tokens": [5, 5]}])], "chunk", ("aa", 1), {}),
+        ([as_json(chunks=[CHUNK | {"end": 2}, CHUNK])], "chunk", ("aa", 1), {}),
+        ([as_json(chunks=[CHUNK | {"start": 2}])], "chunk", ("aa", 1), {}),
+        ([as_json(ok=True, first_difference=1)], "verify", ("a",), {}),
+        ([as_json(ok=False, first_difference=None)], "verify_ids", ([5],), {}),
+        ([as_json(id=6, tree=NODE, **TOKEN)], "describe_token", (5,), {}),
+        ([httpx.Response(200, content=counts(1).content)], "count", ("a",), {}),
+        ([httpx.Response(200, headers={"Content-Type": "application/x-ndjson"})],
             "encode_stream", (b"a",), {}),
+        ([octets(ONE * 2, U32)], "encode_chat", (MESSAGES,), {"max_tokens": 1}),
+        ([chat()], "count_chat", (MESSAGES,), {"max_tokens": 1}),
+        ([chat(mask=[1])], "encode_chat_with_mask", (MESSAGES,), {}),
+        ([chat(tokens=[1, 2])], "encode_chat_with_mask", (MESSAGES,), {}),
+        ([chat(tokens=None)], "encode_chat_with_mask", (MESSAGES,), {}),
+        ([chat(text=None)], "encode_chat_with_mask", (MESSAGES,), {}),
+        ([chat(spans=[PART])], "encode_chat_with_mask", (MESSAGES,), {}),
+        ([chat(spans=[PART | {"tokens": [0, 4]}, NONE])], "encode_chat_with_mask", (MESSAGES,), {}),
+        ([chat(spans=[PART | {"tokens": [2, 1]}, NONE])], "encode_chat_with_mask", (MESSAGES,), {}),
 ]  # fmt: skip
 
 
 def test_a_response_of_another_shape_than_was_asked_for_is_an_error(play):
-    for answer, method, arguments, options in WRONG_SHAPES:
-        client, _ = play(answer)
+    for answers, method, arguments, options in WRONG_SHAPES:
+        client, _ = play(*answers)
         with pytest.raises(UnexpectedResponseError, match=WORDS):
             list(getattr(client, method)(*arguments, **options))
 
 
 def test_the_same_responses_in_the_right_shape_are_results(play):
     client, _ = play(
-        octets(MANY, "layout=batch", "dtype=u32"),
+        octets(MANY, BATCH, U32),
         as_json(tokens=[5], count=1, pieces=[PIECE], offsets=[[0, 1]]),
         as_json(chunks=[CHUNK, CHUNK | {"start": 1, "end": 2}]),
         as_json(id=5, tree=NODE, **TOKEN),

@@ -1,9 +1,6 @@
 """The command in a folder with a trained tokenizer, which is trained once."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from tests.tokenizer_service.run_cli import Cli
 
 
 @pytest.fixture(scope="session")
-def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_folder(tmp_path_factory):
     """A folder where `worked` is trained and active; tests use copies of it."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "corpus.txt").write_text(run_cli.CORPUS)
@@ -23,6 +20,6 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def trained(trained_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def trained(trained_folder, tmp_path, monkeypatch):
     shutil.copytree(trained_folder, tmp_path, dirs_exist_ok=True)
     return Cli(tmp_path, monkeypatch)

@@ -1,34 +1,29 @@
 """`tokenizer promote` and `rollback`: which version is served, and how to go back."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from tests.tokenizer_core.formats.model_folders import make_folder
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactStore
 
 
-@pytest.fixture
-def versions(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Three versions of `news`, and `starter`; nothing promoted."""
-    for size in (258, 259, 260):
-        cli.run("train", "corpus.txt", f"--vocab-size={size}", "--name=news")
-    cli.run("train", "corpus.txt", "--vocab-size=261", "--name=starter")
-    return [str(ref) for ref in ArtifactStore(cli.folder / "artifacts").versions("news")]
-
-
-def served(cli: Cli) -> str:
+def served(cli):
     rows = json.loads(cli.run("list", "--json")[0])
     (active,) = [f"{row['name']}@{row['version']}" for row in rows if row["active"]]
     return active
 
 
-def test_rollback_returns_to_the_version_served_before(cli: Cli, versions: list[str]) -> None:
+def test_rollback_returns_to_the_version_served_before(cli):
+    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=starter", "--promote")
+    assert "all that was ever served" in cli.fail("rollback")
+    for size in (258, 259, 260):
+        cli.run("train", "corpus.txt", f"--vocab-size={size}", "--name=news")
+    assert "there is no tokenizer 'none'" in cli.fail("rollback", TOKENIZER_DEFAULT="none")
+    (cli.folder / "artifacts" / "active.json").unlink()
+    versions = [str(ref) for ref in ArtifactStore(cli.folder / "artifacts").versions("news")]
     assert served(cli).startswith("starter@")  # the default, shown before any promotion
     assert "nothing was promoted before" in cli.fail("rollback")
+    assert "promote news does it" in cli.fail("rollback", "news")
     cli.run("promote", versions[0])
     cli.run("rollback")
     assert served(cli).startswith("starter@")
@@ -39,101 +34,82 @@ def test_rollback_returns_to_the_version_served_before(cli: Cli, versions: list[
         cli.run("rollback")
         assert served(cli) == expected
     found = json.loads(cli.run("rollback", "--json")[0])
-    assert found["active"]["version"] == versions[2].partition("@")[2]
-    assert found["previous"]["version"] == versions[1].partition("@")[2]
-
-
-def test_rollback_of_a_name_goes_through_its_versions(cli: Cli, versions: list[str]) -> None:
-    assert "promote news does it" in cli.fail("rollback", "news")
+    for key, ref in (("active", versions[2]), ("previous", versions[1])):
+        assert f"news@{found[key]['version']}" == ref
+    # With a name it goes through the versions of that name.
     cli.run("promote", "news")
     for expected in (versions[1], versions[0]):
         cli.run("rollback", "news")
         assert served(cli) == expected
     assert "the oldest version" in cli.fail("rollback", "news")
     assert "name alone" in cli.fail("rollback", versions[0], code=2)
-
-
-def test_any_tokenizer_is_inspected_and_only_a_published_one_serves(trained: Cli) -> None:
-    cli = trained
-    tokenizer = Tokenizer.from_preset("gpt2")
-    tokenizer.save_tokenizer_json(cli.folder / "tokenizer.json")
-    shown = cli.run("inspect", "gpt2", "tokenizer.json", "worked")[0].decode()
-    assert [line for line in shown.splitlines() if not line.startswith(" ")][:2] == [
-        "gpt2",
-        "tokenizer.json",
-    ]
-    assert f"digest       {tokenizer.spec.fingerprint}\n  kind         ranks" in shown
-    assert shown.count("  made  ") == 1  # only a published one says when
-    assert "has no manifest: leave out --json" in cli.fail("inspect", "gpt2", "--json")
-    assert "no report of its training" in cli.fail("inspect", "gpt2", "--html=page.html")
-    page, _ = cli.run("inspect", "worked", "--html", "-")
-    assert page.startswith(b"<!doctype html>")
-    assert b"longest tokens" not in page
-    assert "name only one" in cli.fail("inspect", "worked", "gpt2", "--json", code=2)
-    for command in ("promote", "rollback"):
-        assert "it: tokenizer import --preset gpt2 --name gpt2" in cli.fail(command, "gpt2")
-        path = str(cli.folder / "tokenizer.json")
-        assert f"publish it: tokenizer import {path} --name NAME" in cli.fail(command, path)
-
-
-def test_rollback_from_a_damaged_version(cli: Cli, versions: list[str]) -> None:
-    cli.run("promote", versions[0])
+    # From a damaged version there is a way back, too.
     cli.run("promote", versions[1])
-    name, _, version = versions[1].partition("@")
-    manifest = Path("artifacts") / "tokenizers" / name / version / "manifest.json"
-    manifest.write_text("{}")
+    folder = cli.folder / "artifacts" / "tokenizers" / versions[1].replace("@", "/")
+    (folder / "manifest.json").write_text("{}")
     assert "manifest" in cli.fail("list")
     cli.run("rollback")
     assert served(cli) == versions[0]
 
 
-def test_with_one_tokenizer_there_is_no_rollback(cli: Cli) -> None:
-    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=starter", "--promote")
-    assert "all that was ever served" in cli.fail("rollback")
-    cli.run("train", "corpus.txt", "--vocab-size=259", "--name=other")
-    assert "there is no tokenizer 'none'" in cli.fail("rollback", TOKENIZER_DEFAULT="none")
+def test_any_tokenizer_is_inspected_and_only_a_published_one_serves(trained):
+    tokenizer = Tokenizer.from_preset("gpt2")
+    tokenizer.save_tokenizer_json(trained.folder / "tokenizer.json")
+    shown = trained.run("inspect", "gpt2", "tokenizer.json", "worked")[0].decode()
+    heads = [line for line in shown.splitlines() if not line.startswith(" ")]
+    assert heads[:2] == ["gpt2", "tokenizer.json"]
+    assert f"digest       {tokenizer.spec.fingerprint}\n  kind         ranks" in shown
+    assert shown.count("  made  ") == 1  # only a published one says when
+    page, _ = trained.run("inspect", "worked", "--html", "-")
+    assert page.startswith(b"<!doctype html>")
+    assert b"longest tokens" not in page
+    path = str(trained.folder / "tokenizer.json")
+    for words, code, reason in (
+        (("inspect", "gpt2", "--json"), 1, "has no manifest: leave out --json"),
+        (("inspect", "gpt2", "--html=page.html"), 1, "no report of its training"),
+        (("inspect", "worked", "gpt2", "--json"), 2, "name only one"),
+        (("promote", "gpt2"), 1, "it: tokenizer import --preset gpt2 --name gpt2"),
+        (("rollback", path), 1, f"publish it: tokenizer import {path} --name NAME"),
+    ):
+        assert reason in trained.fail(*words, code=code)
 
 
-def test_chat_templates_of_a_folder_and_of_files(cli: Cli) -> None:
+def test_chat_templates_of_a_folder_and_of_files(cli):
     config = {"chat_template": [{"name": "rag", "template": "r"}], "eos_token": "<|endoftext|>"}
     make_folder(cli.folder / "model", tokenizer_config=config)
     (cli.folder / "a=b.jinja").write_text("d\n")
-    options = ("--chat-template", "a=b.jinja", "--chat-template", "rag=a=b.jinja")
-
-    def shown(*arguments: str) -> dict[str, str]:
-        cli.run("import", "model", "--name=m", *arguments)
-        store = ArtifactStore(cli.folder / "artifacts")
+    command = ("import", "model", "--name=m")
+    default = ("--chat-template", "a=b.jinja")
+    rag = ("--chat-template", "rag=a=b.jinja")
+    store = ArtifactStore(cli.folder / "artifacts")
+    for options, expected in (
+        ((), {"rag": "r"}),
+        (default, {"default": "d\n", "rag": "r"}),
+        ((*default, *rag), {"default": "d\n", "rag": "d\n"}),
+    ):
+        cli.run(*command, *options)
         chat = store.open(store.versions("m")[-1]).chat
-        assert chat.variables == {"eos_token": "<|endoftext|>"}
-        assert cli.run("convert", "m", "--to=transformers", f"--output=m{len(arguments)}")
-        written = Tokenizer.load(cli.folder / f"m{len(arguments)}")
-        assert (written.spec.chat.sources, written.spec.chat.variables) == (
-            chat.sources, chat.variables,
-        )  # fmt: skip
-        return dict(chat.sources)
-
-    assert shown() == {"rag": "r"}
-    assert shown(*options[:2]) == {"default": "d\n", "rag": "r"}
-    assert shown(*options) == {"default": "d\n", "rag": "d\n"}
+        assert (dict(chat.sources), chat.variables) == (expected, {"eos_token": "<|endoftext|>"})
+        output = f"m{len(options)}"
+        cli.run("convert", "m", "--to=transformers", f"--output={output}")
+        assert Tokenizer.load(cli.folder / output).spec.chat == chat
     out = cli.run("inspect", "m")[0].decode()
-    assert "chat         default  2 bytes  sha256 " in out
-    assert "chat         rag  2 bytes  sha256 " in out
-    twice = ("import", "model", "--name=m", *options[:2], *options[:2])
-    assert "--chat-template gives default twice" in cli.fail(*twice, code=2)
-    assert "x.jinja" in cli.fail("import", "model", "--name=m", "--chat-template=x.jinja")
-    for source, reason in (("a\n{% for m in messages %}", "line 2"), ("{{" + "(" * 9_999, "deep")):
-        (cli.folder / "loop.jinja").write_text(source)
-        error = cli.fail("import", "model", "--name=m", "--chat-template=loop.jinja")
-        assert "loop.jinja is no chat template: " in error
-        assert reason in error
-    wrong = "--chat-template=../x=a=b.jinja"
-    assert "of a chat template must have" in cli.fail("import", "model", "--name=m", wrong)
-    (cli.folder / "latin.jinja").write_bytes(b"\xff")
-    wrong = "--chat-template=latin.jinja"
-    assert "not UTF-8 at byte 0" in cli.fail("import", "model", "--name=m", wrong)
+    for name in ("default", "rag"):
+        assert f"chat         {name}  2 bytes  sha256 " in out
+    assert "--chat-template gives default twice" in cli.fail(*command, *default, *default, code=2)
+    for name, source, reason in (
+        ("loop.jinja", b"a\n{% for m in messages %}", "loop.jinja is no chat template: line 2"),
+        ("loop.jinja", b"{{" + b"(" * 9_999, "deep"),
+        ("latin.jinja", b"\xff", "not UTF-8 at byte 0"),
+        ("../x=a=b.jinja", None, "of a chat template must have"),
+        ("x.jinja", None, "x.jinja"),
+    ):
+        if source is not None:
+            (cli.folder / name).write_bytes(source)
+        assert reason in cli.fail(*command, f"--chat-template={name}")
 
 
-def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli: Cli) -> None:
+def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli):
     config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": "{{ messages }}"}
     folder = make_folder(cli.folder / "model", pattern="cl100k", tokenizer_config=config)
     assert "--file-ids" in cli.fail("import", "model", "--name=m")

@@ -1,9 +1,6 @@
 """`tokenizer chat`: conversations from files, the forms of the output, and wrong input."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,6 @@ from tests.tokenizer_service.chats import (
     say,
     with_templates,
 )
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.registry import ArtifactStore
 
 __all__ = ["rendering_here"]
@@ -26,30 +22,41 @@ TURNS = (("user", "Hi"), ("assistant", f"no {END}"))
 
 
 @pytest.fixture
-def chat(cli: Cli, rendering_here: None) -> Cli:
+def chat(cli, rendering_here):
     """The command in a folder whose default tokenizer has chat templates."""
     ArtifactStore(cli.folder / "artifacts").publish(with_templates(SPEC), name="starter")
     (cli.folder / "chat.json").write_text(json.dumps(CHAT))
     return cli
 
 
-def printed(ids: list[int]) -> bytes:
+def printed(ids):
     return " ".join(map(str, ids)).encode() + b"\n"
 
 
-def test_a_conversation_becomes_ids(chat: Cli) -> None:
-    out, error = chat.run("chat", "chat.json")
-    assert (out, error) == (printed(chatml_ids(*TURNS)), "")
-    assert chatml_ids(*TURNS).count(257) == 2  # the one in the message is plain text
-    assert chat.run("chat", "-", stdin=json.dumps(CHAT).encode())[0] == out
-    prompted = chat.run("chat", "chat.json", "--generation-prompt")[0]
-    assert prompted == printed(chatml_ids(*TURNS, prompt=True))
-    assert chat.run("chat", "chat.json", "--no-generation-prompt")[0] == out
+def test_a_conversation_becomes_ids_text_a_count_or_pieces(chat):
+    ids = chatml_ids(*TURNS)
+    assert ids.count(257) == 2  # the one in the message is plain text
+    text = f"{START}user\nHi{END}\n{START}assistant\nno {END}{END}\n"
+    for options, expected in (
+        ((), printed(ids)),
+        (("--no-generation-prompt",), printed(ids)),
+        (("--generation-prompt",), printed(chatml_ids(*TURNS, prompt=True))),
+        (("--text",), text.encode()),
+        (("--count",), b"%d\n" % len(ids)),
+    ):
+        assert chat.run("chat", "chat.json", *options) == (expected, "")
+    assert chat.run("chat", "-", stdin=json.dumps(CHAT).encode())[0] == printed(ids)
+    lines = chat.run("chat", "chat.json", "--pieces")[0].decode().splitlines()
+    assert lines[:2] == [f'256\t"{START}"', '117\t"u"']
+    assert len(lines) == len(ids)
+    rows = [say("a"), {"messages": say("b"), "id": 1}]
+    (chat.folder / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    out, _ = chat.run("chat", "chats.jsonl")
+    assert out == printed(chatml_ids(("user", "a"))) + printed(chatml_ids(("user", "b")))
 
 
-def test_a_template_for_a_tokenizer_without_one(cli: Cli, rendering_here: None) -> None:
-    store = ArtifactStore(cli.folder / "artifacts")
-    store.publish(SPEC, name="starter")
+def test_a_template_for_a_tokenizer_without_one(cli, rendering_here):
+    ArtifactStore(cli.folder / "artifacts").publish(SPEC, name="starter")
     (cli.folder / "chat.json").write_text(json.dumps(say("Hi")))
     (cli.folder / "chat.jinja").write_text("{{ messages[0].content }}<|im_end|>")
     ids = printed([*b"Hi", 257])
@@ -63,24 +70,7 @@ def test_a_template_for_a_tokenizer_without_one(cli: Cli, rendering_here: None) 
     assert "there is no file starter" in cli.fail(*add, "--pattern", "gpt2", code=2)
 
 
-def test_the_output_is_text_a_count_or_pieces(chat: Cli) -> None:
-    text = f"{START}user\nHi{END}\n{START}assistant\nno {END}{END}\n"
-    assert chat.run("chat", "chat.json", "--text")[0].decode() == text
-    assert chat.run("chat", "chat.json", "--count")[0] == b"%d\n" % len(chatml_ids(*TURNS))
-    lines = chat.run("chat", "chat.json", "--pieces")[0].decode().splitlines()
-    assert lines[:2] == [f'256\t"{START}"', '117\t"u"']
-    assert len(lines) == len(chatml_ids(*TURNS))
-    assert "not allowed with" in chat.fail("chat", "chat.json", "--text", "--count", code=2)
-
-
-def test_each_line_of_json_lines_is_a_conversation(chat: Cli) -> None:
-    rows: list[Any] = [say("a"), {"messages": say("b"), "id": 1}]
-    (chat.folder / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    out, _ = chat.run("chat", "chats.jsonl")
-    assert out == printed(chatml_ids(("user", "a"))) + printed(chatml_ids(("user", "b")))
-
-
-def test_tools_and_variables_reach_the_template(chat: Cli) -> None:
+def test_tools_and_variables_reach_the_named_template(chat):
     tools = [{"name": "f"}]
     (chat.folder / "tools.json").write_text(json.dumps(tools))
     (chat.folder / "with.json").write_text(json.dumps({"messages": CHAT, "tools": tools}))
@@ -89,20 +79,12 @@ def test_tools_and_variables_reach_the_template(chat: Cli) -> None:
     assert chat.run("chat", "with.json", "--text")[0].decode() == text
     options = ("--generation-prompt", "--kwargs", '{"enable_thinking": false}', "--text")
     assert chat.run("chat", "chat.json", *options)[0].endswith(b"<think></think>")
-
-
-def test_a_template_is_a_name_or_a_file(chat: Cli) -> None:
     by_name = chat.run("chat", "chat.json", "--template", "tagged", "--text")[0].decode()
     assert by_name == f"{START}user\nHi{END}{START}assistant\nno {END}{END}"
-    (chat.folder / "own.jinja").write_text("{{ messages[0].content }}<|im_end|>")
-    assert chat.run("chat", "chat.json", "--template", "own.jinja")[0] == b"72 105 257\n"
-    missing = chat.fail("chat", "chat.json", "--template", "rag")
-    assert "no chat template 'rag'" in missing
-    assert "default, parts" in missing
+    assert "default, parts" in chat.fail("chat", "chat.json", "--template", "rag")
 
 
-def test_wrong_input_is_one_line(chat: Cli) -> None:
-    assert "no.json" in chat.fail("chat", "no.json")
+def test_wrong_input_is_one_line(chat):
     for name, content, reason in (
         ("a.json", b"", "is empty"),
         ("b.json", b"[1", "not JSON, line 1"),
@@ -114,6 +96,11 @@ def test_wrong_input_is_one_line(chat: Cli) -> None:
     ):
         (chat.folder / name).write_bytes(content)
         assert reason in chat.fail("chat", name), name
-    assert "not JSON" in chat.fail("chat", "chat.json", "--kwargs", "{", code=2)
-    assert "JSON object" in chat.fail("chat", "chat.json", "--kwargs", "[]", code=2)
+    assert "no.json" in chat.fail("chat", "no.json")
     assert "JSON list" in chat.fail("chat", "chat.json", "--tools", "c.json")
+    for options, reason in (
+        (("--kwargs", "{"), "not JSON"),
+        (("--kwargs", "[]"), "JSON object"),
+        (("--text", "--count"), "not allowed with"),
+    ):
+        assert reason in chat.fail("chat", "chat.json", *options, code=2)

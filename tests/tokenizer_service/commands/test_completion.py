@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_service.cli import _COMMANDS
 
 ASK = """
@@ -17,33 +16,26 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to complete in")
-def test_bash_completes_commands_options_names_and_files(trained: Cli) -> None:
+def test_bash_completes_commands_options_names_and_files(trained):
     script = trained.folder / "completion"
     script.write_bytes(trained.run("completion", "bash")[0])
     (trained.folder / "artifacts" / "jobs" / "20261121T041500Z-0123456789ab").mkdir(parents=True)
-
-    def complete(*words: str) -> set[str]:
-        done = subprocess.run(
-            ["bash", "-c", ASK, "bash", str(script), "tokenizer", *words],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=trained.folder,
-            timeout=60,
-        )
-        assert done.stderr == ""
-        return set(done.stdout.split())
-
-    assert complete("") == set(_COMMANDS)
-    assert complete("encode", "--format", "") == {"ids", "json", "pieces", "u16", "u32"}
-    assert complete("encode", "--tokenizer", "") >= {"worked", "corpus.txt"}
-    assert complete("promote", "w") == {"worked"}
-    assert complete("encode", "--file", "corp") == {"corpus.txt"}
-    assert complete("corpus", "verify", "") == {"artifacts"}
-    assert complete("jobs", "show", "2026") == {"20261121T041500Z-0123456789ab"}
+    for words, expected in (
+        ([""], set(_COMMANDS)),
+        (["encode", "--format", ""], {"ids", "json", "pieces", "u16", "u32"}),
+        (["encode", "--tokenizer", "w"], {"worked"}),
+        (["promote", "w"], {"worked"}),
+        (["encode", "--file", "corp"], {"corpus.txt"}),
+        (["corpus", "verify", ""], {"artifacts"}),
+        (["jobs", "show", "2026"], {"20261121T041500Z-0123456789ab"}),
+    ):
+        command = ["bash", "-c", ASK, "bash", str(script), "tokenizer", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=trained.folder)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert set(done.stdout.split()) == expected, words
 
 
-def test_every_shell_has_a_script_with_every_command(cli: Cli) -> None:
+def test_every_shell_has_a_script_with_every_command(cli):
     for shell in ("bash", "zsh", "fish"):
         script = cli.run("completion", shell)[0].decode()
         assert all(command in script for command in _COMMANDS)

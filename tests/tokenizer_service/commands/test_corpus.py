@@ -1,18 +1,17 @@
-"""`tokenizer corpus`: write, check and inspect token files from the command line."""
+"""`tokenizer corpus`: write, check, inspect and sample token files from the command line."""
 
+import gzip
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
 
 from tests.tokenizer_core.corpus.small_corpora import content
-from tests.tokenizer_service.test_cli import Cli
+from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.corpus import (
-    EncodingProgress,
     TokenDataset,
     TokenFiles,
     TokenManifest,
@@ -21,39 +20,42 @@ from tokenizer_core.corpus import (
     encoding_run,
 )
 from tokenizer_core.distributed import encode_distributed
-from tokenizer_service.commands import corpus
+from tokenizer_core.documents import read_documents
+from tokenizer_core.errors import StorageError
+from tokenizer_service.commands import corpus, uploaded_output
 
-STORIES = "One day.<|endoftext|>Two days, three."
+END = "<|endoftext|>"
+STORIES = f"One day.{END}Two days, three."
+ENCODE = ("corpus", "encode", "stories.txt", "--output")
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(tmp_path, monkeypatch):
     made = Cli(tmp_path, monkeypatch)
     Path("stories.txt").write_text(STORIES)
     made.run("train", "stories.txt", "--vocab-size", "270", "--name", "mine", "--promote")
     return made
 
 
-def test_token_files_can_be_verified_and_read(cli: Cli) -> None:
-    out, _ = cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
+def test_token_files_can_be_verified_and_read(cli):
+    out, _ = cli.run(*ENCODE, "tokens")
     assert out.decode().startswith("train: 2 documents, ")
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
     assert b"tokens: 4 files, 2 documents, " in cli.run("corpus", "verify", "tokens")[0]
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
     n_tokens = TokenFiles.open("tokens").n_tokens()
     assert json.loads(out) == {"files": 4, "documents": 2, "tokens": n_tokens}
-    out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1")
-    assert out.decode() == "Two days, three.<|endoftext|>\n"
-    out, _ = cli.run("corpus", "inspect", "tokens", "--document", "1", "--ids")
-    ids, _ = cli.run("encode", "Two days, three.<|endoftext|>")
-    assert out == ids
-    out, _ = cli.run("corpus", "inspect", "tokens")
+    inspect = ("corpus", "inspect", "tokens")
+    assert cli.run(*inspect, "--document", "1")[0].decode() == f"Two days, three.{END}\n"
+    ids, _ = cli.run("encode", f"Two days, three.{END}")
+    assert cli.run(*inspect, "--document", "1", "--ids")[0] == ids
+    out, _ = cli.run(*inspect)
     assert f"train: 2 documents, {n_tokens:,} tokens" in out.decode()
     assert "train: of 270 tokens 26" in out.decode()
     assert "special tokens found in the texts: none" in out.decode()
 
 
-def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
+def test_the_options_are_those_of_the_plan(cli):
     lines = "".join(json.dumps({"story": f"story {index}"}) + "\n" for index in range(50))
     for name in ("a.jsonl", "b.jsonl"):
         Path(name).write_text(lines)
@@ -75,42 +77,36 @@ def test_the_options_are_those_of_the_plan(cli: Cli) -> None:
     assert np.load("tokens/" + next(iter(manifest.split("train").shards[0].files))).dtype == "<u4"
 
 
-def test_long_documents_are_truncated_or_dropped(cli: Cli) -> None:
-    cli.run("corpus", "encode", "stories.txt", "--output", "all")
+def test_long_documents_are_truncated_or_dropped_and_short_ones_packed(cli):
+    cli.run(*ENCODE, "all")
     shorter, longer = (len(TokenFiles.open("all").document(index)) for index in range(2))
     assert shorter < longer - 1
-    encode = ["corpus", "encode", "stories.txt", f"--max-length={longer - 1}", "--output"]
-    out, _ = cli.run(*encode, "cut")
+    bound = f"--max-length={longer - 1}"
+    out, _ = cli.run(*ENCODE, "cut", bound)
     counted = f"  over {longer - 1} tokens: 1 documents truncated, 0 dropped, 1 tokens lost"
     assert counted in out.decode()
     files = TokenFiles.open("cut")
     assert [len(files.document(index)) for index in range(2)] == [shorter, longer - 1]
     assert files.document(1)[-1] == files.document(0)[-1] == files.manifest.plan.end_of_document_id
-    out, _ = cli.run(*encode, "dropped", "--over-length", "drop")
+    out, _ = cli.run(*ENCODE, "dropped", bound, "--over-length", "drop")
     assert f"train: 1 documents, {shorter} tokens" in out.decode()
     assert f"0 documents truncated, 1 dropped, {longer} tokens lost" in out.decode()
-    error = cli.fail(*encode[:3], "--over-length", "drop", "--output", "t", code=2)
-    assert "--over-length belongs to --max-length" in error
 
-
-def test_documents_are_packed_into_sequences(cli: Cli) -> None:
-    cli.run("corpus", "encode", "stories.txt", "--output", "tokens")
-    lengths = [len(TokenFiles.open("tokens").document(index)) for index in range(2)]
-    length = sum(lengths)
-    out, _ = cli.run("corpus", "pack", "tokens", "--length", str(length))
+    length = shorter + longer
+    out, _ = cli.run("corpus", "pack", "all", "--length", str(length))
     assert out.decode().splitlines() == [
         f"train: 1 sequences of at most {length} tokens, 100.00% full; fewer than 1 are impossible",
-        f"pack: tokens.packed-{length}",
+        f"pack: all.packed-{length}",
     ]
-    sample = TokenDataset.open("tokens").packed(length)[0]
-    assert sample["cu_seqlens"].tolist() == [0, lengths[0], length]
-    assert "--split-documents" in cli.fail("corpus", "pack", "tokens", "--length", "4")
-    command = ["corpus", "pack", "tokens", "--length", "4", "--split-documents", "-o", "p"]
-    out, _ = cli.run(*command, "--json")
+    sample = TokenDataset.open("all").packed(length)[0]
+    assert sample["cu_seqlens"].tolist() == [0, shorter, length]
+    pack = ("corpus", "pack", "all", "--length", "4")
+    assert "--split-documents" in cli.fail(*pack)
+    out, _ = cli.run(*pack, "--split-documents", "-o", "p", "--json")
     assert json.loads(out)["splits"][0]["n_tokens"] == length
 
 
-def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
+def test_conversations_are_encoded_with_their_mask(cli):
     Path("chat.jinja").write_text(
         "{% for m in messages %}{{ m.role + ': ' + m.content + '<|endoftext|>' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
@@ -133,19 +129,22 @@ def test_conversations_are_encoded_with_their_mask(cli: Cli) -> None:
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
     assert b"special tokens found" not in cli.run("corpus", "inspect", "t")[0]
-    error = cli.fail("corpus", "encode", "stories.txt", "--loss", "role", "--output", "u", code=2)
-    assert "belong to --format chat" in error
 
 
-def test_an_interrupted_encoding_resumes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
+@pytest.fixture
+def many(cli):
+    Path("many.txt").write_text(END.join(f"story {index}" for index in range(500)))
+    return cli
+
+
+def test_an_interrupted_encoding_resumes(many, monkeypatch):
     command = ("corpus", "encode", "many.txt", "--validation-share", "0.2", "--output")
-    cli.run(*command, "expected")
+    many.run(*command, "expected")
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
-    seen: list[EncodingProgress] = []
+    seen = []
 
-    def interrupted(*arguments: Any, progress: Any, **options: Any) -> TokenManifest:
-        def count(now: EncodingProgress) -> None:
+    def interrupted(*arguments, progress, **options):
+        def count(now):
             seen.append(now)
             if len(seen) == 5:
                 raise KeyboardInterrupt
@@ -155,36 +154,33 @@ def test_an_interrupted_encoding_resumes(cli: Cli, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "encode_corpus", interrupted)
-        assert "interrupted" in cli.fail(*command, "tokens", code=130)
-        assert not list(Path().glob(".*")), "nothing to go on from"
+        assert many.fail(*command, "tokens", code=130).endswith("interrupted\n")
         seen.clear()
         patch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
         patch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-        told = cli.fail(*command, "tokens", code=130)
+        told = many.fail(*command, "tokens", code=130)
         assert "the same command with --resume to continue" in told
     n_before = seen[-1].n_documents
     assert n_before > 0
+    resume = (*command, "tokens", "--resume", "--workers", "2")
     seen.clear()
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "encode_corpus", interrupted)
-        cli.fail(*command, "tokens", "--resume", "--workers", "2", code=130)
+        many.fail(*resume, code=130)
     assert seen[0].n_documents >= n_before
-    cli.run(*command, "tokens", "--resume", "--workers", "2")
+    many.run(*resume)
     assert content(Path("tokens")) == content(Path("expected"))
-    assert "another validation share" not in cli.fail(*command, "tokens", "--resume")
+    assert "another validation share" not in many.fail(*resume)
 
 
-def test_a_distributed_run_makes_the_same_token_files_and_resumes(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("many.txt").write_text("<|endoftext|>".join(f"story {index}" for index in range(500)))
-    Path("more.txt").write_text("more<|endoftext|>still more")
+def test_a_distributed_run_makes_the_same_token_files_and_resumes(many, monkeypatch):
+    Path("more.txt").write_text(f"more{END}still more")
     command = ("corpus", "encode", "*.txt", "--validation-share", "0.2", "--shuffle", "--output")
-    cli.run(*command, "expected")
-    run = ("--checkpoint-dir", "run", "--temp-dir", "scratch", "--workers", "1")
+    many.run(*command, "expected")
+    run = (*command, "tokens", "--checkpoint-dir", "run", "--temp-dir", "scratch", "--workers", "1")
 
-    def interrupted(*what: Any, progress: Any, **how: Any) -> TokenManifest:
-        def stop(now: EncodingProgress) -> None:
+    def interrupted(*what, progress, **how):
+        def stop(now):
             progress(now)
             raise KeyboardInterrupt
 
@@ -192,87 +188,169 @@ def test_a_distributed_run_makes_the_same_token_files_and_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr("tokenizer_core.distributed.encode_distributed", interrupted)
-        told = cli.fail(*command, "tokens", *run, code=130)
+        told = many.fail(*run, code=130)
         assert "the same command to continue after the finished shards" in told
     assert len(list(Path("run").glob("*/encode/*.json"))) == 2  # one ahead
-    cli.run(*command, "tokens", *run)
+    many.run(*run)
     assert content(Path("tokens")) == content(Path("expected"))
-    assert "is there already" in cli.fail(*command, "tokens", *run)
+    assert "is there already" in many.fail(*run)
 
 
-def test_wrong_combinations_of_options_are_refused(cli: Cli) -> None:
-    for options, said in (
-        (["--executor=ray"], "--executor ray needs --checkpoint-dir"),
-        (["--ray-address=auto"], "--ray-address needs --executor ray"),
-        (["--executor=ray", "--checkpoint-dir=run", "--workers=2"], "--workers counts local"),
-        (["--checkpoint-dir=run", "--workers=0"], "--workers must be at least 1"),
-        (["--temp-dir=big"], "--temp-dir belongs to an output at an address"),
-    ):
-        told = cli.fail("corpus", "encode", "stories.txt", "--output=tokens", *options, code=2)
-        assert said in told
-    assert not Path("tokens").exists()
-
-
-def test_without_a_separator_a_file_is_one_document(cli: Cli) -> None:
-    command = ("corpus", "encode", "stories.txt", "--separator", "")
-    out, _ = cli.run(*command, "--allowed-special", "none", "--output", "plain")
+def test_without_a_separator_a_file_is_one_document(cli):
+    command = ("corpus", "encode", "stories.txt", "--separator", "", "--output")
+    out, _ = cli.run(*command, "plain", "--allowed-special", "none")
     assert out.decode().startswith("train: 1 documents")
-    cli.run(*command, "--output", "recognised")
-    special = 256
-    assert special not in TokenFiles.open("plain").document(0)[:-1]
-    assert special in TokenFiles.open("recognised").document(0)[:-1]
+    cli.run(*command, "recognised")
+    assert 256 not in TokenFiles.open("plain").document(0)[:-1]
+    assert 256 in TokenFiles.open("recognised").document(0)[:-1]
     out, _ = cli.run("corpus", "inspect", "recognised")
     assert "found in the texts: '<|endoftext|>' (1 times)" in out.decode()
 
 
-def test_errors_are_one_line_with_the_remedy(cli: Cli) -> None:
-    command = ("corpus", "encode", "stories.txt", "--output", "tokens")
-    assert "check the path" in cli.fail("corpus", "encode", "nope.txt", "--output", "tokens")
-    assert "no file matches" in cli.fail("corpus", "encode", "*.nope", "--output", "tokens")
-    assert "special token" in cli.fail(*command, "--begin-of-document", "<|none|>")
+def test_errors_are_one_line_with_the_remedy(cli):
+    for options, code, said in (
+        (["--executor=ray"], 2, "--executor ray needs --checkpoint-dir"),
+        (["--ray-address=auto"], 2, "--ray-address needs --executor ray"),
+        (["--executor=ray", "--checkpoint-dir=run", "--workers=2"], 2, "--workers counts local"),
+        (["--checkpoint-dir=run", "--workers=0"], 2, "--workers must be at least 1"),
+        (["--temp-dir=big"], 2, "--temp-dir belongs to an output at an address"),
+        (["--over-length=drop"], 2, "--over-length belongs to --max-length"),
+        (["--loss=role"], 2, "belong to --format chat"),
+        (["--begin-of-document=<|none|>"], 1, "special token"),
+        (["--validation-share=2"], 1, "validation"),
+        (["--validation-share=0.5", "--seed=-1"], 1, "seed"),
+        (["--separator=\udcff"], 2, "--separator: it is not UTF-8"),
+        (["--allowed-special=<|x|>"], 2, "it has: <|endoftext|>"),
+    ):
+        assert said in cli.fail(*ENCODE, "tokens", *options, code=code)
+    for name, said in (("nope.txt", "check the path"), ("*.nope", "no file matches")):
+        assert said in cli.fail("corpus", "encode", name, "--output", "tokens")
     assert not Path("tokens").exists()
-    _, told = cli.run(*command[:-1], "one", "--validation-share", "1e-9")
+    _, told = cli.run(*ENCODE, "one", "--validation-share", "1e-9")
     assert "all documents are in the split train: with --validation-share 1e-09" in told
-    assert "validation" in cli.fail(*command, "--validation-share", "2")
-    assert "seed" in cli.fail(*command, "--validation-share", "0.5", "--seed", "-1")
-    assert "--separator: it is not UTF-8" in cli.fail(*command, "--separator", "\udcff", code=2)
-    assert "it has: <|endoftext|>" in cli.fail(*command, "--allowed-special", "<|x|>", code=2)
-    cli.run(*command)
-    assert "is there already" in cli.fail(*command)
-    assert "no document 2" in cli.fail("corpus", "inspect", "tokens", "--document", "2")
-    assert "--document" in cli.fail("corpus", "inspect", "tokens", "--ids", code=2)
+    cli.run(*ENCODE, "tokens")
+    assert "is there already" in cli.fail(*ENCODE, "tokens")
     cli.run("train", "stories.txt", "--vocab-size", "265", "--name", "other")
-    other = ("--document", "0", "--tokenizer", "other")
-    assert "tokenizer" in cli.fail("corpus", "inspect", "tokens", *other)
+    for options, code, said in (
+        (["--document=2"], 1, "no document 2"),
+        (["--ids"], 2, "--document"),
+        (["--document=0", "--tokenizer=other"], 1, "tokenizer"),
+    ):
+        assert said in cli.fail("corpus", "inspect", "tokens", *options, code=code)
     shard = Path("tokens/train.bin")
     shard.write_bytes(shard.read_bytes()[:-2] + b"\1\1")
     assert "train.bin" in cli.fail("corpus", "verify", "tokens", code=3)
 
 
-def test_a_file_name_may_not_be_utf8(cli: Cli) -> None:
-    name = os.fsdecode(b"named-\xff.txt")
-    Path(name).write_bytes(Path("stories.txt").read_bytes())
-    cli.run("train", name, "--vocab-size", "265", "--name", "other")
-    manifest = json.loads(cli.run("inspect", "other", "--json")[0])
-    assert manifest["provenance"][0]["name"] == r"named-\udcff.txt"
-    assert manifest["command"].startswith(r"tokenizer train named-\udcff.txt")
-    cli.run("corpus", "encode", name, "--output", "tokens", "--tokenizer", "other")
-    sources = json.loads(Path("tokens/manifest.json").read_bytes())["sources"]
-    assert sources[0]["path"] == r"named-\udcff.txt"
-
-
-def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli: Cli) -> None:
+def test_an_address_is_encoded_as_the_file_and_an_error_shows_nothing_secret(cli):
     store = fsspec.filesystem("memory")
     store.pipe("/command/stories.txt", STORIES.encode())
     try:
         cli.run("corpus", "encode", "memory://command/*.txt", "--output", "remote")
     finally:
         store.rm("/command", recursive=True)
-    cli.run("corpus", "encode", "stories.txt", "--output", "local")
+    cli.run(*ENCODE, "local")
     for name in ("manifest.json", "train.bin"):
         assert Path("remote", name).read_bytes() == Path("local", name).read_bytes()
-    assert [source.path for source in TokenFiles.open("remote").manifest.sources] == ["stories.txt"]
     secret = "http://me:SECRET@127.0.0.1:1/x.txt?s=SECRET"
-    _, told = cli.run("corpus", "encode", secret, "--output", "other", code=1)
+    told = cli.fail("corpus", "encode", secret, "--output", "other")
     assert "'http://127.0.0.1:1/x.txt' cannot be opened" in told
     assert "SECRET" not in told
+
+
+def test_an_upload_that_failed_costs_no_encoding_unless_the_corpus_changed(cli, monkeypatch):
+    command = (*ENCODE, "s3://bucket/t", "--temp-dir=waiting")
+    uploaded = []
+
+    def fail(folder, address, progress):
+        raise StorageError("the bucket is away")
+
+    def upload(folder, address, progress):
+        uploaded.append(address)
+        return TokenManifest.from_json((folder / "manifest.json").read_bytes())
+
+    monkeypatch.setattr(uploaded_output, "require_free", lambda address: None)
+    monkeypatch.setattr(uploaded_output, "upload_token_files", fail)
+    error = cli.fail(*command)
+    assert "the bucket is away. the token files are complete in waiting/" in error
+    assert "with --resume uploads them" in error
+    assert "give --resume to do that, or remove the folder" in cli.fail(*command)
+    monkeypatch.setattr(uploaded_output, "upload_token_files", upload)
+    before = Path("stories.txt").stat()
+    Path("stories.txt").write_text("new text")
+    assert "the corpus has changed since an earlier run" in cli.fail(*command, "--resume")
+    assert uploaded == []
+    Path("stories.txt").write_text(STORIES)
+    os.utime("stories.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    monkeypatch.setattr(corpus, "encode_corpus", None)
+    cli.run(*command, "--resume")
+    assert uploaded == ["s3://bucket/t"]
+    assert list(Path("waiting").iterdir()) == []
+
+
+TEXTS = [f'story {i}\nof é and 漢 "{i}"\t' for i in range(400)]
+
+
+def lines_of(texts, field="text"):
+    return "".join(json.dumps({field: text}) + "\n" for text in texts)
+
+
+@pytest.fixture
+def samples(tmp_path, monkeypatch):
+    made = Cli(tmp_path, monkeypatch)
+    Path("a.txt").write_text(END.join(TEXTS[:200]), encoding="utf-8")
+    Path("b.jsonl.gz").write_bytes(gzip.compress(lines_of(TEXTS[200:], "story").encode()))
+    return made
+
+
+def test_a_sample_as_text_and_as_json_lines_holds_the_same_documents(samples):
+    command = ("corpus", "sample", "a.txt", "*.gz", "--field=story", "--fraction=0.1", "--seed=7")
+    out, error = samples.run(*command, "-o", "s.txt")
+    samples.run(*command, "-o", "s.jsonl")
+    drawn = list(read_documents("s.txt", separator=END))
+    assert drawn == list(read_documents("s.jsonl"))
+    assert [text for text in TEXTS if text in drawn] == drawn
+    assert 20 < len(drawn) < 65
+    assert min(TEXTS.index(text) for text in drawn) < 200 <= max(map(TEXTS.index, drawn))
+    size = Path("s.txt").stat().st_size
+    said = f"s.txt: {len(drawn)} of 400 documents, {size:,} bytes, drawn with seed 7\n"
+    assert (out.decode(), error) == (said, "")
+    out, _ = samples.run(*command, "-o", "t.txt", "--json")
+    assert json.loads(out) == {
+        "documents": len(drawn), "documents_read": 400, "bytes": size, "share": 0.1, "seed": 7,
+    }  # fmt: skip
+    assert Path("t.txt").read_bytes() == Path("s.txt").read_bytes()
+
+
+SAMPLE_ERRORS = [
+    (("a.txt", "-o", "s.txt"), 2, "--fraction"),
+    (("a.txt", "--fraction=nan", "-o", "s.txt"), 2, "0.01 is a hundredth), not nan"),
+    (("a.txt", "--fraction=0.5", "-o", "s.csv"), 2, "s.csv must end in .txt or .jsonl"),
+    (("a.txt", "--fraction=0.5", "-o", "no/s.txt"), 1, "the folder of no/s.txt is not there"),
+    (("a.txt", "--fraction=0.5", "-o", "a.txt"), 2, "a.txt is also an input"),
+    (("a.txt", "--fraction=0.5", "--separator=", "-o", "s.txt"), 2, "name one"),
+    (("a.txt", "--fraction=1e-9", "-o", "s.txt"), 1, "none of 200 documents was drawn"),
+    (("empty.txt", "--fraction=1", "-o", "s.txt"), 1, "the files have no document"),
+    (("b.jsonl.gz", "--fraction=0.5", "-o", "s.txt"), 1, "'text'"),
+    (("e.jsonl", "--fraction=0.5", "-o", "s.txt"), 1, "a document holds '<|endoftext|>'"),
+    (("f.jsonl", "--fraction=0.5", "--separator=aa", "-o", "s.txt"), 1, "holds 'aa'"),
+]
+
+
+def test_an_error_of_a_sample_writes_nothing(samples):
+    for name, text in (("e", f"{END} "), ("f", "xa")):
+        Path(f"{name}.jsonl").write_text(lines_of([text] * 20))
+    Path("empty.txt").touch()
+    Path("s.txt").write_text("what was there")
+    before = sorted(Path().iterdir())
+    for arguments, code, words in SAMPLE_ERRORS:
+        assert words in samples.fail("corpus", "sample", *arguments, code=code)
+        assert sorted(Path().iterdir()) == before
+    assert Path("s.txt").read_text() == "what was there"
+
+
+def test_two_documents_of_a_sample_do_not_make_a_separator_between_them(samples):
+    halves = ["x<|endof", "text|>y"]
+    Path("e.jsonl").write_text(lines_of(halves * 20))
+    samples.run("corpus", "sample", "e.jsonl", "--fraction=0.9", "-o", "s.txt")
+    assert set(read_documents("s.txt", separator=END)) == set(halves)

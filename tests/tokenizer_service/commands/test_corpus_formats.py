@@ -1,99 +1,74 @@
 """Every command that reads a corpus reads the same documents, in any format."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import write_corpus
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core.registry import ArtifactStore
 
 DOCUMENTS = [f"document {number}: low lower lowest, new newer newest" for number in range(12)]
+STORIES = "\n".join(json.dumps({"story": text}) for text in DOCUMENTS)
+CORPORA = {
+    "stories.jsonl": ["--field=story"],
+    "hidden.txt": ["--format=jsonl", "--field=story"],
+    "corpus.txt": [],
+    "corpus.jsonl": [],
+    "corpus.parquet": [],
+}
+"""The same documents in three formats, and their options; in two the field is another one."""
 
 
 @pytest.fixture
-def corpora(cli: Cli) -> dict[str, Path]:
-    """The same documents in three formats, and as text with the default special token."""
-    made = {
-        name: write_corpus(cli.folder / f"corpus.{name}", DOCUMENTS, name)
-        for name in ("txt", "jsonl", "parquet")
-    }
-    stories = [json.dumps({"story": text}) for text in DOCUMENTS]
-    made["story"] = cli.folder / "stories.jsonl"
-    made["story"].write_text("\n".join(stories))
-    made["hidden"] = cli.folder / "hidden.txt"
-    made["hidden"].write_text("\n".join(stories))
-    return made
+def corpora(cli):
+    for name in ("txt", "jsonl", "parquet"):
+        write_corpus(cli.folder / f"corpus.{name}", DOCUMENTS, name)
+    for name in ("stories.jsonl", "hidden.txt"):
+        (cli.folder / name).write_text(STORIES)
+    return cli
 
 
-def options_of(name: str) -> list[str]:
-    return {"story": ["--field=story"], "hidden": ["--format=jsonl", "--field=story"]}.get(name, [])
+def test_training_counting_and_measuring(corpora):
+    def figures(*words):
+        return json.loads(corpora.run(*words, "--json")[0])
 
-
-def test_training_and_counting(cli: Cli, corpora: dict[str, Path]) -> None:
-    digests, pre_tokens = set(), set()
-    for name, path in corpora.items():
-        options = options_of(name)
-        cli.run("train", str(path), *options, "--vocab-size=300", "--name=learned", "--quiet")
-        store = ArtifactStore(cli.folder / "artifacts")
-        digests.add(store.open(store.resolve("learned")).fingerprint)
-        shown, _ = cli.run(
-            "counts", "make", str(path), *options, "--output=x.counts", "--json", "--quiet"
-        )
-        figures = json.loads(shown)
-        pre_tokens.add(
-            (figures["n_pre_tokens"], figures["n_distinct_pre_tokens"], figures["n_documents"])
-        )
-    assert len(digests) == len(pre_tokens) == 1
-    cli.run("counts", "make", str(corpora["txt"]), "--output=twice.counts", "--quiet")
-    more = str(corpora["story"])
-    shown, _ = cli.run(
-        "counts", "extend", "twice.counts", more, "--field=story", "--json", "--quiet"
-    )
-    assert json.loads(shown)["n_pre_tokens"] == 2 * next(iter(pre_tokens))[0]
-    for command in (["train"], ["counts", "make", "--output=x.counts"]):
-        said = cli.fail(*command, str(corpora["hidden"]), "--quiet")
+    store = ArtifactStore(corpora.folder / "artifacts")
+    found = []
+    for name, options in CORPORA.items():
+        corpora.run("train", name, *options, "--vocab-size=300", "--name=learned", "--quiet")
+        counted = figures("counts", "make", name, *options, "--output=x.counts")
+        (measured,) = figures("report", "learned", f"--corpus=x={name}", *options)["measurements"]
+        compared = figures("compare", "learned", "learned", f"--corpus={name}", *options)["text"]
+        assert measured["n_bytes"] == compared["n_bytes"] == len("".join(DOCUMENTS))
+        row = [counted[key] for key in ("n_pre_tokens", "n_distinct_pre_tokens", "n_documents")]
+        digest = store.open(store.resolve("learned")).fingerprint
+        found.append([*row, measured["n_tokens"], digest])
+    assert all(row == found[0] for row in found)
+    twice = figures("counts", "extend", "x.counts", "stories.jsonl", "--field=story")
+    assert twice["n_pre_tokens"] == 2 * found[0][0]
+    for command in (
+        ("train", "hidden.txt"),
+        ("counts", "make", "hidden.txt", "--output=x.counts"),
+        ("report", "learned", "--corpus=hidden.txt"),
+    ):
+        said = corpora.fail(*command, "--quiet")
         assert "is JSON lines, and its name does not say so" in said
         assert "--format" in said
 
 
-def test_measuring(cli: Cli, corpora: dict[str, Path]) -> None:
-    cli.run("train", str(corpora["txt"]), "--vocab-size=300", "--name=learned", "--quiet")
-    measured = set()
-    for name, path in corpora.items():
-        options = [f"--corpus=x={path}", *options_of(name), "--quiet"]
-        shown, _ = cli.run("report", "learned", *options, "--json")
-        (figures,) = json.loads(shown)["measurements"]
-        measured.add((figures["n_bytes"], figures["n_tokens"]))
-        options[0] = f"--corpus={path}"
-        shown, _ = cli.run("compare", "learned", "learned", *options, "--json")
-        assert json.loads(shown)["text"]["n_bytes"] == figures["n_bytes"]
-    assert measured == {(len("".join(DOCUMENTS)), min(measured)[1])}
-    said = cli.fail("report", "learned", f"--corpus={corpora['hidden']}", "--quiet")
-    assert "is JSON lines, and its name does not say so" in said
-
-
-COMMANDS = [
-    ("train", "corpus.txt"),
-    ("counts", "make", "corpus.txt", "--output=x.counts"),
-    ("corpus", "encode", "corpus.txt", "--output=x"),
-    ("corpus", "sample", "corpus.txt", "--fraction=0.5", "--output=x.jsonl"),
-    ("report", "starter", "--corpus=corpus.txt"),
-    ("compare", "starter", "starter", "--corpus=corpus.txt"),
-]
-
-
-def test_text_has_no_field_and_json_lines_have_no_separator(
-    cli: Cli, corpora: dict[str, Path]
-) -> None:
-    for command in COMMANDS:
-        error = cli.fail(*command, "--field=story", code=2)
+def test_text_has_no_field_and_json_lines_have_no_separator(corpora):
+    for command in (
+        ("train", "corpus.txt"),
+        ("counts", "make", "corpus.txt", "--output=x.counts"),
+        ("corpus", "encode", "corpus.txt", "--output=x"),
+        ("corpus", "sample", "corpus.txt", "--fraction=0.5", "--output=x.jsonl"),
+        ("report", "starter", "--corpus=corpus.txt"),
+        ("compare", "starter", "starter", "--corpus=corpus.txt"),
+    ):
+        error = corpora.fail(*command, "--field=story", code=2)
         assert "leave it out, or name the --format" in error
-        error = cli.fail(*command, "--field=text", "--format=txt.gz", code=2)
+        error = corpora.fail(*command, "--field=text", "--format=txt.gz", code=2)
         assert "the corpus is text" in error
         command = tuple(word.replace("corpus.txt", "corpus.jsonl") for word in command)
-        error = cli.fail(*command, "--separator=|", code=2)
+        error = corpora.fail(*command, "--separator=|", code=2)
         assert "--separator is of plain text, and by its name the corpus is none" in error

@@ -3,25 +3,25 @@
 import json
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.tokenizer_core.evaluation.test_pages import Page
 from tests.tokenizer_service.test_cli import Cli, write_tiktoken
+from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactStore
 
 TEXT = "low low lower newest newest widest widest widest\n"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with corpora, the published tokenizer `mine`, and a file of ranks."""
     folder = tmp_path_factory.mktemp("evaluation")
     (folder / "en.txt").write_text(TEXT * 100)
     (folder / "ru.txt").write_text("низкий самый новый широкий\n" * 100, encoding="utf-8")
     (folder / "empty.txt").touch()
-    (folder / "latin.txt").write_bytes(b"caf\xe9 au lait")
     write_tiktoken(folder / "ranks.tiktoken")
     with pytest.MonkeyPatch.context() as monkeypatch:
         Cli(folder, monkeypatch).run(
@@ -31,11 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cli(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(folder, tmp_path, monkeypatch):
     return Cli(shutil.copytree(folder, tmp_path / "copy"), monkeypatch)
 
 
-def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
+def test_a_report_of_a_published_one_and_of_a_file(cli):
     out, error = cli.run(
         "report", "mine", "other=ranks.tiktoken:cl100k", "--corpus", "english=en.txt",
         "--corpus", "ru.txt", "--json", "r.json", "--html", "r.html",
@@ -57,37 +57,38 @@ def test_a_report_of_a_published_one_and_of_a_file(cli: Cli) -> None:
     assert f"{figure:.3f}" in "".join(Page(page).text)
 
 
-def test_a_sample_with_its_seed(cli: Cli) -> None:
+def figures(cli, *words, code=0):
+    return json.loads(cli.run(*words, "--json", code=code)[0])
+
+
+def test_a_sample_with_its_seed(cli):
     (cli.folder / "long.txt").write_text("".join(f"line {i} of many\n" for i in range(4_000)))
-
-    def sample(*options: str) -> dict[str, int]:
-        words = ["report", "mine", "--corpus", "long.txt", "--json", "-", *options]
-        found: dict[str, int] = json.loads(cli.run(*words)[0])["corpora"][0]
-        return found
-
     size = (cli.folder / "long.txt").stat().st_size
-    assert sample()["sample_bytes"] == sample("--sample-bytes=0")["sample_bytes"] == size
-    part = sample("--sample-bytes=20000", "--seed=3")
-    assert 19_000 < part["sample_bytes"] < 21_000
-    assert part["seed"] == 3
+    for options, smallest, largest, seed in (
+        ([], size, size, 0),
+        (["--sample-bytes=0"], size, size, 0),
+        (["--sample-bytes=20000", "--seed=3"], 19_001, 20_999, 3),
+    ):
+        (corpus,) = figures(cli, "report", "mine", "--corpus=long.txt", *options)["corpora"]
+        assert smallest <= corpus["sample_bytes"] <= largest
+        assert corpus["seed"] == seed
 
 
-def test_parallel_corpora_and_documents(cli: Cli) -> None:
-    words = ["report", "mine", "--corpus", "en.txt", "--corpus", "ru.txt", "--json", "-"]
-    parity = json.loads(cli.run(*words, "--parallel")[0])["parity"]
+def test_parallel_corpora_and_documents(cli):
+    words = ("report", "mine", "--corpus=en.txt", "--corpus=ru.txt", "--parallel")
+    parity = figures(cli, *words)["parity"]
     assert parity["basis"] == "parallel lines"
-    ids = [int(cli.run("count", "--", line.strip())[0]) for line in (
-        TEXT, "низкий самый новый широкий")]  # fmt: skip
-    assert parity["ratios"]["mine"]["ru"] == ids[1] / ids[0]
+    lines = (TEXT.strip(), "низкий самый новый широкий")
+    english, russian = (int(cli.run("count", "--", line)[0]) for line in lines)
+    assert parity["ratios"]["mine"]["ru"] == russian / english
     for name, line in (("en2", "low"), ("ru2", "низкий")):
         (cli.folder / f"{name}.txt").write_text(f"{line}\n##\n" * 9, encoding="utf-8")
-    pair = ["--corpus=en2.txt", "--corpus=ru2.txt", "--json=-", "--parallel"]
+    pair = ("report", "mine", "--corpus=en2.txt", "--corpus=ru2.txt", "--parallel")
     for options, n_bytes in (([], 9 * len("low##")), (["--separator=##"], 9 * len("low"))):
-        found = json.loads(cli.run("report", "mine", *pair, *options)[0])
-        assert found["measurements"][0]["n_bytes"] == n_bytes
+        assert figures(cli, *pair, *options)["measurements"][0]["n_bytes"] == n_bytes
 
 
-def test_the_table_of_bytes_of_each_id(cli: Cli) -> None:
+def test_the_table_of_bytes_of_each_id(cli):
     out, _ = cli.run("report", "mine", "--token-bytes", "token_bytes.npy")
     assert b"270 ids" in out
     table = np.load(cli.folder / "token_bytes.npy", allow_pickle=False)
@@ -97,38 +98,31 @@ def test_the_table_of_bytes_of_each_id(cli: Cli) -> None:
     assert math.isclose(table[:256].mean(), 1)
 
 
-def test_a_diff_of_two_versions_and_of_a_file(cli: Cli) -> None:
+def test_a_diff_of_two_versions_and_of_a_file(cli):
     cli.run("train", "en.txt", "--vocab-size=265", "--name=mine")
-    versions = [f"{row['name']}@{row['version']}"
-                for row in json.loads(cli.run("list", "--json")[0])]  # fmt: skip
+    versions = [f"{row['name']}@{row['version']}" for row in figures(cli, "list")]
     out, _ = cli.run("compare", *versions, "--corpus", "en.txt", code=3)
     assert b"pre-tokens of A" in out
-    found = json.loads(cli.run("compare", *versions, "--json", code=3)[0])
+    found = figures(cli, "compare", *versions, code=3)
     assert found["schema"] == "tokenizer-diff/1"
     assert [found["a"], found["b"]] == versions
     assert (found["tokenizers"]["is_same"], found["text"]) == (False, None)
-    out, _ = cli.run("compare", "mine", "ranks.tiktoken:gpt2", "--json", "--corpus=en.txt", code=3)
-    on_text = json.loads(out)["text"]
+    other = ("mine", "ranks.tiktoken:gpt2", "--corpus=en.txt")
+    on_text = figures(cli, "compare", *other, code=3)["text"]
     counted = int(cli.run("count", "--tokenizer=mine", "--file", "en.txt")[0])
     assert (on_text["n_tokens_a"], on_text["n_bytes"]) == (counted, len(TEXT) * 100)
     assert on_text["n_texts_other_ids"] == 1
     assert b"They are the same" in cli.run("compare", "mine", "mine")[0]
 
 
-def test_files_of_every_form(cli: Cli) -> None:
-    from tokenizer_core import Tokenizer
-    from tokenizer_core.registry import ArtifactStore
-
+def test_files_of_every_form(cli):
     store = ArtifactStore(cli.folder / "artifacts")
     tokenizer = Tokenizer.from_spec(store.open(store.resolve("mine")))
     tokenizer.save_tokenizer_json(cli.folder / "my=t.json")
     tokenizer.save_gpt2_files(cli.folder / "vocab.json", cli.folder / "merges.txt")
     tokenizer.save_files(cli.folder / "v.pkl", cli.folder / "m.pkl")
-    out, _ = cli.run(
-        "report", "mine", "my=t.json", "gpt=vocab.json,merges.txt", "./v.pkl,./m.pkl:gpt2",
-        "--corpus", "en.txt", "--json=-",
-    )  # fmt: skip
-    report = json.loads(out)
+    files = ("mine", "my=t.json", "gpt=vocab.json,merges.txt", "./v.pkl,./m.pkl:gpt2")
+    report = figures(cli, "report", *files, "--corpus=en.txt")
     assert [t["name"] for t in report["tokenizers"]] == ["mine", "my=t", "gpt", "v"]
     assert len({m["n_tokens"] for m in report["measurements"]}) == 1
 
@@ -138,25 +132,20 @@ ERRORS = [
     (("report", "mine", "mine", "--corpus=en.txt"), 2, "LABEL="),
     (("report", "mine", "--corpus=en.txt", "--corpus=en.txt"), 2, "NAME=FILE"),
     (("report", "mine", "--corpus=none.txt"), 1, "none.txt is not there"),
-    (("report", "nobody", "--corpus=en.txt"), 1, "nobody"),
-    (("report", "none.tiktoken:gpt2", "--corpus=en.txt"), 1, "is not there"),
     (("report", "mine", "--token-bytes=n.npy", "--html=r.html"), 2, "no text to measure"),
     (("report", "mine", "--token-bytes=n.npy", "--seed=1"), 2, "--seed belongs to --corpus"),
     (("report", "mine", "--corpus=en.txt", "--field=x"), 2, "--field is of JSON lines"),
     (("compare", "mine", "mine", "--separator=x"), 2, "--separator belongs to --corpus"),
     (("report", "ranks.tiktoken", "--corpus=en.txt"), 1, "ranks.tiktoken:cl100k"),
-    (("report", "ranks.tiktoken:gpt9", "--corpus=en.txt"), 1, "Known names"),
     (("report", "mine", "--corpus=en.txt", "--html=no/r.html"), 1, "folder"),
     (("report", "mine", "--corpus=en.txt", "--sample-bytes=-1"), 2, "0 reads all"),
     (("report", "mine", "--corpus=en.txt", "--parallel"), 2, "two corpora"),
     (("report", "mine", "x=mine", "--token-bytes=t.npy"), 2, "one tokenizer"),
     (("report", "mine", "--corpus=empty.txt"), 1, "empty"),
-    (("report", "mine", "--corpus=latin.txt"), 1, "latin.txt is not UTF-8 at byte 3"),
-    (("compare", "mine", "mine", "--corpus=none.txt"), 1, "not there"),
     (("compare", "mine", "mine", "--examples=-1"), 2, "0 shows none"),
 ]
 
 
-def test_an_error_is_one_line_with_the_remedy(cli: Cli) -> None:
+def test_an_error_is_one_line_with_the_remedy(cli):
     for words, code, says in ERRORS:
         assert says in cli.fail(*words, code=code), words

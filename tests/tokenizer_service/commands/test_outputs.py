@@ -3,19 +3,17 @@
 import gzip
 import json
 import signal
-from pathlib import Path
 
 import pytest
 
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_service.commands import text
 
 
-def names_in(folder: Path) -> set[str]:
+def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_an_output_may_be_a_link_or_a_device(trained: Cli) -> None:
+def test_an_output_may_be_a_link_or_a_device(trained):
     (trained.folder / "real").write_bytes(b"before")
     (trained.folder / "link").symlink_to("real")
     trained.run("encode", "low", "-o", "link")
@@ -26,14 +24,12 @@ def test_an_output_may_be_a_link_or_a_device(trained: Cli) -> None:
 
 
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_keeps_the_earlier_file(
-    trained: Cli, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals, code: int
-) -> None:
+def test_an_interrupted_command_keeps_the_earlier_file(trained, monkeypatch, ending, code):
     (trained.folder / "ids").write_bytes(b"before")
     there = names_in(trained.folder)
 
     class Ended(text.StreamingEncoder):
-        def finish(self) -> list[int]:
+        def finish(self):
             assert names_in(trained.folder) > there  # written to a temporary file
             signal.raise_signal(ending)  # to this thread: it is handled before the next line
             return super().finish()
@@ -50,66 +46,57 @@ def test_an_interrupted_command_keeps_the_earlier_file(
     assert (trained.folder / "ids").read_bytes() == b"before"
 
 
-def test_an_output_that_is_an_input_is_refused(trained: Cli) -> None:
+def test_an_output_that_is_an_input_or_a_corpus_is_refused(trained):
     before = (trained.folder / "corpus.txt").read_bytes()
     trained.run("convert", "worked", "--to=tokenizer.json", "--output=t.json")
     trained.run("counts", "make", "corpus.txt", "--output=c.counts")
-    (trained.folder / "page.html").write_bytes(before)
-    for words in (
-        ("encode", "low", "--files", "t.json", "-o", "t.json"),
-        ("report", "t.json", "--corpus=corpus.txt", "--json=./t.json"),
-        ("counts", "merge", "c.counts=2", "-o", "c.counts"),
-        ("encode", "--file=corpus.txt", "-o", "corpus.txt"),
-        ("train", "page.html", "--html", "./page.html"),
+    for name in ("page.html", "more.txt"):
+        (trained.folder / name).write_bytes(before)
+    for words, reason in (
+        (("encode", "low", "--files", "t.json", "-o", "t.json"), "also an input"),
+        (("report", "t.json", "--corpus=corpus.txt", "--json=./t.json"), "also an input"),
+        (("counts", "merge", "c.counts=2", "-o", "c.counts"), "also an input"),
+        (("encode", "--file=corpus.txt", "-o", "corpus.txt"), "also an input"),
+        (("train", "page.html", "--html", "./page.html"), "also an input"),
+        (("report", "worked", "--corpus=corpus.txt", "--html", "more.txt"), "not end in .html"),
+        (("train", "corpus.txt", "--json", "more.txt"), "put it before the option"),
+        (("train", "corpus.txt", "--json=a.json", "--save-counts=./a.json"), "two outputs go to"),
+        (("train", "corpus.txt", "--json=-", "--html=-"), "two outputs go to"),
     ):
-        assert "also an input" in trained.fail(*words, code=2)
-    assert (trained.folder / "corpus.txt").read_bytes() == before
+        assert reason in trained.fail(*words, code=2)
+    for name in ("corpus.txt", "more.txt"):
+        assert (trained.folder / name).read_bytes() == before
     assert "is not there" in trained.fail("encode", "low", "-o", "none/ids")
     assert "is a folder" in trained.fail("encode", "low", "-o", ".")
-
-
-def test_a_report_does_not_replace_a_corpus(trained: Cli) -> None:
-    (trained.folder / "more.txt").write_text("newest")
-    for words in (
-        ("report", "worked", "--corpus=corpus.txt", "--html"),
-        ("train", "corpus.txt", "--json"),
-    ):
-        line = trained.fail(*words, "more.txt", code=2)
-        assert f"'more.txt' does not end in .{words[-1][2:]}" in line
-        assert "put it before the option" in line
-        assert (trained.folder / "more.txt").read_text() == "newest"
     out, _ = trained.run("report", "worked", "--corpus=corpus.txt", "--json", "/dev/null")
     assert b"bytes/token" in out
-    for outputs in (("--json=a.json", "--save-counts=./a.json"), ("--json=-", "--html=-")):
-        assert "two outputs go to" in trained.fail("train", "corpus.txt", *outputs, code=2)
 
 
-def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained: Cli) -> None:
+def test_compressed_text_is_refused_and_a_byte_order_mark_is_skipped(trained):
     (trained.folder / "t.gz").write_bytes(gzip.compress(b"low"))
     line = trained.fail("count", "--file", "t.gz")
     assert "t.gz is packed with gzip, and this command reads plain text; unpack it first" in line
     assert trained.run("decode", stdin=b"\xef\xbb\xbf97 98")[0] == b"ab"
 
 
-def test_figures_as_json_and_a_conversion_into_a_pipe(trained: Cli) -> None:
+def test_figures_as_json_and_a_conversion_into_a_pipe(trained):
+    def figures(*words):
+        return json.loads(trained.run(*words, "--json")[0])
+
     (trained.folder / "é.txt").write_text("low é", encoding="utf-8")
-    found = json.loads(trained.run("count", "--json", "--file", "é.txt", "corpus.txt")[0])
+    found = figures("count", "--file", "é.txt", "corpus.txt")
     assert found["tokenizer"].startswith("worked@")
     assert [row["file"] for row in found["files"]] == ["é.txt", "corpus.txt"]
     assert found["tokens"] == sum(row["tokens"] for row in found["files"])
     assert found["files"][0]["bytes"] == 6
-    out, _ = trained.run("train", "corpus.txt", "--vocab-size=260", "--name=j", "--json")
-    (run,) = json.loads(out)["runs"].values()
+    (run,) = figures("train", "corpus.txt", "--vocab-size=260", "--name=j")["runs"].values()
     assert run["vocab_size"] == 260
-    assert json.loads(trained.run("report", "worked", "--corpus=corpus.txt", "--json")[0])[
-        "corpora"
-    ]
+    assert figures("report", "worked", "--corpus=corpus.txt")["corpora"]
     for words in (("counts", "make", "corpus.txt", "-o", "c"), ("counts", "inspect", "c")):
-        assert json.loads(trained.run(*words, "--json")[0])["n_documents"] == 1
-    out, _ = trained.run("convert", "worked", "--to=tokenizer.json", "-o", "t.json", "--json")
-    assert json.loads(out)["files"][0]["path"] == "t.json"
-    out, _ = trained.run("import", "t.json", "--name=i", "--json")
-    assert json.loads(out)["active"] is False
+        assert figures(*words)["n_documents"] == 1
+    converted = figures("convert", "worked", "--to=tokenizer.json", "-o", "t.json")
+    assert converted["files"][0]["path"] == "t.json"
+    assert figures("import", "t.json", "--name=i")["active"] is False
     out, error = trained.run("convert", "worked", "--to=tiktoken", "--output=-")
     assert out.startswith(b"AA== 0\n")
     assert error.startswith("left out: the split pattern (gpt2)")

@@ -7,25 +7,16 @@ import re
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from tests.tokenizer_service.run_cli import Cli
-from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands.command_line import CommandError
 from tokenizer_service.commands.serving import _check_settings, _lines_to_try, _listening
 from tokenizer_service.settings import Settings
-
-
-def must_not_run(*arguments: object, **options: object) -> NoReturn:
-    raise AssertionError("the server was started")
-
 
 WRONG_SETTINGS = [
     ({"TOKENIZER_REQUIRE_ADMIN_KEY": "1"}, "TOKENIZER_ADMIN_KEYS is empty; set"),
@@ -38,7 +29,11 @@ WRONG_SETTINGS = [
 ]
 
 
-def test_wrong_settings_are_one_line(trained: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def must_not_run(*arguments, **options):
+    raise AssertionError("the server was started")
+
+
+def test_wrong_settings_are_one_line(trained, monkeypatch):
     monkeypatch.setattr(uvicorn.Server, "run", must_not_run)
     monkeypatch.setattr(Multiprocess, "run", must_not_run)
     monkeypatch.setenv("TOKENIZER_ADMIN_KEYS", "")  # restored at the end: serve sets it
@@ -49,29 +44,23 @@ def test_wrong_settings_are_one_line(trained: Cli, monkeypatch: pytest.MonkeyPat
     assert not Path("/proc/none").exists()
 
 
-def test_the_examples_encode_if_there_is_a_tokenizer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_encode_if_there_is_a_tokenizer(tmp_path, capsys, small_spec):
     settings = Settings(artifacts_dir=tmp_path / "artifacts")
 
-    def routes() -> list[str]:
+    def routes():
         lines = _lines_to_try(settings, "curl", "http://there", None)
         return re.findall(r"http://there(\S+)", "\n".join(lines))
 
     assert routes() == ["/tokenizers", "/train", "/train"]
-    remedy = "tokenizer import starter --name starter --promote"
-    assert remedy in capsys.readouterr().err
+    assert "tokenizer import starter --name starter --promote" in capsys.readouterr().err
     store = ArtifactStore(settings.artifacts_dir)
-    spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], [], pattern="gpt2")
-    store.promote(store.publish(spec, name=settings.default))
+    store.promote(store.publish(small_spec, name=settings.default))
     assert routes()[:3] == ["/encode", "/decode", "/encode_stream"]
     assert capsys.readouterr().err == ""
 
 
-def test_a_read_only_folder_with_a_job_database_is_served(
-    trained: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*arguments: object, **options: object) -> NoReturn:
+def test_a_read_only_folder_with_a_job_database_is_served(trained, monkeypatch):
+    def refuse(*arguments, **options):
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
@@ -83,15 +72,15 @@ def test_a_read_only_folder_with_a_job_database_is_served(
 
 
 @contextlib.contextmanager
-def listening(path: Path, mode: str = "660") -> Iterator[socket.socket]:
+def listening(path, mode="660"):
     with _listening(Settings(host=f"unix:{path}", socket_mode=mode)) as listener:
         try:
-            yield listener
+            yield
         finally:
             listener.close()  # as uvicorn does
 
 
-def test_a_unix_socket_has_its_permissions_and_replaces_a_left_over_one(tmp_path: Path) -> None:
+def test_a_unix_socket_has_its_permissions_and_replaces_a_left_over_one(tmp_path):
     path = tmp_path / "a.sock"
     for mode in ("660", "0606"):
         with listening(path, mode):
@@ -109,21 +98,21 @@ def test_a_unix_socket_has_its_permissions_and_replaces_a_left_over_one(tmp_path
         client.connect(str(path))
 
 
-def test_a_socket_in_use_and_other_files_stay(tmp_path: Path) -> None:
+def test_a_port_or_socket_in_use_and_other_files_stay(tmp_path):
     path, file = tmp_path / "a.sock", tmp_path / "b.sock"
     file.write_text("mine")
-    with listening(path):
+    with listening(path), socket.create_server(("127.0.0.1", 0)) as taken:
         made = path.stat()
-        with pytest.raises(CommandError, match="another program listens there; stop it"):
-            listening(path).__enter__()
+        port = Settings(host="127.0.0.1", port=taken.getsockname()[1])
+        for context, reason in (
+            (listening(path), "another program listens there; stop it"),
+            (listening(file), "the file is no socket; remove it"),
+            (listening(tmp_path / "none" / "a.sock"), "choose another path for TOKENIZER_HOST"),
+            (listening(tmp_path / ("a" * 200)), "choose another path for TOKENIZER_HOST"),
+            (_listening(port), "TOKENIZER_PORT"),
+        ):
+            with pytest.raises(CommandError, match=reason):
+                context.__enter__()
         assert os.path.samestat(made, path.stat())
-    with pytest.raises(CommandError, match="the file is no socket; remove it"):
-        listening(file).__enter__()
     assert file.read_text() == "mine"
-
-
-def test_an_impossible_socket_path_is_refused(tmp_path: Path) -> None:
-    for name in ("none/a.sock", "a" * 200):
-        with pytest.raises(CommandError, match="choose another path for TOKENIZER_HOST"):
-            listening(tmp_path / name).__enter__()
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [file]

@@ -2,66 +2,57 @@
 
 import shutil
 
-import pytest
-
-from tests.tokenizer_service.run_cli import Cli
 from tokenizer_core import Tokenizer
 from tokenizer_core.presets import PRESETS, cached_paths
 
 END = "<|endoftext|>"
+STARTER_IDS = b"16500 44 2067 33\n"
+MISSING = "there is no tokenizer 'starter'"
 
 
-@pytest.fixture
-def other(trained: Cli) -> Cli:
-    """The command, with a file of another tokenizer whose name is that of the published one."""
-    Tokenizer({i: bytes([i]) for i in range(256)}, []).save_tokenizer_json(
-        trained.folder / "worked"
-    )
-    return trained
-
-
-def test_a_published_tokenizer_comes_before_a_file_of_its_name(other: Cli) -> None:
-    published = other.run("encode", "newest", "--tokenizer", "worked")[0]
-    assert len(published.split()) < 6
-    assert len(other.run("encode", "newest", "--tokenizer", "./worked")[0].split()) == 6
-    (other.folder / "plain").write_bytes((other.folder / "worked").read_bytes())
-    assert len(other.run("encode", "newest", "--tokenizer", "plain")[0].split()) == 6
-
-
-def test_an_ambiguous_word_is_refused(other: Cli) -> None:
-    for words in (
-        ("convert", "worked", "--to=tokenizer.json", "-o", "t.json"),
-        ("import", "worked", "--name=again"),
+def test_a_published_tokenizer_comes_before_a_file_of_its_name(trained):
+    single_bytes = Tokenizer({i: bytes([i]) for i in range(256)}, [])
+    single_bytes.save_tokenizer_json(trained.folder / "worked")
+    shutil.copyfile(trained.folder / "worked", trained.folder / "plain")
+    assert len(trained.run("encode", "newest", "--tokenizer", "worked")[0].split()) < 6
+    for name in ("./worked", "plain"):
+        assert len(trained.run("encode", "newest", "--tokenizer", name)[0].split()) == 6
+    trained.run("import", "./worked", "--name=again")
+    (trained.folder / "gpt2").mkdir()
+    ambiguous = "write ./worked for this one, or worked@VERSION"
+    for words, said in (
+        (("convert", "worked", "--to=tokenizer.json", "-o", "t.json"), ambiguous),
+        (("import", "worked", "--name=again"), ambiguous),
+        (("convert", "gpt2", "--to=gpt2", "-o", "x"), "gpt2 is a preset"),
     ):
-        assert "write ./worked for this one, or worked@VERSION" in other.fail(*words, code=2)
-    other.run("import", "./worked", "--name=again")
-    (other.folder / "gpt2").mkdir()
-    assert "gpt2 is a preset" in other.fail("convert", "gpt2", "--to=gpt2", "-o", "x", code=2)
+        assert said in trained.fail(*words, code=2)
 
 
-def test_a_folder_may_have_a_colon_or_a_comma_in_its_name(trained: Cli) -> None:
+def test_a_folder_may_have_a_colon_or_a_comma_in_its_name(trained):
     for name in ("model:v1", "a,b"):
         trained.run("convert", "worked", "--to=transformers", "-o", name)
         trained.run("import", f"./{name}", "--name=again")
         assert trained.run("encode", "low", "--tokenizer", name) == trained.run("encode", "low")
 
 
-def test_the_file_of_a_preset_with_its_pattern_has_its_special_tokens(cli: Cli) -> None:
+def test_the_file_of_a_preset_with_its_pattern_has_its_special_tokens(cli):
     shutil.copyfile(next(cached_paths(PRESETS["r50k_base"])), cli.folder / "ranks.tiktoken")
-    files = ("--pattern=r50k", "--files", "ranks.tiktoken")
-    assert cli.run("encode", END, *files) == (b"50256\n", "")
-    assert cli.run("encode", END, "--tokenizer=ranks.tiktoken:gpt2") == (b"50256\n", "")
-    assert cli.run("encode", END, "--tokenizer=ranks.tiktoken") == (b"50256\n", "")
     (cli.folder / "alone").mkdir()
     shutil.copyfile(cli.folder / "ranks.tiktoken", cli.folder / "alone" / "r50k_base.tiktoken")
-    for folder in ("--tokenizer=alone", "--tokenizer=./alone"):
-        assert cli.run("encode", END, folder) == (b"50256\n", "")
+    for options in (
+        ("--pattern=r50k", "--files", "ranks.tiktoken"),
+        ("--tokenizer=ranks.tiktoken:gpt2",),
+        ("--tokenizer=ranks.tiktoken",),
+        ("--tokenizer=alone",),
+        ("--tokenizer=./alone",),
+    ):
+        assert cli.run("encode", END, *options) == (b"50256\n", "")
     out, warned = cli.run("encode", END, "--tokenizer=ranks.tiktoken:cl100k")
     assert len(out.split()) == 7
     assert "names no special tokens" in warned
 
 
-def test_a_word_names_files_where_files_are_expected(trained: Cli) -> None:
+def test_a_word_names_files_where_files_are_expected(trained):
     shutil.copyfile(next(cached_paths(PRESETS["r50k_base"])), trained.folder / "ranks.tiktoken")
     trained.run("import", "ranks.tiktoken:gpt2", "--name=ranks")
     assert trained.run("encode", END, "--tokenizer=ranks")[0] == b"50256\n"
@@ -74,10 +65,43 @@ def test_a_word_names_files_where_files_are_expected(trained: Cli) -> None:
     assert trained.run("encode", "newest", "--tokenizer=pair") == trained.run("encode", "newest")
 
 
-def test_without_an_active_tokenizer_the_error_has_the_remedy(cli: Cli) -> None:
+def test_without_an_active_tokenizer_the_error_has_the_remedy(cli):
     cli.run("train", "corpus.txt", "--vocab-size", "265", "--name", "worked")
     line = cli.fail("inspect", "active")
     assert "no tokenizer is active; make one so: tokenizer promote NAME" in line
     assert "nothing was promoted before" in cli.fail("rollback", "worked")
     (cli.folder / "file").touch()
     assert "but a file" in cli.fail("encode", "x", "--tokenizer=gpt2", "--artifacts-dir=file")
+
+
+def test_commands_find_the_packaged_starter_in_an_empty_folder(cli):
+    version = cli.run("inspect", "starter")[0].decode().split()[0]
+    for options in ((), ("--tokenizer", "starter"), ("--tokenizer", version)):
+        assert cli.run("encode", "Hello, world!", *options)[0] == STARTER_IDS
+    assert not (cli.folder / "artifacts").exists()
+    cli.fail("encode", "--tokenizer", "starter@20200101T000000Z-00000000", "x")
+    assert "'mine'" in cli.fail("encode", "x", TOKENIZER_DEFAULT="mine")
+    assert "'other'" in cli.fail("encode", "--tokenizer", "other", "x")
+    other = ("--artifacts-dir", "other")
+    cli.run("import", "starter", "--name", "starter", "--promote", *other)
+    assert cli.run("encode", "Hello, world!", *other)[0] == STARTER_IDS
+    (manifest,) = (cli.folder / "other" / "tokenizers" / "starter").glob("*/manifest.json")
+    manifest.write_text("x")
+    assert "manifest" in cli.fail("import", "starter", "--name", "again", *other)
+
+
+def test_a_folder_with_tokenizers_and_none_active_does_not_fall_back(trained):
+    assert trained.run("encode", "Hello, world!")[0] != STARTER_IDS
+    (trained.folder / "artifacts" / "active.json").unlink()
+    line = trained.fail("encode", "x")
+    assert "no tokenizer is active, and 'starter' is not published; name one (--tokenizer" in line
+    assert line.endswith("make it active: tokenizer promote worked\n")
+    assert trained.run("encode", "--tokenizer", "starter", "Hello, world!")[0] == STARTER_IDS
+
+
+def test_a_named_folder_does_not_fall_back(cli):
+    for name in ("TOKENIZER_ARTIFACTS_DIR", "TOKENIZER_STORE"):
+        assert MISSING in cli.fail("encode", "x", **{name: str(cli.folder / "empty")})
+    assert MISSING in cli.fail("encode", "x", "--artifacts-dir", "empty")
+    for named, reason in (("", "is empty; name a folder"), ("corpus.txt", "is no folder of")):
+        assert reason in cli.fail("list", TOKENIZER_ARTIFACTS_DIR=named)

@@ -1,52 +1,46 @@
-"""Ctrl-C and closed pipes, in a real process."""
+"""Closed pipes and progress bars, in a real process."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
+import termios
 
-from tests.tokenizer_service.run_cli import Cli
-
-
-def names_in(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+COMMAND = [sys.executable, "-m", "tokenizer_service.cli"]
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def _take_interrupts() -> None:
-    """A run in the background (`pytest &`) ignores SIGINT, and so would what it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def test_ctrl_c_ends_a_process_that_reads(trained: Cli) -> None:
-    there = names_in(trained.folder)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tokenizer_service.cli", "encode", "-o", "ids"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        preexec_fn=_take_interrupts,
-    )
-    deadline = time.monotonic() + 60
-    while names_in(trained.folder) == there:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (130, b"tokenizer encode: interrupted\n")
-    assert names_in(trained.folder) == there
-
-
-def test_a_closed_standard_output_is_no_crash(trained: Cli) -> None:
+def test_a_closed_standard_output_is_no_crash(trained):
     done = subprocess.run(
         f"{sys.executable} -m tokenizer_service.cli encode low >&- <&-",
         shell=True,
         capture_output=True,
         cwd=trained.folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=ENVIRONMENT,
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_bar_on_a_terminal_and_none_where_it_is_not_wanted(cli):
+    train = ("train", "corpus.txt", "--vocab-size=265", "--name=a")
+    for options, bars in (((), [b"counting pre-tokens", b"learning merges"]), (("--quiet",), [])):
+        terminal, other_end = os.openpty()
+        termios.tcsetwinsize(terminal, (24, 80))
+        done = subprocess.run(
+            [*COMMAND, *train, *options],
+            stdout=subprocess.PIPE,
+            stderr=other_end,
+            cwd=cli.folder,
+            env=ENVIRONMENT,
+            timeout=60,
+        )
+        os.write(other_end, b"end")
+        os.close(other_end)
+        shown = b""
+        while not shown.endswith(b"end"):
+            shown += os.read(terminal, 4096)
+        os.close(terminal)
+        assert done.returncode == 0, shown
+        assert b"published a@" in done.stdout
+        assert all(bar in shown for bar in bars)
+        assert bars or shown == b"end"
