@@ -125,12 +125,12 @@ def test_a_stream_after_ids_continues_their_text(shape, engine, data):
     shown = decoder.feed(before)
     n_held = decoder.pending_bytes if tokenizer.spec.byte_ids else 0
     held = before[len(before) - n_held :]
-    known = tokenizer.decode_bytes(held).decode(errors="ignore").encode()
+    letter = letter_of(tokenizer.spec)  # without one before it, a space is left out
+    known = tokenizer.decode_bytes([letter, *held])[1:].decode(errors="ignore").encode()
     if not known:
         assert shown + text == tokenizer.decode(before + ids)
         return
     # The run ends with whole characters, or with the beginning of one, which `ids` may complete.
-    letter = letter_of(tokenizer.spec)
     assert "a" + text == tokenizer.decode([letter, *held[len(known) :], *ids])
 
 
