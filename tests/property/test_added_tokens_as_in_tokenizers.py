@@ -4,17 +4,15 @@ every cut, policies, parts of texts and files."""
 import json
 import random
 import unicodedata
-from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import tokenizers
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from tests.tokenizer_core.every_way import check_every_way, check_stream
+from tests.tokenizer_core.every_way import check_cuts, check_every_way, check_parts, check_stream
 from tests.tokenizer_core.formats.small_specs import check_round_trips, trained_spec
-from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import plan_token_files
 from tokenizer_core.corpus.batch_encoding import BatchEncoder
 from tokenizer_core.corpus.document_batches import DocumentBatch
@@ -22,7 +20,6 @@ from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.text.round_trips import check_text
-from tokenizer_core.text.truncate import chunk_text, truncate_text
 
 BASE = json.loads(render_tokenizer_json(trained_spec(60, special_tokens=[])))
 PREPEND = {"type": "Prepend", "prepend": "_"}
@@ -88,25 +85,30 @@ def read(table: dict) -> TokenizerSpec:
     return reject()
 
 
+def token(content: str, **flags_set: bool) -> dict[str, object]:
+    return {"content": content, **dict.fromkeys(flags, False), **flags_set}
+
+
 def theirs(table: dict) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps(table))
 
 
 @given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans(), first=st.booleans())
-def test_ids_and_offsets_equal_tokenizers(found, step, ignore_merges, first, engine):
+def test_ids_offsets_and_files_equal_tokenizers(found, step, ignore_merges, first, engine):
     tokens, text = found
     table = table_of(tokens, *step, ignore_merges=ignore_merges, first=first)
     spec = read(table)
+    again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
     ours, expected = Tokenizer.from_spec(spec, engine=engine), theirs(table).encode(text)
+    assert again.encode(text).ids == expected.ids
     ids, offsets = ours.encode_with_offsets(text, unit="char")
     assert ids == expected.ids
     if step[0] == "none" or unicodedata.is_normalized("NFC", text):
         # Elsewhere, a token of a composed character has the offsets of all its marks here.
         assert [tuple(pair) for pair in offsets.tolist()] == expected.offsets
     check_every_way(ours, [text, text], [expected.ids] * 2)
-    assert ours.decode(expected.ids) == theirs(table).decode(
-        expected.ids, skip_special_tokens=False
-    )
+    decoded = theirs(table).decode(expected.ids, skip_special_tokens=False)
+    assert ours.decode(expected.ids) == decoded
     assert check_text(ours, text).first_difference is None
     batch = DocumentBatch(0, False, [text.encode(), b"a"])
     (part,) = BatchEncoder(ours, plan_token_files(ours)).encode(batch).parts
@@ -164,54 +166,6 @@ def test_an_added_token_that_may_be_a_whole_pre_token(
     assert ours.encode(text) == theirs(table).encode(text).ids
 
 
-def test_plain_text_gives_the_learned_one_of_two_tokens_with_the_same_bytes(engine):
-    """The file spells the added token as it is and the learned one in the alphabet of bytes."""
-    tokens = [token(content, special=True, single_word=True) for content in ("中", "\n")]
-    table = table_of(tokens, "none", False, first=True)
-    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()), engine=engine)
-    assert ours.encode("a中\nb 中") == theirs(table).encode("a中\nb 中").ids
-    plain = theirs(table)
-    plain.encode_special_tokens = True
-    assert ours.encode_ordinary("\n中") == plain.encode("\n中").ids
-    assert 0 not in ours.encode_ordinary("\n中")
-
-
-@pytest.mark.parametrize("content", ["b", "the"])
-def test_a_normalized_token_that_plain_text_gives_too_is_refused(content):
-    """Its id would have two spellings: the one that is searched, and the one that merges make."""
-    table = table_of([token(content, normalized=True)], "none", False)
-    table["normalizer"] = PREPEND
-    with pytest.raises(InvalidSpecError, match=f"as '_{content}', and its id .* of plain text"):
-        parse_tokenizer_json(json.dumps(table).encode())
-    (id_,) = {entry["id"] for entry in table["added_tokens"]}
-    assert theirs(table).encode(f"=={content}").ids[-1] == id_
-    table["added_tokens"][0]["normalized"] = False
-    ours = Tokenizer.from_spec(parse_tokenizer_json(json.dumps(table).encode()))
-    assert ours.encode(f"=={content}") == theirs(table).encode(f"=={content}").ids
-
-
-def token(content: str, **flags_set: bool) -> dict[str, object]:
-    return {"content": content, **dict.fromkeys(flags, False), **flags_set}
-
-
-@given(found=tokens_and_texts(), step=steps)
-def test_a_stream_gives_the_same_ids_at_every_cut(found, step):
-    tokens, text = found
-    ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
-    whole = ours.encode(text)
-    for cut in range(len(text) + 1):
-        stream = StreamingEncoder(ours)
-        first, second = text[:cut], text[cut:]
-        assert stream.feed(first) + stream.feed(second) + stream.finish() == whole, cut
-        assert stream.bytes_settled == len(text.encode())
-    stream, ids = StreamingEncoder(ours), []
-    for character in text:
-        ids += stream.feed(character)
-        assert ids == whole[: len(ids)]
-        assert 0 <= stream.bytes_settled <= len(text.encode())
-    assert ids + stream.finish() == whole
-
-
 @given(found=tokens_and_texts(), step=steps, first=st.booleans(), data=st.data())
 def test_a_token_that_is_not_allowed_is_plain_text(found, step, first, data, engine):
     tokens, text = found
@@ -228,31 +182,11 @@ def test_a_token_that_is_not_allowed_is_plain_text(found, step, first, data, eng
 
 
 @given(found=tokens_and_texts(), step=steps, n_tokens=st.integers(4, 7))
-def test_parts_of_a_text_are_encoded_as_they_say(found, step, n_tokens):
+def test_streams_parts_and_documents_keep_the_ids(found, step, n_tokens):
     tokens, text = found
     ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
-    starts, ends = ours.encode_with_offsets(text)[1].T.tolist()
-    if ours.spec.steps:
-        ends += starts  # what a normalizer joins to a character belongs to its part
-    for side in ("left", "right"):
-        part = truncate_text(ours, text, n_tokens, side=side)
-        assert part.ids.tolist() == ours.encode(part.text)
-        assert len(part.ids) <= n_tokens
-        assert text.encode()[part.start : part.end].decode() == part.text
-        if side == "right":
-            assert part.end in [0, len(text.encode()), *ends]
-        else:
-            assert part.start in [0, len(text.encode()), *starts]
-    chunks = list(chunk_text(ours, text, n_tokens))
-    assert "".join(chunk.text for chunk in chunks) == text
-    for chunk in chunks:
-        assert chunk.ids.tolist() == ours.encode(chunk.text)
-
-
-@given(found=tokens_and_texts(), step=steps)
-def test_a_document_is_cut_where_its_ids_stay(found, step):
-    tokens, text = found
-    ours = Tokenizer.from_spec(read(table_of(tokens, *step)), engine="python")
+    check_cuts(ours, text, ours.encode(text))
+    check_parts(ours, text, n_tokens)
     cuts = DocumentCuts(plan_token_files(ours), ours.spec)
     for end in range(len(text) + 1):
         before, after = text[:end], text[end:]
@@ -261,24 +195,3 @@ def test_a_document_is_cut_where_its_ids_stay(found, step):
             parts = [before[:cut], before[cut:] + after]
             assert [id_ for part in parts for id_ in ours.encode(part)] == ours.encode(text)
             assert cuts.find_last_in_utf8(before.encode()) == len(before[:cut].encode())
-
-
-@given(found=tokens_and_texts(), step=steps, ignore_merges=st.booleans(), first=st.booleans())
-def test_they_return_from_a_file_and_from_a_manifest(found, step, ignore_merges, first):
-    tokens, text = found
-    table = table_of(tokens, *step, ignore_merges=ignore_merges, first=first)
-    spec = read(table)
-    again = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
-    assert again.encode(text).ids == theirs(table).encode(text).ids
-
-
-def test_every_flag_is_in_the_fingerprint():
-    plain = read(table_of([{"content": "<s>", **dict.fromkeys(flags, False)}], "none", False))
-    specs = [plain]
-    for flag in flags[:-1]:
-        token = replace(plain.added_tokens[0], **{flag: True})
-        specs.append(replace(plain, added_tokens=(token,)))
-    assert len({spec.fingerprint for spec in specs}) == len(specs)
-    assert plain.extensions() == {}
-    for one, other in pairwise(specs):
-        assert one.extensions() != other.extensions()

@@ -21,6 +21,7 @@ SHAPES = {
     **{name: spec for name, spec in drift.SHAPES.items() if name not in ("flags", "nfc", "steps")},
     "torn": TokenizerSpec.from_merges(BYTES | TORN, [], ["<|end|>"]),
 }
+every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
 @functools.cache
@@ -28,7 +29,10 @@ def tokenizer_of(shape: str, engine: str) -> Tokenizer:
     return Tokenizer.from_spec(SHAPES[shape], engine=engine)
 
 
-every_shape = pytest.mark.parametrize("shape", SHAPES)
+def letter_of(spec: TokenizerSpec) -> int:
+    """An id whose text is `a`, and which is not one of the bytes of a run."""
+    found = (id_ for id_, token in spec.vocab.items() if token == b"a")
+    return next(id_ for id_ in found if id_ not in spec.byte_ids)
 
 
 def id_lists(shape: str) -> st.SearchStrategy[list[int]]:
@@ -43,22 +47,8 @@ def id_lists(shape: str) -> st.SearchStrategy[list[int]]:
     return st.lists(drawn, max_size=6).map(lambda lists: [id_ for ids in lists for id_ in ids])
 
 
-def letter_of(spec: TokenizerSpec) -> int:
-    """An id whose text is `a`, and which is not one of the bytes of a run."""
-    return next(
-        id_ for id_, token in spec.vocab.items() if token == b"a" and id_ not in spec.byte_ids
-    )
-
-
-stop_sets = st.lists(
-    st.one_of(
-        st.sampled_from(
-            [" END", "END", "E", "a b", "b a", "aa", "aab", "中文", "é", "\ufffd", " "]
-        ),
-        st.text("ab E", min_size=1, max_size=4),
-    ),
-    max_size=3,
-)
+STOPS = [" END", "END", "E", "a b", "b a", "aa", "aab", "中文", "é", "\ufffd", " "]
+stop_sets = st.lists(st.sampled_from(STOPS) | st.text("ab E", min_size=1, max_size=4), max_size=3)
 
 
 def slow_parts(
@@ -98,16 +88,11 @@ def test_every_stream_equals_the_definition(shape, engine, data):
     options = []
     for own in data.draw(st.lists(st.none() | stop_sets, min_size=1, max_size=3)):
         includes, skips = data.draw(st.booleans()), data.draw(st.booleans())
-        assert streams.open(stop=own, include_stop=includes, skip_special_tokens=skips) == len(
-            options
-        )
+        number = streams.open(stop=own, include_stop=includes, skip_special_tokens=skips)
+        assert number == len(options)
         options.append((shared if own is None else own, includes, skips))
-    calls = data.draw(
-        st.lists(
-            st.lists(st.tuples(st.integers(0, len(options) - 1), id_lists(shape)), max_size=3),
-            max_size=5,
-        )
-    )
+    one_call = st.lists(st.tuples(st.integers(0, len(options) - 1), id_lists(shape)), max_size=3)
+    calls = data.draw(st.lists(one_call, max_size=5))
     parts: list[list[list[int]]] = [[] for _ in options]
     texts: list[list[str]] = [[] for _ in options]
     for call in calls:
@@ -118,9 +103,8 @@ def test_every_stream_equals_the_definition(shape, engine, data):
     for number, rest in enumerate(streams.finish(range(len(options)))):
         texts[number].append(rest)
     for number, (stops, includes, skips) in enumerate(options):
-        expected, stopped = slow_parts(
-            tokenizer, parts[number], stops, includes=includes, skips=skips
-        )
+        rules = {"includes": includes, "skips": skips}
+        expected, stopped = slow_parts(tokenizer, parts[number], stops, **rules)
         assert texts[number] == expected
         assert streams.stopped.get(number) == stopped
         ids = [id_ for part in parts[number] for id_ in part]
@@ -141,12 +125,12 @@ def test_a_stream_after_ids_continues_their_text(shape, engine, data):
     shown = decoder.feed(before)
     n_held = decoder.pending_bytes if tokenizer.spec.byte_ids else 0
     held = before[len(before) - n_held :]
-    known = tokenizer.decode_bytes(held).decode(errors="ignore").encode()
+    letter = letter_of(tokenizer.spec)  # without one before it, a space is left out
+    known = tokenizer.decode_bytes([letter, *held])[1:].decode(errors="ignore").encode()
     if not known:
         assert shown + text == tokenizer.decode(before + ids)
         return
     # The run ends with whole characters, or with the beginning of one, which `ids` may complete.
-    letter = letter_of(tokenizer.spec)
     assert "a" + text == tokenizer.decode([letter, *held[len(known) :], *ids])
 
 
@@ -167,27 +151,10 @@ def test_one_id_for_each_stream_in_an_array(engine):
     texts = streams.append(numbers, np.arange(256, dtype=np.uint32))
     assert texts[:128] == [chr(byte) for byte in range(128)]
     assert streams.append(numbers[:2], np.array([[97, 98], [99, 100]])) == ["ab", "cd"]
-    assert streams.append(numbers[:2].tolist(), [np.int64(97), np.array([98])]) == ["a", "b"]
     assert streams.append(numbers[:2], iter([(97,), 98])) == ["a", "b"]
     assert streams.append([], []) == [] == streams.append(np.array([]), np.array([]))
     # A stream may occur twice: its ids are appended in order.
     assert streams.append([7, 7], [[0xC3], [0xA9]]) == ["", "é"]
-
-
-def test_text_comes_out_as_soon_as_it_is_settled(engine):
-    streams = DecodeStreams(tokenizer_of("bytes", engine), stop=[" END", "é!"])
-    one = streams.open()
-    assert streams.append([one], [list(b"a EN")]) == ["a"]
-    assert streams.append([one], [list(b"O EE")]) == [" ENO EE"]
-    assert streams.append([one], [list(b" E\xc3")]) == [""]
-    assert streams.append([one], [list(b"\xa9")]) == [" E"]
-    assert streams.append([one], [list(b"!x")]) == [""]
-    assert streams.stopped == {one: "é!"}
-    assert streams.append([one], [list(b"more")]) == [""]
-    assert streams.finish([one]) == [""]
-    streams.close(one)
-    assert streams.stopped == {}
-    assert len(streams) == 0
 
 
 @pytest.mark.parametrize(
@@ -210,20 +177,6 @@ def test_which_stop_string_ends_a_text(engine, stops, text, before, stopped):
         assert streams.stopped == {one: stopped, whole: stopped}
 
 
-def test_a_broken_run_of_byte_ids_is_not_held(engine):
-    tokenizer = tokenizer_of("metaspace-first", engine)
-    streams = DecodeStreams(tokenizer)
-    one = streams.open()
-    good, bad = (
-        [tokenizer.spec.byte_ids[byte] for byte in "中".encode()],
-        [tokenizer.spec.byte_ids[0xFF]],
-    )
-    calls = [good, good, bad, good, tokenizer.encode("</s>"), good]
-    texts = [streams.append([one], [ids])[0] for ids in calls]
-    assert texts == ["", "", "\ufffd" * 7, "\ufffd" * 3, "</s>", ""]
-    assert streams.finish([one]) == ["中"]
-
-
 def test_a_run_of_byte_ids_has_a_bound(engine):
     tokenizer = tokenizer_of("metaspace-first", engine)
     streams = DecodeStreams(tokenizer)
@@ -242,10 +195,8 @@ def test_a_run_of_byte_ids_has_a_bound(engine):
     [
         ([[97], [98, 999_999]], UnknownTokenIdError, r"ids\[1\] = 999999 of stream 1 is not"),
         ([97, -1], UnknownTokenIdError, r"ids\[0\] = -1 of stream 1 "),
-        ([[97], [2**70]], UnknownTokenIdError, r"stream 1"),
         (np.array([97, 400_000]), UnknownTokenIdError, r"ids\[0\] = 400000 of stream 1"),
         ([[97], ["b"]], TypeError, r"stream 1: ids\[0\] = 'b' is a str"),
-        ([97, 1.5], TypeError, r"stream 1: ids\[0\] = 1.5 is a float"),
         ([97, True], TypeError, r"stream 1: ids\[0\] = True is a bool"),
         ([[97], np.array([1.5])], TypeError, r"stream 1: .*array of float64"),
         (np.array([1.5, 2.5]), TypeError, r"array of float64 of shape \(2,\)"),
@@ -267,13 +218,12 @@ def test_a_stream_that_is_not_open_is_an_error(engine):
     one, other = streams.open(), streams.open()
     streams.append([one], [[0xC3]])
     for wrong in (2, -1, 2**80, "0", 0.0, False, [0], None):
-        for call in (
-            lambda wrong=wrong: streams.append([one, wrong], [[0xA9], [97]]),
-            lambda wrong=wrong: streams.finish([one, wrong]),
-            lambda wrong=wrong: streams.close(wrong),
-        ):
-            with pytest.raises(LookupError, match=r"no stream .* is open"):
-                call()
+        with pytest.raises(LookupError, match=r"no stream .* is open"):
+            streams.append([one, wrong], [[0xA9], [97]])
+        with pytest.raises(LookupError, match=r"no stream .* is open"):
+            streams.finish([one, wrong])
+        with pytest.raises(LookupError, match=r"no stream .* is open"):
+            streams.close(wrong)
     assert streams.append([one], [[0xA9]]) == ["é"]
     streams.finish([one])
     with pytest.raises(ValueError, match="stream 0 is finished"):
@@ -294,19 +244,12 @@ def test_wrong_options_are_errors(engine):
     streams = DecodeStreams(tokenizer, stop="END")
     with pytest.raises(ValueError, match=f"have {MAX_STOP_BYTES + 1} bytes, more than"):
         streams.open(stop=["é" * (MAX_STOP_BYTES // 2), "a"])
-    with pytest.raises(UnicodeEncodeError):
-        streams.open(stop="\ud800")
-    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 999999 of `after`"):
+    with pytest.raises(UnknownTokenIdError, match=r"ids\[1\] = 999999 of `after`") as caught:
         streams.open(after=[97, 999_999])
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert len(streams) == 0
     streams.open(stop="é" * (MAX_STOP_BYTES // 2))
     assert streams.append([0], [list("é".encode()) * (MAX_STOP_BYTES // 2 - 1)]) == [""]
-
-
-def test_an_error_with_an_owner_is_pickled():
-    error = pickle.loads(pickle.dumps(UnknownTokenIdError(1, 2, 3, "stream 4")))
-    assert (error.owner, str(error)) == ("stream 4", str(UnknownTokenIdError(1, 2, 3, "stream 4")))
-    assert " of " not in str(UnknownTokenIdError(1, 2, 3))
 
 
 def test_decoding_marks_bytes_that_stay_incomplete(engine):
@@ -314,7 +257,6 @@ def test_decoding_marks_bytes_that_stay_incomplete(engine):
     stream = StreamingDecoder(tokenizer)
     assert stream.feed([0xE4, 0xB8]) == ""
     assert stream.flush() == "\ufffd"
-    assert stream.feed([0xED, 0xA0]) == "\ufffd\ufffd"  # begins a surrogate
     strict = StreamingDecoder(tokenizer, errors="strict")
     strict.feed([0xE4])
     with pytest.raises(UnicodeDecodeError):

@@ -76,6 +76,8 @@ def test_extending_keeps_the_ids_and_says_where_encoding_again_differs(shape, en
     assert extended.ids[: len(ids)] == ids
     again = tokenizer.encode(tokenizer.decode(ids) + text)
     assert extended.drift_at == slow_difference(extended.ids, again)
+    if not ids:
+        assert extended.ids == tokenizer.encode(text, allowed_special=policy)
     if shape == "bytes":
         assert extended.ids[len(ids) :] == tokenizer.encode(text, allowed_special=policy)
         assert tokenizer.decode(extended.ids) == tokenizer.decode(ids) + text
@@ -94,24 +96,6 @@ def test_after_a_special_token_the_ids_are_those_of_the_whole_text(shape, engine
     alone = tokenizer.encode(token.content + text)
     if ids and ids[-1] == token.id and whole[: len(ids)] == ids and alone[:1] == [token.id]:
         assert tokenizer.extend(ids, text).ids == whole
-
-
-@pytest.mark.parametrize(
-    ("shape", "before", "text"),
-    [
-        ("flags", "a<|right|>", " \n ab"),  # which takes the white space after it
-        ("flags", "a<think>", " ab"),
-        ("prefix-space", "a<|end|>", "ab"),
-        ("steps", "a<|end|>", " Ab "),
-        ("metaspace-prepend", "a</s>", " ab"),
-        ("metaspace-always", "a</s>", "ab"),
-        ("metaspace-first", "a</s>", "ab"),
-        ("metaspace-first", "", "ab"),
-    ],
-)
-def test_how_text_after_a_special_token_begins(shape, engine, before, text):
-    tokenizer = tokenizer_of(shape, engine)
-    assert tokenizer.extend(tokenizer.encode(before), text).ids == tokenizer.encode(before + text)
 
 
 @pytest.mark.parametrize("shape", ["nfc", "prefix-space", "steps", *RULES])
@@ -154,11 +138,8 @@ def test_a_batch_decodes_to_the_text_of_each_row(shape, engine, data):
     tokenizer = tokenizer_of(shape, engine)
     one_row = st.lists(st.sampled_from(sorted(tokenizer.spec.vocab)), max_size=12)
     rows = data.draw(st.lists(st.one_of(texts(shape).map(tokenizer.encode), one_row), max_size=4))
-    options = {
-        "skip_special_tokens": data.draw(st.booleans()),
-        "num_threads": data.draw(st.sampled_from([None, 2])),
-    }
-    skips = options["skip_special_tokens"]
+    skips, num_threads = data.draw(st.booleans()), data.draw(st.sampled_from([None, 2]))
+    options = {"skip_special_tokens": skips, "num_threads": num_threads}
     expected = [tokenizer.decode(row, skip_special_tokens=skips) for row in rows]
     for batch in (
         rows,
@@ -176,7 +157,7 @@ def test_wrong_ids_and_rows_are_refused(engine):
             call([97, 9999])
         with pytest.raises(TypeError, match=r"ids\[1\] = True is a bool"):
             call([97, True])
-    for wrong in ([97, True], [97, 1.5], ["97"], [97, None], np.array([97.0])):
+    for wrong in ([97, True], ["97"], np.array([97.0])):
         with pytest.raises(TypeError):
             tokenizer.decode_batch([[97], wrong])
     for unknown in ([97, 9999], [97, -1], [97, 1 << 40], np.array([97, -1]), np.array([97, 9999])):
@@ -193,18 +174,7 @@ def test_wrong_ids_and_rows_are_refused(engine):
     for offsets in ([0, 1], [1, 2], [0, 2, 1, 2], []):
         with pytest.raises(ValueError, match="offsets ascend from 0 to the number of ids, 2"):
             tokenizer.canonical_batch(ids, np.array(offsets))
-    assert tokenizer.canonical_batch([]).tolist() == []
-    assert tokenizer.canonical_batch(np.array([])).tolist() == []
     assert tokenizer.canonical_batch(ids[:0], np.array([0, 0])).tolist() == [True]
-
-
-def test_rows_of_an_array_are_decoded(engine):
-    tokenizer = Tokenizer(VOCAB, MERGES, ["<|e|>"], engine=engine)
-    assert tokenizer.decode_batch([[97, np.int64(98)], (99,)]) == ["ab", "c"]
-    rows = np.array([[97, 0xE4], [256, 259]])
-    assert tokenizer.decode_batch(rows) == tokenizer.decode_batch(rows.T.copy().T)
-    assert tokenizer.decode_batch(rows) == ["a\ufffd", "abhello"]
-    assert tokenizer.decode_batch(rows[:, :1], "ignore") == ["a", "ab"]
 
 
 def test_threads_decode_and_compare_long_batches_alike():
@@ -236,17 +206,14 @@ def test_where_ids_drift(engine):
         ([120], "hello", [259], None),
     ):
         assert tokenizer.extend(ids, text) == ([*ids, *new], drift_at), (ids, text)
+    # A forged special token stays text.
+    forged = tokenizer.extend([end], "<|e|>", allowed_special="none")
+    assert forged == ([end, *b"<|e|>"], 1)
+    with pytest.raises(SpecialTokenForbiddenError):
+        tokenizer.extend([end], "<|e|>", allowed_special="none", disallowed_special="all")
     batch = np.array([[259, 32], [257, 258], [end, end]])
     assert tokenizer.first_drift_batch(batch).tolist() == [-1, 0, -1]
-
-
-def test_forged_special_tokens_stay_text_and_are_where_ids_drift(engine):
-    tokenizer = tokenizer_of("bytes", engine)
-    end = tokenizer.token_to_id("<|end|>")
-    extended = tokenizer.extend([end], "a <|end|>", allowed_special="none")
-    assert extended.ids == [end, *tokenizer.encode_ordinary("a <|end|>")]
-    assert end not in extended.ids[1:]
-    assert extended.drift_at == len([end, *tokenizer.encode("a ")])
-    with pytest.raises(SpecialTokenForbiddenError):
-        tokenizer.extend([end], "<|end|>", allowed_special="none", disallowed_special="all")
-    assert tokenizer.extend([], "<|end|><|end|>", allowed_special={"<|end|>"}).ids == [end, end]
+    assert tokenizer.decode_batch(batch) == ["hello ", "hello", "<|e|><|e|>"]
+    assert tokenizer.decode_batch(batch.T.copy().T) == tokenizer.decode_batch(batch)
+    assert tokenizer.decode_batch(np.array([[97, 0xE4]])[:, 1:], "ignore") == [""]
+    assert tokenizer.decode_batch([[97, np.int64(98)], (99,)]) == ["ab", "c"]

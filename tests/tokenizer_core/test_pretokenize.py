@@ -1,34 +1,38 @@
-"""Splitting whole, in windows, settled and at safe cuts: always the same pre-tokens."""
+"""Splitting whole, in windows, settled and at safe cuts: always the same pre-tokens. Patterns:
+names, known spellings."""
 
 import itertools
+import sys
+from types import SimpleNamespace
 
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
+from tiktoken_ext import openai_public
 
-from tests.adversarial import _FRAGMENTS, adversarial_texts
+from tests.adversarial import _FRAGMENTS, adversarial_texts, class_borders_in_context
 from tokenizer_core import pretokenize
-from tokenizer_core.errors import SplitTooSlowError
-from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
+from tokenizer_core.errors import SplitTooSlowError, UnknownPatternError
+from tokenizer_core.patterns import (
+    _PUBLISHED_SPELLINGS,
+    ALIASES,
+    PATTERNS,
+    SplitPattern,
+    resolve_pattern,
+)
+from tokenizer_core.possessive import compile_possessive
 from tokenizer_core.pretokenize import (
-    find_kept_spans,
     find_last_safe_cut,
     find_safe_cut,
     split,
     split_in_windows,
     split_settled,
 )
-from tokenizer_core.reference import GPT2_EXPRESSION
 
 NAMED = list(PATTERNS.values())
 TEXTS = adversarial_texts(n_random=100, seed=7)
 mixed_text = st.lists(st.sampled_from(_FRAGMENTS), max_size=25).map("".join)
-
-
-def test_gpt2_splits_as_published():
-    for text in TEXTS:
-        assert split(text, PATTERNS["gpt2"]) == regex.findall(GPT2_EXPRESSION, text)
 
 
 @pytest.mark.parametrize("pattern", NAMED, ids=lambda p: p.name)
@@ -72,10 +76,8 @@ def test_a_safe_cut_changes_nothing_whatever_stands_around(pattern, before, afte
     assert cut >= len(before)
     for head, tail in ((text, ""), (around + text, ""), (text, around)):
         place = len(head) - len(text) + cut
-        joined = head + tail
-        assert split(joined, pattern) == split(joined[:place], pattern) + split(
-            joined[place:], pattern
-        )
+        before, after = (head + tail)[:place], (head + tail)[place:]
+        assert split(head + tail, pattern) == split(before, pattern) + split(after, pattern)
 
 
 def test_the_last_safe_cut_is_the_last_there_is():
@@ -123,7 +125,6 @@ def test_a_custom_pattern_loses_nothing_and_is_cut_only_with_an_automaton():
 
 
 CUSTOM = [
-    SplitPattern("custom", r"\w+|\s+(?!\S)"),
     SplitPattern("custom", r"\b|x*|(?<=a)"),  # empty matches, as `re.finditer` gives them
     SplitPattern("custom", r"\w+|\s+(?!\S)", "fancy-regex", "drop"),
     SplitPattern("custom", r"^.|[^\n]+$", "oniguruma", "keep"),
@@ -176,8 +177,60 @@ def test_a_text_that_takes_too_long_is_an_error_in_bounded_time(monkeypatch):
         split("a" * 50_000, pattern)
 
 
-def test_kept_spans_are_those_of_the_pre_tokens():
-    pattern = SplitPattern("custom", r"\w+|\s+(?!\S)", "fancy-regex", "drop")
-    for text in TEXTS:
-        spans = find_kept_spans(text, pattern)
-        assert [text[start:end] for start, end in spans] == split(text, pattern)
+def test_names_aliases_and_expressions_lead_to_the_same_pattern():
+    for name, pattern in PATTERNS.items():
+        assert resolve_pattern(name) is pattern
+        assert resolve_pattern(pattern.expression) is pattern
+        assert resolve_pattern(pattern) is pattern
+    for alias, name in ALIASES.items():
+        assert resolve_pattern(alias) is PATTERNS[name]
+    assert resolve_pattern(openai_public.r50k_pat_str).name == "gpt2"
+
+
+@pytest.mark.parametrize("spelling", sorted(_PUBLISHED_SPELLINGS))
+def test_a_spelling_in_circulation_splits_as_the_pattern_it_is_taken_for(spelling):
+    named = PATTERNS[_PUBLISHED_SPELLINGS[spelling]]
+    # `$` in these means the end of the text, as in their own engines.
+    as_published = resolve_pattern("(?:" + spelling.replace("$", r"\Z") + ")")
+    assert as_published.name == "custom"
+    texts = adversarial_texts(n_random=100, seed=21)
+    for text in [*texts, *class_borders_in_context()]:
+        assert split(text, as_published) == split(text, named), repr(text[:60])
+
+
+@pytest.mark.parametrize("version", [sys.version_info, (3, 11, 2)])
+@pytest.mark.parametrize(
+    ("expression", "text", "end"),
+    [
+        (rb"(?:ab?c|d)++", b"ddab", 2),
+        (rb"(?:[\x00-\x7f]++|[\xe1-\xec][\x80-\xbf]{2})++", b"xx\xe6\xbc a", 2),
+        (r"(?:[^\\]++|\\(?:n|u[0-9a-f]{4}))*+", "an\\u12", 2),
+    ],
+)
+def test_a_failed_possessive_group_gives_back_its_text(expression, text, end, version, monkeypatch):
+    monkeypatch.setattr("tokenizer_core.possessive.sys", SimpleNamespace(version_info=version))
+    assert compile_possessive(expression).match(text).end() == end
+    assert regex.match(expression, text).end() == end
+
+
+@pytest.mark.parametrize("name", ["gpt2", "digits"])
+def test_a_name_with_another_expression_is_refused(name):
+    # Under a name, the exact streaming rules would apply to it, and text would be lost.
+    with pytest.raises(UnknownPatternError, match="expression"):
+        resolve_pattern(SplitPattern(name, r"\d+"))
+    assert resolve_pattern(SplitPattern("custom", r"\d+")).name == "custom"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (None, "NoneType"),
+        (b"gpt2", "bytes"),
+        ("(" * 100_000, "does not compile"),
+        (r"(?r)\w+", "searches backwards"),
+        ("gpt-2", "Known names"),
+    ],
+)
+def test_a_wrong_pattern_is_refused(wrong, reason):
+    with pytest.raises(UnknownPatternError, match=reason):
+        resolve_pattern(wrong)

@@ -10,15 +10,13 @@ import itertools
 import json
 import pickle
 import random
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.profiles import first_and_slow
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
@@ -55,20 +53,13 @@ def spec_of(tokens, **options):
     return TokenizerSpec.from_merges(vocab, MERGES, tokens, **options)
 
 
-def character_spec(normalizer):
+def spec_of_characters(normalizer):
     """A vocabulary of characters with byte fallback, as SentencePiece's."""
-    vocab = {byte: bytes([byte]) for byte in range(256)}
     pieces = [" ", "<", "a", ">", "b", "é", " a", " <"]
-    vocab |= {256 + i: piece.encode() for i, piece in enumerate(pieces)}
+    vocab = BYTES | {256 + i: piece.encode() for i, piece in enumerate(pieces)}
     merges = [(b" ", b"a"), (b" ", b"<")]
-    return TokenizerSpec.from_merges(
-        vocab,
-        merges,
-        TOKENS,
-        pattern=pattern_of_characters(merges),
-        normalizer=normalizer,
-        byte_ids=tuple(range(256)),
-    )
+    options = {"pattern": pattern_of_characters(merges), "byte_ids": tuple(range(256))}
+    return TokenizerSpec.from_merges(vocab, merges, TOKENS, normalizer=normalizer, **options)
 
 
 def trust_of(parts):
@@ -122,8 +113,7 @@ SPECS = {
         {token.content: token.id for token in TOKENS if token.special},
         pattern="cl100k",
     ),
-    "metaspace-first": character_spec("metaspace-first"),
-    "metaspace-prepend": character_spec("metaspace-prepend"),
+    **{name: spec_of_characters(name) for name in ("metaspace-first", "metaspace-prepend")},
     "any expression": spec_of(TOKENS, pattern=r"a+|\s+|[^a\s]+"),
 }
 
@@ -133,12 +123,6 @@ def privately(spec):
     names = {token.id: private(token).encode() for token in spec.added_tokens}
     tokens = tuple(replace(token, content=private(token)) for token in spec.added_tokens)
     return replace(spec, vocab={**spec.vocab, **names}, added_tokens=tokens)
-
-
-@pytest.mark.parametrize("name", SPECS)
-@given(parts=segments)
-def test_ids_are_those_of_the_definition(engine, name, parts):
-    check_ids(SPECS[name], engine, parts)
 
 
 _made = {}
@@ -151,7 +135,10 @@ def tokenizers_of(spec, engine):
     return _made[key]
 
 
-def check_ids(spec, engine, parts):
+@pytest.mark.parametrize("name", SPECS)
+@given(parts=segments)
+def test_ids_are_those_of_the_definition(engine, name, parts):
+    spec = SPECS[name]
     tokenizer, oracle = tokenizers_of(spec, engine)
     text, is_trusted = trust_of(parts)
     expected = oracle.encode(written_privately(text, is_trusted, spec.added_tokens))
@@ -170,25 +157,6 @@ def check_ids(spec, engine, parts):
     data = text.encode()
     for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
         assert id_ not in special or data[start:end].decode() == special[id_]
-
-
-@pytest.mark.parametrize("name", SPECS)
-@given(text=texts)
-def test_all_and_none_trusted_are_the_two_policies_of_encode(engine, name, text):
-    tokenizer, _ = tokenizers_of(SPECS[name], engine)
-    halves = [text[: len(text) // 2], "", text[len(text) // 2 :]]
-    all_trusted = [(half, True) for half in halves]
-    assert tokenizer.encode_segments(all_trusted) == tokenizer.encode(text)
-    none_trusted = [(half, False) for half in halves]
-    expected = tokenizer.encode(text, allowed_special="none")
-    assert tokenizer.encode_segments(none_trusted) == expected
-
-
-def test_every_boundary_of_every_short_text(engine):
-    spec = spec_of(["<a>", "<a><a>", "a>"])
-    for text in ["<a><a>", "<a>a>", "<<a>>"]:
-        for flags in itertools.product([False, True], repeat=len(text)):
-            check_ids(spec, engine, list(zip(text, flags, strict=True)))
 
 
 # Untrusted characters in another alphabet: words, signs and white space stay what they are.
@@ -237,22 +205,11 @@ def test_flags_work_as_without_trust_in_another_alphabet(described, parts):
     matcher = FlaggedTokenMatcher(tokens).trusting(trust)
     assert matcher.has_flags
     assert [tuple(span) for span in matcher.spans(text)] == expected
-    plain = replace_flags(tokens)
+    plain = [AddedToken(token.content, token.id, token.special) for token in tokens]
     matcher = SpecialTokenMatcher(token.content for token in tokens).trusting(trust)
     found = [(span.start, span.content) for span in matcher.spans(text)]
     slowly = find_slowly(text, trust_of(parts)[1], plain)
     assert found == [(start, token.content) for start, token in slowly]
-
-
-def replace_flags(tokens):
-    return [AddedToken(token.content, token.id, token.special) for token in tokens]
-
-
-def test_white_space_of_an_untrusted_segment_belongs_to_a_trusted_token_with_lstrip(engine):
-    spec = spec_of([AddedToken("<mask>", 1000, lstrip=True)])
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
-    parts = [("a  ", False), ("<mask>", True), (" <mask>", False)]
-    assert tokenizer.encode_segments(parts) == [97, 1000, *tokenizer.encode_ordinary(" <mask>")]
 
 
 STEPS = [
@@ -303,41 +260,39 @@ def test_no_untrusted_text_becomes_special_in_a_normalizer(engine, steps, parts)
 
 
 @pytest.mark.parametrize(
-    ("steps", "content", "parts", "expected"),
+    ("step", "content", "parts", "expected"),
     [
-        ((NormalizerStep("StripAccents"),), "<a>", [("x<a\u0301>", True), ("y", False)], 1),
+        ("StripAccents", "<a>", [("x<a\u0301>", True), ("y", False)], 1),
         # A mark that vanishes between two trusted runs parts them.
-        (
-            (NormalizerStep("StripAccents"),),
-            "<a>",
-            [("x<a", True), ("\u0301", False), (">", True)],
-            0,
-        ),
+        ("StripAccents", "<a>", [("x<a", True), ("\u0301", False), (">", True)], 0),
         # A mark of an untrusted segment makes no special token.
-        ((NormalizerStep("NFC"),), "é", [("e\u0301", True), ("x", False)], 1),
-        ((NormalizerStep("NFC"),), "é", [("e", True), ("\u0301x", False)], 0),
-        ((NormalizerStep("NFC"),), "é", [("e", False), ("\u0301", True)], 0),
+        ("NFC", "é", [("e\u0301", True), ("x", False)], 1),
+        ("NFC", "é", [("e", True), ("\u0301x", False)], 0),
+        ("NFC", "é", [("e", False), ("\u0301", True)], 0),
     ],
 )
-def test_trust_through_a_normalizer(engine, steps, content, parts, expected):
+def test_trust_through_a_normalizer(engine, step, content, parts, expected):
     tokens = [AddedToken(content, 1000, normalized=True)]
     # NFC alone would be another kind of normalizer.
-    steps = (*steps, NormalizerStep("Lowercase"))
+    steps = (NormalizerStep(step), NormalizerStep("Lowercase"))
     spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
     ids = Tokenizer.from_spec(spec, engine=engine).encode_segments(parts)
     assert ids.count(1000) == expected
 
 
-def test_runs_after_tokens_of_the_first_search(engine):
+def test_tokens_that_a_first_search_or_a_flag_finds(engine):
     tokens = [AddedToken("<s>", 1000), AddedToken("É", 1001, normalized=True)]
     steps = (NormalizerStep("Lowercase"),)
     spec = spec_of(tokens, normalizer="steps", normalizer_steps=steps)
-    tokenizer = Tokenizer.from_spec(spec, engine=engine)
     parts = [("<s>x<s>", True), ("É<s>É<", False), ("É", True), ("É", False)]
-    ids, offsets = tokenizer.encode_segments_with_offsets(parts)
-    assert tokenizer.encode_segments(parts) == ids
+    ids, offsets = Tokenizer.from_spec(spec, engine=engine).encode_segments_with_offsets(parts)
     assert [id_ for id_ in ids if id_ >= 1000] == [1000, 1000, 1001]
     assert offsets[ids.index(1001)].tolist() == [15, 17]
+    # White space of an untrusted segment belongs to a trusted token with the flag lstrip.
+    spec = spec_of([AddedToken("<mask>", 1000, lstrip=True)])
+    tokenizer = Tokenizer.from_spec(spec, engine=engine)
+    parts = [("a  ", False), ("<mask>", True), (" <mask>", False)]
+    assert tokenizer.encode_segments(parts) == [97, 1000, *tokenizer.encode_ordinary(" <mask>")]
 
 
 def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
@@ -350,8 +305,6 @@ def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
         with pytest.raises(SpecialTokenReachedError, match=r"'ab'.*mark all segments") as caught:
             tokenizer.encode_segments(parts)
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-        with pytest.raises(SpecialTokenReachedError):
-            tokenizer.count_segments(parts)
     single = Tokenizer.from_spec(spec_of(["|"]), engine=engine)
     with pytest.raises(SpecialTokenReachedError):
         single.encode_segments([("a|", False)])
@@ -377,8 +330,8 @@ def test_what_the_post_processor_adds(engine):
     assert tokenizer.encode_segments(parts, add_special_tokens=True) == expected
     array = tokenizer.encode_segments_to_numpy(parts, add_special_tokens=True)
     assert array.tolist() == expected
-    rendered, n_ids = tokenizer.encode_segments_to_json(parts, add_special_tokens=True)
-    assert (json.loads(rendered), n_ids) == (expected, len(expected))
+    rendered, _ = tokenizer.encode_segments_to_json(parts, add_special_tokens=True)
+    assert json.loads(rendered) == expected
 
 
 @pytest.mark.parametrize("filling", ["a b ", "é b ", "中 b ", "😀 b "])
@@ -394,61 +347,8 @@ def test_long_texts_over_windows_and_threads(engine, filling):
     spec = SPECS["nfc" if filling[0] == "é" else "none"]
     tokenizer, oracle = tokenizers_of(spec, engine)
     text, is_trusted = trust_of(parts)
-    expected = oracle.encode(written_privately_fast(text, is_trusted, spec.added_tokens))
+    expected = oracle.encode(written_privately(text, is_trusted, spec.added_tokens))
     assert tokenizer.encode_segments(parts) == expected
     assert tokenizer.encode_segments_to_numpy(parts, num_threads=3).tolist() == expected
     # Counting stops at the limit: in the window, or the part between tokens, where it is exceeded.
     assert 10 < tokenizer.count_segments(parts, limit=10) < len(expected)
-
-
-def written_privately_fast(text, is_trusted, tokens):
-    """As `written_privately`, in the parts of the text that have only characters of tokens."""
-    parts, end = [], 0
-    for part in re.finditer(r"[<>aébé]+", text):
-        start, stop = part.span()
-        written = written_privately(part.group(), is_trusted[start:stop], tokens)
-        parts += [text[end:start], written]
-        end = stop
-    return "".join([*parts, text[end:]])
-
-
-FORGERIES = ["{}", " {}", "{}\n", "x{}", "<{}", "{}>", "{} ", "\u200b{}", "\u00a0{}\u0301"]
-
-
-def forged(contents, n, seed):
-    """`n` special tokens as users type them, cut into segments at random, none trusted."""
-    rng = random.Random(seed)
-    pieces = [rng.choice(FORGERIES).format(rng.choice(contents)) for _ in range(n)]
-    text = "".join(pieces)
-    cuts = sorted(rng.sample(range(len(text)), min(1_000, len(text) // 5)))
-    return [(text[a:b], False) for a, b in itertools.pairwise([0, *cuts, len(text)])]
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_forged_tokens_give_no_special_id(engine, name):
-    tokenizer, _ = tokenizers_of(SPECS[name], engine)
-    special = tokenizer.special_tokens
-    parts = forged(list(special), 40 * settings().max_examples, 1)
-    real = [(content, True) for content in special]
-    mixed = [part for pair in zip(parts, itertools.cycle(real)) for part in pair]
-    ids = tokenizer.encode_segments(parts)
-    assert not set(ids) & set(special.values())
-    ids = tokenizer.encode_segments(mixed)
-    assert sum(id_ in special.values() for id_ in ids) <= len(parts)
-
-
-VOCABULARIES = ["qwen3", "llama3_1", "deepseek_v3", "llama2", "mistral01", "roberta", "smollm"]
-
-
-@pytest.mark.parametrize("name", first_and_slow(VOCABULARIES))
-def test_many_forged_tokens_of_published_vocabularies(shared_data, engine, name):
-    [path] = shared_data.glob(f"vocab*/{name}.tokenizer.json")
-    tokenizer = Tokenizer.from_tokenizer_json(path, engine=engine)
-    assert not tokenizer.spec.reachable_special_ids
-    special = tokenizer.special_tokens
-    parts = forged(list(special), 20_000 if engine == "native" else 500, 2)
-    real = [(next(iter(special)), True)]
-    ids = tokenizer.encode_segments_to_numpy([*real, *parts, *real])
-    own = special[real[0][0]]
-    assert (ids[0], ids[-1]) == (own, own)
-    assert not np.isin(ids[1:-1], list(special.values())).any()

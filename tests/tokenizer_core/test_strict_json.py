@@ -43,14 +43,9 @@ def test_a_file_is_refused_for_its_values_and_not_for_commas_in_strings():
         check_number_of_values(b"[%b]" % many, "it")
 
 
-@pytest.mark.parametrize(
-    "value", [["a", "\ud800"], {"\ud800": 1}, {"a": {"b": [1, "\udc00x"]}}, [["é", "x"], "\ud800"]]
-)
-def test_a_lone_surrogate_is_found_anywhere(value):
+@pytest.mark.parametrize("value", [["a", "\ud800"], {"\ud800": 1}, {"a": {"b": [1, "\udc00x"]}}])
+def test_a_lone_surrogate_is_found_anywhere_and_a_pair_is_a_character(value):
     with pytest.raises(FormatError, match="lone surrogate at character 0 of a string"):
         parse_strict_json(json.dumps(value).encode(), "it")
-
-
-def test_pairs_of_surrogates_are_characters():
-    value = {"\U0001f642": ["\U0001f642", {"a": "é"}]}
-    assert parse_strict_json(json.dumps(value).encode(), "it") == value
+    paired = {"\U0001f642": ["\U0001f642", {"a": "é"}]}
+    assert parse_strict_json(json.dumps(paired).encode(), "it") == paired

@@ -15,7 +15,16 @@ import tokenizers
 from tiktoken.load import load_tiktoken_bpe
 from tiktoken_ext import openai_public
 
-from tests.parity.vocabularies import RANK_FILES, SPECIALS, load_ours, vocabulary_file
+from tests.adversarial import adversarial_texts, class_borders_in_context
+from tests.parity.vocabularies import (
+    CORPORA,
+    RANK_FILES,
+    SPECIALS,
+    load_ours,
+    read_sample,
+    vocabulary_file,
+)
+from tests.tokenizer_core.every_way import check_cuts
 from tokenizer_core import Tokenizer
 
 # Hugging Face's library needs hundreds of bytes of memory for each byte of a text, and encodes
@@ -68,6 +77,26 @@ def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> str:
     return "" if len(ours) == len(theirs) else f"{len(ours)} ids, theirs {len(theirs)}"
 
 
+def check_samples(pair: Pair, data: Path, n_bytes: int) -> None:
+    """The ids of the end of each corpus, and of texts made to find differences, also streamed."""
+    for corpus in CORPORA:
+        path = data / "corpora" / f"{corpus}.txt"
+        text = read_sample(path, n_bytes, max(0, path.stat().st_size - n_bytes))
+        ours = pair.ours.encode(text)
+        assert first_difference(ours, pair.encode_long(text).tolist()) == "", corpus
+        if pair.ours.spec.normalizer == "none":
+            assert pair.ours.decode_bytes(ours) == text.encode()
+    added = [token.content for token in pair.ours.spec.added_tokens]
+    texts = [f" {token}\n\u3000{token}a" for token in added[:20]] + [" ".join(added)]
+    for text in [*texts, *adversarial_texts(), *class_borders_in_context()]:
+        ours = pair.ours.encode(text)
+        assert ours == pair.encode(text), repr(text[:80])
+        if len(text) < 100:
+            check_cuts(pair.ours, text, ours)
+        if pair.encode_ordinary:
+            assert pair.ours.encode_ordinary(text) == pair.encode_ordinary(text), repr(text[:80])
+
+
 def published_pattern(name: str) -> str:
     """The pattern in tiktoken's own spelling, read from the installed package."""
     if name == "gpt2":
@@ -101,12 +130,8 @@ def load_pair(data: Path, name: str, engine: str) -> Pair:
     ours = load_ours(data, name, engine)
     if name in RANK_FILES or name == "tekken":
         theirs = _in_tiktoken(data, name)
-        return Pair(
-            name,
-            ours,
-            lambda text: theirs.encode(text, allowed_special="all"),
-            theirs.encode_ordinary,
-        )
+        encode = functools.partial(theirs.encode, allowed_special="all")
+        return Pair(name, ours, encode, theirs.encode_ordinary)
     reference = _in_tokenizers(data, name)
 
     def encode_parts(parts: list[str]) -> list[list[int]]:

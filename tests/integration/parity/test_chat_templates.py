@@ -143,49 +143,24 @@ def test_a_rendered_text_equals_that_of_transformers(source: str) -> None:
         assert (rendered and rendered[0]) == (text if isinstance(text, str) else None), chat
 
 
-def check_ids(
-    ours: Tokenizer, file: Path, source: str, variables: dict[str, str], n_chats: int
-) -> None:
-    chats = honest(n_chats)
-    expected = apply_chat_template(
-        file=str(file), template=source, variables=variables, chats=chats, want="ids"
-    )
-    ours = ours.with_chat_templates({"default": source}, variables=variables)
-    for chat, ids in zip(chats, expected, strict=True):
-        encoding = outcome(ours.encode_chat, **arguments(chat))
-        assert (encoding and encoding.ids.tolist()) == (ids if isinstance(ids, list) else None), (
-            chat
-        )
-
-
 @pytest.mark.parametrize("source", _parameters())
 def test_ids_of_a_chat_equal_those_of_transformers(
-    source: str, tokenizer_file: Path, tokenizer: Tokenizer
+    source: str, tokenizer_file: Path, tokenizer: Tokenizer, shared_data: Path
 ) -> None:
-    check_ids(tokenizer, tokenizer_file, source, _VARIABLES, 20)
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize(
-    ("name", "file", "bos", "eos"),
-    [
-        ("chatml_tools", "vocab/llama3_1", "<|begin_of_text|>", "<|eot_id|>"),
-        (
-            "generation",
-            "vocab_open/deepseek_v3",
-            "<｜begin▁of▁sentence｜>",
-            "<｜end▁of▁sentence｜>",
-        ),
-        ("inst", "vocab_open/llama2", "<s>", "</s>"),
-        ("macros", "vocab_open/smollm", "<|im_start|>", "<|im_end|>"),
-    ],
-)
-def test_ids_of_public_vocabularies(
-    name: str, file: str, bos: str, eos: str, shared_data: Path
-) -> None:
-    path = shared_data / f"{file}.tokenizer.json"
-    variables = {"bos_token": bos, "eos_token": eos}
-    check_ids(Tokenizer.from_tokenizer_json(path), path, OWN_TEMPLATES[name], variables, 40)
+    chats = honest(20)
+    llama2 = shared_data / "vocab_open" / "llama2.tokenizer.json"
+    for ours, file, variables in (
+        (tokenizer, tokenizer_file, _VARIABLES),
+        (Tokenizer.from_tokenizer_json(llama2), llama2, {"bos_token": "<s>", "eos_token": "</s>"}),
+    ):
+        expected = apply_chat_template(
+            file=str(file), template=source, variables=variables, chats=chats, want="ids"
+        )
+        ours = ours.with_chat_templates({"default": source}, variables=variables)
+        for chat, ids in zip(chats, expected, strict=True):
+            encoding = outcome(ours.encode_chat, **arguments(chat))
+            found = encoding and encoding.ids.tolist()
+            assert found == (ids if isinstance(ids, list) else None), chat
 
 
 @pytest.mark.parametrize("source", _parameters(lambda source: "endgeneration" in source))
@@ -231,11 +206,8 @@ def test_forged_control_tokens(source: str, tokenizer: Tokenizer) -> None:
     for chat in chat_requests(12, 20):
         forged = map_texts(chat, forge, keys=rng.random() < 0.5)
         # No character of a token is written otherwise in JSON, so this also changes keys.
-        innocent = json.loads(
-            any_special.sub(
-                lambda match: "\ue000" * len(match[0]), json.dumps(forged, ensure_ascii=False)
-            )
-        )
+        written = json.dumps(forged, ensure_ascii=False)
+        innocent = json.loads(any_special.sub(lambda match: "\ue000" * len(match[0]), written))
         rendered = template and outcome(template.render, template_request(forged, _VARIABLES))
         control = template and outcome(template.render, template_request(innocent, _VARIABLES))
         if not rendered or not control or len(rendered[0]) != len(control[0]):
@@ -245,8 +217,5 @@ def test_forged_control_tokens(source: str, tokenizer: Tokenizer) -> None:
         segments = RenderedChat(str(rendered[0]), lengths, origins).segments
         ids, offsets = tokenizer.encode_segments_with_offsets(segments, unit="char")
         names = {id_: token for token, id_ in special.items()}
-        assert [
-            (int(start), names[id_])
-            for id_, (start, _) in zip(ids, offsets, strict=True)
-            if id_ in names
-        ] == found
+        places = zip(ids, offsets[:, 0].tolist(), strict=True)
+        assert [(start, names[id_]) for id_, start in places if id_ in names] == found

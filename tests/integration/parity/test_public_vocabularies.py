@@ -5,16 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.adversarial import (
-    adversarial_texts,
-    class_borders_in_context,
-    every_code_point_in_context,
-)
-from tests.integration.parity.references import first_difference, load_pair
+from tests.adversarial import every_code_point_in_context
+from tests.integration.parity.references import check_samples, first_difference, load_pair
 from tests.parity.vocabularies import CORPORA, NAMES, OPEN_FILES, RANK_FILES, read_sample
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.normalize import normalize_nfc
-from tokenizer_core.spec import AddedToken
 
 pytestmark = pytest.mark.shared_data
 
@@ -24,7 +19,6 @@ CASES = [
     *((name, "native") for name in ALL_NAMES),
     *((name, "python") for name in ("cl100k", "qwen3", "tekken", "llama2", "smollm")),
 ]
-every_case = pytest.mark.parametrize(("name", "engine"), CASES)
 
 
 @pytest.fixture
@@ -33,28 +27,16 @@ def pair(name, engine, shared_data):
     return load_pair(shared_data, name, engine)
 
 
-@every_case
-def test_ids_equal_the_references(name, engine, pair, shared_data):
-    # The digests of tests/parity are of the beginning of each corpus.
-    n_bytes = 60_000 if engine == "native" else 10_000
-    for corpus in CORPORA:
-        path = shared_data / "corpora" / f"{corpus}.txt"
-        text = read_sample(path, n_bytes, max(0, path.stat().st_size - n_bytes))
-        ours = pair.ours.encode(text)
-        assert first_difference(ours, pair.encode_long(text).tolist()) == "", corpus
-        if pair.ours.spec.normalizer == "none":
-            assert pair.ours.decode_bytes(ours) == text.encode()
-    for text in adversarial_texts():
-        assert pair.ours.encode(text) == pair.encode(text), repr(text[:80])
-        if pair.encode_ordinary:
-            assert pair.ours.encode_ordinary(text) == pair.encode_ordinary(text), repr(text[:80])
+@pytest.mark.parametrize(("name", "engine"), [case for case in CASES if case[0] not in NAMES])
+def test_ids_equal_the_references(engine, pair, shared_data):
+    """`tests/parity` does so for the others."""
+    check_samples(pair, shared_data, 60_000 if engine == "native" else 10_000)
 
 
 def whole_corpora() -> Iterator[object]:
     """Each pair of a vocabulary and a corpus; all but one vocabulary a corpus are slow.
 
-    tiktoken encodes a megabyte in a fraction of a second, Hugging Face's library in ten. English
-    has the two largest corpora, and the least of special cases.
+    tiktoken encodes a megabyte in a fraction of a second, Hugging Face's library in ten.
     """
     for i, corpus in enumerate(CORPORA):
         chosen = list(RANK_FILES)[i % len(RANK_FILES)] if not corpus.startswith("en_") else ""
@@ -71,7 +53,7 @@ def test_ids_of_a_whole_corpus(name, engine, corpus, pair, shared_data):
     for num_threads in (None, 2, 3):
         ids = ours.encode_to_numpy(text, num_threads=num_threads)
         assert first_difference(ids, expected) == "", num_threads
-    assert first_difference(stream(ours, *cut_at_random(text, name)), expected) == ""
+    assert first_difference(stream(ours, cut_at_random(text, name)), expected) == ""
     assert ours.count(text) == len(expected)
     if name in NAMES:
         original = normalize_nfc(text) if ours.spec.normalizer == "nfc" else text
@@ -82,62 +64,20 @@ def test_ids_of_a_whole_corpus(name, engine, corpus, pair, shared_data):
     assert first_difference(ours.encode(sample), python.encode(sample)) == ""
 
 
-def cut_at_random(text: str, seed: str) -> list[str]:
-    cuts = sorted(random.Random(seed).sample(range(1, len(text)), 200))
-    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-
-
-def texts_around_added_tokens(tokenizer: Tokenizer) -> Iterator[str]:
-    """Added tokens, those with flags first, between all that their flags may look at."""
-    rng = random.Random(24)
-    contents = [token.content for token in sorted(tokenizer.spec.added_tokens, key=by_flags)]
-    between = ["", " ", "  ", "\n", "\t \r\n", "\u3000", "\x85", "\x1c", "a", "word 12", "\u0301"]
-    for n_parts in range(1, 9):
-        some = rng.choices(contents[:4] + contents[-4:], k=n_parts)
-        yield "".join(rng.choice(between) + content + rng.choice(between) for content in some)
-
-
-def by_flags(token: AddedToken) -> bool:
-    return token.flags in ([], ["normalized"])
-
-
-@every_case
-def test_added_tokens_are_found_as_in_the_reference(name, engine, pair):
-    for text in texts_around_added_tokens(pair.ours):
-        expected = pair.encode(text)
-        assert pair.ours.encode(text) == expected, repr(text)
-        for cut in range(1, len(text)):
-            assert stream(pair.ours, text[:cut], text[cut:]) == expected, (repr(text), cut)
-
-
-@pytest.mark.parametrize("engine", ["native"])
-@pytest.mark.parametrize("name", OPEN_FILES)
-def test_code_points_at_class_borders_split_as_in_the_reference(name, engine, pair):
-    for text in class_borders_in_context():
-        assert first_difference(pair.ours.encode(text), pair.encode(text)) == "", repr(text[:40])
-
-
-@pytest.mark.slow
-@every_case
-def test_every_code_point_splits_as_in_the_reference(name, engine, pair):
-    for text in every_code_point_in_context():
-        assert first_difference(pair.ours.encode(text), pair.encode(text)) == "", repr(text[:40])
-
-
-def stream(tokenizer: Tokenizer, *pieces: str) -> list[int]:
+def stream(tokenizer: Tokenizer, pieces: list[str]) -> list[int]:
     encoder = StreamingEncoder(tokenizer)
     ids = [id_ for piece in pieces for id_ in encoder.feed(piece)] + encoder.finish()
     assert encoder.bytes_settled == len("".join(pieces).encode())
     return ids
 
 
-@every_case
-def test_streaming_equals_one_shot(name, engine, pair, shared_data):
-    corpus = CORPORA[CASES.index((name, engine)) % len(CORPORA)]
-    text = read_sample(shared_data / "corpora" / f"{corpus}.txt", 60_000)
-    assert stream(pair.ours, *cut_at_random(text, name)) == pair.ours.encode(text)
-    for text in adversarial_texts(longest=60, n_random=40):
-        whole = pair.ours.encode(text)
-        for cut in range(1, len(text)):
-            assert stream(pair.ours, text[:cut], text[cut:]) == whole, (repr(text), cut)
-        assert stream(pair.ours, *text) == whole, repr(text)
+def cut_at_random(text: str, seed: str) -> list[str]:
+    cuts = sorted(random.Random(seed).sample(range(1, len(text)), 200))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "engine"), CASES)
+def test_every_code_point_splits_as_in_the_reference(name, engine, pair):
+    for text in every_code_point_in_context():
+        assert first_difference(pair.ours.encode(text), pair.encode(text)) == "", repr(text[:40])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,11 +14,8 @@ from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
 from tokenizers import Regex, pre_tokenizers
 
-from tests.adversarial import adversarial_texts
-from tests.integration.parity.references import first_difference
-from tests.parity.vocabularies import CORPORA, read_sample
+from tests.integration.parity.references import Pair, check_samples
 from tests.profiles import first_and_slow
-from tests.tokenizer_core.every_way import check_stream
 from tests.tokenizer_core.regex_dialects.foreign_expressions import (
     Grammar,
     LibraryError,
@@ -36,23 +32,6 @@ from tokenizer_core.regex_dialects.properties import POSIX_FANCY, POSIX_ONIGURUM
 
 CODE_POINTS = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
 SHORTHANDS = [r"\s", r"\d", r"\w", r"\h", "."]
-
-# `tokenization_kimi.py` of Kimi K2.
-_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
-_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
-_ENDING = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-KIMI = "|".join(
-    (
-        r"[\p{Han}]+",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}",
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}",
-        r"\p{N}{1,3}",
-        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
-        r"\s*[\r\n]+",
-        r"\s+(?!\S)",
-        r"\s+",
-    )
-)
 
 
 @pytest.mark.parametrize("dialect", ["fancy-regex", "oniguruma"])
@@ -84,11 +63,9 @@ def _check_random_expression(dialect: Dialect, random: Random) -> None:
 
 
 def matched_by_tiktoken(expression: str) -> str:
+    ranks = {bytes([byte]): byte for byte in range(256)}
     encoding = tiktoken.Encoding(
-        "bytes",
-        pat_str=expression,
-        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
-        special_tokens={},
+        "bytes", pat_str=expression, mergeable_ranks=ranks, special_tokens={}
     )
     return bytes(encoding.encode_ordinary(CODE_POINTS)).decode()
 
@@ -119,15 +96,14 @@ def test_a_class_has_the_code_points_of_its_library(named):
 
 
 @pytest.mark.shared_data
-def test_kimi_gives_the_ids_of_tiktoken_whole_and_streamed(shared_data):
+def test_kimi_gives_the_ids_of_tiktoken(shared_data):
     path = shared_data / "vocab_open" / "kimi_k2.tiktoken"
     if not path.is_file():
         pytest.skip(f"there is no {path.name} in the shared data")
-    theirs = tiktoken.Encoding(
-        "kimi", pat_str=KIMI, mergeable_ranks=load_tiktoken_bpe(str(path)), special_tokens={}
-    )
+    ranks, expression = load_tiktoken_bpe(str(path)), PUBLISHED["kimi_k2"].expression
+    theirs = tiktoken.Encoding("kimi", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
     ours = Tokenizer.from_tiktoken(path, pattern="kimi_k2", special_tokens={})
-    check_texts(ours, theirs.encode_ordinary, shared_data)
+    check_samples(Pair("kimi", ours, theirs.encode_ordinary), shared_data, 60_000)
 
 
 @pytest.mark.shared_data
@@ -140,18 +116,9 @@ def test_the_expression_of_qwen_3_5_gives_the_ids_of_tokenizers(shared_data):
     data = json.dumps(table)
     theirs = tokenizers.Tokenizer.from_str(data)
     ours = Tokenizer.from_spec(parse_tokenizer_json(data.encode()))
-    check_texts(ours, lambda text: theirs.encode(text, add_special_tokens=False).ids, shared_data)
 
+    def encode(text: str) -> list[int]:
+        ids: list[int] = theirs.encode(text, add_special_tokens=False).ids
+        return ids
 
-def check_texts(ours: Tokenizer, encode: Callable[[str], list[int]], data: Path) -> None:
-    texts = [read_sample(data / "corpora" / f"{name}.txt", 100_000) for name in CORPORA]
-    for text in [*texts, *adversarial_texts(n_random=200, seed=5)]:
-        expected = encode(text)
-        assert not (difference := first_difference(ours.encode(text), expected)), difference
-        assert ours.count(text) == len(expected)
-        pieces = [text[start : start + 997] for start in range(0, len(text), 997)]
-        check_stream(ours, pieces, expected)
-        if len(text) <= 300 and ours.spec.normalizer == "none":
-            ids, offsets = ours.encode_with_offsets(text)
-            tokens = [text.encode()[start:end] for start, end in offsets.tolist()]
-            assert tokens == [ours.spec.vocab[id_] for id_ in ids]
+    check_samples(Pair("qwen", ours, encode), shared_data, 60_000)

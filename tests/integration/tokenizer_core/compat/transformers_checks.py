@@ -1,7 +1,6 @@
 """Checks of `tokenizer_core.compat.transformers`, run by `test_transformers.py`."""
 
 import copy
-import json
 import pickle
 from itertools import product
 
@@ -106,70 +105,63 @@ def test_what_needs_more_than_ids(name):
         {"return_overflowing_tokens": True, "max_length": 4, "truncation": True, "stride": 1},
         {"text_pair": TEXTS[::-1]},
         {"split_special_tokens": True},
+        {"truncation": True, "max_length": 6, "stride": 2},
+        {"stride": 5},
     ):
         assert plain(ours(TEXTS, **options)) == plain(theirs(TEXTS, **options)), options
     words = [["the", " house"], ["a"]]
-    assert plain(ours(words, is_split_into_words=True)) == plain(
-        theirs(words, is_split_into_words=True)
-    )
+    split = theirs(words, is_split_into_words=True)
+    assert plain(ours(words, is_split_into_words=True)) == plain(split)
     assert ours("the end", return_offsets_mapping=True).tokens() == theirs("the end").tokens()
     ids = theirs(TEXTS)["input_ids"]
     for skip in (False, True):
-        assert ours.batch_decode(ids, skip_special_tokens=skip) == theirs.batch_decode(
-            ids, skip_special_tokens=skip
-        )
+        texts = theirs.batch_decode(ids, skip_special_tokens=skip)
+        assert ours.batch_decode(ids, skip_special_tokens=skip) == texts
     tokens = theirs.tokenize(TEXTS[2])
     assert ours.tokenize(TEXTS[2]) == tokens
     assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
     assert (len(ours), ours.get_vocab()) == (len(theirs), theirs.get_vocab())
 
 
-@pytest.mark.parametrize("name", SOME)
-def test_truncation_with_a_stride(name):
-    ours, theirs = both(SPECS[name])
-    for stride, length in ((0, 4), (1, 4), (1, 6), (2, 6)):
-        options = {"truncation": True, "max_length": length, "stride": stride}
-        assert plain(ours(TEXTS, **options)) == plain(theirs(TEXTS, **options)), options
-    assert plain(ours(TEXTS, stride=5)) == plain(theirs(TEXTS, stride=5))
-    if name == "around":  # in the others, `tokenizers` panics
-        for tokenizer in (ours, theirs):
-            with pytest.raises(ValueError, match="stride"):
-                tokenizer(TEXTS, truncation=True, max_length=4, stride=4)
-
-
-@pytest.mark.parametrize("options", [{}, {"padding": True, "return_tensors": "np"}])
-def test_a_chat_with_the_mask_of_its_assistant(options):
+def test_a_chat_with_the_mask_of_its_assistant():
     ours, theirs = both(SPECS["plain"], pad_token=END)
     template = (
         "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}"
         "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
     )
     chat = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "the house"}]
-    options = options | {
-        "chat_template": template, "return_dict": True, "return_assistant_tokens_mask": True
-    }  # fmt: skip
-    for chats in ([chat], [chat, [*chat, *chat]]):
-        found = plain(ours.apply_chat_template(chats, **options))
-        assert found == plain(theirs.apply_chat_template(chats, **options))
-        assert 1 in found["assistant_masks"][0]
-    options["tokenizer_kwargs"] = {"return_offsets_mapping": True}
-    found = plain(ours.apply_chat_template([chat], **options))
-    assert found == plain(theirs.apply_chat_template([chat], **options))
+    asked = {"return_dict": True, "return_assistant_tokens_mask": True}
+    for options in (
+        {},
+        {"padding": True, "return_tensors": "np"},
+        {"tokenizer_kwargs": {"return_offsets_mapping": True}},
+    ):
+        for chats in ([chat], [chat, [*chat, *chat]]):
+            options |= {"chat_template": template, **asked}
+            found = plain(ours.apply_chat_template(chats, **options))
+            assert found == plain(theirs.apply_chat_template(chats, **options))
+            assert 1 in found["assistant_masks"][0]
 
 
-def test_added_tokens_and_ends_are_followed():
+def test_added_tokens_and_ends_are_followed(tmp_path):
     ours, theirs = both(SPECS["plain"], bos_token=END)
     for tokenizer in (ours, theirs):
         tokenizer("warm")
         tokenizer.add_tokens(["<new>"])
         tokenizer.add_special_tokens({"pad_token": "<pad>"})
-    text = f"a<new> b<pad>c{END}"
-    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
-    assert 357 in ours(text)["input_ids"]
-    for tokenizer in (ours, theirs):
         tokenizer.add_bos_token = True
-    assert ours(text)["input_ids"] == theirs(text)["input_ids"]
-    assert ours(text)["input_ids"][0] == 356
+    text = f"a<new> b<pad>c{END}"
+    ids = ours(text)["input_ids"]
+    assert ids == theirs(text)["input_ids"]
+    assert ids[0] == 356
+    assert 357 in ids
+    ours.save_pretrained(tmp_path / "saved")
+    again = PreTrainedTokenizerFast.from_pretrained(tmp_path / "saved")
+    for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours)), again):
+        assert copied(text)["input_ids"] == ids
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]"))
+    with pytest.raises(FormatError, match="WordLevel"):
+        PreTrainedTokenizerFast(tokenizer_object=backend)("a")
 
 
 def change_normalizer(backend):
@@ -181,14 +173,9 @@ def change_model_in_place(backend):
     backend.model.dropout = 1.0  # no merge at all: the library refuses it
 
 
-def exchange_model(backend):
-    vocab = backend.get_vocab(with_added_tokens=False)
-    backend.model = tokenizers.models.BPE(vocab, [])
-
-
 @pytest.mark.parametrize(
     ("change", "times"),
-    [(change_normalizer, 8_000), (change_model_in_place, 1), (exchange_model, 1)],
+    [(change_normalizer, 8_000), (change_model_in_place, 1)],
 )
 def test_a_change_of_the_backend_is_noticed(change, times):
     ours, theirs = both(SPECS["plain"])
@@ -203,18 +190,6 @@ def test_a_change_of_the_backend_is_noticed(change, times):
     assert after != before
 
 
-def test_copies(tmp_path):
-    ours, _ = both(SPECS["around"])
-    for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-        assert copied(TEXTS)["input_ids"] == ours(TEXTS)["input_ids"]
-    ours.save_pretrained(tmp_path / "saved")
-    again = PreTrainedTokenizerFast.from_pretrained(tmp_path / "saved")
-    generic = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    for loaded in (again, generic):
-        assert loaded(TEXTS)["input_ids"] == ours(TEXTS)["input_ids"]
-        assert loaded.eos_token == END
-
-
 @pytest.mark.parametrize("name", SOME)
 def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
     spec = SPECS[name]
@@ -224,11 +199,9 @@ def test_a_converted_folder_is_loaded_by_auto_tokenizer(name, tmp_path):
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     ours = PreTrainedTokenizerFast.from_pretrained(tmp_path / "m")
     exact = Tokenizer.from_spec(spec)
-    for text in [*TEXTS, *adversarial_texts(longest=600, n_random=60)]:
-        expected = exact.encode(text, add_special_tokens=True)
-        assert auto.encode(text) == expected
-        assert ours.encode(text) == expected
     assert ours.exact == exact
+    for text in TEXTS:
+        assert auto.encode(text) == ours.encode(text) == exact.encode(text, add_special_tokens=True)
     assert auto.chat_template == ours.chat_template == chat.sources
     assert ours.from_tokenizer(Tokenizer.load(tmp_path / "m")).chat_template == chat.sources
     if name != "characters":
@@ -247,19 +220,3 @@ def test_the_templates_of_a_folder(name, tmp_path):
     found = theirs.chat_template or {}
     assert CHAT_CASES[name].templates == ({"default": found} if isinstance(found, str) else found)
     assert CHAT_CASES[name].variables == theirs.special_tokens_map
-
-
-def test_what_cannot_be_exact_is_refused(tmp_path):
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]"))
-    with pytest.raises(FormatError, match="WordLevel"):
-        PreTrainedTokenizerFast(tokenizer_object=backend)("a")
-    backend.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(FormatError, match="WordLevel"):
-        PreTrainedTokenizerFast.from_pretrained(tmp_path)
-
-
-def test_a_batch_for_threads_has_the_same_ids():
-    ours, theirs = both(SPECS["plain"])
-    texts = [f"{i} {text}" for i in range(1000) for text in TEXTS]
-    assert ours(texts)["input_ids"] == theirs(texts)["input_ids"]
-    assert json.loads(json.dumps(ours("the")["input_ids"])) == ours("the")["input_ids"]
