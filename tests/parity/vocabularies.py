@@ -1,7 +1,12 @@
 """The public vocabularies, and the texts that the parity tests encode with them."""
 
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from tests.adversarial import adversarial_texts, class_borders_in_context
 from tokenizer_core import Tokenizer
 
 TEKKEN_SPECIALS = [
@@ -58,7 +63,7 @@ OPEN_FILES = {
     "roberta": "roberta.tokenizer.json",
     "modernbert": "modernbert.tokenizer.json",
 }
-"""Of `vocab_open`."""
+"""Of `vocab_open`; held against the library itself, without committed digests."""
 NAMES = [*RANK_FILES, *JSON_FILES]
 CORPORA = [
     "en_reuters_news",
@@ -73,6 +78,9 @@ CORPORA = [
     "tinystories_small",
     "edge_unicode",
 ]
+
+DIGEST_BYTES = {"native": 500_000, "python": 20_000}
+"""The part of each corpus that each engine encodes for the digests; the Python engine is slow."""
 
 
 def vocabulary_file(data: Path, name: str) -> Path:
@@ -99,3 +107,25 @@ def read_sample(path: Path, n_bytes: int, offset: int = 0) -> str:
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(n_bytes).decode("utf-8", "ignore")
+
+
+def digest_texts(data: Path, n_bytes: int) -> dict[str, list[str]]:
+    """Texts by name: the beginning of each corpus, and texts made to find differences."""
+    corpora = {c: [read_sample(data / "corpora" / f"{c}.txt", n_bytes)] for c in CORPORA}
+    made = {"adversarial": adversarial_texts(), "class borders": [*class_borders_in_context()]}
+    return corpora | made
+
+
+def digest_of_ids(encode: Callable[[str], Sequence[int]], texts: Iterable[str]) -> str:
+    """The digest of the ids of these texts, each preceded by the number of its ids."""
+    digest = hashlib.sha256()
+    for text in texts:
+        ids = np.asarray(encode(text), dtype="<u4")
+        digest.update(len(ids).to_bytes(8, "little"))
+        digest.update(ids.tobytes())
+    return digest.hexdigest()
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """The digest of these texts, to detect other data."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()

@@ -27,9 +27,8 @@ def pair(name, engine, shared_data):
     return load_pair(shared_data, name, engine)
 
 
-@pytest.mark.parametrize(("name", "engine"), [case for case in CASES if case[0] not in NAMES])
+@pytest.mark.parametrize(("name", "engine"), CASES)
 def test_ids_equal_the_references(engine, pair, shared_data):
-    """`tests/parity` does so for the others."""
     check_samples(pair, shared_data, 60_000 if engine == "native" else 10_000)
 
 

@@ -1,0 +1,52 @@
+"""Write `digests.json`: the digests of the ids that tiktoken and Hugging Face's library give.
+
+    python -m tests.parity.make_digests ../shared/data
+
+Run it after a change of the texts or vocabularies in `vocabularies.py`.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+from tests.integration.parity.references import load_pair
+from tests.parity.vocabularies import (
+    DIGEST_BYTES,
+    NAMES,
+    digest_of_ids,
+    digest_of_texts,
+    digest_texts,
+    vocabulary_file,
+)
+
+DIGESTS = Path(__file__).with_name("digests.json")
+
+
+def main(data: Path) -> None:
+    """Run the libraries on all texts."""
+    texts = {engine: digest_texts(data, n_bytes) for engine, n_bytes in DIGEST_BYTES.items()}
+    ids = {}
+    for name in NAMES:
+        encode = load_pair(data, name, "python").encode_long
+        ids[name] = {
+            engine: {text: digest_of_ids(encode, parts) for text, parts in named.items()}
+            for engine, named in texts.items()
+        }
+        print(name, "done", flush=True)
+    found = {
+        "vocabularies": {
+            name: hashlib.sha256(vocabulary_file(data, name).read_bytes()).hexdigest()
+            for name in NAMES
+        },
+        "texts": {
+            engine: {text: digest_of_texts(parts) for text, parts in named.items()}
+            for engine, named in texts.items()
+        },
+        "ids": ids,
+    }
+    DIGESTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,55 @@
+"""Our ids have the digests of tiktoken's and Hugging Face's ids, which `make_digests.py` wrote.
+
+`tests/integration/parity` compares more texts with the libraries themselves.
+"""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.parity.vocabularies import (
+    DIGEST_BYTES,
+    NAMES,
+    digest_of_ids,
+    digest_of_texts,
+    digest_texts,
+    load_ours,
+    vocabulary_file,
+)
+
+DIGESTS = json.loads(Path(__file__).with_name("digests.json").read_text(encoding="utf-8"))
+
+Texts = dict[str, list[str]]
+
+
+# The Python engine is slow to load and to encode.
+CASES = [
+    *((name, "native") for name in NAMES),
+    *((name, "python") for name in ("gpt2", "cl100k", "qwen3")),
+    *(pytest.param(name, "python", marks=pytest.mark.slow) for name in ("o200k", "llama3")),
+]
+
+
+@functools.cache
+def texts_of(data: Path, engine: str) -> Texts:
+    found = digest_texts(data, DIGEST_BYTES[engine])
+    there = {name: digest_of_texts(parts) for name, parts in found.items()}
+    assert there == DIGESTS["texts"][engine], "other data: run tests/parity/make_digests.py"
+    return found
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(("name", "engine"), CASES)
+def test_ids_have_the_digests_of_the_references(name: str, engine: str, shared_data: Path) -> None:
+    data = vocabulary_file(shared_data, name).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == DIGESTS["vocabularies"][name], "another vocabulary"
+    tokenizer, texts = load_ours(shared_data, name, engine), texts_of(shared_data, engine)
+    ids = {text: digest_of_ids(tokenizer.encode, parts) for text, parts in texts.items()}
+    assert ids == DIGESTS["ids"][name][engine]
+    if tokenizer.spec.normalizer == "none":
+        for parts in texts.values():
+            for part in parts:
+                assert tokenizer.decode(tokenizer.encode(part)) == part
