@@ -170,26 +170,29 @@ def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
 
 
 @pytest.mark.row(15)
-def test_an_error_after_output_is_the_last_record(
+def test_a_pre_token_over_the_cap_is_refused(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 1000)
+    refused = client.post("/encode_stream", content=b"a" * 2000)
+    problem(refused, 413, "pre_token_too_long")
+
+
+def test_a_defect_after_output_ends_the_stream_with_an_error_record(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: object) -> None:
         raise RuntimeError("a secret in the message")
 
-    def last_error(path: str, content: bytes) -> str:
-        response = client.post(path, content=content, headers=RAW)
-        assert response.status_code == 200
-        assert "secret" not in response.text
-        code: str = records_of(response.content)[1]["error"]["code"]
-        return code
-
-    with monkeypatch.context() as patch:
-        patch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 1000)
-        refused = client.post("/encode_stream", content=b"a" * 2000)
-        problem(refused, 413, "pre_token_too_long")
-        later = last_error("/encode_stream", b"the quick " + b"a" * 70_000)
-        assert later == "pre_token_too_long"
     monkeypatch.setattr(StreamingEncoder, "finish", fail)
     monkeypatch.setattr(StreamingDecoder, "flush", fail)
-    assert last_error("/encode_stream", b"the quick brown ") == "internal_error"
-    assert last_error("/decode_stream", packed([97])) == "internal_error"
+    for path, content in (
+        ("/encode_stream", b"the quick brown "),
+        ("/decode_stream", packed([97])),
+    ):
+        response = client.post(path, content=content, headers=RAW)
+        assert response.status_code == 200
+        parts, last = records_of(response.content)
+        assert parts
+        assert last["error"]["code"] == "internal_error"
+        assert "secret" not in response.text
