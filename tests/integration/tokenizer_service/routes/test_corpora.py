@@ -16,20 +16,17 @@ MB = 1 << 20
 KEY = f"X-API-Key: {ADMIN_KEY}"
 
 
-def held_bytes(server: Server) -> int:
-    held: int = httpx.get(f"{server.url}/corpora", headers=ADMIN).json()["bytes"]
-    return held
-
-
 def test_a_client_that_vanishes_leaves_nothing(server: Server) -> None:
+    def has_bytes() -> bool:
+        held: int = httpx.get(f"{server.url}/corpora", headers=ADMIN).json()["bytes"]
+        return held > 0
+
     with RawRequest(server.host, server.port, "/corpora/gone", KEY, method="PUT") as request:
         request.send_chunk(b"a" * (2 * MB))
-        wait_until(lambda: held_bytes(server) > 0)
-    wait_until(lambda: held_bytes(server) == 0)
+        wait_until(has_bytes)
+    wait_until(lambda: not has_bytes())
     assert httpx.get(f"{server.url}/corpora/gone", headers=ADMIN).status_code == 404
-
-
-def test_a_refusal_comes_before_the_upload(server: Server) -> None:
+    # A refusal comes before the upload.
     for headers, status in (((), 401), ((KEY, "Content-Type: multipart/form-data"), 415)):
         with RawRequest(server.host, server.port, "/corpora/x", *headers, method="PUT") as request:
             request.read_head()
