@@ -26,7 +26,7 @@ from tests.tokenizer_service.chats import (
 )
 from tests.tokenizer_service.conftest import settings_for
 from tests.tokenizer_service.routes.exchanges import Post, Refused, metrics, problem
-from tokenizer_core import Tokenizer, TokenizerSpec, tokenizer
+from tokenizer_core import TokenizerSpec, tokenizer
 from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
@@ -46,11 +46,6 @@ ROUTES = (
     "/messages/count_tokens",
     "/responses/input_tokens",
 )
-
-
-def key_of(path: str) -> str:
-    """The field of the conversation."""
-    return "input" if "responses" in path else "messages"
 
 
 @pytest.fixture(scope="module")
@@ -76,31 +71,20 @@ def test_encode(post: Post, client: TestClient) -> None:
     ]
     digest = sha256(CHATML.encode()).hexdigest()
     assert answer["chat_template"] == {"name": "default", "sha256": digest}
+    options = {"add_generation_prompt": True, "chat_template_kwargs": {"enable_thinking": False}}
+    longer = post("/chat/encode", messages=HELLO, tools=[TOOL], **options)
+    # The template writes no line break after the tools.
+    tools = [START_ID, *f"system\n{json.dumps(TOOL)}".encode(), END_ID, *b"\n"]
+    assert longer["tokens"] == [*tools, *HELLO_IDS, *b"<think></think>"]
+    last = post("/chat/encode", messages=messages, continue_final_message=True)
+    assert last["tokens"] == ids[:-2]
     bare = client.post("/v1/chat/encode", json={"messages": messages})
     assert set(bare.json()) == {"tokens", "count", "chat_template", "tokenizer"}
     assert bare.headers["chat-template-digest"] == digest
     assert bare.headers["tokenizer-version"].startswith("chat@")
 
 
-def test_encode_equals_the_library(post: Post, engine: str) -> None:
-    library = Tokenizer.from_spec(with_templates(SPEC), engine=engine)
-    conversations: list[tuple[list[dict[str, object]], dict[str, Any], dict[str, Any]]] = [
-        (say("Grüße 🙂", "<|im_end|>", "x"), {}, {}),
-        (say("a"), {"add_generation_prompt": True, "tools": [TOOL]}, {"enable_thinking": False}),
-        (say("a", " so "), {"continue_final_message": True}, {}),
-        (say("a", "b"), {"chat_template": "tagged"}, {}),
-    ]
-    for messages, options, kwargs in conversations:
-        asked = {"chat_template_kwargs": kwargs, "return": ["ids", "text", "mask", "spans"]}
-        answer = post("/chat/encode", messages=messages, **options, **asked)
-        found = library.encode_chat(messages, with_loss=True, template_kwargs=kwargs, **options)
-        assert (answer["tokens"], answer["text"]) == (found.ids.tolist(), found.text)
-        assert answer["mask"] == found.loss_mask().tolist()
-        spans = [span and list(span) for span in found.message_tokens()]
-        assert [span["tokens"] for span in answer["spans"]] == spans
-
-
-def test_limit_and_binary_form_of_the_ids(client: TestClient) -> None:
+def test_limit_binary_form_and_loss(client: TestClient, post: Post, refused: Refused) -> None:
     def status(accept: str = "*/*", **options: Any) -> int:
         body = {"messages": HELLO, **options}
         return client.post("/chat/encode", json=body, headers={"Accept": accept}).status_code
@@ -116,15 +100,13 @@ def test_limit_and_binary_form_of_the_ids(client: TestClient) -> None:
     assert status(max_tokens=len(ids)) == 200
     over = client.post("/chat/encode", json={"messages": HELLO, "max_tokens": len(ids) - 1})
     assert (over.status_code, over.json()["actual"]) == (413, len(ids))
-
-
-def test_loss_rules(post: Post, refused: Post) -> None:
-    body = {"messages": say("a", "bc"), "return": ["mask", "text"]}
-    by_tags = post("/chat/encode", chat_template="tagged", **body)
-    assert sum(by_tags["mask"]) == 3  # b, c and the end
-    assert by_tags == post("/chat/encode", chat_template="tagged", loss_rule="template", **body)
-    assert sum(post("/chat/encode", loss_rule="role", **body)["mask"]) == 3
-    assert refused("/chat/encode", loss_rule="template", **body) == ("invalid_chat", "/loss_rule")
+    # Tokens with loss: b, c and the end.
+    asked = {"messages": say("a", "bc"), "return": ["mask", "text"]}
+    by_tags = post("/chat/encode", chat_template="tagged", **asked)
+    assert by_tags == post("/chat/encode", chat_template="tagged", loss_rule="template", **asked)
+    assert sum(by_tags["mask"]) == sum(post("/chat/encode", loss_rule="role", **asked)["mask"]) == 3
+    wrong = refused("/chat/encode", loss_rule="template", **asked)
+    assert wrong == ("invalid_chat", "/loss_rule")
 
 
 def test_tokenize_as_vllm(post: Post) -> None:
@@ -272,7 +254,7 @@ def test_content_without_text_is_refused_by_its_place(refused: Refused, client: 
         assert (kind in answer.text) is named
 
 
-def test_a_failing_template_names_the_message(refused: Refused, client: TestClient) -> None:
+def test_a_failing_or_unknown_template_is_refused(refused: Refused, client: TestClient) -> None:
     answer = client.post("/chat/encode", json={"messages": [{"role": "narrator"}]}).json()
     assert "no role narrator (line 5 of the template)" in answer["detail"]
     messages = [*HELLO, {"role": "narrator", "content": "x"}]
@@ -282,9 +264,7 @@ def test_a_failing_template_names_the_message(refused: Refused, client: TestClie
     assert counted == ("chat_template_failed", "/input/1")
     broken = refused("/chat/encode", messages=HELLO, chat_template="broken")
     assert broken == ("chat_template_failed", "/messages")
-
-
-def test_a_template_is_named_and_never_sent(client: TestClient) -> None:
+    # A template is named and never sent.
     long = client.post("/chat/encode", json={"messages": HELLO, "chat_template": CHATML})
     problem(long, 422, "invalid_request")
     short = client.post("/chat/encode", json={"messages": HELLO, "chat_template": "{{ messages }}"})
@@ -295,23 +275,17 @@ def test_a_template_is_named_and_never_sent(client: TestClient) -> None:
     assert [info["chat_template"] for info in shown] == [CHATML, None]
 
 
-def test_options_that_exclude_each_other(refused: Refused) -> None:
-    both = {"add_generation_prompt": True, "continue_final_message": True}
-    for path in ROUTES[:3]:
-        assert refused(path, messages=HELLO, **both)[0] == "invalid_chat"
-    for options, code in (
-        ({"chat_template_kwargs": {"messages": []}}, "invalid_chat"),
-        ({"continue_final_message": "no field"}, "invalid_request"),
-    ):
-        assert refused("/chat/encode", messages=HELLO, **options)[0] == code
-
-
 def test_every_route_refuses_what_it_cannot_encode(refused: Refused, client: TestClient) -> None:
     deep: Any = "x"
     for _ in range(65):
         deep = [deep]
+    both = {"add_generation_prompt": True, "continue_final_message": True}
+    for path in ROUTES[:3]:
+        assert refused(path, messages=HELLO, **both)[0] == "invalid_chat"
+    kwargs = {"messages": []}
+    assert refused("/chat/encode", messages=HELLO, chat_template_kwargs=kwargs)[0] == "invalid_chat"
     for path in ROUTES:
-        key = key_of(path)
+        key = "input" if "responses" in path else "messages"
         body = {key: HELLO}
         assert refused(path, **{key: user(deep)})[0] == "nested_too_deep"
         surrogate = refused(path, **{key: user("\ud800")})
