@@ -114,6 +114,7 @@ def test_encode_decode_count_agree(trained: Cli, tmp_path: Path) -> None:
     several = trained.run("count", "--file", "text.txt", "corpus.txt")[0]
     assert several.splitlines()[0] == b"%d\ttext.txt" % len(ids)
     assert len(several.splitlines()) == 2
+    assert trained.run("count", "--file", "text.txt", "--file", "corpus.txt")[0] == several
     assert trained.run("decode", *map(str, ids))[0] == b"newest lower"
     for stdin in (out, as_json):
         assert trained.run("decode", stdin=stdin)[0] == b"newest lower"
@@ -209,6 +210,7 @@ ERRORS: list[tuple[tuple[str, ...], int, str]] = [
     (("serve", "--port", "70000"), 1, "TOKENIZER_PORT"),
     (("decode", "97", "98", "99999"), 1, "ids[2] = 99999"),
     (("decode", "ninety"), 1, "list of ids"),
+    (("decode", "--file=a", "--file=b"), 2, "is given twice; leave one out"),
     (("decode", "97", "--file", "corpus.txt"), 2, "not both"),
 ]
 
@@ -377,14 +379,3 @@ def test_pieces_are_coloured_on_a_terminal_and_hide_control_characters(
         monkeypatch.setenv("NO_COLOR", no_color)
         monkeypatch.setenv("TERM", term)
         assert has_colours(Mock(**{"isatty.return_value": is_terminal})) is expected
-
-
-def test_an_option_given_twice_is_joined_or_refused(trained: Cli) -> None:
-    (trained.folder / "more.txt").write_text("newest")
-    both = trained.run("count", "--file", "corpus.txt", "more.txt")
-    assert trained.run("count", "--file", "corpus.txt", "--file", "more.txt") == both
-    for words in (
-        ("decode", "--file=more.txt", "--file=corpus.txt"),
-        ("train", "corpus.txt", "--vocab-size=290", "--vocab-size=260"),
-    ):
-        assert "is given twice; leave one out" in trained.fail(*words, code=2)

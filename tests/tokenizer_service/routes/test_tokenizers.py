@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import tiktoken
 import tiktoken.load
 import tokenizers
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY, CORPUS, SPECIALS
-from tests.tokenizer_service.routes.exchanges import Post, problem
+from tests.tokenizer_service.routes.exchanges import problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.chat_templates import CHAT_FILE, ChatTemplates
-from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.serving import artifact_files
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
@@ -47,29 +44,19 @@ def get_unless(client: TestClient, path: str, tag: str) -> httpx.Response:
 
 
 def test_other_programs_load_the_files_of_a_version(
-    client: TestClient, post: Post, starter: ArtifactRef, small_spec: TokenizerSpec, tmp_path: Path
+    client: TestClient, starter: ArtifactRef, small_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    def encoded(text: str, **options: Any) -> list[int]:
-        ids: list[int] = post("/encode", text=text, **options)["tokens"]
-        return ids
-
+    """The tests of `tokenizer_core.formats` compare each format in full."""
+    spec = small_tokenizer.spec
     paths = {file: download(client, starter, tmp_path, file) for file in MEDIA_TYPES}
     whole = tokenizers.Tokenizer.from_file(paths["tokenizer.json"])
     text = TEXT + "<|endoftext|>" + TEXT
-    assert whole.encode(text, add_special_tokens=False).ids == encoded(text)
-    ranked = tiktoken.Encoding(
-        "downloaded",
-        pat_str=PATTERNS["gpt2"].expression,
-        mergeable_ranks=tiktoken.load.load_tiktoken_bpe(paths["tokenizer.tiktoken"]),
-        special_tokens=small_spec.special_tokens,
-    )
-    assert ranked.encode(TEXT, allowed_special="all") == encoded(TEXT)
-    model = tokenizers.models.BPE.from_file(paths["vocab.json"], paths["merges.txt"])
-    plain = tokenizers.Tokenizer(model)
-    plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    ids = plain.encode(TEXT, add_special_tokens=False).ids
-    assert ids == encoded(TEXT, allowed_special="none")
-    assert Tokenizer.from_files(paths["vocab.pkl"], paths["merges.pkl"]).spec == small_spec
+    assert whole.encode(text, add_special_tokens=False).ids == small_tokenizer.encode(text)
+    ranks = tiktoken.load.load_tiktoken_bpe(paths["tokenizer.tiktoken"])
+    assert ranks == {t: i for i, t in spec.vocab.items() if i not in spec.special_tokens.values()}
+    plain = tokenizers.models.BPE.from_file(paths["vocab.json"], paths["merges.txt"])
+    assert plain.token_to_id("Ġnewest") == small_tokenizer.encode(" newest")[0]
+    assert Tokenizer.from_files(paths["vocab.pkl"], paths["merges.pkl"]).spec == spec
 
 
 def test_a_file_has_headers_and_a_tag_of_its_release(
