@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 import tokenizers
 from starlette.testclient import TestClient
@@ -191,19 +190,16 @@ def test_a_request_may_name_a_tokenizer_or_its_digest(
     client: TestClient, post: Post, small_tokenizer: Tokenizer
 ) -> None:
     starter = {"If-Match": f'"{small_tokenizer.spec.fingerprint}"'}
-
-    def ask(path: str, headers: dict[str, str], body: dict[str, Any]) -> httpx.Response:
-        if path == "/tokenizer_info":
-            return client.get(path, headers=headers, params=body)
-        fields = {"/tokenize": {"prompt": "the"}, "/decode": {"ids": [97]}}
-        return client.post(path, headers=headers, json=fields.get(path, {"tokens": [97]}) | body)
-
-    for path in ("/tokenize", "/detokenize", "/decode", "/tokenizer_info"):
-        assert ask(path, {}, {}).headers["Tokenizer-Version"].startswith("around@")
-        assert ask(path, starter, {}).status_code == 412
-        named = ask(path, starter, {"tokenizer": "starter"})
+    for path, fields in (
+        ("/tokenize", {"prompt": "the"}),
+        ("/detokenize", {"tokens": [97]}),
+        ("/decode", {"ids": [97]}),
+    ):
+        assert client.post(path, json=fields).headers["Tokenizer-Version"].startswith("around@")
+        assert client.post(path, json=fields, headers=starter).status_code == 412
+        named = client.post(path, json={**fields, "tokenizer": "starter"}, headers=starter)
         assert named.headers["Tokenizer-Version"].startswith("starter@")
-        assert ask(path, {}, {"tokenizer": "nope"}).status_code == 404
+        assert client.post(path, json={**fields, "tokenizer": "nope"}).status_code == 404
     # A trained tokenizer adds nothing.
     plain = post("/tokenize", prompt="the", tokenizer="starter")
     assert plain["tokens"] == small_tokenizer.encode("the")
@@ -219,7 +215,9 @@ def test_tokenizer_info(client: TestClient) -> None:
     trained = client.get("/tokenizer_info?tokenizer=starter").json()
     assert (trained["bos_token"], trained["eos_token"]) == (None, "<|endoftext|>")
     assert trained["add_eos_token"] is False
-    assert client.get("/tokenizer_info?tokeniser=x").status_code == 422
+    for query, status in (("tokeniser=x", 422), ("tokenizer=nope", 404)):
+        assert client.get(f"/tokenizer_info?{query}").status_code == status
+    assert client.get("/tokenizer_info", headers={"If-Match": '"x"'}).status_code == 412
 
 
 def test_metrics_and_the_limit_of_detailed_tokens(

@@ -317,9 +317,23 @@ def test_a_file_that_the_manifest_does_not_name_is_never_sent(
         problem(admin.get("/token-files/stories/train_000001.bin"), 409, "token_files_corrupt")
 
 
-def test_damaged_token_files_are_refused_and_hide_no_others(
-    admin: TestClient, stories: Path, folder: TokenFilesFolder
+def test_damaged_and_removed_token_files_are_refused_and_hide_no_others(
+    admin: TestClient, stories: Path, folder: TokenFilesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def open_and_remove(place: Path) -> TokenFiles:
+        files = opened(place)
+        shutil.rmtree(place)
+        return files
+
+    opened = TokenFiles.open
+    for path in ("/one", "/one/train_000001.bin", ""):
+        shutil.copytree(stories, folder.path("one"))
+        with monkeypatch.context() as patch:
+            patch.setattr(TokenFiles, "open", open_and_remove if path else opened)
+            answer = admin.get(f"/token-files{path}")
+        if path:
+            problem(answer, 404, "token_files_not_found")
+    folder.remove("one")
     shutil.copytree(stories, folder.path("damaged"))
     os.truncate(folder.path("damaged") / "train_000000.bin", 1)
     (folder.path("bare") / "manifest.json").mkdir(parents=True)
@@ -329,29 +343,6 @@ def test_damaged_token_files_are_refused_and_hide_no_others(
     assert [one["id"] for one in listed] == ["stories"]
     assert admin.delete("/token-files/damaged").status_code == 204
     assert folder.names() == ["bare", "stories"]
-
-
-@pytest.mark.parametrize("path", ["", "/stories", "/stories/train_000001.bin"])
-def test_token_files_removed_during_a_request_are_missing(
-    path: str,
-    admin: TestClient,
-    folder: TokenFilesFolder,
-    stories: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened = TokenFiles.open
-
-    def open_and_remove(place: Path) -> TokenFiles:
-        files = opened(place)
-        folder.remove("stories")
-        return files
-
-    monkeypatch.setattr(TokenFiles, "open", open_and_remove)
-    answer = admin.get(f"/token-files{path}")
-    if path:
-        problem(answer, 404, "token_files_not_found")
-    else:
-        assert answer.json()["token_files"] == []
 
 
 def test_a_start_removes_files_that_no_job_needs(

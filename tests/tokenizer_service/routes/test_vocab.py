@@ -1,8 +1,7 @@
-"""/vocab/{id}: one token, and the merges that produce it."""
+"""/vocab/{id} and /merges; the tests of `merge_trees` show which merges a token takes."""
 
 from __future__ import annotations
 
-import base64
 from itertools import chain
 from typing import Any
 
@@ -14,78 +13,58 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
 
 
-def show(client: TestClient, id_: int, **query: Any) -> dict[str, Any]:
-    response = client.get(f"/vocab/{id_}", params=query)
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
-
-
-def single_bytes(node: dict[str, Any]) -> bytes:
-    """The bytes at the ends of a tree, of one byte each."""
-    if node["parts"] is not None:
-        return b"".join(map(single_bytes, node["parts"]))
-    data = base64.b64decode(node["bytes"])
-    assert len(data) == 1
-    assert not node["cut"]
-    return data
-
-
-def test_every_token_is_what_the_vocabulary_says(
-    client: TestClient, small_spec: TokenizerSpec
+def test_a_token_is_shown_down_to_its_bytes(
+    shared_store: ArtifactStore, client: TestClient, post: Post
 ) -> None:
-    for id_ in [*range(0, 256, 15), *range(256, small_spec.largest_id, 7), small_spec.largest_id]:
-        token = small_spec.vocab[id_]
-        answer = show(client, id_, depth=16)
-        assert answer["id"] == answer["tree"]["id"] == id_
-        assert base64.b64decode(answer["bytes"]) == token
-        assert answer["text"] is None or answer["text"].encode() == token
-        assert answer["special"] is (id_ in small_spec.special_tokens.values())
-        if answer["rank"] is None:
-            assert answer["parts"] is None
-        else:
-            left, right = small_spec.merges[answer["rank"]]
-            assert [small_spec.vocab[part] for part in answer["parts"]] == [left, right]
-            assert [part["id"] for part in answer["tree"]["parts"]] == answer["parts"]
-        if not answer["special"]:
-            assert single_bytes(answer["tree"]) == token
-    whole = answer["tree"]
-    assert whole["parts"] is not None
-    assert show(client, id_)["tree"] == whole
-    assert show(client, id_, depth=0)["tree"] == {**whole, "parts": None, "cut": True}
-    one = show(client, id_, depth=1)
-    assert one["parts"] == answer["parts"]
-    assert any(part["cut"] for part in one["tree"]["parts"])
+    ranks = {bytes([i]): i for i in range(256)} | {b"\xc3\xa9": 256, b"a\xc3\xa9": 257}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
+    named = str(shared_store.publish(spec, name="ranks"))
+
+    def show(id_: int, **query: Any) -> dict[str, Any]:
+        response = client.get(f"/v1/vocab/{id_}", params={"tokenizer": named, **query})
+        assert response.status_code == 200, response.text
+        assert response.headers["Tokenizer-Version"] == named
+        answer: dict[str, Any] = response.json()
+        assert answer.pop("tokenizer")["digest"] == response.headers["Tokenizer-Digest"]
+        return answer
+
+    byte: dict[str, Any] = {"text": None, "parts": None, "cut": False}
+    a = {**byte, "id": 97, "bytes": "YQ==", "text": "a", "rank": 97}
+    first = {**byte, "id": 0xC3, "bytes": "ww==", "rank": 0xC3}
+    second = {**byte, "id": 0xA9, "bytes": "qQ==", "rank": 0xA9}
+    accented = {"id": 256, "bytes": "w6k=", "text": "é", "rank": 256}
+    tree = {**accented, "parts": [first, second], "cut": False}
+    cut = {**accented, "parts": None, "cut": True}
+    whole = {"id": 257, "bytes": "YcOp", "text": "aé", "rank": 257}
+    token = {**whole, "special": False, "parts": [97, 256]}
+    for query, parts in (({"depth": 16}, [a, tree]), ({}, [a, tree]), ({"depth": 1}, [a, cut])):
+        assert show(257, **query) == {**token, "tree": {**whole, "parts": parts, "cut": False}}
+    assert show(257, depth=0)["tree"] == {**whole, "parts": None, "cut": True}
+    special = show(300)
+    assert (special["rank"], special["parts"], special["special"]) == (None, None, True)
+    merges = post("/merges", tokens=[257, 300], tokenizer="ranks")["merges"]
+    assert merges == [[256, 0xC3, 0xA9, 257], [257, 97, 256, 258]]
 
 
-def test_wrong_ids_and_queries_are_refused(client: TestClient, small_spec: TokenizerSpec) -> None:
+def test_wrong_ids_and_queries_are_refused(
+    client: TestClient, post: Post, small_spec: TokenizerSpec
+) -> None:
     for bad in ("1.0", "-1", "01", "1e2", "%20 97", "٣", "9" * 4000, "97%0a"):
         assert pointer(problem(client.get(f"/vocab/{bad}"), 422, "invalid_request")) == "/token_id"
     for query in ("depth=17", "depth=-1", "depth=", "deepth=1", "depth=1&depth=2"):
         problem(client.get(f"/vocab/97?{query}"), 422, "invalid_request")
     assert client.get("/vocab/97?tokenizer=../x").status_code == 422
-    missing = client.get("/v1/vocab/97", headers={"If-Match": '"other"'})
-    problem(missing, 412, "digest_mismatch")
+    problem(client.get("/vocab/97?tokenizer=nope"), 404, "tokenizer_not_found")
+    problem(client.get("/vocab/97", headers={"If-Match": '"x"'}), 412, "digest_mismatch")
     for id_ in (small_spec.largest_id + 1, 2**32 - 1):
         found = problem(client.get(f"/vocab/{id_}"), 404, "unknown_token_id")
         assert str(small_spec.largest_id) in found["detail"]
-
-
-def test_ranks(shared_store: ArtifactStore, client: TestClient, post: Post) -> None:
-    ranks = {bytes([i]): i for i in range(256)} | {b"ab": 256, b"abc": 257}
-    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
-    shared_store.publish(spec, name="ranks")
-    for id_, rank, parts in ((257, 257, [256, 99]), (300, None, None)):
-        answer = show(client, id_, tokenizer="ranks")
-        assert (answer["rank"], answer["parts"], answer["special"]) == (rank, parts, id_ == 300)
-    listed = post("/merges", tokens=[257, 300], tokenizer="ranks")
-    assert listed["merges"][-1] == [257, 256, 99, 258]
-    assert 300 not in [made for made, *_ in listed["merges"]]
-    gap = client.get("/vocab/299?tokenizer=ranks")
-    problem(gap, 404, "unknown_token_id")
-    named = client.get("/vocab/97?tokenizer=ranks")
-    assert named.headers["Tokenizer-Version"].startswith("ranks@")
-    problem(client.get("/vocab/97?tokenizer=nope"), 404, "tokenizer_not_found")
+    unknown = client.post("/merges", json={"tokens": [97, 4_000_000]})
+    assert "4000000" in problem(unknown, 404, "unknown_token_id")["detail"]
+    for tokens in ([], [97] * 4096):
+        assert post("/merges", tokens=tokens)["merges"] == []
+    many = client.post("/merges", json={"tokens": [97] * 4097})
+    assert "4,096" in str(problem(many, 422, "invalid_request"))
 
 
 @pytest.mark.parametrize("n_merges", [0, 7])
@@ -113,12 +92,3 @@ def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
         pattern=small_spec.pattern,
     )
     assert list(chain.from_iterable(map(undo, ids))) == Tokenizer.from_spec(smaller).encode(text)
-
-
-def test_merges_of_none_unknown_and_too_many_tokens(client: TestClient, post: Post) -> None:
-    assert post("/merges", tokens=[])["merges"] == []
-    unknown = client.post("/merges", json={"tokens": [97, 4_000_000]})
-    assert "4000000" in problem(unknown, 404, "unknown_token_id")["detail"]
-    assert post("/merges", tokens=[97] * 4096)["merges"] == []
-    many = client.post("/merges", json={"tokens": [97] * 4097})
-    assert "4,096" in str(problem(many, 422, "invalid_request"))
