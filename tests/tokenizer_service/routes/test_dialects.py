@@ -19,8 +19,7 @@ from tokenizer_service.main import create_app
 from tokenizer_service.rendering import decode as decode_answers
 from tokenizer_service.rendering import encode as encode_answers
 
-BYTES = {byte: bytes([byte]) for byte in range(256)}
-WORDS = {256: b"He", 257: b"ll", 258: b"o", 259: b" w", 260: b"or", 261: b"ld"}
+WORDS = {256: b"He", 257: b"ll", 259: b" w", 260: b"or", 261: b"ld"}
 MERGES = [(b"H", b"e"), (b"l", b"l"), (b" ", b"w"), (b"o", b"r"), (b"l", b"d")]
 HELLO = [256, 257, ord("o")]
 
@@ -29,7 +28,7 @@ HELLO = [256, 257, ord("o")]
 def spec() -> TokenizerSpec:
     """Ids that are easy to follow: each byte is its own id, <s> 262 and <end> 263 surround a text,
     <a mark> 264 is content."""
-    vocab = BYTES | {id_: token for id_, token in WORDS.items() if id_ != 258}
+    vocab = {byte: bytes([byte]) for byte in range(256)} | WORDS
     added = [AddedToken("<s>", 262), AddedToken("<end>", 263), AddedToken("<a mark>", 264, False)]
     return TokenizerSpec.from_merges(vocab, MERGES, added, prefix_ids=(262,), suffix_ids=(263,))
 

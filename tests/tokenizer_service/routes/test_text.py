@@ -1,4 +1,4 @@
-"""/count, /truncate, /chunk and /verify: their responses and their refusals."""
+"""/count, /truncate, /chunk and /verify; and what they have in common with /encode."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ TEXT = (
     "don't\r\n\r\n  \x00\ufeff\uffff 12345"
 )
 ROUTES: dict[str, dict[str, Any]] = {
+    "/encode": {"text": TEXT},
     "/count": {"text": TEXT},
     "/truncate": {"text": TEXT, "max_tokens": 9},
     "/chunk": {"text": TEXT, "max_tokens": 9, "overlap_tokens": 3},
@@ -74,7 +75,7 @@ def test_each_field_is_refused_by_its_name(client: TestClient, refused: Refused,
         found, place = refused(path, **{**ROUTES[path], **changes})
         assert code in found
         assert place == f"/{field}", changes
-    if path != "/count":
+    if path not in ("/encode", "/count"):
         assert refused(path, **{**ROUTES[path], "text": ["a"]}) == ("invalid_request", "/text")
     image = client.post(path, json=ROUTES[path], headers={"Accept": "image/png"})
     assert image.status_code == 406
