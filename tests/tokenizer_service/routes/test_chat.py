@@ -275,7 +275,14 @@ def test_a_failing_or_unknown_template_is_refused(refused: Refused, client: Test
     assert [info["chat_template"] for info in shown] == [CHATML, None]
 
 
-def test_every_route_refuses_what_it_cannot_encode(refused: Refused, client: TestClient) -> None:
+def test_every_route_refuses_what_it_cannot_encode(
+    refused: Refused, client: TestClient, shared_store: ArtifactStore
+) -> None:
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b")], [AddedToken("ab", 256)])
+    shared_store.publish(with_templates(spec), name="merged")
+    answer = refused("/chat/encode", messages=say("cab"), tokenizer="merged")
+    assert answer == ("special_token_reached", "/messages")
     deep: Any = "x"
     for _ in range(65):
         deep = [deep]
@@ -313,16 +320,6 @@ def test_no_special_token_comes_from_the_request(post: Post) -> None:
     for path, messages in (("/tokenize", listed), ("/chat/encode", role)):
         ids = post(path, messages=messages, chat_template="parts")["tokens"]
         assert (ids.count(START_ID), ids.count(END_ID)) == (1, 1)
-
-
-def test_plain_text_that_merges_to_a_special_token(
-    shared_store: ArtifactStore, refused: Refused
-) -> None:
-    vocab = {byte: bytes([byte]) for byte in range(256)}
-    spec = TokenizerSpec.from_merges(vocab, [(b"a", b"b")], [AddedToken("ab", 256)])
-    shared_store.publish(with_templates(spec), name="merged")
-    answer = refused("/chat/encode", messages=say("cab"), tokenizer="merged")
-    assert answer == ("special_token_reached", "/messages")
 
 
 @pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 10_000)])

@@ -178,16 +178,7 @@ def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: Arti
     assert encode(admin, "empty", further_corpora=["news"], tokenizer="large").status_code == 202
 
 
-def test_an_id_belongs_to_token_files_or_to_a_waiting_job(admin: TestClient, stories: Path) -> None:
-    problem(encode(admin, token_files_id="stories"), 409, "token_files_exist")
-    first = encode(admin, token_files_id="news-small")
-    assert first.status_code == 202
-    problem(encode(admin, token_files_id="news-small"), 409, "token_files_exist")
-    admin.delete(f"/jobs/{first.json()['id']}")
-    assert encode(admin, token_files_id="news-small").status_code == 202
-
-
-def test_the_same_key_gives_the_same_job(start: Callable[..., TestClient]) -> None:
+def test_a_key_and_an_id_belong_to_one_job(start: Callable[..., TestClient], stories: Path) -> None:
     admin = start(train_queue=1)
 
     def post(path: str = "/corpora/news/encode", key: str = "k", **body: Any) -> Any:
@@ -201,10 +192,14 @@ def test_the_same_key_gives_the_same_job(start: Callable[..., TestClient]) -> No
     for other in others:
         problem(other, 422, "idempotency_key_reused")
     problem(post(key="two words"), 422, "invalid_idempotency_key")
+    for taken in ("stories", "a"):
+        problem(encode(admin, token_files_id=taken), 409, "token_files_exist")
     assert len(jobs(admin)) == 1
     # Trainings wait in the same queue.
     assert admin.post("/train", json=TRAINING).status_code == 202
     problem(encode(admin), 409, "training_queue_full")
+    admin.delete(f"/jobs/{first.json()['id']}")
+    assert encode(admin, token_files_id="a").status_code == 202
 
 
 def test_the_inputs_of_a_job_are_not_removed(
