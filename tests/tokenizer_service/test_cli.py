@@ -178,6 +178,7 @@ ERRORS: list[tuple[tuple[str, ...], int, str]] = [
     ((), 2, "--help"),
     (("frobnicate",), 2, "there is no command"),
     (("enocde", "a"), 2, "did you mean encode?"),
+    (("encode", "a", "--formt=u16"), 2, "did you mean --format?"),
     (("encode", "a", "b"), 2, "quotes"),
     (("encode", "--pieces", "--json", "x"), 2, "not allowed with argument"),
     (("encode", "--files", "corpus.txt", "a"), 1, "put a text before --files"),

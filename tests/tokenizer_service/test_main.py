@@ -51,6 +51,7 @@ def test_errors_outside_routes_are_problems_too(shared_client: TestClient) -> No
         ("DELETE", "/encode", 405),
         ("GET", "/v1/encode", 405),
         ("GET", "/tokenizers/UPPER", 422),
+        ("GET", "/tokenizers/nothing", 404),
         ("GET", "/tokenizers/%00", 422),
         ("GET", "/tokenizers/..%2f", 404),
     ):

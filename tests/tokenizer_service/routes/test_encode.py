@@ -82,7 +82,11 @@ def test_limits(client: TestClient, post: Post, monkeypatch: pytest.MonkeyPatch)
         found = problem(client.post(path, json=body), 413, code)
         return found["limit"], found["actual"], pointer(found) if "errors" in found else ""
 
-    for body, place in (({"text": ["a", TEXT]}, "/text/1"), (body_of(PARTS), "/segments")):
+    for body, place in (
+        ({"text": TEXT}, "/text"),
+        ({"text": ["a", TEXT]}, "/text/1"),
+        (body_of(PARTS), "/segments"),
+    ):
         count = max(np.atleast_1d(post("/encode", **body)["count"]).tolist())
         post("/encode", **body, max_tokens=count)
         refused = over("/encode", "too_many_tokens", **body, max_tokens=count - 1)
