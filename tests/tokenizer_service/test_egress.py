@@ -28,8 +28,8 @@ def test_a_listed_url_is_taken_apart() -> None:
     ):
         found = CorpusUrl.parse(url, HOSTS)
         assert [found.host, found.port, found.target] == parts
-    url = CorpusUrl.parse("https://data.example.org/a.txt?signature=secret", HOSTS)
-    assert url.name == "https://data.example.org/a.txt"
+    signed = CorpusUrl.parse("https://data.example.org/a.txt?signature=secret", HOSTS)
+    assert signed.name == "https://data.example.org/a.txt"
     assert CorpusUrl.parse("http://[::1]:81/", HOSTS).origin == "[::1]:81"
 
 

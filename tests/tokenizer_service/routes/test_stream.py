@@ -73,11 +73,12 @@ def test_options_of_encoding(client: TestClient, small_tokenizer: Tokenizer) -> 
     def ids(query: str) -> list[int]:
         return [id_ for part in records_of(send(query).content)[0] for id_ in part["tokens"]]
 
-    for query, allowed in (
-        ("", "all"),
-        ("allowed_special=none", "none"),
-        ("allowed_special=<|a|>&allowed_special=<|endoftext|>", {"<|a|>"}),
-    ):
+    policies: dict[str, Any] = {
+        "": "all",
+        "allowed_special=none": "none",
+        "allowed_special=<|a|>&allowed_special=<|endoftext|>": {"<|a|>"},
+    }
+    for query, allowed in policies.items():
         assert ids(query) == small_tokenizer.encode("the <|a|> x", allowed_special=allowed)
     problem(send("disallowed_special=<|a|>"), 422, "special_token_forbidden")
     for wrong in (
@@ -163,7 +164,8 @@ def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
 def test_a_pre_token_over_the_cap_is_refused(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 1000)
+    defaults: Any = StreamingEncoder.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "max_pending_chars", 1000)
     refused = client.post("/encode_stream", content=b"a" * 2000)
     problem(refused, 413, "pre_token_too_long")
 
