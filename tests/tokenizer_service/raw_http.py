@@ -4,7 +4,6 @@ sends the next. Library clients send the whole body before they read."""
 from __future__ import annotations
 
 import socket
-from types import TracebackType
 
 
 class RawRequest:
@@ -17,19 +16,15 @@ class RawRequest:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         lines = [f"{method} {target} HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked"]
         self.socket.sendall("\r\n".join([*lines, *headers, "", ""]).encode())
-        self._received = b""
+        self._received = self.socket.makefile("rb")
         self.status = 0
         self.headers: dict[str, str] = {}
 
     def __enter__(self) -> RawRequest:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._received.close()
         self.socket.close()
 
     def send_chunk(self, data: bytes) -> None:
@@ -39,21 +34,17 @@ class RawRequest:
         self.socket.sendall(b"0\r\n\r\n")
 
     def read_head(self) -> None:
-        head = self._take_until(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        self.status = int(first.split()[1])
-        self.headers = {
-            name.lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines)
-        }
+        self.status = int(self._line().split()[1])
+        while line := self._line():
+            name, _, value = line.partition(":")
+            self.headers[name.lower()] = value.strip()
 
     def read_chunk(self) -> bytes:
         """The next chunk of the response; empty at its end."""
         if not self.status:
             self.read_head()
-        size = int(self._take_until(b"\r\n"), 16)
-        data = self._take(size)
-        self._take(2)
+        data = self._received.read(int(self._line(), 16))
+        self._line()
         return data
 
     def read_body(self) -> bytes:
@@ -61,26 +52,11 @@ class RawRequest:
         if not self.status:
             self.read_head()
         if "content-length" in self.headers:
-            return self._take(int(self.headers["content-length"]))
-        parts = []
-        while part := self.read_chunk():
-            parts.append(part)
-        return b"".join(parts)
+            return self._received.read(int(self.headers["content-length"]))
+        return b"".join(iter(self.read_chunk, b""))
 
-    def _take_until(self, mark: bytes) -> bytes:
-        while mark not in self._received:
-            self._fill()
-        head, _, self._received = self._received.partition(mark)
-        return head
-
-    def _take(self, size: int) -> bytes:
-        while len(self._received) < size:
-            self._fill()
-        data, self._received = self._received[:size], self._received[size:]
-        return data
-
-    def _fill(self) -> None:
-        data = self.socket.recv(1 << 16)
-        if not data:
+    def _line(self) -> str:
+        line = self._received.readline().decode("latin-1")
+        if not line.endswith("\r\n"):
             raise ConnectionError("the server closed the connection")
-        self._received += data
+        return line[:-2]

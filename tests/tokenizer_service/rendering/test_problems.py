@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import inspect
-from types import ModuleType
 from typing import Any
-
-import pytest
 
 from tokenizer_core import errors as core
 from tokenizer_service.access import errors as access
 from tokenizer_service.jobs import errors as jobs
 from tokenizer_service.jobs.database import JobDatabaseError, JobDatabaseUnusableError
-from tokenizer_service.rendering.problems import TABLE, Row, problem_of
+from tokenizer_service.rendering.problems import TABLE, problem_of
 from tokenizer_service.serving import errors as serving
 
 ROOTS = {access.AccessError, serving.ServingError, jobs.JobsError, jobs.LimitError}
@@ -66,72 +63,55 @@ CASES: list[tuple[Exception, int, str, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "code", "retry_after", "words"),
-    CASES,
-    ids=[f"{type(error).__name__}-{status}" for error, status, *_ in CASES],
-)
-def test_an_error_has_its_status_code_and_detail(
-    error: Exception, status: int, code: str, retry_after: str | None, words: str
-) -> None:
-    problem = problem_of(error)
-    assert problem is not None
-    assert (problem.status, problem.code) == (status, code)
-    assert words in problem.detail
-    assert problem.headers.get("Retry-After") == retry_after
-    assert "secret" not in str(problem.document("r"))
+def test_an_error_has_its_status_code_and_detail() -> None:
+    for error, status, code, retry_after, words in CASES:
+        problem = problem_of(error)
+        assert problem is not None
+        assert (problem.status, problem.code) == (status, code)
+        assert words in problem.detail
+        assert problem.headers.get("Retry-After") == retry_after
+        assert "secret" not in str(problem.document("r"))
+    key_required = problem_of(access.KeyRequiredError("an admin key"))
+    assert key_required is not None
+    assert key_required.headers == {"WWW-Authenticate": 'Bearer realm="tokenizer"'}
 
 
-@pytest.mark.parametrize("module", [access, serving, jobs], ids=lambda module: module.__name__)
-def test_every_error_of_the_domain_has_a_row_and_a_case(module: ModuleType) -> None:
-    kinds = {
-        kind
-        for _, kind in inspect.getmembers(module, inspect.isclass)
-        if issubclass(kind, Exception) and kind.__module__ == module.__name__
-    } - ROOTS
-    assert kinds <= TABLE.keys()
-    assert kinds <= {type(error) for error, *_ in CASES}
+def test_every_error_of_the_domain_has_a_row_and_a_case() -> None:
+    for module in (access, serving, jobs):
+        kinds = {
+            kind
+            for _, kind in inspect.getmembers(module, inspect.isclass)
+            if issubclass(kind, Exception) and kind.__module__ == module.__name__
+        } - ROOTS
+        assert kinds <= TABLE.keys()
+        assert kinds <= {type(error) for error, *_ in CASES}
 
 
-def test_other_errors_are_defects() -> None:
-    for error in (ValueError("x"), OSError(errno.EPIPE, "x"), KeyError("x")):
-        assert problem_of(error) is None
-
-
-def test_a_subclass_without_a_row_is_answered_as_its_base() -> None:
+def test_other_errors_are_defects_and_subclasses_are_answered_as_their_base() -> None:
     class OwnError(core.CorpusError):
         code = "own"
 
+    for error in (ValueError("x"), OSError(errno.EPIPE, "x"), KeyError("x")):
+        assert problem_of(error) is None
     problem = problem_of(OwnError("Own."))
     assert problem is not None
     assert (problem.status, problem.code, problem.detail) == (422, "own", "Own.")
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
+def test_the_values_of_an_error_are_members_of_its_document() -> None:
+    names = ("limit", "actual", "byte_offset", "errors")
+    of_inputs = jobs.InvalidInputsError("empty_corpus", "x", [("/corpus_ids/0", "y")])
+    wrong = {"pointer": "/corpus_ids/0", "detail": "y"}
+    cases: list[tuple[Exception, dict[str, Any]]] = [
         (jobs.CorporaQuotaError(10, 11), {"limit": 10, "actual": 11}),
         (jobs.QueueFullError(3, 2), {"limit": 2, "actual": 2}),
         (jobs.TooManyListenersError(64), {"limit": 64}),
         (core.InvalidUtf8Error(7, is_cut=True), {"byte_offset": 7}),
-        (
-            jobs.InvalidInputsError("empty_corpus", "x", [("/corpus_ids/0", "y")]),
-            {"errors": [{"pointer": "/corpus_ids/0", "detail": "y"}]},
-        ),
+        (of_inputs, {"errors": [wrong]}),
         (jobs.JobRunningError(1, 0), {}),
-    ],
-)
-def test_the_values_of_an_error_are_members_of_its_document(
-    error: Exception, expected: dict[str, Any]
-) -> None:
-    problem = problem_of(error)
-    assert problem is not None
-    document = problem.document("r")
-    names = ("limit", "actual", "byte_offset", "errors")
-    assert {name: document[name] for name in names if name in document} == expected
-
-
-def test_the_challenge_names_the_scheme() -> None:
-    row = TABLE[access.KeyRequiredError]
-    assert isinstance(row, Row)
-    assert row.headers == {"WWW-Authenticate": 'Bearer realm="tokenizer"'}
+    ]
+    for error, expected in cases:
+        problem = problem_of(error)
+        assert problem is not None
+        document = problem.document("r")
+        assert {name: document[name] for name in names if name in document} == expected

@@ -1,4 +1,5 @@
-"""Which thread serves a request: only short work runs on the event loop."""
+"""Which thread serves a request, as only short work runs on the event loop; and the memory that a
+response reserves as JSON, where a character may have six bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tokenizer_core import TokenizerSpec
 from tokenizer_service.access.limits import INLINE_BODY_BYTES, INLINE_DETAILED_BYTES, INLINE_ITEMS
 from tokenizer_service.routes import decode, dialects, encode, text
 
@@ -43,7 +45,7 @@ LOOP, SMALL, LARGE = "asyncio", "small-request", "large-request"
     ],
 )
 def test_where_work_runs(
-    client: TestClient,
+    shared_client: TestClient,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
     body: dict[str, Any],
@@ -58,7 +60,37 @@ def test_where_work_runs(
         return render(*arguments, **options)
 
     monkeypatch.setattr(module, name, watched)
-    assert client.post(path, json=body).status_code == 200
+    assert shared_client.post(path, json=body).status_code == 200
     (used,) = threads
     assert used.startswith(thread), used
-    assert client.app.services.budget.used == 0  # type: ignore[attr-defined]
+    assert shared_client.app.services.budget.used == 0  # type: ignore[attr-defined]
+
+
+def test_a_response_reserves_its_size_as_json(
+    shared_client: TestClient, monkeypatch: pytest.MonkeyPatch, small_spec: TokenizerSpec
+) -> None:
+    reserved: list[int] = []
+    for module in ("decode", "dialects", "text"):
+        name = f"tokenizer_service.rendering.{module}.reserve_memory"
+        monkeypatch.setattr(name, reserved.append)
+
+    def check(path: str, **body: Any) -> Any:
+        reserved.clear()
+        response = shared_client.post(path, json=body)
+        assert 0.95 < sum(reserved) / len(response.content) < 1.05
+        return response.json()
+
+    (no_utf8,) = (number for number, token in small_spec.vocab.items() if token == b"\xff")
+    assert check("/decode", tokens=[no_utf8] * 40_000)["text"] == "\ufffd" * 40_000
+    for text_ in ("\x01" * 40_000, '"\\' * 20_000, "abc " * 10_000):
+        check("/chunk", text=text_, max_tokens=2000, overlap_tokens=1000)
+    for text_ in ("\x01" * 40_000, '"\\' * 20_000):
+        ids = shared_client.post("/encode", json={"text": text_}).json()["tokens"]
+        assert check("/decode", tokens=ids)["text"] == text_
+    special = next(iter(small_spec.special_tokens.values()))
+    for ids, n_texts in (([97] * 40_000, 1), ([97] * 40_000 + [special], 2)):
+        reserved.clear()
+        response = shared_client.post("/detokenize", json={"tokens": ids})
+        assert response.json()["text"] == "a" * 40_000
+        # `prompt` and `content` are one text in memory; `text` has no special tokens.
+        assert sum(reserved) == pytest.approx(n_texts * 40_000, rel=0.05)

@@ -31,10 +31,6 @@ def records_of(body: bytes) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return parts, last
 
 
-def ids_of(body: bytes) -> list[int]:
-    return [id_ for part in records_of(body)[0] for id_ in part["tokens"]]
-
-
 def frames_of(body: bytes) -> tuple[bytes, dict[str, Any]]:
     """The joined payload of the frames, and the last record."""
     payload = b""
@@ -69,26 +65,22 @@ def test_records_and_frames_cover_the_text(client: TestClient, small_tokenizer: 
         assert (last["count"], last["bytes"]) == (len(ids), len(data))
 
 
-@pytest.mark.row(15)
-def test_invalid_utf8_before_any_output_is_400(client: TestClient) -> None:
-    for body, offset in ((b"the \xff quick brown fox ", 4), ("é".encode()[:1], 0)):
-        found = problem(client.post("/encode_stream", content=body), 400, "invalid_utf8")
-        assert found["byte_offset"] == offset
-
-
 @pytest.mark.row(13)
 def test_options_of_encoding(client: TestClient, small_tokenizer: Tokenizer) -> None:
-    text = "the <|a|> x"
+    def send(query: str) -> Any:
+        return client.post(f"/encode_stream?{query}", content=b"the <|a|> x")
 
     def ids(query: str) -> list[int]:
-        return ids_of(client.post(f"/encode_stream?{query}", content=text.encode()).content)
+        return [id_ for part in records_of(send(query).content)[0] for id_ in part["tokens"]]
 
-    assert ids("") == small_tokenizer.encode(text)
-    assert ids("allowed_special=none") == small_tokenizer.encode(text, allowed_special="none")
-    named = small_tokenizer.encode(text, allowed_special={"<|a|>"})
-    assert ids("allowed_special=<|a|>&allowed_special=<|endoftext|>") == named
-    forbidden = client.post("/encode_stream?disallowed_special=<|a|>", content=text.encode())
-    problem(forbidden, 422, "special_token_forbidden")
+    policies: dict[str, Any] = {
+        "": "all",
+        "allowed_special=none": "none",
+        "allowed_special=<|a|>&allowed_special=<|endoftext|>": {"<|a|>"},
+    }
+    for query, allowed in policies.items():
+        assert ids(query) == small_tokenizer.encode("the <|a|> x", allowed_special=allowed)
+    problem(send("disallowed_special=<|a|>"), 422, "special_token_forbidden")
     for wrong in (
         "allowed_special=nope",
         "allowed_special=",
@@ -96,7 +88,7 @@ def test_options_of_encoding(client: TestClient, small_tokenizer: Tokenizer) -> 
         "tokenizer=../x",
         "tokenizer=starter&tokenizer=starter",
     ):
-        assert client.post(f"/encode_stream?{wrong}", content=b"a").status_code == 422, wrong
+        assert send(wrong).status_code == 422, wrong
 
 
 def test_options_of_decoding(client: TestClient, small_tokenizer: Tokenizer) -> None:
@@ -118,8 +110,10 @@ def test_options_of_decoding(client: TestClient, small_tokenizer: Tokenizer) -> 
     assert metrics(client, "decode_tokens_total") == [before[0] + 5]
 
 
-@pytest.mark.row(1, 2, 3, 4, 5)
-def test_a_line_that_holds_no_ids_is_refused(client: TestClient) -> None:
+@pytest.mark.row(1, 2, 3, 4, 5, 14, 15)
+def test_an_error_before_any_output_is_a_problem(
+    client: TestClient, small_tokenizer: Tokenizer
+) -> None:
     for line, status in (
         ("[true]", 422),
         ("[NaN]", 422),
@@ -131,23 +125,14 @@ def test_a_line_that_holds_no_ids_is_refused(client: TestClient) -> None:
     ):
         response = client.post("/decode_stream", content=line.encode(), headers=LINES)
         assert response.content.isascii()
-        problem(response, status, response.json()["code"])
-
-
-@pytest.mark.row(14, 15)
-def test_an_unknown_id_before_any_output_is_422(
-    client: TestClient, small_tokenizer: Tokenizer
-) -> None:
+        problem(response, status)
     largest = small_tokenizer.spec.largest_id
-    for content, headers in (
-        (packed([97, largest + 1]), RAW),
-        (b"[97,%d]\n" % (largest + 1), LINES),
-    ):
-        response = client.post("/decode_stream", content=content, headers=headers)
-        found = problem(response, 422, "unknown_token_id")
-        assert pointer(found) == "/1"
-        assert str(largest) in found["detail"]
-        assert response.headers["Tokenizer-Digest"] == small_tokenizer.spec.fingerprint
+    unknown = client.post("/decode_stream", content=packed([97, largest + 1]), headers=RAW)
+    assert pointer(problem(unknown, 422, "unknown_token_id")) == "/1"
+    assert unknown.headers["Tokenizer-Digest"] == small_tokenizer.spec.fingerprint
+    for body, offset in ((b"the \xff quick brown fox ", 4), ("é".encode()[:1], 0)):
+        found = problem(client.post("/encode_stream", content=body), 400, "invalid_utf8")
+        assert found["byte_offset"] == offset
 
 
 @pytest.mark.row(8, 12, 20)
@@ -155,21 +140,15 @@ def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
     octets = RAW["Content-Type"]
     for path, status, headers in (
         ("/encode_stream", 200, {}),
-        ("/encode_stream", 200, {"Content-Type": "text/plain; charset=UTF-8"}),
-        ("/encode_stream", 200, RAW),
         ("/encode_stream", 200, {"Accept": "application/json"}),
         ("/encode_stream", 415, {"Content-Type": "application/x-www-form-urlencoded"}),
-        ("/encode_stream", 415, {"Content-Type": "text/plain; charset=latin-1"}),
         ("/encode_stream", 415, {"Content-Encoding": "gzip"}),
         ("/encode_stream", 406, {"Accept": "text/*"}),
         ("/encode_stream", 412, {"If-Match": '"x"'}),
-        ("/decode_stream", 200, {"Content-Type": "application/jsonl"}),
         ("/decode_stream", 200, {"Content-Type": "Application/X-NDJSON; charset=utf-8"}),
         ("/decode_stream", 415, {}),
-        ("/decode_stream", 415, {"Content-Type": "text/plain"}),
         ("/decode_stream", 415, {"Content-Type": "application/x-npy"}),
         ("/decode_stream", 415, {"Content-Type": f"{octets}; layout=batch"}),
-        ("/decode_stream", 415, {"Content-Type": f"{octets}; dtype=u8"}),
         ("/decode_stream", 415, {"Content-Type": "application/x-ndjson; charset=latin-1"}),
         ("/decode_stream", 415, {**LINES, "Content-Encoding": "gzip"}),
         ("/decode_stream", 406, {**LINES, "Accept": "text/plain"}),
@@ -185,34 +164,27 @@ def test_headers_of_the_body_and_of_the_response(client: TestClient) -> None:
 def test_a_pre_token_over_the_cap_is_refused(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defaults = StreamingEncoder.__init__.__kwdefaults__
+    defaults: Any = StreamingEncoder.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "max_pending_chars", 1000)
     refused = client.post("/encode_stream", content=b"a" * 2000)
     problem(refused, 413, "pre_token_too_long")
-    later = client.post("/encode_stream", content=b"the quick " + b"a" * 70_000)
-    assert records_of(later.content)[1]["error"]["code"] == "pre_token_too_long"
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "where"),
-    [
-        ("/encode_stream", b"the quick brown ", (StreamingEncoder, "finish")),
-        ("/decode_stream", packed([97]), (StreamingDecoder, "flush")),
-    ],
-)
 def test_a_defect_after_output_ends_the_stream_with_an_error_record(
-    client: TestClient,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    content: bytes,
-    where: tuple[type, str],
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: object) -> None:
         raise RuntimeError("a secret in the message")
 
-    monkeypatch.setattr(*where, fail)
-    response = client.post(path, content=content, headers=RAW)
-    parts, last = records_of(response.content)
-    assert parts
-    assert last["error"]["code"] == "internal_error"
-    assert "secret" not in response.text
+    monkeypatch.setattr(StreamingEncoder, "finish", fail)
+    monkeypatch.setattr(StreamingDecoder, "flush", fail)
+    for path, content in (
+        ("/encode_stream", b"the quick brown "),
+        ("/decode_stream", packed([97])),
+    ):
+        response = client.post(path, content=content, headers=RAW)
+        assert response.status_code == 200
+        parts, last = records_of(response.content)
+        assert parts
+        assert last["error"]["code"] == "internal_error"
+        assert "secret" not in response.text

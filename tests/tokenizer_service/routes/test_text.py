@@ -1,4 +1,4 @@
-"""/count, /truncate, /chunk and /verify: their responses and their refusals."""
+"""/count, /truncate, /chunk and /verify; and what they have in common with /encode."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import httpx
-import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from tests.tokenizer_service.routes.exchanges import (
+    JSON,
+    Post,
+    Refused,
+    metrics,
+    pointer,
+    post,
+    problem,
+)
 from tokenizer_core import Tokenizer, TokenizerSpec, chunk_text, truncate_text
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
-from tokenizer_service.rendering import decode as decode_answers
 from tokenizer_service.rendering import json_values as answers
 from tokenizer_service.rendering import text as text_answers
 
@@ -22,6 +28,7 @@ TEXT = (
     "don't\r\n\r\n  \x00\ufeff\uffff 12345"
 )
 ROUTES: dict[str, dict[str, Any]] = {
+    "/encode": {"text": TEXT},
     "/count": {"text": TEXT},
     "/truncate": {"text": TEXT, "max_tokens": 9},
     "/chunk": {"text": TEXT, "max_tokens": 9, "overlap_tokens": 3},
@@ -29,38 +36,20 @@ ROUTES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def post(client: TestClient) -> Callable[..., httpx.Response]:
-    def post(path: str, **body: Any) -> httpx.Response:
-        return client.post(path, json=body)
-
-    return post
-
-
-def answer_of(response: httpx.Response) -> dict[str, Any]:
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
-
-
 @pytest.mark.parametrize("path", ROUTES)
 def test_the_response_is_the_same_under_v1_on_a_thread_and_in_windows(
     client: TestClient, starter: ArtifactRef, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = client.post(path, json=ROUTES[path])
-    assert bare.json()["tokenizer"] == {
-        "name": "starter",
-        "version": starter.version,
-        "digest": starter.digest,
-    }
+    identity = {"name": "starter", "version": starter.version, "digest": starter.digest}
+    assert bare.json()["tokenizer"] == identity
     assert bare.headers["Tokenizer-Version"] == str(starter)
     assert bare.headers["Tokenizer-Digest"] == starter.digest
     assert client.post("/v1" + path, json=ROUTES[path]).content == bare.content
     named = {**ROUTES[path], "tokenizer": str(starter)}
     assert client.post(path, json=named).content == bare.content
     assert client.post(path, json={**named, "tokenizer": "nope"}).status_code == 404
-    other = client.post(path, json=named, headers={"If-Match": '"other"'})
-    assert other.status_code == 412
+    assert client.post(path, json=named, headers={"If-Match": '"other"'}).status_code == 412
     monkeypatch.setattr("tokenizer_service.rendering.respond.INLINE_BODY_BYTES", 0)
     assert client.post(path, json=ROUTES[path]).content == bare.content
     monkeypatch.setattr(answers, "_ID_WINDOW", 2)
@@ -68,63 +57,47 @@ def test_the_response_is_the_same_under_v1_on_a_thread_and_in_windows(
     assert client.post(path, json=ROUTES[path]).content == bare.content
 
 
-def problem(response: httpx.Response, status: int) -> dict[str, Any]:
-    assert response.status_code == status, response.text
-    assert len(response.content) < 2000
-    document: dict[str, Any] = response.json()
-    return document
-
-
 @pytest.mark.row(1, 13, 20)
 @pytest.mark.parametrize("path", ROUTES)
-def test_each_field_is_refused_by_its_name(client: TestClient, path: str) -> None:
-    def refused(**changes: Any) -> tuple[str, str]:
-        body = json.dumps({**ROUTES[path], **changes})
-        headers = {"Content-Type": "application/json"}
-        found = problem(client.post(path, content=body, headers=headers), 422)
-        return found["code"], found["errors"][0]["pointer"]
-
-    for forbidden in ("all", ["<|a|>"]):
-        policies = {"allowed_special": "none", "disallowed_special": forbidden}
-        assert refused(**policies) == ("special_token_forbidden", "/text")
-    for field in ("allowed_special", "disallowed_special"):
-        assert refused(**{field: ["<|nope|>"]}) == ("unknown_special_token", f"/{field}")
-        assert refused(**{field: "some"}) == ("invalid_request", f"/{field}")
-    assert refused(alowed_special="none") == ("invalid_request", "/alowed_special")
-    assert refused(text="a\ud800")[0] == "lone_surrogate"
-    for text in (1, True, {"a": "b"}, ["a", 1]):
-        assert refused(text=text) == ("invalid_request", "/text")
-    if path != "/count":
-        assert refused(text=["a"]) == ("invalid_request", "/text")
+def test_each_field_is_refused_by_its_name(client: TestClient, refused: Refused, path: str) -> None:
+    for changes, code, field in (
+        ({"allowed_special": "none", "disallowed_special": "all"}, "forbidden", "text"),
+        ({"allowed_special": [], "disallowed_special": ["<|a|>"]}, "forbidden", "text"),
+        ({"allowed_special": ["<|nope|>"]}, "unknown", "allowed_special"),
+        ({"disallowed_special": ["<|nope|>"]}, "unknown", "disallowed_special"),
+        ({"allowed_special": "some"}, "invalid", "allowed_special"),
+        ({"alowed_special": "none"}, "invalid", "alowed_special"),
+        ({"text": 1}, "invalid", "text"),
+        ({"text": {"a": "b"}}, "invalid", "text"),
+        ({"text": ["a", 1]}, "invalid", "text"),
+        ({"text": "a\ud800"}, "surrogate", "text"),
+    ):
+        found, place = refused(path, **{**ROUTES[path], **changes})
+        assert code in found
+        assert place == f"/{field}", changes
+    if path not in ("/encode", "/count"):
+        assert refused(path, **{**ROUTES[path], "text": ["a"]}) == ("invalid_request", "/text")
     image = client.post(path, json=ROUTES[path], headers={"Accept": "image/png"})
     assert image.status_code == 406
     assert client.get(path).status_code == 405
 
 
-WRONG_NUMBERS = ["true", "1.0", '"1"', "-1", "null", "[1]", str(2**63), "9" * 4000]
+def test_a_number_of_tokens_is_an_integer_from_zero(client: TestClient) -> None:
+    wrong = ["true", "1.0", '"1"', "-1", "null", str(2**63), "9" * 4000]
+    for path, field, numbers in (
+        ("/count", "limit", [number for number in wrong if number != "null"]),
+        ("/truncate", "max_tokens", wrong),
+        ("/chunk", "max_tokens", wrong),
+        ("/chunk", "overlap_tokens", wrong),
+    ):
+        rest = {key: value for key, value in ROUTES[path].items() if key != field}
+        for number in numbers:
+            body = json.dumps(rest)[:-1] + f', "{field}": {number}}}'
+            response = client.post(path, content=body, headers=JSON)
+            assert pointer(problem(response, 422, "invalid_request")) == f"/{field}", number
 
 
-@pytest.mark.parametrize(
-    ("path", "field"),
-    [
-        ("/count", "limit"),
-        ("/truncate", "max_tokens"),
-        ("/chunk", "max_tokens"),
-        ("/chunk", "overlap_tokens"),
-    ],
-)
-def test_a_number_of_tokens_is_an_integer_from_zero(
-    client: TestClient, path: str, field: str
-) -> None:
-    rest = {key: value for key, value in ROUTES[path].items() if key != field}
-    for number in WRONG_NUMBERS:
-        if (field, number) == ("limit", "null"):
-            continue  # the same as omitting it
-        body = json.dumps(rest)[:-1] + f', "{field}": {number}}}'
-        response = client.post(path, content=body, headers={"Content-Type": "application/json"})
-        assert problem(response, 422)["errors"][0]["pointer"] == f"/{field}", number
-
-
+@pytest.mark.promise(13)
 def test_every_outcome_gives_its_memory_back(client: TestClient) -> None:
     budget = client.app.services.budget  # type: ignore[attr-defined]
     for path, body in ROUTES.items():
@@ -132,22 +105,16 @@ def test_every_outcome_gives_its_memory_back(client: TestClient) -> None:
             for extra in ({}, {"disallowed_special": "all", "allowed_special": "none"}):
                 client.post(path, json={**body, "text": text, **extra})
                 assert budget.used == 0, path
-
-
-@pytest.mark.promise(13)
-def test_without_free_memory_a_request_is_told_to_come_back(client: TestClient) -> None:
-    budget = client.app.services.budget  # type: ignore[attr-defined]
     lease = budget.lease()
     lease.reserve(budget.maximum)
     for path, body in ROUTES.items():
         response = client.post(path, json=body)
-        assert response.status_code == 503
-        assert response.headers["Retry-After"] == "1"
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
     lease.release()
     assert client.post("/count", json=ROUTES["/count"]).status_code == 200
 
 
-def test_count(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) -> None:
+def test_count(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
     n_tokens = small_tokenizer.count(TEXT)
     for limit, count, is_reached in (
         (None, n_tokens, False),
@@ -156,182 +123,137 @@ def test_count(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) 
         (0, 0, True),
         (2**32 - 1, n_tokens, False),
     ):
-        answer = answer_of(post("/count", text=TEXT, limit=limit))
+        answer = post("/count", text=TEXT, limit=limit)
         assert (answer["count"], answer["limit_exceeded"]) == (count, is_reached), limit
-        assert set(answer) == {"count", "limit_exceeded", "tokenizer"}
-    plain = answer_of(post("/count", text=TEXT, allowed_special="none"))["count"]
+    plain = post("/count", text=TEXT, allowed_special="none")["count"]
     assert plain == small_tokenizer.count(TEXT, allowed_special="none") > n_tokens
-    assert answer_of(post("/count", text="", limit=0))["count"] == 0
-    batch = answer_of(post("/count", text=["", TEXT, "the"], limit=1))
+    assert post("/count", text="", limit=0)["count"] == 0
+    batch = post("/count", text=["", TEXT, "the"], limit=1)
     assert (batch["count"], batch["limit_exceeded"]) == ([0, 1, 1], [False, True, False])
-    assert answer_of(post("/count", text=[]))["count"] == []
-    forbidden = post("/count", text=["a", "<|a|>"], allowed_special=[], disallowed_special="all")
-    assert forbidden.json()["errors"][0]["pointer"] == "/text/1"
+    assert post("/count", text=[])["count"] == []
+    policies = {"allowed_special": [], "disallowed_special": "all"}
+    assert refused("/count", text=["a", "<|a|>"], **policies)[1] == "/text/1"
 
 
-def test_truncate(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) -> None:
+def test_truncate(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
     n_tokens = small_tokenizer.count(TEXT)
     for limit in (0, 1, 8, n_tokens - 1, n_tokens, n_tokens + 1):
         for side in ("right", "left"):
-            answer = answer_of(post("/truncate", text=TEXT, max_tokens=limit, side=side))
+            answer = post("/truncate", text=TEXT, max_tokens=limit, side=side)
             part = truncate_text(small_tokenizer, TEXT, limit, side=side)
             assert answer["text"] == part.text
             assert answer["tokens"] == part.ids.tolist() == small_tokenizer.encode(part.text)
             assert answer["count"] == len(part.ids) <= limit
             assert answer["truncated"] is (limit < n_tokens)
-    plain = answer_of(post("/truncate", text=TEXT, max_tokens=8, allowed_special="none"))
+    plain = post("/truncate", text=TEXT, max_tokens=8, allowed_special="none")
     assert plain["tokens"] == small_tokenizer.encode(plain["text"], allowed_special="none")
-    assert post("/truncate", text=TEXT).status_code == 422
-    assert post("/truncate", text=TEXT, max_tokens=1, side="middle").status_code == 422
+    assert refused("/truncate", text=TEXT)[1] == "/max_tokens"
+    assert refused("/truncate", text=TEXT, max_tokens=1, side="middle")[1] == "/side"
 
 
-def test_chunk(post: Callable[..., httpx.Response], small_tokenizer: Tokenizer) -> None:
-    data = TEXT.encode()
-    for limit, overlap in ((4, 0), (9, 3), (9, 8), (1000, 0)):
-        options = {"max_tokens": limit, "overlap_tokens": overlap}
-        chunks = answer_of(post("/chunk", text=TEXT, **options))["chunks"]
+def test_chunk(post: Post, small_tokenizer: Tokenizer) -> None:
+    for limit, overlap in ((4, 0), (9, 8), (1000, 0)):
+        options = {"text": TEXT, "max_tokens": limit, "overlap_tokens": overlap}
+        chunks = post("/chunk", **options)["chunks"]
         expected = chunk_text(small_tokenizer, TEXT, limit, overlap_tokens=overlap)
         for chunk, part in zip(chunks, expected, strict=True):
-            assert chunk == {
-                "text": part.text,
-                "tokens": small_tokenizer.encode(part.text),
-                "start": part.start,
-                "end": part.end,
-            }
-            assert data[chunk["start"] : chunk["end"]] == chunk["text"].encode()
-        in_chars = answer_of(post("/chunk", text=TEXT, offset_unit="char", **options))["chunks"]
+            ids = small_tokenizer.encode(part.text)
+            place = {"start": part.start, "end": part.end}
+            assert chunk == {"text": part.text, "tokens": ids, **place}
+            assert TEXT.encode()[part.start : part.end] == part.text.encode()
+        in_chars = post("/chunk", offset_unit="char", **options)["chunks"]
         for chunk, same in zip(in_chars, chunks, strict=True):
             assert TEXT[chunk["start"] : chunk["end"]] == chunk["text"] == same["text"]
-    assert answer_of(post("/chunk", text="", max_tokens=1))["chunks"] == []
+    assert post("/chunk", text="", max_tokens=1)["chunks"] == []
 
 
 def test_limits_of_chunks_are_refused_by_name(
-    post: Callable[..., httpx.Response], monkeypatch: pytest.MonkeyPatch
+    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for overlap in (3, 4):
-        response = post("/chunk", text="a", max_tokens=3, overlap_tokens=overlap)
-        assert response.status_code == 422
-        assert response.json()["errors"][0]["pointer"] == "/overlap_tokens"
-    none = post("/chunk", text="a", max_tokens=0)
-    assert none.status_code == 422
-    assert none.json()["errors"][0]["pointer"] == "/max_tokens"
-    small = post("/chunk", text="ab 👩", max_tokens=3)
-    assert small.status_code == 422
-    problem = small.json()
-    assert (problem["code"], problem["limit"], problem["actual"]) == ("max_tokens_too_small", 3, 4)
-    assert problem["errors"][0]["pointer"] == "/max_tokens"
-    monkeypatch.setattr(text_answers, "MAX_BATCH_ITEMS", 3)
-    assert post("/chunk", text="1 2 3", max_tokens=2).status_code == 200
-    many = post("/chunk", text="1 2 3 4", max_tokens=2)
-    assert (many.status_code, many.json()["code"]) == (413, "too_many_chunks")
-    assert (many.json()["limit"], many.json()["actual"]) == (3, 4)
-
-
-def test_chunks_that_repeat_too_much(
-    make_client: Callable[..., TestClient],
-) -> None:
-    text = "1 2 3 4 5 6 7 8 9 " * 20
+    overlapping = {"text": "1 2 3 4 5 6 7 8 9 " * 20, "max_tokens": 20}
     with make_client(max_response_bytes=4096) as client:
-        fitting = client.post("/chunk", json={"text": text, "max_tokens": 20, "overlap_tokens": 5})
-        assert fitting.status_code == 200
-        body = {"text": text, "max_tokens": 20, "overlap_tokens": 19}
-        response = client.post("/chunk", json=body)
-    assert (response.status_code, response.json()["code"]) == (413, "chunks_too_large")
-    assert response.json()["actual"] > response.json()["limit"] == 4096
+
+        def refused(status: int, code: str, **body: Any) -> tuple[int | None, int | None]:
+            found = problem(client.post("/chunk", json=body), status, code)
+            if status == 422:
+                field = "overlap_tokens" if "overlap_tokens" in body else "max_tokens"
+                assert pointer(found) == f"/{field}"
+            return found.get("limit"), found.get("actual")
+
+        for overlap in (3, 4):
+            refused(422, "invalid_request", text="a", max_tokens=3, overlap_tokens=overlap)
+        refused(422, "invalid_request", text="a", max_tokens=0)
+        assert refused(422, "max_tokens_too_small", text="ab 👩", max_tokens=3) == (3, 4)
+        post(client, "/chunk", **overlapping, overlap_tokens=5)
+        limit, actual = refused(413, "chunks_too_large", **overlapping, overlap_tokens=19)
+        assert limit == 4096 < (actual or 0)
+        monkeypatch.setattr(text_answers, "MAX_BATCH_ITEMS", 3)
+        post(client, "/chunk", text="1 2 3", max_tokens=2)
+        assert refused(413, "too_many_chunks", text="1 2 3 4", max_tokens=2) == (3, 4)
 
 
 def test_verify_a_text(
-    post: Callable[..., httpx.Response], monkeypatch: pytest.MonkeyPatch
+    post: Post, shared_store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = answer_of(post("/verify", text=TEXT))
-    assert (answer["ok"], answer["first_difference"]) == (True, None)
-    assert answer_of(post("/verify", text=""))["ok"] is True
-    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "the cat")
-    answer = answer_of(post("/verify", text="the dog"))
-    assert (answer["ok"], answer["first_difference"], answer["lossy"]) == (False, 4, False)
+    def verify(**body: Any) -> tuple[bool, int | None, bool]:
+        answer = post("/verify", **body)
+        return answer["ok"], answer["first_difference"], answer["lossy"]
 
-
-def test_verify_a_text_that_the_tokenizer_drops_in_part(
-    post: Callable[..., httpx.Response], shared_store: ArtifactStore
-) -> None:
     ranks = {bytes([byte]): byte for byte in range(256)}
     ref = shared_store.publish(TokenizerSpec.from_ranks(ranks, pattern=r"\p{L}+"), name="letters")
-    answer = answer_of(post("/verify", text="ab 1 c", tokenizer=str(ref)))
-    assert (answer["ok"], answer["first_difference"], answer["lossy"]) == (True, None, True)
-    answer = answer_of(post("/verify", text="abc", tokenizer=str(ref)))
-    assert (answer["ok"], answer["lossy"]) == (True, False)
+    for text in (TEXT, ""):
+        assert verify(text=text) == (True, None, False)
+    assert verify(text="ab 1 c", tokenizer=str(ref)) == (True, None, True)
+    assert verify(text="abc", tokenizer=str(ref)) == (True, None, False)
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: "the cat")
+    assert verify(text="the dog") == (False, 4, False)
 
 
-def test_verify_ids(
-    post: Callable[..., httpx.Response], small_tokenizer: Tokenizer, client: TestClient
-) -> None:
+def test_verify_ids(post: Post, refused: Refused, small_tokenizer: Tokenizer) -> None:
     ids = small_tokenizer.encode(TEXT)
-    assert answer_of(post("/verify", tokens=ids))["ok"] is True
-    assert answer_of(post("/verify", tokens=[]))["ok"] is True
+    for sound in (ids, []):
+        assert post("/verify", tokens=sound)["ok"] is True
     by_byte = {token: id_ for id_, token in small_tokenizer.spec.vocab.items() if len(token) == 1}
-    broken = [*ids, by_byte[b"\xff"]]
-    answer = answer_of(post("/verify", tokens=broken))
+    answer = post("/verify", tokens=[*ids, by_byte[b"\xff"]])
     assert (answer["ok"], answer["first_difference"]) == (False, len(ids))
-    assert answer_of(post("/verify", tokens=ids, allowed_special="none"))["ok"] is False
-    forbidden = post("/verify", tokens=ids, allowed_special="none", disallowed_special="all")
-    assert forbidden.json()["errors"][0]["pointer"] == "/tokens"
+    assert post("/verify", tokens=ids, allowed_special="none")["ok"] is False
+    policies = {"allowed_special": "none", "disallowed_special": "all"}
+    assert refused("/verify", tokens=ids, **policies)[1] == "/tokens"
     largest = small_tokenizer.spec.largest_id
-    for tokens, pointer in (([1, largest + 1], "/tokens/1"), ([2**32 - 1], "/tokens/0")):
-        unknown = post("/verify", tokens=tokens)
-        assert (unknown.status_code, unknown.json()["code"]) == (422, "unknown_token_id")
-        assert unknown.json()["errors"][0]["pointer"] == pointer
-    for both in ({}, {"text": "a", "tokens": [1]}, {"text": None}):
-        assert post("/verify", **both).status_code == 422
+    for tokens, code, place in (
+        ([1, largest + 1], "unknown_token_id", "/1"),
+        ([2**32 - 1], "unknown_token_id", "/0"),
+        ([1, -1], "invalid_token_id", "/1"),
+        ([[1]], "invalid_token_id", "/0"),
+        ([2**32], "invalid_token_id", "/0"),
+        ("text", "invalid_request", ""),
+    ):
+        assert refused("/verify", tokens=tokens) == (code, f"/tokens{place}")
+    wrong: list[dict[str, Any]] = [{}, {"text": "a", "tokens": [1]}, {"text": None}]
+    for body in wrong:
+        assert refused("/verify", **body)[0] == "invalid_request"
 
 
-@pytest.mark.row(3)
-def test_wrong_ids_are_refused_by_their_place(post: Callable[..., httpx.Response]) -> None:
-    for tokens, place in (([1, -1], "/1"), ([[1]], "/0"), ([2**32], "/0"), ("text", "")):
-        errors = problem(post("/verify", tokens=tokens), 422)["errors"]
-        assert errors[0]["pointer"] == f"/tokens{place}"
+def test_metrics_count_bytes_and_tokens(client: TestClient, post: Post) -> None:
+    """Bytes and ids of the same text: their quotient is the bytes per token."""
 
+    def added_by(path: str, **body: Any) -> tuple[list[float], Any]:
+        names = ("encode_bytes_total", "encode_tokens_total")
+        before = metrics(client, *names)
+        answer = post(path, **body)
+        after = metrics(client, *names)
+        return [later - earlier for earlier, later in zip(before, after, strict=True)], answer
 
-@pytest.mark.row(14)
-def test_ids_to_verify_may_not_mean_too_much_text(
-    make_client: Callable[..., TestClient],
-    small_tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(decode_answers, "_WINDOW", 50)
-    vocab = small_tokenizer.spec.vocab
-    longest = max(vocab, key=lambda id_: len(vocab[id_]))
-    count = 8192 // len(vocab[longest])
-    with make_client(max_body_bytes=8192, max_response_bytes=8192) as client:
-        assert client.post("/verify", json={"tokens": [longest] * count}).status_code == 200
-        response = client.post("/verify", json={"tokens": [longest] * (count + 1)})
-    assert (response.status_code, response.json()["limit"]) == (413, 8192)
-    assert response.json()["actual"] == (count + 1) * len(vocab[longest])
-
-
-def test_metrics_count_bytes_and_tokens(client: TestClient) -> None:
-    def counted() -> np.ndarray:
-        text = client.get("/metrics").text
-        names = ("tokenizer_encode_bytes_total", "tokenizer_encode_tokens_total")
-        return np.array([float(text.split(f"\n{name} ")[1].split()[0]) for name in names])
-
-    def added_by(path: str, **body: Any) -> list[float]:
-        before = counted()
-        assert client.post(path, json=body).status_code == 200
-        return list(counted() - before)
-
-    n_bytes, ids = len(TEXT.encode()), client.post("/encode", json={"text": TEXT}).json()["tokens"]
-    # Bytes and ids of the same text: their quotient is the bytes per token.
-    assert added_by("/count", text=TEXT) == [n_bytes, len(ids)]
-    assert added_by("/count", text=[TEXT, TEXT * 9], limit=len(ids)) == [n_bytes, len(ids)]
-    part = client.post("/truncate", json={"text": TEXT * 9, "max_tokens": 3}).json()
-    added = [len(part["text"].encode()), len(part["tokens"])]
-    assert added_by("/truncate", text=TEXT * 9, max_tokens=3) == added
-    overlapping = {"text": TEXT, "max_tokens": 4, "overlap_tokens": 2}
-    chunks = client.post("/chunk", json=overlapping).json()["chunks"]
-    assert len(chunks) > 1
-    assert added_by("/chunk", **overlapping) == [
-        sum(len(chunk["text"].encode()) for chunk in chunks),
-        sum(len(chunk["tokens"]) for chunk in chunks),
-    ]
-    for body in ({"text": TEXT}, {"tokens": ids}):
-        assert added_by("/verify", **body) == [0, 0]
+    ids = post("/encode", text=TEXT)["tokens"]
+    once = [len(TEXT.encode()), len(ids)]
+    assert added_by("/count", text=TEXT)[0] == once
+    assert added_by("/count", text=[TEXT, TEXT * 9], limit=len(ids))[0] == once
+    added, part = added_by("/truncate", text=TEXT * 9, max_tokens=3)
+    assert added == [len(part["text"].encode()), len(part["tokens"])]
+    added, answer = added_by("/chunk", text=TEXT, max_tokens=4, overlap_tokens=2)
+    texts = [chunk["text"] for chunk in answer["chunks"]]
+    assert len(texts) > 1
+    n_tokens = sum(len(chunk["tokens"]) for chunk in answer["chunks"])
+    assert added == [len("".join(texts).encode()), n_tokens]
+    assert added_by("/verify", text=TEXT)[0] == [0, 0]
+    assert added_by("/verify", tokens=ids)[0] == [0, 0]

@@ -18,6 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.tokenizer_service.conftest import ADMIN_KEY
+from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import TokenFiles, TokenFilesWriter, plan_token_files
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
@@ -25,8 +26,8 @@ from tokenizer_service.jobs.runner import JobRunner
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.settings import Settings
 
-Fields = dict[str, Any]
 TEXT = b"low lower<|endoftext|>lowest"
+TRAINING = {"documents": ["ab ab"], "vocab_size": 258}
 
 
 @pytest.fixture
@@ -77,16 +78,8 @@ def encode(client: TestClient, corpus_id: str = "news", /, **body: Any) -> Any:
     return client.post(f"/corpora/{corpus_id}/encode", json=body)
 
 
-def problem(answer: Any, status: int, code: str) -> Fields:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    body: Fields = answer.json()
-    assert body["code"] == code, body
-    return body
-
-
-def jobs(client: TestClient) -> list[Fields]:
-    listed: list[Fields] = client.get("/jobs").json()["jobs"]
+def jobs(client: TestClient, **query: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = client.get("/jobs", params=query).json()["jobs"]
     return listed
 
 
@@ -100,23 +93,19 @@ def test_a_job_is_listed_apart_from_training_jobs(admin: TestClient, starter: Ar
     assert (job["kind"], job["state"], job["result"]) == ("encode", "queued", None)
     assert job["name"] == job["id"].lower()
     assert admin.get(answer.headers["location"]).json() == job
-
-    trained = admin.post("/train", json={"documents": ["ab ab"], "vocab_size": 258}).json()
+    trained = admin.post("/train", json=TRAINING).json()
     assert [one["id"] for one in admin.get("/train").json()["jobs"]] == [trained["id"]]
     assert [one["kind"] for one in jobs(admin)] == ["train", "encode"]
-    only = admin.get("/jobs", params={"kind": "encode"}).json()["jobs"]
-    assert [one["id"] for one in only] == [job["id"]]
-    for path in (f"/train/{job['id']}", f"/train/{job['id']}/events"):
+    assert [one["id"] for one in jobs(admin, kind="encode")] == [job["id"]]
+    for path in (f"/train/{job['id']}", f"/train/{job['id']}/events", "/jobs/x"):
         problem(admin.get(path), 404, "job_not_found")
     problem(admin.delete(f"/train/{job['id']}"), 404, "job_not_found")
     assert admin.get(f"/jobs/{trained['id']}").json() == admin.get(f"/train/{trained['id']}").json()
     assert admin.delete(f"/jobs/{job['id']}").json()["state"] == "cancelled"
     assert admin.get(f"/jobs/{job['id']}/events").text.count("\ndata: ") == 1
-    for wrong in ("x", "20261121T041500Z-0123456789ab"):
-        problem(admin.get(f"/jobs/{wrong}"), 404, "job_not_found")
 
 
-WRONG: list[tuple[Fields, str]] = [
+WRONG: list[tuple[dict[str, Any], str]] = [
     ({"format": "csv"}, "/format"),
     ({"format": "text", "field": "text"}, ""),
     ({"format": "jsonl", "separator": "<|endoftext|>"}, ""),
@@ -127,14 +116,9 @@ WRONG: list[tuple[Fields, str]] = [
     ({"chat_template": "default"}, ""),
     ({"format": "chat", "loss": "all"}, "/loss"),
     ({"max_length": 0}, "/max_length"),
-    ({"over_length": "wrap"}, "/over_length"),
     ({"over_length": "drop"}, ""),
-    ({"layout": "tfrecord"}, "/layout"),
-    ({"dtype": "int64"}, "/dtype"),
-    ({"tokens_per_shard": 0}, "/tokens_per_shard"),
     ({"tokens_per_shard": True}, "/tokens_per_shard"),
     ({"validation_share": 1}, "/validation_share"),
-    ({"seed": -1}, "/seed"),
     ({"workers": 0}, "/workers"),
     ({"token_files_id": "../x"}, "/token_files_id"),
     ({"tokenizer": "a@b"}, "/tokenizer"),
@@ -144,51 +128,32 @@ WRONG: list[tuple[Fields, str]] = [
 ]
 
 
-@pytest.fixture
-def refusing(client: TestClient) -> Iterator[TestClient]:
-    """The app of the module, in which no request of these tests makes a job."""
+def test_wrong_requests_are_refused_by_their_place(client: TestClient) -> None:
     client.headers["X-API-Key"] = ADMIN_KEY
     assert client.put("/corpora/news", content=TEXT).is_success
-    yield client
+    for body, place in WRONG:
+        assert pointer(problem(encode(client, **body), 422, "invalid_request")) == place, body
+    problem(encode(client, format="chat"), 422, "chat_template_missing")
+    for name in ("other", "{{ messages }}"):
+        answer = encode(client, format="chat", chat_template=name)
+        assert pointer(problem(answer, 422, "chat_template_missing")) == "/chat_template"
+    for field in ("begin_of_document", "end_of_document", "allowed_special", "disallowed_special"):
+        value: Any = "<|secret|>" if field.endswith("document") else ["<|a|>", "<|secret|>"]
+        answer = encode(client, **{field: value})
+        assert pointer(problem(answer, 422, "unknown_special_token")) == f"/{field}"
+        assert "secret" not in answer.text
     assert jobs(client) == []
 
 
-def test_wrong_fields_are_refused_by_name(refusing: TestClient) -> None:
-    for body, pointer in WRONG:
-        found = problem(encode(refusing, **body), 422, "invalid_request")
-        assert found["errors"][0]["pointer"] == pointer, body
-
-
-def test_a_client_may_send_every_default(admin: TestClient) -> None:
-    """A longest length makes any choice of `over_length` valid."""
+def test_combinations_of_fields_that_are_accepted(admin: TestClient) -> None:
     for body in ({"over_length": "truncate"}, {"over_length": "drop", "max_length": 9}):
         assert encode(admin, **body).status_code == 202
-
-
-def test_a_separator_needs_plain_text(admin: TestClient) -> None:
     stored = admin.put("/corpora/lines?format=jsonl", content=b'{"text": "ab"}')
     assert stored.status_code == 201
     refused = encode(admin, "lines", separator="a")
-    assert problem(refused, 422, "corpus_separator")["errors"][0]["pointer"] == "/separator"
+    assert pointer(problem(refused, 422, "corpus_separator")) == "/separator"
     for body in ({}, {"separator": ""}, {"separator": "a", "format": "text"}):
         assert encode(admin, "lines", **body).status_code == 202, body
-
-
-def test_conversations_need_a_chat_template_of_the_tokenizer(refusing: TestClient) -> None:
-    problem(encode(refusing, format="chat"), 422, "chat_template_missing")
-    for name in ("other", "{{ messages }}"):
-        answer = encode(refusing, format="chat", chat_template=name)
-        found = problem(answer, 422, "chat_template_missing")
-        assert found["errors"][0]["pointer"] == "/chat_template"
-
-
-def test_an_unknown_special_token_is_refused(refusing: TestClient) -> None:
-    for field in ("begin_of_document", "end_of_document", "allowed_special", "disallowed_special"):
-        value: Any = "<|secret|>" if field.endswith("document") else ["<|a|>", "<|secret|>"]
-        answer = encode(refusing, **{field: value})
-        found = problem(answer, 422, "unknown_special_token")
-        assert found["errors"][0]["pointer"] == f"/{field}"
-        assert "secret" not in answer.text
 
 
 def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: ArtifactStore) -> None:
@@ -201,55 +166,40 @@ def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: Arti
     problem(encode(admin, tokenizer="nobody"), 404, "tokenizer_not_found")
     answer = admin.post("/corpora/news/encode", json={}, headers={"If-Match": '"0"'})
     problem(answer, 412, "digest_mismatch")
-    assert jobs(admin) == []
-    # The same `end` in a tokenizer without `<|endoftext|>` is not an error: it adds no end.
-    assert encode(admin, tokenizer="large").status_code == 202
-
-
-def test_missing_empty_and_repeated_corpora_are_refused(admin: TestClient) -> None:
     problem(encode(admin, "nothing"), 404, "corpus_not_found")
     problem(encode(admin, "NOTHING"), 422, "invalid_request")
     for further in (["nothing"], ["news"]):
         found = problem(encode(admin, further_corpora=further), 422, "corpus_not_found")
-        assert found["errors"][0]["pointer"] == "/further_corpora/0"
+        assert pointer(found) == "/further_corpora/0"
     admin.put("/corpora/empty", content=b"")
     problem(encode(admin, "empty"), 422, "empty_corpus")
     assert jobs(admin) == []
-    assert encode(admin, "empty", further_corpora=["news"]).status_code == 202
+    # The same `end` in a tokenizer without `<|endoftext|>` is not an error: it adds no end.
+    assert encode(admin, "empty", further_corpora=["news"], tokenizer="large").status_code == 202
 
 
-def test_an_id_belongs_to_token_files_or_to_a_waiting_job(admin: TestClient, stories: Path) -> None:
-    problem(encode(admin, token_files_id="stories"), 409, "token_files_exist")
-    first = encode(admin, token_files_id="news-small")
-    assert first.status_code == 202
-    problem(encode(admin, token_files_id="news-small"), 409, "token_files_exist")
-    admin.delete(f"/jobs/{first.json()['id']}")
-    assert encode(admin, token_files_id="news-small").status_code == 202
+def test_a_key_and_an_id_belong_to_one_job(start: Callable[..., TestClient], stories: Path) -> None:
+    admin = start(train_queue=1)
 
-
-def test_the_same_key_gives_the_same_job(admin: TestClient) -> None:
-    def post(corpus_id: str = "news", key: str = "k", **body: Any) -> Any:
-        headers = {"Idempotency-Key": key}
-        return admin.post(f"/corpora/{corpus_id}/encode", json=body, headers=headers)
+    def post(path: str = "/corpora/news/encode", key: str = "k", **body: Any) -> Any:
+        return admin.post(path, json=body, headers={"Idempotency-Key": key})
 
     first = post(token_files_id="a", allowed_special=["<|a|>", "<|endoftext|>"])
     again = post(token_files_id="a", allowed_special=["<|endoftext|>", "<|a|>"], layout="raw")
     assert again.json()["id"] == first.json()["id"]
     admin.put("/corpora/other", content=TEXT)
-    for other in (post(), post("other", token_files_id="a")):
+    others = (post(), post("/corpora/other/encode", token_files_id="a"), post("/train", **TRAINING))
+    for other in others:
         problem(other, 422, "idempotency_key_reused")
-    headers = {"Idempotency-Key": "k"}
-    train = admin.post("/train", json={"documents": ["x"], "vocab_size": 257}, headers=headers)
-    problem(train, 422, "idempotency_key_reused")
     problem(post(key="two words"), 422, "invalid_idempotency_key")
+    for taken in ("stories", "a"):
+        problem(encode(admin, token_files_id=taken), 409, "token_files_exist")
     assert len(jobs(admin)) == 1
-
-
-def test_trainings_and_encodings_share_the_queue(start: Callable[..., TestClient]) -> None:
-    client = start(train_queue=1)
-    assert encode(client).status_code == 202
-    assert client.post("/train", json={"documents": ["x"], "vocab_size": 257}).status_code == 202
-    problem(encode(client), 409, "training_queue_full")
+    # Trainings wait in the same queue.
+    assert admin.post("/train", json=TRAINING).status_code == 202
+    problem(encode(admin), 409, "training_queue_full")
+    admin.delete(f"/jobs/{first.json()['id']}")
+    assert encode(admin, token_files_id="a").status_code == 202
 
 
 def test_the_inputs_of_a_job_are_not_removed(
@@ -289,14 +239,13 @@ def test_the_quota_and_the_disk_are_checked_first(
     assert client.get("/token-files").json()["max_bytes"] == 1 << 16
 
 
-def test_token_files_are_listed_and_described(
+def test_token_files_are_described_sent_and_removed(
     admin: TestClient, stories: Path, starter: ArtifactRef, small_spec: TokenizerSpec
 ) -> None:
     listed = admin.get("/token-files").json()
     (one,) = listed["token_files"]
     files = {path.name: path.read_bytes() for path in stories.iterdir()}
-    assert listed["bytes"] == sum(map(len, files.values()))
-    assert listed["max_bytes"] is None
+    assert (listed["bytes"], listed["max_bytes"]) == (sum(map(len, files.values())), None)
     described = admin.get("/token-files/stories").json()
     assert {key: described[key] for key in one} == one
     assert one["tokenizer"] == {
@@ -314,53 +263,73 @@ def test_token_files_are_listed_and_described(
     assert named == {
         name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()
     }
-    problem(admin.get("/token-files/nothing"), 404, "token_files_not_found")
     problem(admin.get("/token-files/.unfinished"), 422, "invalid_request")
+    for name, data in files.items():
+        check_download(admin, f"/token-files/stories/{name}", data)
+    with (stories / "train_000000.bin").open("rb") as reader:
+        guarded = admin.delete("/token-files/stories", headers={"If-Match": '"wrong"'})
+        problem(guarded, 412, "no_entity_tag")
+        assert admin.delete("/token-files/stories").status_code == 204
+        assert len(reader.read()) == 8  # an open download goes on
+    for path in ("stories", "stories/train_000000.bin"):
+        problem(admin.get(f"/token-files/{path}"), 404, "token_files_not_found")
+    problem(admin.delete("/token-files/stories"), 404, "token_files_not_found")
+    assert admin.get("/token-files").json() == {"token_files": [], "bytes": 0, "max_bytes": None}
 
 
-def test_files_are_sent_whole_or_in_ranges_or_not_again(admin: TestClient, stories: Path) -> None:
-    for path in stories.iterdir():
-        url, data = f"/token-files/stories/{path.name}", path.read_bytes()
-        whole = admin.get(url)
-        assert (whole.status_code, whole.content) == (200, data)
-        assert whole.headers["etag"] == f'"{hashlib.sha256(data).hexdigest()}"'
-        is_json = whole.headers["content-type"].startswith("application/json")
-        assert is_json == (path.name == "manifest.json")
-        part = admin.get(url, headers={"Range": "bytes=1-1", "If-Range": whole.headers["etag"]})
-        assert (part.status_code, part.content) == (206, data[1:2])
-        assert part.headers["content-range"] == f"bytes 1-1/{len(data)}"
-        unchanged = admin.get(url, headers={"If-None-Match": whole.headers["etag"]})
-        assert (unchanged.status_code, unchanged.content) == (304, b"")
-        found = problem(
-            admin.get(url, headers={"Range": f"bytes={len(data)}-"}), 416, "range_not_satisfiable"
-        )
-        assert found["limit"] == len(data)
-        head = admin.head(url)
-        assert (head.status_code, head.headers["content-length"]) == (200, str(len(data)))
+def check_download(client: TestClient, url: str, data: bytes) -> None:
+    whole = client.get(url)
+    tag = whole.headers["etag"]
+    assert (whole.status_code, whole.content) == (200, data)
+    assert tag == f'"{hashlib.sha256(data).hexdigest()}"'
+    is_json = whole.headers["content-type"].startswith("application/json")
+    assert is_json == url.endswith("manifest.json")
+    part = client.get(url, headers={"Range": "bytes=1-1", "If-Range": tag})
+    assert (part.status_code, part.content) == (206, data[1:2])
+    assert part.headers["content-range"] == f"bytes 1-1/{len(data)}"
+    unchanged = client.get(url, headers={"If-None-Match": tag})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    beyond = client.get(url, headers={"Range": f"bytes={len(data)}-"})
+    assert problem(beyond, 416, "range_not_satisfiable")["limit"] == len(data)
+    head = client.head(url)
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(data)))
 
 
 def test_a_file_that_the_manifest_does_not_name_is_never_sent(
     admin: TestClient, stories: Path, settings: Settings
 ) -> None:
     (stories / "mine.txt").write_text("private")
-    for name in ("mine.txt", "%2e%2e", "%2e%2e%2factive.json", "train.bin%00", "nothing"):
+    for name in ("mine.txt", "%2e%2e", "%2e%2e%2factive.json", "train.bin%00"):
         answer = admin.get(f"/token-files/stories/{name}")
         assert answer.status_code == 404, name
         assert "private" not in answer.text
-    shard = stories / "train_000001.bin"
-    shard.unlink()
-    shard.symlink_to(settings.artifacts_dir / "jobs.sqlite3")
-    problem(admin.get("/token-files/stories/train_000001.bin"), 409, "token_files_corrupt")
-    shard.unlink()
     same_size = settings.artifacts_dir / "secret"
     same_size.write_bytes(b"x" * 8)
-    shard.symlink_to(same_size)
-    problem(admin.get("/token-files/stories/train_000001.bin"), 409, "token_files_corrupt")
+    shard = stories / "train_000001.bin"
+    for target in (settings.artifacts_dir / "jobs.sqlite3", same_size):
+        shard.unlink()
+        shard.symlink_to(target)
+        problem(admin.get("/token-files/stories/train_000001.bin"), 409, "token_files_corrupt")
 
 
-def test_damaged_token_files_are_refused_and_hide_no_others(
-    admin: TestClient, stories: Path, folder: TokenFilesFolder
+def test_damaged_and_removed_token_files_are_refused_and_hide_no_others(
+    admin: TestClient, stories: Path, folder: TokenFilesFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def open_and_remove(place: Path) -> TokenFiles:
+        files = opened(place)
+        if place.name == "one":
+            folder.remove("one")
+        return files
+
+    opened = TokenFiles.open
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenFiles, "open", open_and_remove)
+        for path in ("/one", "/one/train_000001.bin", ""):
+            shutil.copytree(stories, folder.path("one"))
+            answer = admin.get(f"/token-files{path}")
+            if path:
+                problem(answer, 404, "token_files_not_found")
+    assert [one["id"] for one in answer.json()["token_files"]] == ["stories"]
     shutil.copytree(stories, folder.path("damaged"))
     os.truncate(folder.path("damaged") / "train_000000.bin", 1)
     (folder.path("bare") / "manifest.json").mkdir(parents=True)
@@ -370,41 +339,6 @@ def test_damaged_token_files_are_refused_and_hide_no_others(
     assert [one["id"] for one in listed] == ["stories"]
     assert admin.delete("/token-files/damaged").status_code == 204
     assert folder.names() == ["bare", "stories"]
-
-
-@pytest.mark.parametrize("path", ["", "/stories", "/stories/train_000001.bin"])
-def test_token_files_removed_during_a_request_are_missing(
-    path: str,
-    admin: TestClient,
-    folder: TokenFilesFolder,
-    stories: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened = TokenFiles.open
-
-    def open_and_remove(place: Path) -> TokenFiles:
-        files = opened(place)
-        folder.remove("stories")
-        return files
-
-    monkeypatch.setattr(TokenFiles, "open", open_and_remove)
-    answer = admin.get(f"/token-files{path}")
-    if path:
-        problem(answer, 404, "token_files_not_found")
-    else:
-        assert answer.json()["token_files"] == []
-
-
-def test_removing_leaves_an_open_download(admin: TestClient, stories: Path) -> None:
-    with (stories / "train_000000.bin").open("rb") as reader:
-        guarded = admin.delete("/token-files/stories", headers={"If-Match": '"wrong"'})
-        problem(guarded, 412, "no_entity_tag")
-        assert admin.delete("/token-files/stories").status_code == 204
-        assert len(reader.read()) == 8
-    problem(admin.get("/token-files/stories"), 404, "token_files_not_found")
-    problem(admin.get("/token-files/stories/train_000000.bin"), 404, "token_files_not_found")
-    problem(admin.delete("/token-files/stories"), 404, "token_files_not_found")
-    assert admin.get("/token-files").json() == {"token_files": [], "bytes": 0, "max_bytes": None}
 
 
 def test_a_start_removes_files_that_no_job_needs(

@@ -1,120 +1,79 @@
-"""/vocab/{id}: one token, and the merges that produce it."""
+"""/vocab/{id} and /merges; the tests of `merge_trees` show which merges a token takes."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from tests.tokenizer_service.routes.exchanges import pointer, post, problem
+from tests.tokenizer_service.routes.exchanges import Post, pointer, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
-from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.registry import ArtifactStore
 
 
-@pytest.fixture
-def show(client: TestClient) -> Callable[..., dict[str, Any]]:
+def test_a_token_is_shown_down_to_its_bytes(
+    shared_store: ArtifactStore, client: TestClient, post: Post
+) -> None:
+    ranks = {bytes([i]): i for i in range(256)} | {b"\xc3\xa9": 256, b"a\xc3\xa9": 257}
+    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
+    named = str(shared_store.publish(spec, name="ranks"))
+
     def show(id_: int, **query: Any) -> dict[str, Any]:
-        response = client.get(f"/vocab/{id_}", params=query)
+        response = client.get(f"/v1/vocab/{id_}", params={"tokenizer": named, **query})
         assert response.status_code == 200, response.text
+        assert response.headers["Tokenizer-Version"] == named
         answer: dict[str, Any] = response.json()
+        assert answer.pop("tokenizer")["digest"] == response.headers["Tokenizer-Digest"]
         return answer
 
-    return show
+    byte: dict[str, Any] = {"text": None, "parts": None, "cut": False}
+    a = {**byte, "id": 97, "bytes": "YQ==", "text": "a", "rank": 97}
+    first = {**byte, "id": 0xC3, "bytes": "ww==", "rank": 0xC3}
+    second = {**byte, "id": 0xA9, "bytes": "qQ==", "rank": 0xA9}
+    accented = {"id": 256, "bytes": "w6k=", "text": "é", "rank": 256}
+    tree = {**accented, "parts": [first, second], "cut": False}
+    cut = {**accented, "parts": None, "cut": True}
+    whole = {"id": 257, "bytes": "YcOp", "text": "aé", "rank": 257}
+    token = {**whole, "special": False, "parts": [97, 256]}
+    for query, parts in (({"depth": 16}, [a, tree]), ({}, [a, tree]), ({"depth": 1}, [a, cut])):
+        assert show(257, **query) == {**token, "tree": {**whole, "parts": parts, "cut": False}}
+    assert show(257, depth=0)["tree"] == {**whole, "parts": None, "cut": True}
+    special = show(300)
+    assert (special["rank"], special["parts"], special["special"]) == (None, None, True)
+    merges = post("/merges", tokens=[257, 300], tokenizer="ranks")["merges"]
+    assert merges == [[256, 0xC3, 0xA9, 257], [257, 97, 256, 258]]
 
 
-def single_bytes(node: dict[str, Any]) -> bytes:
-    """The bytes at the ends of a tree, of one byte each."""
-    if node["parts"] is not None:
-        return b"".join(map(single_bytes, node["parts"]))
-    data = base64.b64decode(node["bytes"])
-    assert len(data) == 1
-    assert not node["cut"]
-    return data
-
-
-def test_every_token_is_what_the_vocabulary_says(
-    show: Callable[..., dict[str, Any]], small_spec: TokenizerSpec
+def test_wrong_ids_and_queries_are_refused(
+    client: TestClient, post: Post, small_spec: TokenizerSpec
 ) -> None:
-    for id_ in [*range(0, 256, 15), *range(256, small_spec.largest_id, 7), small_spec.largest_id]:
-        token = small_spec.vocab[id_]
-        answer = show(id_, depth=16)
-        assert answer["id"] == answer["tree"]["id"] == id_
-        assert base64.b64decode(answer["bytes"]) == token
-        assert answer["text"] is None or answer["text"].encode() == token
-        assert answer["special"] is (id_ in small_spec.special_tokens.values())
-        if answer["rank"] is None:
-            assert answer["parts"] is None
-        else:
-            left, right = small_spec.merges[answer["rank"]]
-            assert [small_spec.vocab[part] for part in answer["parts"]] == [left, right]
-            assert [part["id"] for part in answer["tree"]["parts"]] == answer["parts"]
-        if not answer["special"]:
-            assert single_bytes(answer["tree"]) == token
-    assert answer["rank"] is not None
-
-
-def test_depth(show: Callable[..., dict[str, Any]], small_tokenizer: Tokenizer) -> None:
-    [id_] = small_tokenizer.encode(" newest")[-1:]
-    whole = show(id_, depth=16)["tree"]
-    assert show(id_)["tree"] == whole
-    assert show(id_, depth=0)["tree"] == {**whole, "parts": None, "cut": True}
-    one = show(id_, depth=1)
-    assert one["parts"] == [part["id"] for part in whole["parts"]]
-    assert any(part["cut"] for part in one["tree"]["parts"])
-
-
-def test_a_request_may_name_a_tokenizer_or_its_digest(
-    shared_store: ArtifactStore, other_spec: TokenizerSpec, client: TestClient, starter: ArtifactRef
-) -> None:
-    other = shared_store.publish(other_spec, name="other")
-    response = client.get("/v1/vocab/97")
-    assert response.headers["Tokenizer-Version"] == str(starter)
-    assert response.json()["tokenizer"]["digest"] == starter.digest
-    for name in ("other", "nope"):
-        assert client.get(f"/vocab/97?tokenizer={name}").status_code == 404
-    named = client.get(f"/vocab/1097?tokenizer={other}")
-    assert (named.json()["text"], named.headers["Tokenizer-Digest"]) == ("a", other.digest)
-    other_digest = {"If-Match": f'"{other.digest}"'}
-    assert client.get("/vocab/97", headers=other_digest).status_code == 412
-
-
-def test_wrong_ids_and_queries_are_refused(client: TestClient, small_spec: TokenizerSpec) -> None:
-    for bad in ("true", "1.0", "-1", "+1", "01", "1e2", "%20 97", "٣", "9" * 4000, "97%0a"):
+    for bad in ("1.0", "-1", "01", "1e2", "%20 97", "٣", "9" * 4000, "97%0a"):
         assert pointer(problem(client.get(f"/vocab/{bad}"), 422, "invalid_request")) == "/token_id"
-    long = f"depth={'9' * 5000}"
-    for query in ("depth=17", "depth=-1", "depth=", "deepth=1", "depth=1&depth=2", long):
+    for query in ("depth=17", "depth=-1", "depth=", "deepth=1", "depth=1&depth=2"):
         problem(client.get(f"/vocab/97?{query}"), 422, "invalid_request")
     assert client.get("/vocab/97?tokenizer=../x").status_code == 422
+    problem(client.get("/vocab/97?tokenizer=nope"), 404, "tokenizer_not_found")
+    problem(client.get("/vocab/97", headers={"If-Match": '"x"'}), 412, "digest_mismatch")
     for id_ in (small_spec.largest_id + 1, 2**32 - 1):
         found = problem(client.get(f"/vocab/{id_}"), 404, "unknown_token_id")
         assert str(small_spec.largest_id) in found["detail"]
-
-
-def test_ranks(shared_store: ArtifactStore, client: TestClient) -> None:
-    ranks = {bytes([i]): i for i in range(256)} | {b"ab": 256, b"abc": 257}
-    spec = TokenizerSpec.from_ranks(ranks, {"<|a|>": 300}, pattern="cl100k")
-    shared_store.publish(spec, name="ranks")
-    answer = client.get("/vocab/257?tokenizer=ranks").json()
-    assert (answer["rank"], answer["parts"], answer["special"]) == (257, [256, 99], False)
-    listed = client.post("/merges", json={"tokens": [257, 300], "tokenizer": "ranks"}).json()
-    assert listed["merges"][-1] == [257, *answer["parts"], 258]
-    assert 300 not in [made for made, *_ in listed["merges"]]
-    special = client.get("/vocab/300?tokenizer=ranks").json()
-    assert (special["rank"], special["parts"], special["special"]) == (None, None, True)
-    assert client.get("/vocab/299?tokenizer=ranks").status_code == 404  # a gap
+    unknown = client.post("/merges", json={"tokens": [97, 4_000_000]})
+    assert "4000000" in problem(unknown, 404, "unknown_token_id")["detail"]
+    for tokens in ([], [97] * 4096):
+        assert post("/merges", tokens=tokens)["merges"] == []
+    many = client.post("/merges", json={"tokens": [97] * 4097})
+    assert "4,096" in str(problem(many, 422, "invalid_request"))
 
 
 @pytest.mark.parametrize("n_merges", [0, 7])
 def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
-    client: TestClient, small_spec: TokenizerSpec, n_merges: int
+    post: Post, small_spec: TokenizerSpec, n_merges: int
 ) -> None:
     text = "the lowest newer widest<|endoftext|> naïve 中文 lower new\n"
     ids = Tokenizer.from_spec(small_spec).encode(text)
-    answer = client.post("/merges", json={"tokens": sorted(set(ids))}).json()
+    answer = post("/merges", tokens=sorted(set(ids)))
     n_own = len(small_spec.vocab) - len(small_spec.special_tokens)
     assert (answer["base_size"], answer["full_size"]) == (256, n_own)
     sizes = [size for *_, size in answer["merges"]]
@@ -122,22 +81,14 @@ def test_undoing_merges_gives_the_encoding_by_a_smaller_vocabulary(
     undone = {made: parts for made, *parts, size in answer["merges"] if size > 256 + n_merges}
 
     def undo(id_: int) -> list[int]:
-        return undo_all(undone[id_]) if id_ in undone else [id_]
+        if id_ not in undone:
+            return [id_]
+        return list(chain.from_iterable(map(undo, undone[id_])))
 
-    def undo_all(several: list[int]) -> list[int]:
-        return list(chain.from_iterable(map(undo, several)))
-
-    first = small_spec.merges[:n_merges]
     smaller = TokenizerSpec.from_merges(
-        small_spec.vocab, first, [*small_spec.special_tokens], pattern=small_spec.pattern
+        small_spec.vocab,
+        small_spec.merges[:n_merges],
+        [*small_spec.special_tokens],
+        pattern=small_spec.pattern,
     )
-    assert undo_all(ids) == Tokenizer.from_spec(smaller).encode(text)
-
-
-def test_merges_of_none_unknown_and_too_many_tokens(client: TestClient) -> None:
-    assert post(client, "/merges", tokens=[])["merges"] == []
-    unknown = client.post("/merges", json={"tokens": [97, 4_000_000]})
-    assert "4000000" in problem(unknown, 404, "unknown_token_id")["detail"]
-    assert client.post("/merges", json={"tokens": [97] * 4096}).status_code == 200
-    many = client.post("/merges", json={"tokens": [97] * 4097})
-    assert "4,096" in str(problem(many, 422, "invalid_request"))
+    assert list(chain.from_iterable(map(undo, ids))) == Tokenizer.from_spec(smaller).encode(text)

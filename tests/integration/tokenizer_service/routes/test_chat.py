@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.server_process import Server, serve, wait_until, wait_until_gone
 from tests.tokenizer_service.chats import SPEC, TEMPLATES, chatml_ids, say
+from tests.tokenizer_service.raw_http import RawRequest
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.registry import ArtifactStore
 
@@ -51,15 +52,12 @@ def test_a_hostile_template_is_refused_and_the_next_is_served(artifacts: Path) -
 def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts: Path) -> None:
     """More of them than there are threads; one whose client leaves ends at once."""
     with serve(artifacts, chat_seconds="3600", default="chat") as server, server.client() as client:
-        with _send(server, messages=say("Hi"), chat_template="loop"):
+        with _send(server, "Hi"):
             wait_until(lambda: len(server.processes()) > 1)  # it runs in a process of its own
             pids = [process.pid for process in server.processes()][1:]
         wait_until_gone(pids)
         assert encode(client).json()["tokens"] == IDS
-        waiting = [
-            _send(server, messages=say(content), chat_template="loop")
-            for content in ("Hi", "a" * 10_000) * 4
-        ]
+        waiting = [_send(server, content) for content in ("Hi", "a" * 10_000) * 4]
         server.wait_for_in_flight(len(waiting))
         texts = ["a"] * 20  # work for the thread of small requests
         assert client.post("/encode", json={"text": texts}).json()["count"] == [1] * 20
@@ -69,14 +67,15 @@ def test_endless_templates_delay_neither_other_requests_nor_the_end(artifacts: P
         assert len(pids) > 1
         server.terminate()
         wait_until_gone(pids)
-        for connection in waiting:
-            connection.close()
+        for raw in waiting:
+            raw.socket.close()
 
 
-def _send(server: Server, **changes: Any) -> socket.socket:
-    """A connection on which a request was sent."""
-    request = httpx.Request("POST", f"{server.url}/chat/encode", json={**CHAT, **changes})
-    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    connection.sendall(f"POST /chat/encode HTTP/1.1\r\n{head}\r\n".encode() + request.content)
-    return connection
+def _send(server: Server, content: str) -> RawRequest:
+    """A request whose template never ends."""
+    target = "/chat/encode"
+    raw = RawRequest(server.host, server.port, target, "Content-Type: application/json")
+    body = {**CHAT, "messages": say(content), "chat_template": "loop"}
+    raw.send_chunk(json.dumps(body).encode())
+    raw.end()
+    return raw

@@ -34,8 +34,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from tests.profiles import examples
-from tests.tokenizer_service.conftest import ADMIN_KEY
-from tokenizer_core import TokenizerSpec
+from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for, shared_store
 from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.queue import Job
@@ -46,6 +45,8 @@ from tokenizer_service.rendering import jobs as rendered_jobs
 from tokenizer_service.services import Services
 from tokenizer_service.serving.artifact_files import MEDIA_TYPES
 from tokenizer_service.settings import Settings
+
+__all__ = ["shared_store"]
 
 CHECKS: Final = [
     not_a_server_error,
@@ -83,18 +84,10 @@ KEYS: Final = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def client(
-    tmp_path_factory: pytest.TempPathFactory, small_spec: TokenizerSpec
-) -> Iterator[TestClient]:
-    root = tmp_path_factory.mktemp("schemathesis") / "artifacts"
-    ArtifactStore(root).publish(small_spec, name="starter")
-    settings = Settings(
-        artifacts_dir=root,
-        corpus_roots=(root,),
-        admin_keys=(SecretStr(ADMIN_KEY),),
-        threads=2,
-        train_queue=1000,  # the jobs of the document's examples stay in it
-    )
+def client(shared_store: ArtifactStore) -> Iterator[TestClient]:
+    # The jobs of the document's examples stay in the queue.
+    changes = {"corpus_roots": (shared_store.root,), "train_queue": 1000}
+    settings = settings_for(shared_store).model_copy(update=changes)
 
     async def do_nothing(runner: JobRunner) -> None:
         pass
@@ -134,40 +127,33 @@ def test_every_answer_is_as_described(case: Any, client: TestClient, key: str | 
 def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
     """Names that no generator finds: a version, its files, and a job from request to end."""
 
-    def answer(method: str, path: str, **parts: Any) -> Any:
-        return send(client, DOCUMENT[path][method].Case(**parts), ADMIN_KEY)
+    def answer(method: str, path: str, status: int, body: Any = None, **parts: Any) -> Any:
+        if body is not None:
+            parts |= {"body": body, "media_type": "application/json"}
+        got = send(client, DOCUMENT[path][method].Case(**parts), ADMIN_KEY)
+        assert got.status_code == status, (method, path)
+        return got
 
     version = client.get("/tokenizers/active").json()["version"]
     one = {"name": "starter", "version": version}
-    assert answer("GET", "/tokenizers/{name}", path_parameters={"name": "starter"}).is_success
+    answer("GET", "/tokenizers/{name}", 200, path_parameters={"name": "starter"})
     for file in MEDIA_TYPES:
-        parts = {**one, "file": file}
-        got = answer("GET", "/tokenizers/{name}/{version}/{file}", path_parameters=parts)
-        assert got.status_code == 200, file
-    assert answer("DELETE", "/tokenizers/{name}/{version}", path_parameters=one).status_code == 409
-    promotion = {"body": {"tokenizer": f"starter@{version}"}, "media_type": "application/json"}
-    assert answer("PUT", "/tokenizers/active", **promotion).status_code == 200
-    body = {"documents": ["low lower"], "vocab_size": 257, "name": "never"}
-    job = answer("POST", "/train", body=body, media_type="application/json")
-    assert job.status_code == 202
-    its = {"path_parameters": {"job_id": job.json()["id"]}}
-    assert answer("GET", "/train/{job_id}", **its).json()["state"] == "queued"
-    assert answer("GET", "/train", query={"limit": 1}).status_code == 200
-    assert answer("DELETE", "/train/{job_id}", **its).json()["state"] == "cancelled"
-    assert answer("GET", "/train/{job_id}/events", **its).status_code == 200
+        path = "/tokenizers/{name}/{version}/{file}"
+        answer("GET", path, 200, path_parameters={**one, "file": file})
+    answer("DELETE", "/tokenizers/{name}/{version}", 409, path_parameters=one)
+    answer("PUT", "/tokenizers/active", 200, {"tokenizer": f"starter@{version}"})
     key = {"X-API-Key": ADMIN_KEY}
     assert client.put("/corpora/news", content=b"low lower", headers=key).status_code == 201
-    body = {"token_files_id": "tokens"}
+    training = {"documents": ["low lower"], "vocab_size": 257, "name": "never"}
+    trained = answer("POST", "/train", 202, training).json()
     corpus = {"path_parameters": {"corpus_id": "news"}}
-    job = answer(
-        "POST", "/corpora/{corpus_id}/encode", body=body, media_type="application/json", **corpus
-    )
-    assert job.status_code == 202
-    its = {"path_parameters": {"job_id": job.json()["id"]}}
-    assert answer("GET", "/jobs/{job_id}", **its).json()["kind"] == "encode"
-    assert len(answer("GET", "/jobs", query={"limit": 2}).json()["jobs"]) == 2
-    assert answer("DELETE", "/jobs/{job_id}", **its).json()["state"] == "cancelled"
-    assert answer("GET", "/jobs/{job_id}/events", **its).status_code == 200
+    encoded = answer("POST", "/corpora/{corpus_id}/encode", 202, {}, **corpus).json()
+    for path, job in (("/train", trained), ("/jobs", encoded)):
+        its = {"path_parameters": {"job_id": job["id"]}}
+        assert answer("GET", f"{path}/{{job_id}}", 200, **its).json()["state"] == "queued"
+        assert answer("GET", path, 200, query={"limit": 1}).json()["jobs"]
+        assert answer("DELETE", f"{path}/{{job_id}}", 200, **its).json()["state"] == "cancelled"
+        answer("GET", f"{path}/{{job_id}}/events", 200, **its)
     services: Services = client.app.services  # type: ignore[attr-defined]
     place = TokenFilesFolder.of(services.settings.artifacts_dir).path("tokens")
     plan = plan_token_files(services.live.require_active().tokenizer)
@@ -175,15 +161,9 @@ def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
         writer.append([1, 2])
         writer.finish()
     those = {"token_files_id": "tokens"}
-    assert answer("GET", "/token-files").json()["token_files"][0]["id"] == "tokens"
-    assert answer("GET", "/token-files/{token_files_id}", path_parameters=those).is_success
+    assert answer("GET", "/token-files", 200).json()["token_files"][0]["id"] == "tokens"
+    answer("GET", "/token-files/{token_files_id}", 200, path_parameters=those)
+    its = {"path_parameters": {**those, "file": "train.bin"}}
     for headers, status in (({}, 200), ({"Range": "bytes=0-0"}, 206), ({"Range": "bytes=4-"}, 416)):
-        got = answer(
-            "GET",
-            "/token-files/{token_files_id}/{file}",
-            path_parameters={**those, "file": "train.bin"},
-            headers=headers,
-        )
-        assert got.status_code == status, headers
-    gone = answer("DELETE", "/token-files/{token_files_id}", path_parameters=those)
-    assert gone.status_code == 204
+        answer("GET", "/token-files/{token_files_id}/{file}", status, headers=headers, **its)
+    answer("DELETE", "/token-files/{token_files_id}", 204, path_parameters=those)

@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,49 +22,38 @@ TEXT = "The fox<|endoftext|>don't\r\n  12345 \t <|a|><|a|> héllo 中文 👩‍
 OCTETS = "Content-Type: application/octet-stream"
 FRAMES = "Accept: application/octet-stream"
 
-Turns = Iterator[tuple[bytes, Any]]
-"""Chunks, and the ids or the text that each of them settles."""
-
 
 def packed(ids: list[int]) -> bytes:
     return struct.pack(f"<{len(ids)}I", *ids)
 
 
-def turns_of_text(tokenizer: Tokenizer, n_bytes: int) -> Turns:
-    encoder, decoder = StreamingEncoder(tokenizer), codecs.getincrementaldecoder("utf-8")()
+def turns_of(path: str, tokenizer: Tokenizer, n_bytes: int) -> Iterator[tuple[bytes, Any]]:
+    """Chunks, and the ids or the text that each of them settles."""
+    ids, encoder, decoder = tokenizer.encode(TEXT), StreamingEncoder(tokenizer), None
     data = TEXT.encode()
-    for start in range(0, len(data), n_bytes):
-        chunk = data[start : start + n_bytes]
-        yield chunk, encoder.feed(decoder.decode(chunk))
-
-
-def turns_of_ids(tokenizer: Tokenizer, n_bytes: int) -> Turns:
-    decoder, ids = StreamingDecoder(tokenizer), tokenizer.encode(TEXT)
-    data = packed(ids)
+    if path == "/decode_stream":
+        data, decoder = packed(ids), StreamingDecoder(tokenizer)
+    characters = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(data), n_bytes):
         stop = min(start + n_bytes, len(data))
-        yield data[start:stop], decoder.feed(ids[start // 4 : stop // 4])
+        chunk = data[start:stop]
+        if decoder is None:
+            yield chunk, encoder.feed(characters.decode(chunk))
+        else:
+            yield chunk, decoder.feed(ids[start // 4 : stop // 4])
 
 
 @pytest.mark.row(15)
 @pytest.mark.parametrize("n_bytes", [1, 7])
 @pytest.mark.parametrize(
-    ("path", "turns", "field"),
-    [("/encode_stream", turns_of_text, "tokens"), ("/decode_stream", turns_of_ids, "text")],
-    ids=["encode", "decode"],
+    ("path", "field"), [("/encode_stream", "tokens"), ("/decode_stream", "text")]
 )
 def test_each_chunk_is_answered_before_the_next_is_sent(
-    server: Server,
-    small_tokenizer: Tokenizer,
-    path: str,
-    turns: Callable[[Tokenizer, int], Turns],
-    field: str,
-    n_bytes: int,
+    server: Server, small_tokenizer: Tokenizer, path: str, field: str, n_bytes: int
 ) -> None:
-    ids = small_tokenizer.encode(TEXT)
     received = b""
     with RawRequest(server.host, server.port, path, OCTETS) as raw:
-        for chunk, settled in turns(small_tokenizer, n_bytes):
+        for chunk, settled in turns_of(path, small_tokenizer, n_bytes):
             raw.send_chunk(chunk)
             given = settled[:0]
             while len(given) < len(settled):
@@ -76,55 +65,42 @@ def test_each_chunk_is_answered_before_the_next_is_sent(
         received += raw.read_body()
     *parts, last = [json.loads(line) for line in received.splitlines()]
     assert [part["seq"] for part in parts] == list(range(len(parts)))
+    ids = small_tokenizer.encode(TEXT)
     if field == "tokens":
         assert [id_ for part in parts for id_ in part["tokens"]] == ids
     else:
         assert "".join(part["text"] for part in parts) == TEXT
-    assert last == {
-        "done": True,
-        "count": len(ids),
-        "bytes": len(TEXT.encode()),
-        "digest": small_tokenizer.spec.fingerprint,
-    }
+    totals = {"count": len(ids), "bytes": len(TEXT.encode())}
+    assert last == {"done": True, **totals, "digest": small_tokenizer.spec.fingerprint}
 
 
 @pytest.mark.row(14, 15)
 @pytest.mark.parametrize("headers", [(), (FRAMES,)], ids=["lines", "frames"])
-@pytest.mark.parametrize(
-    ("path", "chunks", "expected"),
-    [
-        ("/encode_stream", [b"the quick ", b"fox \xff"], {"byte_offset": 14}),
-        ("/encode_stream", [b"the quick ", b"\xe4\xb8"], {"byte_offset": 10}),
-        ("/encode_stream", [b"the quick ", b"\xe4\xb8", b"\xad", b"\x80"], {"byte_offset": 13}),
-        ("/decode_stream", [packed([97]), packed([98, 1 << 20])], {"code": "unknown_token_id"}),
-    ],
-    ids=["a byte", "an end", "after a character", "an id"],
-)
-def test_an_error_after_output_is_the_last_record(
-    server: Server,
-    path: str,
-    chunks: list[bytes],
-    expected: dict[str, Any],
-    headers: tuple[str, ...],
-) -> None:
-    first, *rest = chunks
-    with RawRequest(server.host, server.port, path, OCTETS, *headers) as raw:
-        raw.send_chunk(first)
-        raw.read_chunk()
-        for chunk in rest:
-            raw.send_chunk(chunk)
-        raw.end()
-        data = raw.read_body()
-    assert raw.status == 200
-    last = data.splitlines()[-1]
-    if headers:
-        at = data.rindex(b'{"error"') - 8
-        assert struct.unpack_from("<II", data, at) == (2, len(data) - at - 8)
-        last = data[at + 8 :]
-    error = json.loads(last)["error"]
-    assert {name: error[name] for name in expected} == expected
-    if path == "/decode_stream":
-        assert error["errors"][0]["pointer"] == "/2"
+def test_an_error_after_output_is_the_last_record(server: Server, headers: tuple[str, ...]) -> None:
+    begin = b"the quick "
+    for path, chunks, name, value in (
+        ("/encode_stream", [begin, b"fox \xff"], "byte_offset", 14),
+        ("/encode_stream", [begin, b"\xe4\xb8"], "byte_offset", 10),
+        ("/encode_stream", [begin, b"\xe4\xb8", b"\xad", b"\x80"], "byte_offset", 13),
+        ("/decode_stream", [packed([97]), packed([98, 1 << 20])], "code", "unknown_token_id"),
+    ):
+        with RawRequest(server.host, server.port, path, OCTETS, *headers) as raw:
+            raw.send_chunk(chunks[0])
+            raw.read_chunk()
+            for chunk in chunks[1:]:
+                raw.send_chunk(chunk)
+            raw.end()
+            data = raw.read_body()
+        assert raw.status == 200
+        last = data.splitlines()[-1]
+        if headers:
+            at = data.rindex(b'{"error"') - 8
+            assert struct.unpack_from("<II", data, at) == (2, len(data) - at - 8)
+            last = data[at + 8 :]
+        error = json.loads(last)["error"]
+        assert error[name] == value
+        if path == "/decode_stream":
+            assert error["errors"][0]["pointer"] == "/2"
 
 
 @pytest.mark.row(16)
