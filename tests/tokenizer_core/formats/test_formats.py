@@ -2,13 +2,12 @@
 
 import pickle
 import re
-import warnings
 
 import pytest
 
-from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
+from tests.tokenizer_core.formats.small_specs import BYTES, trained_spec, wild_ranks
 from tokenizer_core import Tokenizer
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import (
     detect_format,
     load_files_spec,
@@ -26,7 +25,6 @@ from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 SPEC = trained_spec()
-BYTES = {byte: bytes([byte]) for byte in range(256)}
 
 
 @pytest.fixture
@@ -98,21 +96,6 @@ def test_only_pairs_of_files_have_vocabulary_and_merges(files):
         load_tokenizer_json(files)
 
 
-@pytest.mark.parametrize(
-    ("vocab", "merges", "message"),
-    [
-        (SPEC.vocab, [*SPEC.merges[:9], (b"q", b"z")], "another vocabulary"),
-        ({i: bytes([i]) for i in range(0xF4)}, [], "0xf4"),
-    ],
-)
-def test_pickles_that_are_no_tokenizer_are_refused(vocab, merges, message, tmp_path):
-    paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
-    for path, value in zip(paths, (vocab, merges), strict=True):
-        path.write_bytes(render_pickle(value))
-    with pytest.raises(InvalidSpecError, match=message):
-        load_files_spec(*paths)
-
-
 RICH = trained_spec(
     pattern="qwen2",
     normalizer="nfc",
@@ -146,7 +129,7 @@ def test_the_manifest_beside_the_pickles_decides(spec, tmp_path):
     assert load_files_spec(*paths, specials, name) == spec
 
 
-def test_files_and_arguments_that_disagree_with_the_manifest_are_refused(tmp_path):
+def test_what_disagrees_with_the_manifest_is_refused_and_one_of_another_program_is_not(tmp_path):
     paths = artifact(tmp_path, RICH)
     with pytest.raises(FormatError, match="says split pattern qwen2, the argument says gpt2"):
         load_files_spec(*paths, None, "gpt2")
@@ -155,10 +138,6 @@ def test_files_and_arguments_that_disagree_with_the_manifest_are_refused(tmp_pat
     paths[1].write_bytes(render_pickle(RICH.merges[:-1]))
     with pytest.raises(FormatError, match="do not belong together"):
         load_files_spec(*paths)
-
-
-def test_a_damaged_manifest_is_not_passed_over_and_one_of_another_program_is(tmp_path):
-    paths = artifact(tmp_path, RICH)
     manifest = tmp_path / "manifest.json"
     changed = manifest.read_bytes().replace(b'"nfc"', b'"none"')
     for data, message in ((changed, "changed or damaged"), (b"{", r"manifest\.json is not JSON")):
@@ -170,31 +149,23 @@ def test_a_damaged_manifest_is_not_passed_over_and_one_of_another_program_is(tmp
     assert load_files_spec(*paths, ["<|endoftext|>"]).fingerprint == SPEC.fingerprint
 
 
-def _load_gpt2(folder, vocab, merges, special_tokens=None):
-    """Write GPT-2's two files and load them; an error if the loading warns."""
-    spec = TokenizerSpec.from_merges(vocab, merges)
-    save_gpt2_files(spec, folder / "vocab.json", folder / "merges.txt")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return Tokenizer.from_files(folder / "vocab.json", folder / "merges.txt", special_tokens)
-
-
-@pytest.mark.parametrize("token", ["<|endoftext|>", "</s>", "[CLS]", "[A_1]"])
-def test_a_token_that_looks_special_and_is_not_declared_is_a_warning(tmp_path, token):
-    remedy = re.escape(
-        f"special_tokens=[{token!r}], or on the command line --special '{token}=256'"
-    )
-    with pytest.raises(UserWarning, match=remedy):
-        _load_gpt2(tmp_path, BYTES | {256: token.encode()}, [])
-    with pytest.warns(UserWarning, match=remedy) as warned:
-        Tokenizer(BYTES | {256: token.encode()}, [])
-    assert [warning.filename for warning in warned] == [__file__]
-    assert _load_gpt2(tmp_path, BYTES | {256: token.encode()}, [], [token]).encode(token) == [256]
-
-
-def test_tokens_that_merges_make_or_that_look_ordinary_are_no_warning(tmp_path):
+@pytest.mark.filterwarnings("error")
+def test_tokens_that_look_special_and_are_not_declared_are_a_warning(tmp_path):
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    for token in ("<|endoftext|>", "</s>", "[CLS]", "[A_1]"):
+        remedy = f"special_tokens=[{token!r}], or on the command line --special '{token}=256'"
+        vocab = BYTES | {256: token.encode()}
+        save_gpt2_files(TokenizerSpec.from_merges(vocab, []), *paths)
+        with pytest.raises(UserWarning, match=re.escape(remedy)):
+            Tokenizer.from_files(*paths)
+        with pytest.warns(UserWarning, match=re.escape(remedy)) as warned:
+            Tokenizer(vocab, [])
+        assert [warning.filename for warning in warned] == [__file__]
+        assert Tokenizer.from_files(*paths, [token]).encode(token) == [256]
+    # Those that merges make, or that look ordinary.
     merges = [(b"<", b"s"), (b"<s", b">")]
     learned = {256 + i: left + right for i, (left, right) in enumerate(merges)}
     plain = [b"<>", b"<?>", b"a<s>", b"< s>", b"<<s>", b"[]", b"[a]", b"[0]", b"<|", b"\xff<s>"]
     vocab = BYTES | learned | dict(enumerate(plain, start=258))
-    _load_gpt2(tmp_path, vocab, merges)
+    save_gpt2_files(TokenizerSpec.from_merges(vocab, merges), *paths)
+    Tokenizer.from_files(*paths)

@@ -2,16 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import tokenizers
 
-from tests.tokenizer_core.formats.small_specs import (
-    TRAINING_TEXT,
-    chain_spec,
-    trained_spec,
-)
+from tests.tokenizer_core.formats.small_specs import TRAINING_TEXT, chain_spec, trained_spec
 from tokenizer_core import Tokenizer, formats
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import byte_to_unicode, load_gpt2_files, save_gpt2_files
@@ -37,22 +32,18 @@ def test_the_alphabet_is_gpt2_s():
     assert parse_tokens(["", "é", "€", "Ġ€", "\ud800"]) == [b"", b"\xe9", None, None, None]
 
 
-def in_hugging_face(folder: Path) -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer(
-        tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
-    )
-
-
 def test_hugging_face_takes_a_merge_of_version_for_a_comment(tmp_path):
     """Why such a merge is neither written nor read: another reader would give other ids."""
     spec = chain_spec("#versions")
     vocab = {render_token(token): id_ for id_, token in spec.vocab.items()}
     lines = ["#version: 0.2", *(f"{a.decode()} {b.decode()}" for a, b in spec.merges)]
-    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
-    (tmp_path / "merges.txt").write_text("\n".join(lines))
-    assert in_hugging_face(tmp_path).encode("#versions").tokens == ["#version", "s"]
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    paths[0].write_text(json.dumps(vocab))
+    paths[1].write_text("\n".join(lines))
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*map(str, paths)))
+    assert theirs.encode("#versions").tokens == ["#version", "s"]
     with pytest.raises(FormatError, match=r"line 9, '#version s', begins with #version"):
-        parse_merges_txt((tmp_path / "merges.txt").read_bytes())
+        parse_merges_txt(paths[1].read_bytes())
 
 
 def test_ranks_are_saved_as_merges_that_give_the_same_ids(tmp_path):
