@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,33 +86,19 @@ def test_a_path_that_is_not_a_file_is_an_error(folder, paths, told):
     assert str(caught.value).isprintable()
 
 
-def test_a_file_without_read_permission_is_an_error(folder, monkeypatch):
-    # root may read everything, so the test simulates the refusal.
-    def refuse(name: str, flags: int) -> int:
-        raise PermissionError(13, "Permission denied", name)
-
-    monkeypatch.setattr(corpus_files.os, "open", refuse)
-    with pytest.raises(CorpusError, match=r"'a\.txt' cannot be read: Permission denied; check"):
-        find_corpus_files("a.txt")
-
-
 @pytest.mark.parametrize("pattern", ["**/*.txt", "*/er/*.txt", "d*/[e]*/d.txt"])
 def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
     # root may read everything, so the test simulates the refusal.
-    scandir, stat = os.scandir, os.stat
+    def refusing(given: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def refuse(path: str, **options: Any) -> Any:
+            if part in f"{os.fspath(path)}|":
+                raise PermissionError(13, "Permission denied", path)
+            return given(path, **options)
 
-    def refuse(path: str) -> object:
-        if os.fspath(path).endswith("er"):
-            raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
+        return refuse
 
-    def refuse_inside(path: str, **options: Any) -> object:
-        if "er/" in os.fspath(path):
-            raise PermissionError(13, "Permission denied", path)
-        return stat(path, **options)
-
-    monkeypatch.setattr(corpus_files.os, "scandir", refuse)
-    monkeypatch.setattr(corpus_files.os, "stat", refuse_inside)
+    monkeypatch.setattr(corpus_files.os, "scandir", refusing(os.scandir, "er|"))
+    monkeypatch.setattr(corpus_files.os, "stat", refusing(os.stat, "er/"))
     match = r"folder '(\./)?deep/er' cannot be read: Permission denied"
     with pytest.raises(CorpusError, match=match):
         find_corpus_files(pattern)
@@ -156,19 +143,6 @@ def test_a_disk_that_fails_is_an_error(folder):
         list(source.blocks())
 
 
-def test_an_address_is_told_from_a_path():
-    for path, expected in (
-        ("s3://bucket/some.txt", True),
-        ("simplecache::s3://bucket/some.txt", True),
-        ("zip://some.txt::/data/some.zip", True),
-        ("/data/some.txt", False),
-        ("a::b.txt", False),
-        ("C://some.txt", False),
-        ("", False),
-    ):
-        assert is_address(path) is expected
-
-
 def test_an_address_is_normalized_and_shows_no_secret():
     for path, text, shown in (
         ("S3://Bucket/a b@c.txt", "s3://Bucket/a b@c.txt", "s3://Bucket/a b@c.txt"),
@@ -180,9 +154,12 @@ def test_an_address_is_normalized_and_shows_no_secret():
         ("http://u:p@[::1]:80/x", "http://u:p@[::1]/x", "http://[::1]/x"),
         ("https://h?sig=SECRET@TAIL", "https://h?sig=SECRET@TAIL", "https://h"),
     ):
+        assert is_address(path)
         address = parse_address(path)
         assert (address.text, address.shown) == (text, shown)
         assert parse_address(text) == address
+    for path in ("/data/some.txt", "a::b.txt", "C://some.txt", ""):
+        assert not is_address(path)
 
 
 def test_an_ambiguous_address_is_refused():
@@ -201,6 +178,7 @@ def test_an_ambiguous_address_is_refused():
         ("https://SECRET h/x", "host in a web address is malformed"),
         ("https://SECRET\uff0fh/x", "host in a web address is malformed"),
     ):
+        assert is_address(path)
         with pytest.raises(CorpusError, match=told) as error:
             parse_address(path)
         assert "SECRET" not in str(error.value)

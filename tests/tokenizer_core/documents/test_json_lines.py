@@ -39,12 +39,6 @@ def test_any_documents_are_read_back(documents, ascii_only, line_end, is_ended, 
     assert read(data.encode(), block_bytes) == documents
 
 
-def test_line_ends_of_other_kinds_are_text():
-    text = "a\u2028b\u2029c\x85d\x0be\x0cf"
-    assert read(json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "strict")) == [text]
-    assert read(b'{"text": 1, "story": "a", "meta": {"text": []}}', field="story") == ["a"]
-
-
 WRONG_LINES = [
     (b"", "it is empty; "),
     (b" \r", "it is empty"),
@@ -80,20 +74,18 @@ def test_a_line_without_a_text_is_an_error(line_number):
             assert str(caught.value).isprintable()
 
 
-def test_deep_and_surrogate_pairs_are_read_until_too_deep():
+def test_lines_at_the_limits_are_read():
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf"
+    assert read(json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "strict")) == [text]
+    assert read(b'{"text": 1, "story": "a", "meta": {"text": []}}', field="story") == ["a"]
     deep = b'{"text": "a", "deep": ' + b"[" * 400 + b"1" + b"]" * 400 + b"}"
     assert read(deep + b'\n{"text": "\\ud83d\\ude00"}') == ["a", "😀"]
     with pytest.raises(CorpusError, match="line 1: it is nested too deep"):
         read(b'{"text": "a", "deep": ' + b"[" * 200_000 + b"]" * 200_000 + b"}")
-
-
-def test_a_byte_order_mark_is_refused_only_in_front():
+    # A byte order mark is refused only in front.
     with pytest.raises(CorpusError, match="line 1: it begins with a byte order mark"):
         read(b'\xef\xbb\xbf{"text": "a"}')
     assert read(b'{"text": "\xef\xbb\xbfa"}') == ["\ufeffa"]
-
-
-def test_a_line_of_the_longest_length_is_read():
     line = b'{"text": "abcdefg"}'
     assert read(line + b"\n" + line, limit=len(line)) == ["abcdefg", "abcdefg"]
     with pytest.raises(CorpusError, match="line 2: it is longer"):
@@ -125,31 +117,12 @@ def read_rows(path, max_expansion: float = 200.0, max_piece_chars: int = 4) -> l
     ids=str,
 )
 def test_parquet_documents_are_read_back_in_order(path, kind, compression):
-    table = pyarrow.table(
-        {
-            "id": list(range(len(DOCUMENTS))),
-            "meta": [{"text": "no", "n": 1}] * len(DOCUMENTS),
-            "text": pyarrow.array(DOCUMENTS, kind),
-        }
-    )
-    parquet.write_table(table, path, row_group_size=3, compression=compression)
-    assert read_rows(path) == DOCUMENTS
     documents = [f"document {number} " * (number % 50) for number in range(1_000)]
-    many = pyarrow.table({"text": pyarrow.array(documents, kind)})
-    parquet.write_table(many, path, row_group_size=300, compression=compression)
-    assert read_rows(path) == documents
-    parquet.write_table(many.slice(0, 0), path)
-    assert read_rows(path) == []
-
-
-def test_the_position_is_the_share_of_the_rows(path):
-    parquet.write_table(pyarrow.table({"text": ["a", "b", "c", "d"]}), path)
-    source = open_corpus_file(path)
-    positions = []
-    for _ in read_parquet_rows(source, "text", 200.0, 4):
-        positions.append(source.position_bytes)
-    positions.append(source.position_bytes)
-    assert positions == [source.size_bytes * quarter // 4 for quarter in range(5)]
+    for texts, size in ((DOCUMENTS, 3), (documents, 300), ([], 3)):
+        meta = [{"text": "no", "n": 1}] * len(texts)
+        table = pyarrow.table({"meta": meta, "text": pyarrow.array(texts, kind)})
+        parquet.write_table(table, path, row_group_size=size, compression=compression)
+        assert read_rows(path) == texts
 
 
 def test_a_column_that_is_not_text_is_an_error(path):
@@ -211,13 +184,8 @@ def test_a_large_value_in_every_row_is_refused_in_little_memory(path):
     indices = pyarrow.array([0] * 1_000, pyarrow.int32())
     column = pyarrow.DictionaryArray.from_arrays(indices, ["a" * (8 << 20)])
     # Without Arrow's schema: with it, the reader would keep the dictionary.
-    parquet.write_table(
-        pyarrow.table({"text": column}),
-        path,
-        compression="zstd",
-        store_schema=False,
-        dictionary_pagesize_limit=1 << 30,
-    )
+    options = {"store_schema": False, "dictionary_pagesize_limit": 1 << 30}
+    parquet.write_table(pyarrow.table({"text": column}), path, compression="zstd", **options)
     before = pyarrow.default_memory_pool().max_memory()
     with pytest.raises(CorpusError, match="more than 200 times as much text"):
         read_rows(path, max_piece_chars=1 << 20)
