@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from itertools import product
 
 import pytest
 
@@ -34,11 +35,8 @@ BOTH = [
     r"(ab|a)c?|(?:x)(?<name>y)",
     r"[a-cx]+|[^a-z\n]",
     r"[\p{L}&&[^\p{Han}]]+|\p{Han}",
-    r"[\w&&[^\d]]+",
     r"[a-z&&[^aeiou]&&[^x-z]]",
-    r"[a-c[x-z]]+",
     r"[a[^a-z\n]]+",
-    r"[x[a-c&&[^b]]]+|.",
     r"[^a-c&&x-z]+|x",
     r"[^a[x-z]]+",
     r"[-a]+|[a\-z]+|[a-]",
@@ -46,9 +44,6 @@ BOTH = [
     r"\h+|\H",
     r"[\h]+[^\h]",
     r"\w+|\W",
-    r"[\w]+|[\W]",
-    r"\d+|\D",
-    r"\s+|\S",
     r"[[:alpha:]]+|[[:^alpha:]]",
     r"[[:punct:][:digit:]]+",
     r"[[:word:]]+|[[:upper:]]",
@@ -68,7 +63,6 @@ BOTH = [
     r"\p{uppercase letter}|\p{nd}",
     r"\x41|\x{1F600}|\u6f22",
     r"a(?#a comment)+|b",
-    r"[^a]|[^b]",
     r"(?:[^a]|[^b])+?",
     r"[\d\D]|a",
     r"\.|\-|\&|\/|\#|\ |\!",
@@ -107,25 +101,19 @@ def ours(expression: str, dialect: Dialect) -> list[list[str]]:
     return [split(text, pattern) for text in TEXTS]
 
 
-@pytest.mark.parametrize("expression", BOTH + FANCY)
-def test_an_expression_of_tiktoken_splits_as_there(expression):
-    assert ours(expression, "fancy-regex") == split_by_tiktoken(expression, TEXTS)
-
-
-@pytest.mark.parametrize("expression", BOTH + ONIGURUMA)
-def test_an_expression_of_a_tokenizer_json_splits_as_in_hugging_face(expression):
-    assert ours(expression, "oniguruma") == split_by_tokenizers(expression, TEXTS)
+@pytest.mark.parametrize("expression", BOTH + FANCY + ONIGURUMA)
+def test_an_expression_splits_as_in_the_library_of_its_dialect(expression):
+    if expression not in ONIGURUMA:
+        assert ours(expression, "fancy-regex") == split_by_tiktoken(expression, TEXTS)
+    if expression not in FANCY:
+        assert ours(expression, "oniguruma") == split_by_tokenizers(expression, TEXTS)
 
 
 REFUSED = [
     (r"ab(c)\1", "both", r"the escape `\\1` at offset 5"),
     (r"\k<n>", "both", "the escape"),
     (r"a\K", "both", "the escape"),
-    (r"a\Gb", "both", "the escape"),
-    (r"a\R", "both", "the escape"),
-    (r"a\X", "both", "the escape"),
     (r"(?(1)a|b)", "both", r"the group `\(\?\(1`"),
-    (r"(?~a)", "both", "the group"),
     (r"(*FAIL)", "both", "a verb or callout"),
     (r"(?x: a b)", "both", "the group"),
     (r"a(?i)b", "both", "flags in the middle of the expression at offset 1; write `"),
@@ -134,7 +122,6 @@ REFUSED = [
     (r"(?i:[a-é])", "both", "a range outside ASCII"),
     (r"\p{Greek_Extended}", "both", "the property `Greek_Extended` at offset 0"),
     ("\\p{a\n\u2028b}", "both", r"the property `a.n.u2028b`"),
-    (r"[a-\d]", "both", "a range that does not rise"),
     (r"[z-a]", "both", "a range that does not rise"),
     (r"[\d-z]", "both", "a `-` in brackets"),
     (r"[a", "both", "brackets without an end"),
@@ -195,11 +182,9 @@ def test_what_has_no_certain_equal_is_refused_by_name(expression, dialect, messa
 EXPONENTIAL = [
     r"(a|aa)*b",
     r"(a|a)+b",
-    r"(?:\w+\s?)*x",
     r"(?:\w+)+x",
     r"(?:a+)+?b",
     r"(?:[a-m]+|[k-z]+)*1",
-    r"(?:.|\n|.)*b",
     r"(?:a(?:|)b)*c",
     r"(?:[a-z]{1,100})*1",
     r"x(?!(?:\d+\d*)+y)",
@@ -209,7 +194,6 @@ EXPONENTIAL = [
 ]
 HARMLESS = [
     r"(?:\w+\s)*x",
-    r"(?:\w++)+x",
     r"(?:\w++\s?)*x",
     r"(?:a|b)*c",
     r"\p{N}{1,3}|(?:\d{1,3})+",  # nothing follows the loop, so it never goes back
@@ -220,16 +204,12 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("expression", EXPONENTIAL)
-def test_an_expression_that_takes_exponential_time_is_refused(expression):
-    for dialect in ("fancy-regex", "oniguruma"):
+def test_only_an_expression_that_takes_exponential_time_is_refused():
+    for expression, dialect in product(EXPONENTIAL, ("fancy-regex", "oniguruma")):
         with pytest.raises(UnknownPatternError, match=r"exponential time|may match nothing"):
             translate(expression, dialect)
-
-
-@pytest.mark.parametrize("expression", HARMLESS)
-def test_an_expression_whose_loops_have_one_way_is_accepted(expression):
-    translate(expression, "oniguruma")
+    for expression in HARMLESS:
+        translate(expression, "oniguruma")
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ def word_tokenizer(engine: str = "auto", **options: Any) -> Tokenizer:
 
 
 def check_part(tokenizer: Tokenizer, text: str, part: TextPart, policy: Any) -> None:
-    data = text.encode()
-    assert part.text.encode() == data[part.start : part.end]
+    assert part.text.encode() == text.encode()[part.start : part.end]
     assert part.ids.dtype == "uint32"
     assert part.ids.tolist() == tokenizer.encode(part.text, allowed_special=policy)
 
@@ -140,6 +139,12 @@ def test_a_character_of_several_tokens_is_kept_or_left_whole(engine):
     assert kept == ["", "a", "a", "a", "a中", "a中b", "a中b", "a中b", "a中b", text]
     kept = [truncate_text(tokenizer, text, limit, side="left").text for limit in range(10)]
     assert kept == ["", "", "", "", "👩", "b👩", "b👩", "b👩", "中b👩", text]
+    assert [chunk.text for chunk in chunk_text(tokenizer, "a中b", 3)] == ["a", "中", "b"]
+    with pytest.raises(MaxTokensTooSmallError) as caught:
+        list(chunk_text(tokenizer, "a中b", 2))
+    error = caught.value
+    assert (error.max_tokens, error.n_tokens, error.byte_offset) == (2, 3, 1)
+    assert list(TextChunks(tokenizer, "ab 👩", 3).plan()) == [(0, 3)]
 
 
 def test_a_shorter_text_with_more_tokens_is_cut_further_back(engine):
@@ -153,18 +158,8 @@ def test_a_shorter_text_with_more_tokens_is_cut_further_back(engine):
     assert [chunk.text for chunk in chunk_text(tokenizer, "a'll", 2)] == ["a", "'ll"]
 
 
-def test_a_character_with_more_tokens_than_a_chunk_may_have(engine):
-    tokenizer = word_tokenizer(engine)
-    assert [chunk.text for chunk in chunk_text(tokenizer, "a中b", 3)] == ["a", "中", "b"]
-    with pytest.raises(MaxTokensTooSmallError) as caught:
-        list(chunk_text(tokenizer, "a中b", 2))
-    error = caught.value
-    assert (error.max_tokens, error.n_tokens, error.byte_offset) == (2, 3, 1)
-    assert list(TextChunks(tokenizer, "ab 👩", 3).plan()) == [(0, 3)]
-
-
-def test_arguments_that_are_refused(engine):
-    tokenizer = word_tokenizer(engine)
+def test_arguments_that_are_refused():
+    tokenizer = word_tokenizer()
     for limit, options in ((-1, {}), (1, {"side": "middle"})):
         with pytest.raises(ValueError):
             truncate_text(tokenizer, "a", limit, **options)
@@ -179,8 +174,11 @@ def test_arguments_that_are_refused(engine):
     assert list(chunk_text(tokenizer, "", 1)) == []
 
 
-def test_the_beginning_of_a_long_text_costs_no_more_than_it_takes(engine, monkeypatch):
+def test_a_long_text_costs_no_more_than_its_beginning_takes(engine, monkeypatch):
     tokenizer = word_tokenizer(engine)
+    with monkeypatch.context() as patch:
+        patch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 100)
+        assert truncate_text(tokenizer, "x" * 1000, 300).text == "x" * 300
     fed: list[str] = []
 
     def count_windows(self, windows, **options):
@@ -190,12 +188,6 @@ def test_the_beginning_of_a_long_text_costs_no_more_than_it_takes(engine, monkey
     monkeypatch.setattr(Tokenizer, "encode_iterable", count_windows)
     truncate_text(tokenizer, "a " * 500_000, 10)
     assert sum(map(len, fed)) <= 1 << 14
-
-
-def test_a_pre_token_too_long_for_a_stream(engine, monkeypatch):
-    monkeypatch.setitem(StreamingEncoder.__init__.__kwdefaults__, "max_pending_chars", 100)
-    part = truncate_text(word_tokenizer(engine), "x" * 1000, 300)
-    assert part.text == "x" * 300
 
 
 def test_few_parts_are_tried(monkeypatch):
