@@ -6,13 +6,17 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
+import pytest
 import tokenizers
 
 from tests.tokenizer_core.every_way import check_every_way
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.formats import tokenizer_json
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
     parse_manifest_json,
@@ -91,6 +95,19 @@ def changed(base: Any, path: str, value: object) -> Any:
     else:
         at[last] = value
     return table
+
+
+def check_refusal(table: dict[str, Any], message: str) -> None:
+    """The file is refused in the same words with and without the compiled module."""
+    packs, told = tokenizer_json.read_packed_model, set()
+    for large_bytes, read_packed in product((0, 1 << 30), (packs, lambda _: None)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tokenizer_json, "_LARGE_BYTES", large_bytes)
+            patch.setattr(tokenizer_json, "read_packed_model", read_packed)
+            with pytest.raises(TokenizerCoreError, match=message) as caught:
+                parse_tokenizer_json(json.dumps(table).encode())
+        told.add(str(caught.value))
+    assert len(told) == 1
 
 
 def check_round_trips(spec: TokenizerSpec) -> bytes:

@@ -21,24 +21,18 @@ SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<Ã
 FIELDS = render_spec_fields(SPEC)
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
-        SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"),
-        SplitPattern("custom", r"\h+$|.", "oniguruma"),
-    ],
-)
-def test_a_dialect_and_an_unmatched_rule_are_kept(pattern):
-    spec = trained_spec(30, pattern=pattern)
-    data = render_manifest_json(render_spec_fields(spec))
-    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
-
-
 def test_fields_and_back():
     data = render_manifest_json(FIELDS)
     assert parse_manifest_json(data) == json.loads(json.dumps(FIELDS))
     assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
+    for pattern in (
+        SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
+        SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"),
+        SplitPattern("custom", r"\h+$|.", "oniguruma"),
+    ):
+        spec = trained_spec(30, pattern=pattern)
+        data = render_manifest_json(render_spec_fields(spec))
+        assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
     spec = TokenizerSpec.from_ranks(wild_ranks(1), pattern="cl100k")
     fields = render_spec_fields(spec)
     assert fields["merging"] == "by rank: merges.pkl holds an empty list"
@@ -95,10 +89,8 @@ WRONG = {
         None,
         {},
         {"name": "gpt2", "expression": "x"},
-        {"name": "new", "expression": "x"},
         {"name": "custom", "expression": "("},
         {"name": "custom", "expression": "x", "dialect": "perl"},
-        {"name": "custom", "expression": "x", "dialect": ["x"]},
         {"name": "custom", "expression": "x", "unmatched": "burn"},
     ],
     "unicode_tables": [None, "regex 1999.1.1"],
@@ -107,10 +99,8 @@ WRONG = {
     "added_tokens": [
         None,
         [],
-        [{}],
         [ADDED | {"id": 300}],
         [ADDED | {"id": True}],
-        [ADDED | {"content": 5}],
         [ADDED | {"special": "yes"}],
     ],
     "prefix_ids": [None, ["a"], [999], [True]],

@@ -73,7 +73,6 @@ def test_old_versions_without_a_list_have_twenty_fixed_tokens():
 @pytest.mark.parametrize(
     ("version", "listed", "n_fillers"),
     [
-        ("v1", [], 2),
         ("v7", LISTED, 2),
         ("v15", [*LISTED, "<SPECIAL_5>", "<SPECIAL_4>"], 2),
         ("v15", [], 0),
@@ -125,15 +124,12 @@ def with_specials(*values: object) -> dict:
 
 REFUSED = [
     (with_config(version="v16"), r"config\.version is 'v16'; only v1, v2"),
-    (with_config(version=None), r"config\.version is None"),
-    (with_config(pattern=None), r"config\.pattern is None"),
     (with_config(pattern="gpt2"), r"config\.pattern is 'gpt2'; it must be a regular expression"),
     (with_config(pattern="("), r"config\.pattern: "),
     (with_config(pattern=r"(\w)\1"), r"config\.pattern: .* translated exactly from fancy-regex"),
     (with_config(default_num_special_tokens=-1), r"default_num_special_tokens is -1; .* in 0\.\."),
     (with_config(default_num_special_tokens=True), "default_num_special_tokens is True"),
     (with_config(default_num_special_tokens=65_537), r"tokens is 65537; .* integer in 0\.\.65536"),
-    (with_config(default_vocab_size=True), "default_vocab_size is True"),
     (with_config(default_vocab_size=MAX_TOKEN_ID + 2), "default_vocab_size is 1048577"),
     (
         with_config(default_vocab_size=262),
@@ -146,11 +142,9 @@ REFUSED = [
         "are 4 special tokens",
     ),
     (with_entry(260, rank=261), r"vocab\[260\]\.rank is 261; it must be 260"),
-    (with_entry(1, rank=True), r"vocab\[1\]\.rank is True; it must be 1"),
     (with_entry(260, token_bytes=""), r"vocab\[260\]\.token_bytes is ''"),
     (with_entry(260, token_bytes="YW I"), r"vocab\[260\]\.token_bytes is 'YW I'"),
     (with_entry(260, token_bytes="YQ==YQ=="), r"vocab\[260\]\.token_bytes is 'YQ==YQ=='"),
-    (with_entry(260, token_bytes=7), r"vocab\[260\]\.token_bytes is 7"),
     (with_entry(260, token_bytes="YQ=="), r"vocab\[260\].* b'a', which is vocab\[97\] already"),
     (with_entry(97, token_bytes="Yg=="), r"vocab\[97\].* b'b'; the first 256 entries must be"),
     (with_entry(255, token_bytes="YWFhYWFhYWE="), r"vocab\[255\].* the single bytes 0 to 255"),
@@ -162,10 +156,8 @@ REFUSED = [
     (TABLE | {"special_tokens": {}}, "special_tokens is {}; it must be a list"),
     (with_specials("<s>"), r"special_tokens\[0\] is '<s>'; it must be an object"),
     (with_specials({"rank": 0, "token_str": ""}), r"special_tokens\[0\] is .* not empty"),
-    (with_specials({"rank": 0, "token_str": 5}), r"special_tokens\[0\] is "),
     (with_specials({"rank": 1, "token_str": "<s>"}), r"tokens\[0\]\.rank is 1; it must be 0"),
     (with_specials({"rank": False, "token_str": "<s>"}), r"tokens\[0\]\.rank is False"),
-    (with_specials({"token_str": "<s>"}), r"special_tokens\[0\]\.rank is None"),
     (with_specials(*({"rank": i, "token_str": "A>"} for i in (0, 1))), "'A>' has two ids, 0 and 1"),
     (with_specials({"rank": 0, "token_str": "<SPECIAL_5>"}), "_5>' has two ids, 0 and 5"),
     (small_tekken(["<s>", "A"], n_special=7), "'A' is a rank as well"),

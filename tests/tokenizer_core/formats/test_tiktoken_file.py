@@ -1,7 +1,6 @@
 """`.tiktoken` files, and ranks as merges: compared with tiktoken and with the definition of BPE."""
 
 import random
-import re
 
 import pytest
 import tiktoken
@@ -26,7 +25,6 @@ from tokenizer_core.formats import (
 from tokenizer_core.formats.tiktoken_file import (
     _merge_long,
     _merge_short,
-    _parse_line_by_line,
     parse_tiktoken_ranks,
     recover_reachable_merges,
     render_tiktoken,
@@ -96,15 +94,11 @@ def in_tiktoken(ranks, special_tokens):
     )
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *(TokenizerSpec.from_ranks(wild_ranks(i), {"<|x|>": 999}, pattern="gpt2") for i in (0, 1)),
-        trained_spec(),
-    ],
-    ids=["ranks", "other ranks", "merges"],
-)
-def test_a_saved_file_gives_the_ids_of_tiktoken(spec, tmp_path):
+RANKED = [TokenizerSpec.from_ranks(wild_ranks(i), {"<|x|>": 999}, pattern="gpt2") for i in (0, 1)]
+
+
+@pytest.mark.parametrize("spec", [*RANKED, trained_spec()], ids=range(3))
+def test_a_saved_file_gives_the_ids_of_tiktoken(spec, tmp_path, monkeypatch):
     save_tiktoken(spec, tmp_path / "x.tiktoken")
     ranks = load_tiktoken_bpe(str(tmp_path / "x.tiktoken"))
     assert load_tiktoken_ranks(tmp_path / "x.tiktoken") == ranks
@@ -112,6 +106,10 @@ def test_a_saved_file_gives_the_ids_of_tiktoken(spec, tmp_path):
     theirs, ours = in_tiktoken(ranks, spec.special_tokens), Tokenizer.from_spec(spec)
     for text in [TRAINING_TEXT, *wild_texts(1), *adversarial_texts()]:
         assert theirs.encode(text, allowed_special="all") == ours.encode(text)
+    size = (tmp_path / "x.tiktoken").stat().st_size
+    monkeypatch.setattr(tiktoken_file, "MAX_FILE_BYTES", size - 1)
+    with pytest.raises(FormatError, match=f"larger than {size - 1} bytes"):
+        load_tiktoken_ranks(tmp_path / "x.tiktoken")
 
 
 def merges_spec(merges, order=None, **fields):
@@ -167,13 +165,11 @@ def test_merges_that_never_apply_may_stand_anywhere(seed):
         (b"IQ== 0\nIQ== 1", "line 2 .* token b'!' a second time"),
         (b"IQ== 0\nIg== 0", "line 2 .* rank 0 a second time"),
         (b"IQ==", "line 1"),
-        (b"IQ== x", "line 1"),
         (b"IQ== -1", "line 1"),
         (b"IQ== 1048576", "line 1"),
         (b"IQ== " + b"9" * 10_000, "line 1"),
         (b"IQ== \xd9\xa3", "line 1"),
         (b"IQ 0", "no base64"),
-        (b" 0", "no base64"),
         (b"= 0\n= 1", "line 2 .* token b'' a second time"),
         (b"", "empty"),
     ],
@@ -181,13 +177,6 @@ def test_merges_that_never_apply_may_stand_anywhere(seed):
 def test_a_wrong_file_is_refused_with_the_line(line, message):
     with pytest.raises(FormatError, match=message):
         parse_tiktoken_ranks(line)
-
-
-def test_the_size_cap(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenizer_core.formats.tiktoken_file.MAX_FILE_BYTES", 5)
-    (tmp_path / "x").write_bytes(b"IQ== 0")
-    with pytest.raises(FormatError, match="larger than 5 bytes"):
-        load_tiktoken_ranks(tmp_path / "x")
 
 
 def test_an_empty_token_is_written_as_whisper_does():
@@ -201,21 +190,3 @@ def test_an_empty_token_is_written_as_whisper_does():
     twice = TokenizerSpec.from_merges({**merges.vocab, 400: b""}, [(b"a", b"b")])
     with pytest.raises(FormatError, match="ids 256 and 400 stand for the same bytes b''"):
         render_tiktoken(twice)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["YQ== 1", "YWI= 1", "YWJjZA== 0000001", "YWJjZGVmZ2hpamtsbW5vcA== 1048575", "YQ= 1", "YQ=== 1",
-     "YWI== 1", "== 1", " 1", "YQ==  1", "YQ==\t1", "YQ== 1 ", "YQ== 1048576", "YQ== +1", "YQ== ١",
-     "YQ==YQ== 1", "Y-_= 1", "IQ== 1", "YQ== 0"],
-)  # fmt: skip
-def test_the_fast_way_and_the_careful_way_agree(line):
-    for end in ("", "\n", "\r\n", "\n\n"):
-        data = ("IQ== 0\nIg== 2\n" + line + end).encode()
-        try:
-            expected = _parse_line_by_line(data)
-        except FormatError as error:
-            with pytest.raises(FormatError, match=re.escape(str(error))):
-                parse_tiktoken_ranks(data)
-        else:
-            assert parse_tiktoken_ranks(data) == expected

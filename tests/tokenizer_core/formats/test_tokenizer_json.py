@@ -17,6 +17,7 @@ from tests.tokenizer_core.formats.small_specs import (
     added_token,
     changed,
     check_against_tokenizers,
+    check_refusal,
     pair_of,
     trained_spec,
     wild_ranks,
@@ -25,7 +26,7 @@ from tests.tokenizer_core.formats.small_specs import (
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
-from tokenizer_core.formats import save_tokenizer_json, tokenizer_json
+from tokenizer_core.formats import save_tokenizer_json
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import build_spec, render_spec_fields
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
@@ -35,8 +36,6 @@ from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 TEXTS = [TRAINING_TEXT, *adversarial_texts()]
 SPECIALS = ["<|endoftext|>", "<|endoftext|><|endoftext|>", "<|im_start|>"]
-
-
 TRUNCATION = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
 PADDING = {
     "strategy": {"Fixed": 9},
@@ -80,13 +79,7 @@ SPECS = {
     ),
     "ends": trained_spec(special_tokens=SPECIALS, prefix_ids=(358, 65), suffix_ids=(356, 356)),
     # tokenizers numbers added tokens itself; the vocabulary must list ids after a gap.
-    "gaps": trained_spec(
-        special_tokens=[
-            AddedToken("<|a|>", 500),
-            AddedToken("<|b c|>", 400),
-            AddedToken("<中>", 600),
-        ]
-    ),
+    "gaps": trained_spec(special_tokens=[AddedToken("<中>", 500), AddedToken("<|b c|>", 400)]),
     "an empty token": TokenizerSpec.from_merges(
         {**_TRAINED.vocab, 400: b""}, _TRAINED.merges, _TRAINED.added_tokens
     ),
@@ -112,15 +105,6 @@ def test_any_ranks_give_the_ids_of_tokenizers():
     for seed in range(6):
         spec = TokenizerSpec.from_ranks(wild_ranks(seed), {"<|x|>": 999}, pattern="gpt2")
         assert_same_ids(spec, [*wild_texts(seed, n_texts=30), "ab<|x|>c"])
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_only_an_added_token_may_have_two_spellings(large, monkeypatch):
-    monkeypatch.setattr(tokenizer_json, "_LARGE_BYTES", 0 if large else 1 << 20)
-    assert parse(table_of(SPECS["two spellings"])) == SPECS["two spellings"]
-    for path, value in (("added_tokens", []), ("added_tokens.0.content", "\\r")):
-        with pytest.raises(FormatError, match="stands for two tokens"):
-            parse(changed(table_of(SPECS["two spellings"]), path, value))
 
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
@@ -164,12 +148,9 @@ def test_an_entry_outside_the_alphabet_is_given_by_no_text(ignore_merges):
 def test_the_ids_of_added_tokens_are_those_of_tokenizers(ids):
     """`assign_added_ids` follows the rule of the installed release."""
     table = table_of(trained_spec(20))
-    entries = [
-        table["added_tokens"][0] | {"content": c, "id": i} for c, i in zip("<>€", ids, strict=True)
-    ]
-    table["added_tokens"] = entries
+    table["added_tokens"] = [added(content, id_) for content, id_ in zip("<>€", ids, strict=True)]
     theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
-    found = [theirs.token_to_id(entry["content"]) for entry in entries]
+    found = [theirs.token_to_id(content) for content in "<>€"]
     assert found == assign_added_ids(table["model"]["vocab"], ["<", ">", "€"])
 
 
@@ -206,6 +187,7 @@ LLAMA3 = table_of(trained_spec(pattern="llama3", prefix_ids=(356,)))
 GPT2 = table_of(trained_spec())
 QWEN = table_of(trained_spec(pattern="qwen2", normalizer="nfc"))
 PLAIN = table_of(trained_spec(special_tokens=[]))
+SPELT_TWICE = table_of(SPECS["two spellings"])
 SIDES = {**PLAIN, "added_tokens": [added("<中>", 356)]}
 ENDS = {"type": "BertProcessing", "cls": ["<|endoftext|>", 356], "sep": ["the", 258]}
 AS_TEXTS = [" ".join(pair) for pair in GPT2["model"]["merges"]]
@@ -218,7 +200,6 @@ REFUSED = [
     (GPT2, "a\nb\x1f", None, r"tokenizer\.a\\nb\\x1f is not known"),
     (GPT2, "model.type", "WordPiece", "its model is WordPiece, .* byte-level and"),
     (GPT2, "model.type", "Wordpiece", "model.type is 'Wordpiece'"),
-    (GPT2, "model.type", ["Unigram"], "model.type is"),
     (GPT2, "model", {"vocab": [["a", -1.0]], "unk_id": 0}, "its model is Unigram"),
     (GPT2, "model", {"vocab": {"a": 0}, "max_input_chars_per_word": 9}, "its model is WordPiece"),
     (GPT2, "model", {"vocab": {"a": 0}, "unk_token": "a"}, "its model is WordLevel"),
@@ -226,28 +207,27 @@ REFUSED = [
     (GPT2, "model.continuing_subword_prefix", "##", "continuing_subword_prefix"),
     (GPT2, "model.end_of_word_suffix", "</w>", "end_of_word_suffix"),
     (GPT2, "model.ignore_merges", 1, "ignore_merges"),
-    (GPT2, "model.surprise", None, "model.surprise"),
     (GPT2, "model.vocab", DROP, "vocab"),
-    (GPT2, "model.vocab", [], "vocab"),
-    (GPT2, "model.merges", {}, "merges"),
     (GPT2, "model.merges.3", "a b c", r"merges\[3\]"),
     (GPT2, "model.merges.3", ["a", 5], r"merges\[3\]"),
-    (GPT2, "model.merges.3", ["a b", "c"], r"merges\[3\]"),
+    (GPT2, "model.merges.3", ["a", ""], r"merges\[3\]"),
+    (GPT2, "model.merges.3", ["a"], r"merges\[3\]"),
+    (GPT2, "model.merges.3", ["z", "q"], "merge 3 .*needs the token b'zq'"),
+    (GPT2, "model.merges.3", GPT2["model"]["merges"][0], "merge 3.* stands twice"),
+    (GPT2, "model.vocab.zz", 5, "id 5 stands for two tokens"),
+    (GPT2, "model.vocab.zz", 900_000, "says id 356 for the added token"),
     *(
         (GPT2, "model.merges", [*AS_TEXTS[:3], *wrong], r"merges\[3\] is '" + wrong[0])
         for wrong in (["a b c"], ["ab", "a b c"], ["a b c", "ab"], [" b"], ["a  b"], ["a 中"])
     ),
-    (GPT2, "model.vocab.a", 66, "id 66 stands for two tokens"),
     (GPT2, "model.vocab.a", 1 << 20, "no integer in"),
     (GPT2, "model", DROP, "model"),
     (GPT2, "decoder", None, "decoder is null, .* write"),
-    (GPT2, "decoder", {"type": "Metaspace"}, "decoder.type"),
     (GPT2, "normalizer", {"type": "Sequence", "normalizers": [{"type": "Nmt"}]}, "rs.0..type"),
     (GPT2, "normalizer", {"type": "Prepend"}, "normalizer.prepend"),
     (GPT2, "pre_tokenizer", None, "pre_tokenizer"),
     (GPT2, "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer"),
     (GPT2, "pre_tokenizer.add_prefix_space", DROP, "add_prefix_space"),
-    (GPT2, "pre_tokenizer.surprise", False, "surprise"),
     (LLAMA3, f"{SPLIT}.type", "Digits", "pattern is not known"),
     (LLAMA3, f"{SPLIT}.invert", "no", "invert"),
     (LLAMA3, f"{SPLIT}.pattern", {"Regex": r"(a)\1"}, r"the escape `.1` at offset 3"),
@@ -263,17 +243,16 @@ REFUSED = [
     (LLAMA3, f"{TEMPLATE}.single", [], "sequence A once"),
     (LLAMA3, f"{TEMPLATE}.single.0.SpecialToken.id", "<x>", "single holds"),
     (LLAMA3, f"{TEMPLATE}.single.1.Sequence.id", "B", "single holds"),
-    (LLAMA3, f"{TEMPLATE}.special_tokens", DROP, "special_tokens"),
     (LLAMA3, "post_processor.processors.0", {"type": "Sequence", "processors": []}, "nests"),
-    (GPT2, "added_tokens", {}, "added_tokens"),
     (GPT2, "added_tokens.0.lstrip", 1, r"added_tokens\[0\].lstrip"),
     (GPT2, "added_tokens.0.single_word", DROP, r"added_tokens\[0\].single_word"),
     (GPT2, "added_tokens.0.content", "", "content"),
     (GPT2, "added_tokens.0.content", "\ud800", "lone surrogate"),
-    (GPT2, "added_tokens.0.content", 5, "content"),
     (GPT2, "added_tokens.0.id", "5", "no integer"),
     (GPT2, "added_tokens.0.id", 5, "Hugging Face's tokenizers gives it 356"),
     (GPT2, "added_tokens", [added("<m>", 356, rstrip=True), added(" \n", 357)], "is white space"),
+    (SPELT_TWICE, "added_tokens", [], "stands for two tokens"),
+    (SPELT_TWICE, "added_tokens.0.content", "\\r", "stands for two tokens"),
     (SIDES, "model.merges", ["a <中>", *AS_TEXTS], r"model\.merges\[0\]"),
     (SIDES, "model.merges", ["a <unknown中>", *AS_TEXTS], r"model\.merges\[0\]"),
     (SIDES, "model.merges.0", ["<中>", "a"], r"model\.merges\[0\]"),
@@ -313,8 +292,7 @@ def test_bytes_that_text_never_has_may_be_missing():
 @pytest.mark.parametrize(("base", "path", "value", "message"), REFUSED, ids=lambda x: str(x)[:40])
 def test_a_setting_that_changes_ids_is_refused_by_name(base, path, value, message):
     parse(base)
-    with pytest.raises((FormatError, InvalidSpecError), match=message):
-        parse(changed(base, path, value))
+    check_refusal(changed(base, path, value), message)
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
@@ -326,14 +304,11 @@ def test_bpe_of_characters_is_refused_by_its_kind(byte_fallback):
 
 ACCEPTED = [
     (GPT2, "model.type", DROP),  # as in GPT-2's own file
-    (GPT2, "model.ignore_merges", DROP),
     (GPT2, "model.continuing_subword_prefix", ""),
     (GPT2, "pre_tokenizer.use_regex", DROP),
     (GPT2, "pre_tokenizer.trim_offsets", True),
     (GPT2, "post_processor", None),
-    (GPT2, "post_processor", DROP),
     (GPT2, "added_tokens.0.normalized", True),
-    (GPT2, "normalizer", DROP),
     (GPT2, "model.unk_token", "<unk>"),
     (GPT2, "model.byte_fallback", True),
     (GPT2, "normalizer", {"type": "Sequence", "normalizers": []}),
@@ -405,30 +380,25 @@ def test_normalized_is_kept_only_where_it_matters():
     assert parse(table).added_tokens[0].flags == ["rstrip"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "in_sequence"), [("RobertaProcessing", True), ("BertProcessing", False)]
-)
-def test_the_ends_of_roberta_and_bert_are_put_around_a_text(kind, in_sequence):
-    trims = {"trim_offsets": True, "add_prefix_space": True} if kind[0] == "R" else {}
-    step = {**ENDS, **trims, "type": kind}
-    if in_sequence:
-        step = {"type": "Sequence", "processors": [GPT2["post_processor"], step]}
-    table = {**GPT2, "post_processor": step}
-    spec = parse(table)
-    assert (spec.prefix_ids, spec.suffix_ids) == ((356,), (258,))
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(table))
+ROBERTA = {**ENDS, "type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": True}
+IN_SEQUENCE = {"type": "Sequence", "processors": [GPT2["post_processor"], ROBERTA]}
+
+
+@pytest.mark.parametrize("step", [ENDS, IN_SEQUENCE], ids=["bert", "roberta"])
+def test_the_ends_of_roberta_and_bert_are_put_around_a_text(step):
+    theirs, (ours, *_) = pair_of({**GPT2, "post_processor": step})
+    assert (ours.spec.prefix_ids, ours.spec.suffix_ids) == ((356,), (258,))
     for text in ("", "low the"):
         expected = theirs.encode(text).ids
-        assert Tokenizer.from_spec(spec).encode(text, add_special_tokens=True) == expected
-        assert in_hugging_face(spec).encode(text).ids == expected
-    assert parse(table_of(spec)) == spec
+        assert ours.encode(text, add_special_tokens=True) == expected
+        assert in_hugging_face(ours.spec).encode(text).ids == expected
+    assert parse(table_of(ours.spec)) == ours.spec
 
 
 @pytest.mark.parametrize(
     "normalizer",
     [
         None,
-        {"type": "NFC"},
         {"type": "Strip", "strip_left": True, "strip_right": False},
         {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
     ],
