@@ -1,21 +1,24 @@
-"""Corpus files and addresses: each once, in order, only regular files below the roots."""
+"""Corpus files, addresses and files in object stores: each once, in order, only below the roots."""
 
+import gzip
 import os
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import fsspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tokenizer_core.documents import corpus_files
-from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
-from tokenizer_core.documents.corpus_files import (
-    CorpusFileBytes,
+from tokenizer_core.documents import (
+    corpus_file_size,
+    corpus_files,
     find_corpus_files,
-    open_corpus_file,
+    open_documents,
+    read_documents,
 )
+from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
+from tokenizer_core.documents.corpus_files import CorpusFileBytes, open_corpus_file
 from tokenizer_core.errors import CorpusError
 
 
@@ -220,14 +223,70 @@ def test_only_paths_below_a_root_are_allowed(tmp_path, monkeypatch):
             check_allowed(path, ROOTS)
 
 
-@given(st.text("ab./\\:%2eE@?#[]*", max_size=20))
-def test_allowed_addresses_begin_with_their_root(rest):
-    path = f"https://host/data/{rest}"
-    try:
-        check_allowed(path, ["https://host/data"])
-    except CorpusError:
-        return
-    text = parse_address(path).text
-    assert text.startswith("https://host/data/")
-    assert "/../" not in text
-    assert not text.endswith("/..")
+@pytest.fixture
+def memory():
+    store = fsspec.filesystem("memory")
+    store.pipe({f"/corpora/{name}": name.encode() for name in ("b.txt", "a.txt", "deep/c.txt")})
+    store.pipe({"/corpora/.hidden.txt": b"", "/corpora/[1].txt": b"1", "/corpora/.d/e.txt": b""})
+    yield store
+    store.rm("/corpora", recursive=True)
+
+
+def test_addresses_and_patterns_find_remote_files(memory, tmp_path):
+    for paths, found in (
+        ("a.txt", ["a.txt"]),
+        ("*.txt", ["[1].txt", "a.txt", "b.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("[1].txt", ["[1].txt"]),
+        ("**/*.txt", ["[1].txt", "a.txt", "b.txt", "deep/c.txt"]),
+        (".d/*", [".d/e.txt"]),
+    ):
+        expected = [f"memory://corpora/{name}" for name in found]
+        assert find_corpus_files(f"memory://corpora/{paths}") == expected
+    (tmp_path / "z.txt").write_text("")
+    named = ["memory://corpora/b.txt", str(tmp_path / "z.txt"), "memory://corpora/?.txt"]
+    found = ["memory://corpora/a.txt", "memory://corpora/b.txt"]
+    assert find_corpus_files(named) == [str(tmp_path / "z.txt"), *found]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("memory://corpora/none.txt", r"corpora/none.txt' .* \(FileNotFoundError\); check"),
+        ("memory://corpora/none*", "no file matches the pattern 'memory://corpora/none*"),
+        ("memory://corpora", "'memory://corpora' is a folder; name the files"),
+        ("memory://corpora/dee*", "'memory://corpora/deep' is a folder"),
+        ("nowhere://some.txt", "no kind of store is known as nowhere://; check"),
+        ("gs://bucket/some.txt", "gs:// needs another package .*gcsfs"),
+        ("https://u:SECRET@127.0.0.1:1/x.txt?sig=SECRET", r"'https://127.0.0.1:1/x.txt' .*Connect"),
+        ("reference://SECRET", "cannot be opened|needs another package"),
+    ],
+)
+def test_a_missing_remote_file_is_an_error_without_secrets(memory, path, told):
+    for use in (
+        find_corpus_files,
+        corpus_file_size,
+        lambda path: open_documents(path, format="txt"),
+    ):
+        if "*" in path and use is not find_corpus_files:
+            continue
+        with pytest.raises(CorpusError, match=told) as error:
+            use(path)
+        assert "SECRET" not in str(error.value).replace("reference://SECRET", "")
+        assert error.value.__cause__ is None
+
+
+def test_a_file_of_memory_that_is_written_anew_is_an_error(memory, monkeypatch):
+    memory.pipe("/corpora/some.txt", b"abc")
+    reader = open_documents("memory://corpora/some.txt")
+    memory.pipe("/corpora/some.txt", b"abd")
+    with pytest.raises(CorpusError, match=r"'memory://corpora/some.txt' changed while it was read"):
+        list(reader)
+
+
+def test_without_fsspec_only_addresses_fail(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    (tmp_path / "some.txt.gz").write_bytes(gzip.compress(b"some"))
+    assert list(read_documents(tmp_path / "some.txt.gz")) == ["some"]
+    with pytest.raises(CorpusError, match=r"pip install 'tokenizer-service\[remote\]'"):
+        find_corpus_files("memory://some.txt")

@@ -9,8 +9,8 @@ import fsspec
 import pytest
 
 from tests.tokenizer_core.documents.corpus_writer import SEPARATOR, write_corpus
+from tests.tokenizer_core.documents.test_corpus_files import memory
 from tests.tokenizer_core.documents.test_document_pieces import join
-from tests.tokenizer_core.documents.test_remote_files import memory
 from tokenizer_core.documents import (
     FORMATS,
     corpus_file_identity,
