@@ -113,6 +113,7 @@ def test_arguments_out_of_range_are_refused(tmp_path):
         ("separator", ""),
         ("separator", "\ud800"),
         ("max_piece_chars", 1 << 25),
+        ("max_line_bytes", 0),
         ("max_expansion", 0.5),
         ("max_expansion", float("nan")),
     ):

@@ -17,6 +17,7 @@ from tokenizer_core.formats import (
     byte_to_unicode,
     detect_format,
     load_files_spec,
+    load_gpt2_files,
     load_spec,
     load_tokenizer_json,
     load_vocab_and_merges,
@@ -78,6 +79,8 @@ def test_every_format_is_read_to_the_same_spec(files):
     ranks = load_spec([files / "x.tiktoken"], pattern="gpt2", special_tokens={"<|endoftext|>": 356})
     text = "the <|endoftext|> newest"
     assert Tokenizer.from_spec(ranks).encode(text) == Tokenizer.from_spec(SPEC).encode(text)
+    save_gpt2_files(ranks, files / "v", files / "m")
+    assert load_gpt2_files(files / "v", files / "m")[1] == list(SPEC.merges)
 
 
 @pytest.mark.parametrize(

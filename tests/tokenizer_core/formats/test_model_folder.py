@@ -18,10 +18,11 @@ from tests.tokenizer_core.formats.model_folders import (
     make_chat_folder,
     make_folder,
 )
-from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec
+from tests.tokenizer_core.formats.small_specs import character_spec, small_tekken, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import load_model_folder, save_gpt2_files
+from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 
 
 def test_tokens_beside_the_file_are_recognised(tmp_path):
@@ -96,6 +97,14 @@ def test_file_ids_needs_a_tokenizer_json(tmp_path):
     (folder / "tokenizer_config.json").write_text("[]")
     with pytest.raises(FormatError, match=r"tokenizer_config.json: it is no object"):
         Tokenizer.load(folder)
+
+
+def test_a_class_that_replaces_the_normalizer_of_characters_is_refused(tmp_path):
+    make_folder(tmp_path, tokenizer_config={"tokenizer_class": "LlamaTokenizerFast"})
+    (tmp_path / "tokenizer.json").write_bytes(render_tokenizer_json(character_spec()))
+    words = r"normalizer by that of LlamaTokenizer.*; with file_ids=True .* --file-ids\) the folder"
+    with pytest.raises(FormatError, match=words):
+        Tokenizer.load(tmp_path)
 
 
 def test_a_folder_of_mistral_is_read_as_its_tekken_json(tmp_path):

@@ -145,6 +145,7 @@ REFUSED = [
     (with_entry(260, token_bytes=""), r"vocab\[260\]\.token_bytes is ''"),
     (with_entry(260, token_bytes="YW I"), r"vocab\[260\]\.token_bytes is 'YW I'"),
     (with_entry(260, token_bytes="YQ==YQ=="), r"vocab\[260\]\.token_bytes is 'YQ==YQ=='"),
+    (with_entry(260, token_bytes=7), r"vocab\[260\]\.token_bytes is 7"),
     (with_entry(260, token_bytes="YQ=="), r"vocab\[260\].* b'a', which is vocab\[97\] already"),
     (with_entry(97, token_bytes="Yg=="), r"vocab\[97\].* b'b'; the first 256 entries must be"),
     (with_entry(255, token_bytes="YWFhYWFhYWE="), r"vocab\[255\].* the single bytes 0 to 255"),
