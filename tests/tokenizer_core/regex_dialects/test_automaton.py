@@ -169,6 +169,7 @@ def test_the_first_way_wins_not_the_longest(native):
         ("a{2}+a|a", "aaaa", ["aaa", "a"]),
         ("[abc--b]+|b", "acb", ["ac", "b"]),
         ("[ab~~bc]+|b", "acb", ["ac", "b"]),
+        (r"(?m:a$)|b|\n", "a\nab", ["a", "\n", "a", "b"]),
     ):
         compiled = compiled_pattern(SplitPattern("custom", expression, "fancy-regex"))
         assert native.split(text, compiled) == pieces, expression
