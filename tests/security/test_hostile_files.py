@@ -10,14 +10,14 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.profiles import first_and_thorough
-from tests.tokenizer_core.formats.small_specs import small_tekken, trained_spec
+from tests.tokenizer_core.formats.small_specs import changed, small_tekken, trained_spec
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import (
     FormatError,
@@ -47,76 +47,60 @@ def unit():
 unit_seconds = min(unit() for _ in range(3))
 def memory(name):
     return 1024 * int(Path("/proc/self/status").read_text().split(name)[1].split()[0])
-for line in sys.stdin:
-    reader, folder = json.loads(line)
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest memory
-    before, started = memory("VmRSS:"), time.process_time()
-    try:
-        read(reader, Path(folder))
-        result = "accepted"
-    except TokenizerCoreError as error:
-        result = str(error)
-    except BaseException as error:
-        result = "not an error of the library: " + repr(error)[:200]
-    seconds, extra = time.process_time() - started, memory("VmHWM:") - before
-    print(json.dumps([result, seconds, extra, unit_seconds]), flush=True)
+reader, folder = sys.argv[1:]
+Path("/proc/self/clear_refs").write_text("5")  # forgets the highest memory
+before, started = memory("VmRSS:"), time.process_time()
+try:
+    read(reader, Path(folder))
+    result = "accepted"
+except TokenizerCoreError as error:
+    result = str(error)
+except BaseException as error:
+    result = "not an error of the library: " + repr(error)[:200]
+seconds, extra = time.process_time() - started, memory("VmHWM:") - before
+print(json.dumps([result, seconds, extra, unit_seconds]))
 """
 
 Content = bytes | dict
-BYTES_OF_TIKTOKEN = b"".join(b"%b %d\n" % (base64.b64encode(bytes([i])), i) for i in range(256))
+
+
+def rank_lines(tokens: Iterable[bytes]) -> bytes:
+    return b"".join(b"%b %d\n" % (base64.b64encode(token), i) for i, token in enumerate(tokens))
+
+
+BYTES_OF_TIKTOKEN = rank_lines(bytes([i]) for i in range(256))
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "load": lambda folder: Tokenizer.load(folder / "tokenizer.json"),
+    "folder": Tokenizer.load,
+    "tokenizer_json": lambda folder: Tokenizer.from_tokenizer_json(folder / "tokenizer.json"),
+    "tekken": lambda folder: Tokenizer.from_tekken(folder / "tekken.json"),
+    "tiktoken": lambda folder: Tokenizer.from_tiktoken(
+        folder / "x.tiktoken", pattern="gpt2", special_tokens={}
+    ),
+    "pickle": lambda folder: load_pickles(folder / "vocab.pkl", folder / "merges.pkl"),
+    # Shows that the measurement works.
+    "pickle without globals": lambda folder: pickle.loads((folder / "vocab.pkl").read_bytes()),
+    "files": lambda folder: Tokenizer.from_files(folder / "vocab.json", folder / "merges.txt"),
+}
 
 
 def read(reader: str, folder: Path) -> object:
     """What a reader makes of the files in `folder`."""
-    if reader == "load":
-        return Tokenizer.load(folder / "tokenizer.json")
-    if reader == "folder":
-        return Tokenizer.load(folder)
-    if reader == "tokenizer_json":
-        return Tokenizer.from_tokenizer_json(folder / "tokenizer.json")
-    if reader == "tekken":
-        return Tokenizer.from_tekken(folder / "tekken.json")
-    if reader == "tiktoken":
-        return Tokenizer.from_tiktoken(folder / "x.tiktoken", pattern="gpt2", special_tokens={})
-    if reader == "pickle":
-        return load_pickles(folder / "vocab.pkl", folder / "merges.pkl")
-    if reader == "pickle without globals":  # shows that the measurement works
-        return pickle.Unpickler((folder / "vocab.pkl").open("rb")).load()
-    return Tokenizer.from_files(folder / "vocab.json", folder / "merges.txt")
+    return READERS[reader](folder)
 
 
-class Measure:
-    """A process that reads files and measures what each reading costs it."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", READER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-        )
-
-    def __call__(self, reader: str, folder: Path, max_seconds: float) -> tuple[str, float, int]:
-        """The result, the seconds and the extra bytes; fails if it takes too long."""
-        self._process.stdin.write(json.dumps([reader, str(folder)]) + "\n")
-        self._process.stdin.flush()
-        result, seconds, extra_bytes, unit_seconds = json.loads(self._process.stdout.readline())
-        slowness = max(1.0, unit_seconds / UNIT_SECONDS)
-        assert seconds < max_seconds * slowness, result[:200]
-        assert len(result) < 1000
-        return result, seconds, extra_bytes
-
-    def end(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
-
-
-@pytest.fixture(scope="module")
-def measure() -> Iterator[Measure]:
-    process = Measure()
-    yield process
-    process.end()
+def measure(reader: str, folder: Path, max_seconds: float) -> tuple[str, float, int]:
+    """The result, the seconds and the extra bytes, in a process of its own; fails if it takes too
+    long."""
+    command = [sys.executable, "-c", READER, reader, str(folder)]
+    found = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
+    result, seconds, extra_bytes, unit_seconds = json.loads(found)
+    slowness = max(1.0, unit_seconds / UNIT_SECONDS)
+    assert seconds < max_seconds * slowness, result[:200]
+    assert len(result) < 1000
+    return result, seconds, extra_bytes
 
 
 def write(folder: Path, files: dict[str, Content]) -> None:
@@ -131,66 +115,53 @@ def table(**model: object) -> dict:
     return made
 
 
+TABLE = table()
+NOTHING_ADDED: dict[str, list] = {"added_tokens": []}
+WITH_SPLIT = json.loads(render_tokenizer_json(trained_spec(pattern="cl100k")))
+
+
 def with_entries(entries: dict[str, object]) -> dict:
-    made = table()
-    made["model"]["vocab"].update(entries)
-    return made
+    return table(vocab=TABLE["model"]["vocab"] | entries)
 
 
 def with_merges(*merges: object) -> dict:
-    made = table()
-    made["model"]["merges"] += merges
-    return made
+    return table(merges=[*TABLE["model"]["merges"], *merges])
 
 
 def with_added(contents: list[str]) -> dict:
-    made = table()
-    first = made["added_tokens"][0]
-    made["added_tokens"] = [
+    first = TABLE["added_tokens"][0]
+    added = [
         {**first, "id": 356 + i, "content": content, "normalized": i % 2 == 1}
         for i, content in enumerate(contents)
     ]
-    return made
+    return {**TABLE, "added_tokens": added}
 
 
 def with_regex(expression: str) -> dict:
-    made = json.loads(render_tokenizer_json(trained_spec(pattern="cl100k")))
-    made["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = expression
-    return made
+    return changed(WITH_SPLIT, "pre_tokenizer.pretokenizers.0.pattern.Regex", expression)
 
 
 def with_steps(n_steps: int) -> dict:
-    made = table()
     digits = {"type": "Digits", "individual_digits": True}
-    steps = [*[digits] * n_steps, made["pre_tokenizer"]]
-    return {**made, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    steps = [*[digits] * n_steps, TABLE["pre_tokenizer"]]
+    return {**TABLE, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
 def values(item: bytes, n: int) -> bytes:
     return b'{"version":[' + (item + b",") * (n - 1) + item + b"]}"
 
 
-def large_vocabulary(n_entries: int = 300_000, **model: object) -> dict:
-    """A sound vocabulary of all strings of one and two bytes, and of many of three; `model` changes
-    it, with `vocab` and `merges` added to those."""
-    made = table()
-    alphabet = [text for text, id_ in made["model"]["vocab"].items() if id_ < 256]
+def large_vocabulary(*merges: str) -> dict:
+    """300,000 entries: all strings of one and two bytes, and many of three; after their merges,
+    these."""
+    alphabet = [text for text, id_ in TABLE["model"]["vocab"].items() if id_ < 256]
     two = list(map("".join, itertools.product(alphabet, alphabet)))
-    more = itertools.product(alphabet, two)
-    vocab, merges = [*alphabet, *two], list(map(" ".join, itertools.product(alphabet, alphabet)))
-    for last, first in itertools.islice(more, n_entries - len(vocab)):
-        vocab.append(first + last)
-        merges.append(f"{first} {last}")
-    made["added_tokens"] = []
-    made["model"]["vocab"] = {text: i for i, text in enumerate(vocab)} | model.pop("vocab", {})
-    made["model"]["merges"] = [*merges, *model.pop("merges", [])]
-    made["model"].update(model)
-    return made
-
-
-def late(message: str, **model: object) -> tuple:
-    """A fault at the end of 300,000 entries or merges."""
-    return in_json(lambda: large_vocabulary(**model), message)
+    pairs = list(itertools.product(alphabet, alphabet))
+    pairs += itertools.islice(itertools.product(two, alphabet), 300_000 - 256 - len(two))
+    names = [*alphabet, *map("".join, pairs)]
+    vocab = {text: i for i, text in enumerate(names)}
+    made = table(vocab=vocab, merges=[*map(" ".join, pairs), *merges])
+    return made | NOTHING_ADDED
 
 
 def tekken(n_more: int = 0, **config: object) -> dict:
@@ -201,16 +172,16 @@ def tekken(n_more: int = 0, **config: object) -> dict:
     return made
 
 
-def long_rank(data: bytes) -> bytes:
-    return BYTES_OF_TIKTOKEN + base64.b64encode(data) + b" 300\n"
-
-
 def gpt2(**entries: object) -> dict[str, Content]:
-    return {"vocab.json": table()["model"]["vocab"] | entries, "merges.txt": b"l o\n"}
+    return {"vocab.json": TABLE["model"]["vocab"] | entries, "merges.txt": b"l o\n"}
 
 
 def in_json(make: Callable[[], Content], message: str) -> tuple:
     return "tokenizer_json", lambda: {"tokenizer.json": make()}, message
+
+
+def in_ranks(make: Callable[[], Content], message: str) -> tuple:
+    return "tiktoken", lambda: {"x.tiktoken": make()}, message
 
 
 def colliding_ints() -> bytes:
@@ -225,28 +196,20 @@ def colliding_ints() -> bytes:
 
 LARGE = {
     "20 million lists": in_json(lambda: values(b"[]", 20_000_000), "4194304 values"),
-    "as many lists as may be": in_json(
-        lambda: values(b"[]", (1 << 21) - 2), r"tokenizer\.version is"
-    ),
     "4 million brackets": in_json(lambda: b"[" * 4_000_000, "nested too deep"),
     "a byte too many": in_json(lambda: b" " * ((128 << 20) + 1), "larger than 134217728"),
     "a number of 10 MB": in_json(lambda: b'{"a":' + b"1" * 10_000_000 + b"}", "4,300 digits"),
-    "a late merge of no token": late("merge 299744 .*needs the token b'zzzzz'", merges=["zzzzz z"]),
+    "a late merge of no token": in_json(
+        lambda: large_vocabulary("zzzzz z"), "merge 299744 .*needs the token b'zzzzz'"
+    ),
     "a late key twice": in_json(
         lambda: (
             json.dumps(large_vocabulary()).encode().replace(b'}, "merges"', b', "!": 1}, "merges"')
         ),
         "the key '!' twice",
     ),
-    "commas in strings": in_json(
-        lambda: {
-            **with_entries({"," * n: n for n in range(1_000_000, 1_000_006)}),
-            "added_tokens": [],
-        },
-        "accepted",
-    ),
     "a token of 10 MB": in_json(
-        lambda: {**with_entries({"z" * 10_000_000: 356}), "added_tokens": []},
+        lambda: with_entries({"z" * 10_000_000: 356}) | NOTHING_ADDED,
         "more than 1048576; leave it out",
     ),
     "140,000 added tokens": in_json(
@@ -259,42 +222,25 @@ LARGE = {
     "an expression of 1 MB": in_json(
         lambda: with_regex("a|" * 500_000 + "b"), "more than 20000 characters"
     ),
-    "a rank of 2 MB": (
-        "tiktoken",
-        lambda: {"x.tiktoken": long_rank(b"ab" * 1_000_000)},
+    "a rank of 2 MB": in_ranks(
+        lambda: BYTES_OF_TIKTOKEN + base64.b64encode(b"ab" * 1_000_000) + b" 300\n",
         "2000000 bytes, more than 1048576",
     ),
-    "60 million empty lines": ("tiktoken", lambda: {"x.tiktoken": b"\n" * 60_000_000}, "lines"),
-    "1.1 million ranks": (
-        "tiktoken",
-        lambda: {
-            "x.tiktoken": b"".join(
-                b"%b %d\n" % (base64.b64encode(b"%d" % i), i) for i in range(1_100_000)
-            )
-        },
-        "more than 1048576 tokens",
+    "60 million empty lines": in_ranks(lambda: b"\n" * 60_000_000, "lines"),
+    "1.1 million ranks": in_ranks(
+        lambda: rank_lines(b"%d" % i for i in range(1_100_000)), "more than 1048576 tokens"
     ),
     "1.5 million entries": ("tekken", lambda: {"tekken.json": tekken(1_500_000)}, "4194304 values"),
-    "a merge of 10 MB": (
-        "files",
-        lambda: gpt2() | {"merges.txt": b"a" * 10_000_000},
-        "merges line 1",
-    ),
     "a million lines": (
         "files",
         lambda: gpt2() | {"merges.txt": b"a b\n" * 1_000_000},
         "have 1000000 lines, and the 356 tokens",
     ),
-    "5 million numbers in a config": (
-        "folder",
-        lambda: {"tokenizer.json": table(), "tokenizer_config.json": values(b"1", 5_000_000)},
-        "4194304 values",
-    ),
 }
 
 
 @pytest.mark.parametrize("name", first_and_thorough(LARGE))
-def test_large_files_are_refused_at_once_and_in_little_memory(name, tmp_path, measure):
+def test_large_files_are_refused_at_once_and_in_little_memory(name, tmp_path):
     reader, make, message = LARGE[name]
     write(tmp_path, make())
     result, _, extra_bytes = measure(reader, tmp_path, MAX_SECONDS)
@@ -316,11 +262,8 @@ BOMBS = {
     "2 GB long": lambda: b"\x8b\xff\xff\xff\x7f\1.",
     "nested lists": lambda: b"](" * 1_000_000,
     "nested tuples": lambda: b"(" * 1_000_000 + b"t" * 1_000_000 + b".",
-    "marks": lambda: b"}" + b"(" * 4_000_000,
     "memos": lambda: b"}" + b"\x94" * 16_000_000 + b".",
-    "frames": lambda: (b"\x95" + bytes(8)) * 2_000_000 + b"}.",
     "a long number": lambda: b"I" + b"9" * 16_000_000 + b"\n.",
-    "escaped text": lambda: b"V" + b"a" * 30_000_000 + b"\\U0001F600\n.",
     "as large as may be": lambda: b"}" + bytes(MAX_PICKLE_BYTES - 3),
     "a byte too many": lambda: b"}" + bytes(MAX_PICKLE_BYTES - 2),
 }
@@ -328,7 +271,7 @@ BOMBS = {
 
 @pytest.mark.row(29)
 @pytest.mark.parametrize("name", first_and_thorough(BOMBS))
-def test_hostile_pickles_are_refused_at_once_and_in_little_memory(name, tmp_path, measure):
+def test_hostile_pickles_are_refused_at_once_and_in_little_memory(name, tmp_path):
     write(tmp_path, {"vocab.pkl": b"\x80\x05" + BOMBS[name](), "merges.pkl": pickle.dumps([])})
     result, _, extra_bytes = measure("pickle", tmp_path, 1.0)
     assert re.match("the (opcode|pickle) |.* is larger than 33554432 bytes", result)
@@ -336,7 +279,7 @@ def test_hostile_pickles_are_refused_at_once_and_in_little_memory(name, tmp_path
 
 
 @pytest.mark.thorough
-def test_the_measurement_sees_what_a_reader_without_limits_costs(tmp_path, measure):
+def test_the_measurement_sees_what_a_reader_without_limits_costs(tmp_path):
     write(tmp_path, {"vocab.pkl": b"\x80\x04]r\x00\x00\x00\x01."})  # 256 MB, of 16 GB
     _, _, extra_bytes = measure("pickle without globals", tmp_path, 60)
     assert extra_bytes > MAX_EXTRA_BYTES_OF_A_PICKLE
@@ -369,7 +312,6 @@ def test_a_call_in_a_pickle_is_refused_and_not_made(tmp_path):
 
 UNSAFE = {
     "persistent id": b"\x80\x04\x8c\x01aQ.",
-    "text persistent id": b"Pabc\n.",
     "extension": b"\x80\x04\x82\x01.",
     "inst": b"(S'touch x'\nios\nsystem\n.",
     "obj": b"\x80\x04(cos\nsystem\nC\x01ao.",
@@ -410,15 +352,7 @@ def test_ids_that_are_none_are_refused_by_their_token(id_, tmp_path):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (with_merges(["a", ""]), r"merges\[100\]"),
-        (with_merges(["a"]), r"merges\[100\]"),
-        (with_merges(["a", 5]), r"merges\[100\]"),
-        (with_merges("a b c"), r"merges\[100\]"),
-        (with_merges(["z", "q"]), "merge 100 .*needs the token b'zq'"),
         (with_merges(["zz", "z"], ["z", "zz"]), "merge 100 .*needs the token b'zz'"),
-        (with_merges(["l", "o"], ["l", "o"]), "merge 1.* stands twice|needs the token"),
-        (with_entries({"zz": 5}), "id 5 stands for two tokens"),
-        (with_entries({"zz": 900_000}), "says id 356 for the added token"),
         (with_regex("(a+)+$"), "match one text in two ways"),
         (with_regex("(?:a|a)*b"), "match one text in two ways"),
         (with_regex("(?:(?:a{1,999}){1,999}){1,999}"), "repetitions of more than"),
@@ -434,11 +368,9 @@ def test_contents_that_do_not_fit_are_refused_by_name(made, message, tmp_path):
 
 def test_merges_that_make_each_other_encode_without_end_to_merging(tmp_path, engine):
     """No symbol ever begins such a circle: each merge makes a longer token."""
-    made = with_merges(["zz", "z"], ["z", "zz"], ["z", "z"])
-    n_entries = len(made["model"]["vocab"])
-    made["model"]["vocab"] |= {"zz": n_entries, "zzz": n_entries + 1}
-    made["added_tokens"] = []
-    write(tmp_path, {"tokenizer.json": made})
+    merges = [*TABLE["model"]["merges"], ["zz", "z"], ["z", "zz"], ["z", "z"]]
+    vocab = TABLE["model"]["vocab"] | {"zz": 356, "zzz": 357}
+    write(tmp_path, {"tokenizer.json": table(merges=merges, vocab=vocab) | NOTHING_ADDED})
     tokenizer = Tokenizer.from_tokenizer_json(tmp_path / "tokenizer.json", engine=engine)
     assert tokenizer.decode(tokenizer.encode("z" * 1000)) == "z" * 1000
 

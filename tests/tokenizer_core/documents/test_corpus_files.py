@@ -1,20 +1,24 @@
-"""Corpus files and addresses: each once, in order, only regular files below the roots."""
+"""Corpus files, addresses and files in object stores: each once, in order, only below the roots."""
 
+import gzip
 import os
 import socket
+import sys
+from collections.abc import Callable
 from typing import Any
 
+import fsspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tokenizer_core.documents import corpus_files
-from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
-from tokenizer_core.documents.corpus_files import (
-    CorpusFileBytes,
+from tokenizer_core.documents import (
+    corpus_file_size,
+    corpus_files,
     find_corpus_files,
-    open_corpus_file,
+    open_documents,
+    read_documents,
 )
+from tokenizer_core.documents.corpus_addresses import check_allowed, is_address, parse_address
+from tokenizer_core.documents.corpus_files import CorpusFileBytes, open_corpus_file
 from tokenizer_core.errors import CorpusError
 
 
@@ -85,33 +89,19 @@ def test_a_path_that_is_not_a_file_is_an_error(folder, paths, told):
     assert str(caught.value).isprintable()
 
 
-def test_a_file_without_read_permission_is_an_error(folder, monkeypatch):
-    # root may read everything, so the test simulates the refusal.
-    def refuse(name: str, flags: int) -> int:
-        raise PermissionError(13, "Permission denied", name)
-
-    monkeypatch.setattr(corpus_files.os, "open", refuse)
-    with pytest.raises(CorpusError, match=r"'a\.txt' cannot be read: Permission denied; check"):
-        find_corpus_files("a.txt")
-
-
 @pytest.mark.parametrize("pattern", ["**/*.txt", "*/er/*.txt", "d*/[e]*/d.txt"])
 def test_unreadable_files_and_folders_are_errors(folder, monkeypatch, pattern):
     # root may read everything, so the test simulates the refusal.
-    scandir, stat = os.scandir, os.stat
+    def refusing(given: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def refuse(path: str, **options: Any) -> Any:
+            if part in f"{os.fspath(path)}|":
+                raise PermissionError(13, "Permission denied", path)
+            return given(path, **options)
 
-    def refuse(path: str) -> object:
-        if os.fspath(path).endswith("er"):
-            raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
+        return refuse
 
-    def refuse_inside(path: str, **options: Any) -> object:
-        if "er/" in os.fspath(path):
-            raise PermissionError(13, "Permission denied", path)
-        return stat(path, **options)
-
-    monkeypatch.setattr(corpus_files.os, "scandir", refuse)
-    monkeypatch.setattr(corpus_files.os, "stat", refuse_inside)
+    monkeypatch.setattr(corpus_files.os, "scandir", refusing(os.scandir, "er|"))
+    monkeypatch.setattr(corpus_files.os, "stat", refusing(os.stat, "er/"))
     match = r"folder '(\./)?deep/er' cannot be read: Permission denied"
     with pytest.raises(CorpusError, match=match):
         find_corpus_files(pattern)
@@ -156,19 +146,6 @@ def test_a_disk_that_fails_is_an_error(folder):
         list(source.blocks())
 
 
-def test_an_address_is_told_from_a_path():
-    for path, expected in (
-        ("s3://bucket/some.txt", True),
-        ("simplecache::s3://bucket/some.txt", True),
-        ("zip://some.txt::/data/some.zip", True),
-        ("/data/some.txt", False),
-        ("a::b.txt", False),
-        ("C://some.txt", False),
-        ("", False),
-    ):
-        assert is_address(path) is expected
-
-
 def test_an_address_is_normalized_and_shows_no_secret():
     for path, text, shown in (
         ("S3://Bucket/a b@c.txt", "s3://Bucket/a b@c.txt", "s3://Bucket/a b@c.txt"),
@@ -180,9 +157,12 @@ def test_an_address_is_normalized_and_shows_no_secret():
         ("http://u:p@[::1]:80/x", "http://u:p@[::1]/x", "http://[::1]/x"),
         ("https://h?sig=SECRET@TAIL", "https://h?sig=SECRET@TAIL", "https://h"),
     ):
+        assert is_address(path)
         address = parse_address(path)
         assert (address.text, address.shown) == (text, shown)
         assert parse_address(text) == address
+    for path in ("/data/some.txt", "a::b.txt", "C://some.txt", ""):
+        assert not is_address(path)
 
 
 def test_an_ambiguous_address_is_refused():
@@ -201,6 +181,7 @@ def test_an_ambiguous_address_is_refused():
         ("https://SECRET h/x", "host in a web address is malformed"),
         ("https://SECRET\uff0fh/x", "host in a web address is malformed"),
     ):
+        assert is_address(path)
         with pytest.raises(CorpusError, match=told) as error:
             parse_address(path)
         assert "SECRET" not in str(error.value)
@@ -242,14 +223,70 @@ def test_only_paths_below_a_root_are_allowed(tmp_path, monkeypatch):
             check_allowed(path, ROOTS)
 
 
-@given(st.text("ab./\\:%2eE@?#[]*", max_size=20))
-def test_allowed_addresses_begin_with_their_root(rest):
-    path = f"https://host/data/{rest}"
-    try:
-        check_allowed(path, ["https://host/data"])
-    except CorpusError:
-        return
-    text = parse_address(path).text
-    assert text.startswith("https://host/data/")
-    assert "/../" not in text
-    assert not text.endswith("/..")
+@pytest.fixture
+def memory():
+    store = fsspec.filesystem("memory")
+    store.pipe({f"/corpora/{name}": name.encode() for name in ("b.txt", "a.txt", "deep/c.txt")})
+    store.pipe({"/corpora/.hidden.txt": b"", "/corpora/[1].txt": b"1", "/corpora/.d/e.txt": b""})
+    yield store
+    store.rm("/corpora", recursive=True)
+
+
+def test_addresses_and_patterns_find_remote_files(memory, tmp_path):
+    for paths, found in (
+        ("a.txt", ["a.txt"]),
+        ("*.txt", ["[1].txt", "a.txt", "b.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("[1].txt", ["[1].txt"]),
+        ("**/*.txt", ["[1].txt", "a.txt", "b.txt", "deep/c.txt"]),
+        (".d/*", [".d/e.txt"]),
+    ):
+        expected = [f"memory://corpora/{name}" for name in found]
+        assert find_corpus_files(f"memory://corpora/{paths}") == expected
+    (tmp_path / "z.txt").write_text("")
+    named = ["memory://corpora/b.txt", str(tmp_path / "z.txt"), "memory://corpora/?.txt"]
+    found = ["memory://corpora/a.txt", "memory://corpora/b.txt"]
+    assert find_corpus_files(named) == [str(tmp_path / "z.txt"), *found]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("memory://corpora/none.txt", r"corpora/none.txt' .* \(FileNotFoundError\); check"),
+        ("memory://corpora/none*", "no file matches the pattern 'memory://corpora/none*"),
+        ("memory://corpora", "'memory://corpora' is a folder; name the files"),
+        ("memory://corpora/dee*", "'memory://corpora/deep' is a folder"),
+        ("nowhere://some.txt", "no kind of store is known as nowhere://; check"),
+        ("gs://bucket/some.txt", "gs:// needs another package .*gcsfs"),
+        ("https://u:SECRET@127.0.0.1:1/x.txt?sig=SECRET", r"'https://127.0.0.1:1/x.txt' .*Connect"),
+        ("reference://SECRET", "cannot be opened|needs another package"),
+    ],
+)
+def test_a_missing_remote_file_is_an_error_without_secrets(memory, path, told):
+    for use in (
+        find_corpus_files,
+        corpus_file_size,
+        lambda path: open_documents(path, format="txt"),
+    ):
+        if "*" in path and use is not find_corpus_files:
+            continue
+        with pytest.raises(CorpusError, match=told) as error:
+            use(path)
+        assert "SECRET" not in str(error.value).replace("reference://SECRET", "")
+        assert error.value.__cause__ is None
+
+
+def test_a_file_of_memory_that_is_written_anew_is_an_error(memory, monkeypatch):
+    memory.pipe("/corpora/some.txt", b"abc")
+    reader = open_documents("memory://corpora/some.txt")
+    memory.pipe("/corpora/some.txt", b"abd")
+    with pytest.raises(CorpusError, match=r"'memory://corpora/some.txt' changed while it was read"):
+        list(reader)
+
+
+def test_without_fsspec_only_addresses_fail(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    (tmp_path / "some.txt.gz").write_bytes(gzip.compress(b"some"))
+    assert list(read_documents(tmp_path / "some.txt.gz")) == ["some"]
+    with pytest.raises(CorpusError, match=r"pip install 'tokenizer-service\[remote\]'"):
+        find_corpus_files("memory://some.txt")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import AnyStr
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -45,40 +46,13 @@ def join(pieces: Iterable[DocumentPiece | Utf8Piece]) -> list[str]:
     return documents
 
 
-def test_documents_end_at_the_separator():
-    for text, documents in (
-        ("", []),
-        ("a", ["a"]),
-        ("a<|e|>b", ["a", "b"]),
-        ("<|e|>a", ["", "a"]),
-        ("<|e|>", [""]),
-        ("a<|e|><|e|>b<|e|>", ["a", "", "b"]),
-        ("a\r\n<|e|>\r\nb", ["a\r\n", "\r\nb"]),
-        ("a<|e|<|e|>|>", ["a<|e|", "|>"]),
-        ("\ufeffa<|e|>b", ["\ufeffa", "b"]),
-    ):
-        for cut in range(len(text) + 1):
-            for max_chars in (1, 2, 100):
-                parts = [text[:cut], text[cut:]]
-                assert join(list(split_plain_text(parts, "<|e|>", max_chars))) == documents
-
-
-@given(
-    st.lists(st.text("ab", max_size=6)),
-    st.sampled_from(["a", "aa", "aba", "ab", "aab", "abaab"]),
-    st.integers(1, 8),
-)
-def test_separators_that_overlap_themselves_end_documents(parts, separator, max_chars):
-    pieces = list(split_plain_text(parts, separator, max_chars))
-    assert join(pieces) == split_by_definition("".join(parts), separator)
-    # The pieces do not show where the text was cut.
-    assert pieces == list(split_plain_text(["".join(parts)], separator, max_chars))
-
-
-def test_without_a_separator_a_text_is_one_document():
+def test_a_text_without_a_separator_is_one_document_and_no_text_is_none_with_one():
     assert list(split_plain_text([], None, 5)) == [DocumentPiece("", is_last=True)]
     assert list(split_plain_text(["", "abc", "de"], None, 5)) == [("abcde", True)]
     assert list(split_plain_text(["abc", "def"], None, 3)) == [("abc", False), ("def", True)]
+    assert list(split_utf8_text([], None, 9)) == [Utf8Piece(b"", True)]
+    assert list(split_utf8_text([b""], b"|", 9)) == []
+    assert list(split_utf8_text([b"a|"], b"|", 9)) == [(b"a", True)]
 
 
 @given(st.text(max_size=40), st.integers(1, 12))
@@ -88,7 +62,6 @@ def test_all_pieces_but_the_last_are_full(text, max_chars):
     assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert {len(piece.text) for piece in pieces[:-1]} <= {max_chars}
     assert 0 < len(pieces[-1].text) <= max_chars or not text
-    assert pieces == list(split_plain_text(text, "no such", max_chars)) or not text
     assert pieces == list(split_plain_text(text, None, max_chars))
 
 
@@ -106,23 +79,32 @@ def test_invalid_utf8_is_named_by_its_offset():
                 list(decode_blocks(blocks, "some.txt"))
 
 
-TEXTS = st.text(st.sampled_from("ab|<>é中🙂"), max_size=40)
-CUTS = st.lists(st.integers(0, 120), max_size=8)
-
-
-@given(TEXTS, CUTS, st.sampled_from([None, "|", "||", "<|>", "<<|", "中|中", "é"]))
+@given(
+    st.text(st.sampled_from("aab|<>é中🙂"), max_size=40),
+    st.lists(st.integers(0, 120), max_size=8),
+    st.sampled_from(["|", "||", "<|>", "<<|", "中|中", "é", "a", "aa", "aba", "aab", "abaab"]),
+)
 @example("a||||b", [3, 4, 5], "||")
 @example("中|中|中", [2, 4], "中|中")
-def test_the_documents_are_those_of_the_text(text, cuts, separator):
+@example("\ufeffa\r\n||\r\nb||", [2], "||")
+def test_the_documents_are_those_of_the_text_wherever_it_is_cut(text, cuts, separator):
     data = text.encode()
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    blocks = [data[start:end] for start, end in pairwise(places)]
-    expected = join(split_plain_text([text], separator, 1000))
-    mark = separator.encode() if separator else None
-    for max_bytes in (1, 7, 1000):
-        pieces = list(split_utf8_text(blocks, mark, max_bytes))
+    expected = split_by_definition(text, separator)
+    for size in (1, 2, 7, 1000):
+        pieces = list(split_plain_text(cut_at(text, cuts), separator, size))
         assert join(pieces) == expected
-        assert all(len(data) <= max_bytes + max(len(mark or b""), 4) for data, _ in pieces)
+        # The pieces do not show where the text was cut.
+        assert pieces == list(split_plain_text([text], separator, size))
+        mark = separator.encode()
+        coded = list(split_utf8_text(cut_at(data, cuts), mark, size))
+        assert join(coded) == expected
+        assert all(len(piece) <= size + max(len(mark), 4) for piece, _ in coded)
+    assert join(split_utf8_text(cut_at(data, cuts), None, 7)) == [text]
+
+
+def cut_at(text: AnyStr, cuts: list[int]) -> list[AnyStr]:
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 def test_invalid_utf8_is_passed_on():
@@ -136,27 +118,14 @@ def test_invalid_utf8_is_passed_on():
             assert documents[:-1] == data.split(b"|")
 
 
-def test_without_text_there_is_a_document_only_without_a_separator():
-    assert list(split_utf8_text([], None, 9)) == [Utf8Piece(b"", True)]
-    assert list(split_utf8_text([b""], b"|", 9)) == []
-    assert list(split_utf8_text([b"a|"], b"|", 9)) == [(b"a", True)]
-
-
 SEPARATORS = ["|", "ab", "aa", "aba", "<|end|>", "\n", "é"]
 
 limits = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def read(path: str | Path, separator: str | None, within: tuple[int, int] | None) -> list[bytes]:
+def read(path: Path, separator: str | None, within: tuple[int, int] | None) -> list[str]:
     with open_utf8_documents(path, separator=separator, max_piece_bytes=5, within=within) as reader:
-        documents, parts = [], []
-        for text, is_last in reader:
-            parts.append(text)
-            if is_last:
-                documents.append(b"".join(parts))
-                parts.clear()
-    assert not parts
-    return documents
+        return join(reader)
 
 
 @limits
@@ -192,8 +161,7 @@ def test_parts_of_json_lines_have_each_document_once(tmp_path, texts, end, is_en
     lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
     path.write_bytes(data := (end.join(lines) + (end if is_ended and lines else "")).encode())
     parts = [(start, start + part_bytes) for start in range(0, max(1, len(data)), part_bytes)]
-    found = [one.decode() for part in parts for one in read(path, None, part)]
-    assert found == texts
+    assert [one for part in parts for one in read(path, None, part)] == texts
 
 
 def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
@@ -207,7 +175,7 @@ def test_a_file_that_cannot_be_entered_is_refused(tmp_path):
     assert can_be_entered("a.bin", separator="|")
 
 
-def test_an_error_in_a_part_names_the_line_of_the_file(tmp_path, monkeypatch):
+def test_an_error_in_a_part_names_the_line_or_the_first_byte(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_files, "BLOCK_BYTES", 7)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "one"}\n' * 3 + b"[]\n")
@@ -219,9 +187,6 @@ def test_an_error_in_a_part_names_the_line_of_the_file(tmp_path, monkeypatch):
             list(reader)
         n_before = (start + 15) // 16
         assert place_of_document(path, "jsonl", 3 - n_before, start=start) == "line 4"
-
-
-def test_an_error_in_a_part_names_the_first_byte_of_the_part(tmp_path):
     (tmp_path / "b.txt").write_bytes(b"one|t\xffo|three")
     with (
         pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* wrong at byte 1;"),

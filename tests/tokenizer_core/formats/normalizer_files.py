@@ -2,9 +2,13 @@
 
 import json
 
+import tokenizers
+from hypothesis import reject
 from hypothesis import strategies as st
 
-from tests.tokenizer_core.formats.small_specs import added_token, bpe_file
+from tests.tokenizer_core.formats.small_specs import added_token, bpe_file, pair_of
+from tokenizer_core import Tokenizer
+from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats.gpt2_files import byte_to_unicode
 
 _MERGES = [
@@ -69,6 +73,14 @@ def file_of(normalizer: object, tokens: list[tuple[str, bool]] | None = None) ->
     return json.dumps(
         bpe_file(_VOCAB, _MERGES, {}, added_tokens=added, normalizer=normalizer)
     ).encode()
+
+
+def pair_if_read(data: bytes) -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
+    """The file in both libraries; a file that is refused is no example of Hypothesis."""
+    try:
+        return pair_of(json.loads(data))
+    except (FormatError, InvalidSpecError):
+        return reject()
 
 
 def file_without_bytes(

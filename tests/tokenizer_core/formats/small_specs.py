@@ -1,17 +1,22 @@
 """Small tokenizers for tests: trained ones, and rank tables that no trainer would produce."""
 
 import base64
-import itertools
+import copy
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
+import pytest
 import tokenizers
 
 from tests.tokenizer_core.every_way import check_every_way
 from tokenizer_core import StreamingEncoder, Tokenizer
 from tokenizer_core.engines import native_unavailable_reason
+from tokenizer_core.errors import TokenizerCoreError
+from tokenizer_core.formats import tokenizer_json
 from tokenizer_core.formats.manifest_fields import (
     build_spec,
     parse_manifest_json,
@@ -21,11 +26,13 @@ from tokenizer_core.formats.manifest_fields import (
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_tokenizer_json
 from tokenizer_core.patterns import METASPACE, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
+from tokenizer_core.reference import learn
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.spec import TokenizerSpec
 
 ENGINES = ["python"] if native_unavailable_reason() else ["native", "python"]
 BYTES = {i: bytes([i]) for i in range(256)}
+DROP = "(left out)"  # a string, so that test names are the same in every process
 TRAINING_TEXT = (
     "low low lower newest newest widest widest widest don't won't 2024 2025 12345 "
     "  indented\n\n\tcode(x);\n 中文 中文字 Привет привет caf\u00e9 cafe\u0301 🙂🙂 hello hello, "
@@ -33,45 +40,12 @@ TRAINING_TEXT = (
 ) * 3
 
 
-def learn_merges(
-    text: str, n_merges: int, pattern: str | SplitPattern = "gpt2"
-) -> list[tuple[bytes, bytes]]:
-    """The simplest trainer: count all pairs, merge the most frequent, repeat."""
-    words = Counter(split(text, resolve_pattern(pattern)))
-    states = {word: [bytes([b]) for b in word.encode()] for word in words}
-    merges = []
-    for _ in range(n_merges):
-        pairs = Counter()
-        for word, parts in states.items():
-            for pair in itertools.pairwise(parts):
-                pairs[pair] += words[word]
-        if not pairs:
-            break
-        best = max(pairs, key=lambda pair: (pairs[pair], pair))
-        merges.append(best)
-        states = {word: merge_once(parts, best) for word, parts in states.items()}
-    return merges
-
-
-def merge_once(parts: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
-    """`parts` with every occurrence of `pair` merged, left to right."""
-    merged: list[bytes] = []
-    at = 0
-    while at < len(parts):
-        if tuple(parts[at : at + 2]) == pair:
-            merged.append(pair[0] + pair[1])
-            at += 2
-        else:
-            merged.append(parts[at])
-            at += 1
-    return merged
-
-
 def trained_spec(
     n_merges: int = 100, pattern: str | SplitPattern = "gpt2", **fields: object
 ) -> TokenizerSpec:
     """A spec of kind merges, trained on the text above."""
-    merges = learn_merges(TRAINING_TEXT, n_merges, pattern)
+    counts = Counter(split(TRAINING_TEXT, resolve_pattern(pattern)))
+    merges = learn(counts, n_merges)
     vocab = BYTES | {256 + i: a + b for i, (a, b) in enumerate(merges)}
     fields.setdefault("special_tokens", ["<|endoftext|>"])
     return TokenizerSpec.from_merges(vocab, merges, pattern=pattern, **fields)
@@ -99,6 +73,41 @@ def wild_ranks(seed: int, n_tokens: int = 60, alphabet: bytes = b"abc ") -> dict
 def wild_texts(seed: int, n_texts: int = 60, alphabet: str = "abc ") -> list[str]:
     rng = random.Random(seed)
     return ["".join(rng.choices(alphabet, k=rng.randint(0, 60))) for _ in range(n_texts)]
+
+
+def pair_of(table: dict[str, Any]) -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
+    """The tokenizer of a `tokenizer.json` in Hugging Face's library, and here in each engine."""
+    data = json.dumps(table)
+    spec = parse_tokenizer_json(data.encode())
+    ours = [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
+    return tokenizers.Tokenizer.from_str(data), ours
+
+
+def changed(base: Any, path: str, value: object) -> Any:
+    """A copy of the table with this value at the path, or without the field."""
+    table = copy.deepcopy(base)
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    at = table
+    for part in parents:
+        at = at[part]
+    if value is DROP:
+        del at[last]
+    else:
+        at[last] = value
+    return table
+
+
+def check_refusal(table: dict[str, Any], message: str) -> None:
+    """The file is refused in the same words with and without the compiled module."""
+    packs, told = tokenizer_json.read_packed_model, set()
+    for large_bytes, read_packed in product((0, 1 << 30), (packs, lambda _: None)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tokenizer_json, "_LARGE_BYTES", large_bytes)
+            patch.setattr(tokenizer_json, "read_packed_model", read_packed)
+            with pytest.raises(TokenizerCoreError, match=message) as caught:
+                parse_tokenizer_json(json.dumps(table).encode())
+        told.add(str(caught.value))
+    assert len(told) == 1
 
 
 def check_round_trips(spec: TokenizerSpec) -> bytes:

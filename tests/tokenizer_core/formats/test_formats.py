@@ -1,17 +1,23 @@
-"""Functions for every format: detect the format of a file, and read it to a spec."""
+"""Detect the format of a file, and read any format to a spec; GPT-2's vocab.json and merges.txt."""
 
+import json
 import pickle
 import re
-import warnings
 
 import pytest
 
-from tests.tokenizer_core.formats.small_specs import trained_spec, wild_ranks
-from tokenizer_core import Tokenizer
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tests.tokenizer_core.formats.small_specs import (
+    BYTES,
+    trained_spec,
+    wild_ranks,
+)
+from tokenizer_core import Tokenizer, formats
+from tokenizer_core.errors import FormatError
 from tokenizer_core.formats import (
+    byte_to_unicode,
     detect_format,
     load_files_spec,
+    load_gpt2_files,
     load_spec,
     load_tokenizer_json,
     load_vocab_and_merges,
@@ -20,13 +26,19 @@ from tokenizer_core.formats import (
     save_tiktoken,
     save_tokenizer_json,
 )
+from tokenizer_core.formats.gpt2_files import (
+    parse_merges_txt,
+    parse_token,
+    parse_tokens,
+    parse_vocab_json,
+    render_token,
+)
 from tokenizer_core.formats.manifest_fields import render_manifest_json, render_spec_fields
 from tokenizer_core.formats.pickle_files import render_pickle
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 SPEC = trained_spec()
-BYTES = {byte: bytes([byte]) for byte in range(256)}
 
 
 @pytest.fixture
@@ -67,6 +79,8 @@ def test_every_format_is_read_to_the_same_spec(files):
     ranks = load_spec([files / "x.tiktoken"], pattern="gpt2", special_tokens={"<|endoftext|>": 356})
     text = "the <|endoftext|> newest"
     assert Tokenizer.from_spec(ranks).encode(text) == Tokenizer.from_spec(SPEC).encode(text)
+    save_gpt2_files(ranks, files / "v", files / "m")
+    assert load_gpt2_files(files / "v", files / "m")[1] == list(SPEC.merges)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +89,6 @@ def test_every_format_is_read_to_the_same_spec(files):
         ([], {}, "give one file"),
         (["vocab.pkl"], {}, "needs its merges"),
         (["x.tiktoken", "merges.txt"], {}, "needs no second file"),
-        (["tokenizer.json", "merges.txt"], {}, "needs no second file"),
         (["x.tiktoken"], {}, "give the pattern"),
         (["x.tiktoken"], {"pattern": "gpt2", "special_tokens": ["<|x|>"]}, "a mapping"),
         (["tokenizer.json"], {"pattern": "gpt2"}, "leave pattern"),
@@ -96,21 +109,6 @@ def test_only_pairs_of_files_have_vocabulary_and_merges(files):
         load_vocab_and_merges(files / "tokenizer.json", files / "merges.txt")
     with pytest.raises(FormatError, match=r"is a folder; load a model folder with Tokenizer\.load"):
         load_tokenizer_json(files)
-
-
-@pytest.mark.parametrize(
-    ("vocab", "merges", "message"),
-    [
-        (SPEC.vocab, [*SPEC.merges[:9], (b"q", b"z")], "another vocabulary"),
-        ({i: bytes([i]) for i in range(0xF4)}, [], "0xf4"),
-    ],
-)
-def test_pickles_that_are_no_tokenizer_are_refused(vocab, merges, message, tmp_path):
-    paths = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
-    for path, value in zip(paths, (vocab, merges), strict=True):
-        path.write_bytes(render_pickle(value))
-    with pytest.raises(InvalidSpecError, match=message):
-        load_files_spec(*paths)
 
 
 RICH = trained_spec(
@@ -146,7 +144,7 @@ def test_the_manifest_beside_the_pickles_decides(spec, tmp_path):
     assert load_files_spec(*paths, specials, name) == spec
 
 
-def test_files_and_arguments_that_disagree_with_the_manifest_are_refused(tmp_path):
+def test_what_disagrees_with_the_manifest_is_refused_and_one_of_another_program_is_not(tmp_path):
     paths = artifact(tmp_path, RICH)
     with pytest.raises(FormatError, match="says split pattern qwen2, the argument says gpt2"):
         load_files_spec(*paths, None, "gpt2")
@@ -155,10 +153,6 @@ def test_files_and_arguments_that_disagree_with_the_manifest_are_refused(tmp_pat
     paths[1].write_bytes(render_pickle(RICH.merges[:-1]))
     with pytest.raises(FormatError, match="do not belong together"):
         load_files_spec(*paths)
-
-
-def test_a_damaged_manifest_is_not_passed_over_and_one_of_another_program_is(tmp_path):
-    paths = artifact(tmp_path, RICH)
     manifest = tmp_path / "manifest.json"
     changed = manifest.read_bytes().replace(b'"nfc"', b'"none"')
     for data, message in ((changed, "changed or damaged"), (b"{", r"manifest\.json is not JSON")):
@@ -170,31 +164,87 @@ def test_a_damaged_manifest_is_not_passed_over_and_one_of_another_program_is(tmp
     assert load_files_spec(*paths, ["<|endoftext|>"]).fingerprint == SPEC.fingerprint
 
 
-def _load_gpt2(folder, vocab, merges, special_tokens=None):
-    """Write GPT-2's two files and load them; an error if the loading warns."""
-    spec = TokenizerSpec.from_merges(vocab, merges)
-    save_gpt2_files(spec, folder / "vocab.json", folder / "merges.txt")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return Tokenizer.from_files(folder / "vocab.json", folder / "merges.txt", special_tokens)
-
-
-@pytest.mark.parametrize("token", ["<|endoftext|>", "</s>", "[CLS]", "[A_1]"])
-def test_a_token_that_looks_special_and_is_not_declared_is_a_warning(tmp_path, token):
-    remedy = re.escape(
-        f"special_tokens=[{token!r}], or on the command line --special '{token}=256'"
-    )
-    with pytest.raises(UserWarning, match=remedy):
-        _load_gpt2(tmp_path, BYTES | {256: token.encode()}, [])
-    with pytest.warns(UserWarning, match=remedy) as warned:
-        Tokenizer(BYTES | {256: token.encode()}, [])
-    assert [warning.filename for warning in warned] == [__file__]
-    assert _load_gpt2(tmp_path, BYTES | {256: token.encode()}, [], [token]).encode(token) == [256]
-
-
-def test_tokens_that_merges_make_or_that_look_ordinary_are_no_warning(tmp_path):
+@pytest.mark.filterwarnings("error")
+def test_tokens_that_look_special_and_are_not_declared_are_a_warning(tmp_path):
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    for token in ("<|endoftext|>", "</s>", "[CLS]", "[A_1]"):
+        remedy = f"special_tokens=[{token!r}], or on the command line --special '{token}=256'"
+        vocab = BYTES | {256: token.encode()}
+        save_gpt2_files(TokenizerSpec.from_merges(vocab, []), *paths)
+        with pytest.raises(UserWarning, match=re.escape(remedy)):
+            Tokenizer.from_files(*paths)
+        with pytest.warns(UserWarning, match=re.escape(remedy)) as warned:
+            Tokenizer(vocab, [])
+        assert [warning.filename for warning in warned] == [__file__]
+        assert Tokenizer.from_files(*paths, [token]).encode(token) == [256]
+    # Those that merges make, or that look ordinary.
     merges = [(b"<", b"s"), (b"<s", b">")]
     learned = {256 + i: left + right for i, (left, right) in enumerate(merges)}
     plain = [b"<>", b"<?>", b"a<s>", b"< s>", b"<<s>", b"[]", b"[a]", b"[0]", b"<|", b"\xff<s>"]
     vocab = BYTES | learned | dict(enumerate(plain, start=258))
-    _load_gpt2(tmp_path, vocab, merges)
+    save_gpt2_files(TokenizerSpec.from_merges(vocab, merges), *paths)
+    Tokenizer.from_files(*paths)
+
+
+def test_the_alphabet_is_gpt2_s():
+    table = byte_to_unicode()
+    assert len(table) == len(set(table.values())) == 256
+    assert all(table[b] == chr(b) for b in [*range(33, 127), *range(161, 173), *range(174, 256)])
+    assert (table[0], table[32], table[127], table[160], table[173]) == ("Ā", "Ġ", "ġ", "ł", "Ń")
+    everything = bytes(range(256)) * 2
+    assert parse_token(render_token(everything)) == everything
+    assert parse_token("€") is None
+    assert parse_tokens([]) == []
+    assert parse_tokens(["", "é", "€", "Ġ€", "\ud800"]) == [b"", b"\xe9", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (parse_vocab_json, '{"a": 0, "a": 1}', "key 'a' twice"),
+        (parse_vocab_json, '{"a": 0, "b": 0}', "id 0 stands for two tokens"),
+        (parse_vocab_json, '{"a": 1048576}', "no integer"),
+        (parse_vocab_json, '{"a b": 1}', "byte alphabet"),
+        (parse_vocab_json, "[]", "JSON object"),
+        (parse_vocab_json, "{", "not JSON"),
+        (parse_vocab_json, "\ufeff{}", "byte order mark"),
+        (parse_merges_txt, "#version: 0.2\na b\na\n", "line 3"),
+        (parse_merges_txt, "a b c\n", "line 1"),
+        (parse_merges_txt, " a\n", "line 1"),
+        (parse_merges_txt, "a b\n\nc d\n", "line 2"),
+        (parse_merges_txt, "a b\rc d\n", "line 1"),
+        (parse_merges_txt, "a b\r\r\nc d\r\n", "line 1"),
+        # Hugging Face takes such a merge for a comment.
+        (parse_merges_txt, "a b\n#version s\n", "line 2, '#version s', begins with #version"),
+        (parse_merges_txt, "a €\n", "line 1"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_reason(parse, text, message):
+    with pytest.raises(FormatError, match=message):
+        parse(text.encode())
+
+
+def test_merges_without_version_or_last_newline_and_of_number_signs():
+    assert parse_merges_txt(b"# #\n## ##") == [(b"#", b"#"), (b"##", b"##")]
+    assert parse_merges_txt(b"#version: 0.2\n") == []
+    assert parse_merges_txt(b"#version: 0.2\r\na b\r\n# #\n") == [(b"a", b"b"), (b"#", b"#")]
+    assert parse_vocab_json(b'{"": 1, "a": 0}') == {1: b"", 0: b"a"}
+    with pytest.raises(FormatError, match="not UTF-8: invalid bytes at offset 2"):
+        parse_vocab_json(b'{"\xff": 1}')
+    with pytest.raises(FormatError, match="not UTF-8"):
+        parse_merges_txt(b"a \xff\n")
+
+
+@pytest.mark.parametrize("special", ["<|début|>", "é"])
+def test_a_special_token_that_vocab_json_spells_as_it_is_has_no_other_id(special, tmp_path):
+    """`tokenizers` writes it so, where the alphabet would spell its UTF-8."""
+    spec = trained_spec(20, special_tokens=[])
+    save_gpt2_files(spec, tmp_path / "vocab.json", tmp_path / "merges.txt")
+    table = json.loads((tmp_path / "vocab.json").read_bytes())
+    table.setdefault(special, len(table))
+    (tmp_path / "vocab.json").write_text(json.dumps(table))
+    with pytest.raises(FormatError, match=f"'{re.escape(special)}' is an entry of vocab.json"):
+        Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [special])
+    others = ["<|début|é>", "中"]  # not in the file: they get ids of their own
+    spec = formats.load_files_spec(tmp_path / "vocab.json", tmp_path / "merges.txt", others)
+    assert list(spec.special_tokens.values()) == [len(table), len(table) + 1]

@@ -21,21 +21,18 @@ SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<�
 FIELDS = render_spec_fields(SPEC)
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
+def test_fields_and_back():
+    data = render_manifest_json(FIELDS)
+    assert parse_manifest_json(data) == json.loads(json.dumps(FIELDS))
+    assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
+    for pattern in (
         SplitPattern("custom", r"\s+|\S+", unmatched="drop"),
         SplitPattern("custom", r"[\w&&\D]+", "fancy-regex", "drop"),
         SplitPattern("custom", r"\h+$|.", "oniguruma"),
-    ],
-)
-def test_a_dialect_and_an_unmatched_rule_are_kept(pattern):
-    spec = trained_spec(30, pattern=pattern)
-    data = render_manifest_json(render_spec_fields(spec))
-    assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
-
-
-def test_ranks_say_that_the_merges_file_is_empty():
+    ):
+        spec = trained_spec(30, pattern=pattern)
+        data = render_manifest_json(render_spec_fields(spec))
+        assert build_spec(parse_manifest_json(data), spec.vocab, spec.merges) == spec
     spec = TokenizerSpec.from_ranks(wild_ranks(1), pattern="cl100k")
     fields = render_spec_fields(spec)
     assert fields["merging"] == "by rank: merges.pkl holds an empty list"
@@ -43,12 +40,6 @@ def test_ranks_say_that_the_merges_file_is_empty():
     pair = next((t[:1], t[1:]) for t in spec.token_to_id if len(t) == 2)
     with pytest.raises(FormatError, match="there are merges"):
         build_spec(fields, spec.vocab, [pair])
-
-
-def test_fields_and_back():
-    data = render_manifest_json(FIELDS)
-    assert parse_manifest_json(data) == json.loads(json.dumps(FIELDS))
-    assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC
 
 
 def test_a_manifest_cut_short_changed_or_reformatted_is_refused():
@@ -82,18 +73,13 @@ SEALED = SealedFormat("example", 3, "an example", 200)
 def test_a_manifest_of_another_kind_or_version_is_refused(other, message):
     data = SEALED.render({"a": [1, None], "b": "é"})
     assert json.loads(data)["format_version"] == 3
-    assert dataclasses.replace(SEALED, max_bytes=len(data)).parse(data) == {
-        "a": [1, None],
-        "b": "é",
-    }
+    sound = dataclasses.replace(SEALED, max_bytes=len(data)).parse(data)
+    assert sound == {"a": [1, None], "b": "é"}
     with pytest.raises(FormatError, match=message):
         other.parse(data)
-
-
-@pytest.mark.parametrize("value", [float("nan"), b"", "\ud800"])
-def test_a_value_that_json_lacks_is_refused(value):
-    with pytest.raises(FormatError, match="cannot be written as JSON"):
-        SEALED.render({"a": value})
+    for value in (float("nan"), b"", "\ud800"):
+        with pytest.raises(FormatError, match="cannot be written as JSON"):
+            SEALED.render({"a": value})
 
 
 ADDED = {"content": "<|a|>", "id": 400, "special": True}
@@ -103,10 +89,8 @@ WRONG = {
         None,
         {},
         {"name": "gpt2", "expression": "x"},
-        {"name": "new", "expression": "x"},
         {"name": "custom", "expression": "("},
         {"name": "custom", "expression": "x", "dialect": "perl"},
-        {"name": "custom", "expression": "x", "dialect": ["x"]},
         {"name": "custom", "expression": "x", "unmatched": "burn"},
     ],
     "unicode_tables": [None, "regex 1999.1.1"],
@@ -115,10 +99,8 @@ WRONG = {
     "added_tokens": [
         None,
         [],
-        [{}],
         [ADDED | {"id": 300}],
         [ADDED | {"id": True}],
-        [ADDED | {"content": 5}],
         [ADDED | {"special": "yes"}],
     ],
     "prefix_ids": [None, ["a"], [999], [True]],
@@ -135,6 +117,9 @@ def test_a_wrong_or_missing_field_is_refused(key):
             build_spec({**FIELDS, key: value}, SPEC.vocab, SPEC.merges)
     with pytest.raises(FormatError):
         build_spec({k: v for k, v in FIELDS.items() if k != key}, SPEC.vocab, SPEC.merges)
+    other = dataclasses.replace(SPEC, unicode_tables="regex 2031.1.1")
+    with pytest.raises(FormatError, match=r"regex 2031.1.1.*release that wrote it"):
+        build_spec(render_spec_fields(other), other.vocab, other.merges)
 
 
 def test_missing_bytes_and_empty_tokens_are_declared():
@@ -149,12 +134,6 @@ def test_missing_bytes_and_empty_tokens_are_declared():
         for wrong in ([], [0xC1], [0xC0, 0xC1], None, {}):
             with pytest.raises(FormatError, match=f"manifest's {name}"):
                 build_spec({**fields, name: wrong}, spec.vocab, spec.merges)
-
-
-def test_other_unicode_tables_are_refused_with_the_remedy():
-    other = dataclasses.replace(SPEC, unicode_tables="regex 2031.1.1")
-    with pytest.raises(FormatError, match=r"regex 2031.1.1.*release that wrote it"):
-        build_spec(render_spec_fields(other), other.vocab, other.merges)
 
 
 def test_extensions_are_kept_and_unknown_ones_refused():

@@ -8,7 +8,7 @@ import tiktoken
 
 from tests.adversarial import adversarial_texts
 from tests.parity.vocabularies import TEKKEN_SPECIALS
-from tests.tokenizer_core.formats.small_specs import small_tekken, wild_texts
+from tests.tokenizer_core.formats.small_specs import DROP, changed, small_tekken, wild_texts
 from tokenizer_core import Tokenizer
 from tokenizer_core.errors import FormatError, InvalidSpecError
 from tokenizer_core.formats import (
@@ -28,24 +28,18 @@ def parse(table: object) -> TokenizerSpec:
     return parse_tekken(json.dumps(table).encode())
 
 
-def in_tiktoken(table: dict) -> tiktoken.Encoding:
-    """As in mistral-common: the kept ranks, not moved by the special tokens."""
-    config = table["config"]
-    kept = table["vocab"][: config["default_vocab_size"] - config["default_num_special_tokens"]]
-    return tiktoken.Encoding(
-        "tekken",
-        pat_str=config["pattern"],
-        mergeable_ranks={base64.b64decode(e["token_bytes"]): e["rank"] for e in kept},
-        special_tokens={},
-    )
-
-
 @pytest.mark.parametrize("pattern", [None, r"\p{L}+|\p{N}"])
 def test_ids_are_those_of_tiktoken_after_the_special_tokens(pattern, engine):
     """Text that the expression does not match is dropped, as there."""
     table = small_tekken(LISTED, n_special=7, seed=1)
     table["config"]["pattern"] = pattern or table["config"]["pattern"]
-    theirs = in_tiktoken(table)
+    config = table["config"]
+    # As in mistral-common: the kept ranks, not moved by the special tokens.
+    kept = table["vocab"][: config["default_vocab_size"] - config["default_num_special_tokens"]]
+    ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] for entry in kept}
+    theirs = tiktoken.Encoding(
+        "tekken", pat_str=config["pattern"], mergeable_ranks=ranks, special_tokens={}
+    )
     ours = Tokenizer.from_spec(parse(table), engine=engine)
     for text in [*wild_texts(1), *adversarial_texts(longest=80), "<s>[THINK]<SPECIAL_5>", " "]:
         expected = [id_ + 7 for id_ in theirs.encode_ordinary(text)]
@@ -79,7 +73,6 @@ def test_old_versions_without_a_list_have_twenty_fixed_tokens():
 @pytest.mark.parametrize(
     ("version", "listed", "n_fillers"),
     [
-        ("v1", [], 2),
         ("v7", LISTED, 2),
         ("v15", [*LISTED, "<SPECIAL_5>", "<SPECIAL_4>"], 2),
         ("v15", [], 0),
@@ -109,65 +102,46 @@ def test_only_the_first_ranks_count():
         parse(table)
 
 
-def test_fields_without_effect_on_ids_change_nothing():
-    table = small_tekken(LISTED, n_special=7)
-    spec = parse(table)
-    table["config"] |= {"num_vocab_tokens": 3, "new": 1}
-    more = {"image": {"image_patch_size": 16}, "audio": {}, "type": "x", "version": 2}
-    assert parse(table | more) == spec
+TABLE = small_tekken(LISTED, n_special=7)
 
 
 def with_config(**fields: object) -> dict:
-    table = small_tekken(LISTED, n_special=7)
-    return {**table, "config": {**table["config"], **fields}}
+    return {**TABLE, "config": {**TABLE["config"], **fields}}
+
+
+def test_fields_without_effect_on_ids_change_nothing():
+    more = {"image": {"image_patch_size": 16}, "audio": {}, "type": "x", "version": 2}
+    assert parse(with_config(num_vocab_tokens=3, new=1) | more) == parse(TABLE)
 
 
 def with_entry(index: int, **fields: object) -> dict:
-    table = small_tekken(LISTED, n_special=7)
-    table["vocab"][index] |= fields
-    return table
+    return changed(TABLE, f"vocab.{index}", TABLE["vocab"][index] | fields)
 
 
-def with_specials(value: object) -> dict:
-    return small_tekken(None, n_special=7) | {"special_tokens": value}
-
-
-def without_entry(index: int, *, field: str | None = None) -> dict:
-    table = small_tekken(LISTED, n_special=7)
-    if field:
-        del table["vocab"][index][field]
-    else:
-        del table["vocab"][index]
-        table["config"]["default_vocab_size"] -= 1
-    return table
+def with_specials(*values: object) -> dict:
+    return {**TABLE, "special_tokens": list(values)}
 
 
 REFUSED = [
     (with_config(version="v16"), r"config\.version is 'v16'; only v1, v2"),
-    (with_config(version=None), r"config\.version is None"),
-    (with_config(pattern=None), r"config\.pattern is None"),
     (with_config(pattern="gpt2"), r"config\.pattern is 'gpt2'; it must be a regular expression"),
     (with_config(pattern="("), r"config\.pattern: "),
     (with_config(pattern=r"(\w)\1"), r"config\.pattern: .* translated exactly from fancy-regex"),
     (with_config(default_num_special_tokens=-1), r"default_num_special_tokens is -1; .* in 0\.\."),
     (with_config(default_num_special_tokens=True), "default_num_special_tokens is True"),
-    (with_config(default_num_special_tokens=7.0), r"default_num_special_tokens is 7\.0"),
     (with_config(default_num_special_tokens=65_537), r"tokens is 65537; .* integer in 0\.\.65536"),
-    (with_config(default_vocab_size=True), "default_vocab_size is True"),
     (with_config(default_vocab_size=MAX_TOKEN_ID + 2), "default_vocab_size is 1048577"),
     (
         with_config(default_vocab_size=262),
-        "is 255, the number of ranks; it must be between 256 and",
+        "is 255, the number of ranks; it must be between 256",
     ),
     (with_config(default_vocab_size=324), "is 317, .* and the number of entries of vocab, 316"),
     # Four tokens are listed.
     (
         with_config(default_num_special_tokens=3, default_vocab_size=260),
-        "are 4 special tokens, more ",
+        "are 4 special tokens",
     ),
     (with_entry(260, rank=261), r"vocab\[260\]\.rank is 261; it must be 260"),
-    (with_entry(1, rank=True), r"vocab\[1\]\.rank is True; it must be 1"),
-    (with_entry(2, rank="2"), r"vocab\[2\]\.rank is '2'"),
     (with_entry(260, token_bytes=""), r"vocab\[260\]\.token_bytes is ''"),
     (with_entry(260, token_bytes="YW I"), r"vocab\[260\]\.token_bytes is 'YW I'"),
     (with_entry(260, token_bytes="YQ==YQ=="), r"vocab\[260\]\.token_bytes is 'YQ==YQ=='"),
@@ -176,23 +150,17 @@ REFUSED = [
     (with_entry(97, token_bytes="Yg=="), r"vocab\[97\].* b'b'; the first 256 entries must be"),
     (with_entry(255, token_bytes="YWFhYWFhYWE="), r"vocab\[255\].* the single bytes 0 to 255"),
     (with_entry(0, more=1), r"vocab\[0\] is .*; it must be an object with rank, token_bytes and"),
-    (without_entry(258), r"vocab\[258\]\.rank is 259; it must be 258"),
     *(
-        (without_entry(260, field=field), r"vocab\[260\] is .*; it must be an object")
+        (changed(TABLE, f"vocab.260.{field}", DROP), r"vocab\[260\] is .*; it must be an object")
         for field in ("rank", "token_bytes", "token_str")
     ),
-    (with_specials({}), "special_tokens is {}; it must be a list"),
-    (with_specials(["<s>"]), r"special_tokens\[0\] is '<s>'; it must be an object"),
-    (with_specials([{"rank": 0, "token_str": ""}]), r"special_tokens\[0\] is .* not empty"),
-    (with_specials([{"rank": 0, "token_str": 5}]), r"special_tokens\[0\] is "),
-    (with_specials([{"rank": 1, "token_str": "<s>"}]), r"tokens\[0\]\.rank is 1; it must be 0"),
-    (with_specials([{"rank": False, "token_str": "<s>"}]), r"tokens\[0\]\.rank is False"),
-    (with_specials([{"token_str": "<s>"}]), r"special_tokens\[0\]\.rank is None"),
-    (
-        with_specials([{"rank": rank, "token_str": "<s>"} for rank in (0, 1)]),
-        "'<s>' has two ids, 0 and 1",
-    ),
-    (with_specials([{"rank": 0, "token_str": "<SPECIAL_5>"}]), "_5>' has two ids, 0 and 5"),
+    (TABLE | {"special_tokens": {}}, "special_tokens is {}; it must be a list"),
+    (with_specials("<s>"), r"special_tokens\[0\] is '<s>'; it must be an object"),
+    (with_specials({"rank": 0, "token_str": ""}), r"special_tokens\[0\] is .* not empty"),
+    (with_specials({"rank": 1, "token_str": "<s>"}), r"tokens\[0\]\.rank is 1; it must be 0"),
+    (with_specials({"rank": False, "token_str": "<s>"}), r"tokens\[0\]\.rank is False"),
+    (with_specials(*({"rank": i, "token_str": "A>"} for i in (0, 1))), "'A>' has two ids, 0 and 1"),
+    (with_specials({"rank": 0, "token_str": "<SPECIAL_5>"}), "_5>' has two ids, 0 and 5"),
     (small_tekken(["<s>", "A"], n_special=7), "'A' is a rank as well"),
     ({}, r"this is no tekken\.json"),
     ({"config": [], "vocab": []}, r"this is no tekken\.json"),

@@ -1,5 +1,6 @@
 """A vocabulary whose words end with a suffix, as CLIP's, held against `tokenizers`."""
 
+import copy
 import dataclasses
 import json
 from functools import cache
@@ -13,14 +14,16 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tests.tokenizer_core.every_way import check_parts
 from tests.tokenizer_core.formats.normalizer_files import texts as trap_texts
 from tests.tokenizer_core.formats.small_specs import (
-    ENGINES,
     added_token,
+    changed,
     check_against_tokenizers,
+    check_refusal,
     check_round_trips,
+    pair_of,
 )
 from tokenizer_core import Tokenizer
 from tokenizer_core.engines.python_engine import WINDOW_BYTES
-from tokenizer_core.errors import FormatError, InvalidSpecError
+from tokenizer_core.errors import InvalidSpecError
 from tokenizer_core.evaluation.unreachable import unreachable_tokens
 from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json
 from tokenizer_core.spec import MissingBytes
@@ -71,9 +74,7 @@ def clip(pattern: str = "clip") -> bytes:
 
 @cache
 def both(pattern: str = "clip") -> tuple[tokenizers.Tokenizer, list[Tokenizer]]:
-    spec = parse_tokenizer_json(clip(pattern))
-    ours = [Tokenizer.from_spec(spec, engine=name) for name in ENGINES]
-    return tokenizers.Tokenizer.from_str(clip(pattern).decode()), ours
+    return pair_of(json.loads(clip(pattern)))
 
 
 words = st.sampled_from(
@@ -94,31 +95,24 @@ def test_ids_offsets_and_decoded_texts(pattern, text):
     check_parts(tokenizer, text, 4)
 
 
-def test_the_structure_of_clip():
-    theirs, (tokenizer, *_) = both()
-    text = "A photo of  the\n\nFOX's tail"
-    ids = tokenizer.encode(text)
-    assert ids == theirs.encode(text).ids
-    assert tokenizer.decode(ids) == "a</w>photo</w>of</w>the</w>fox</w>'s</w>tail</w>"
-    spec = tokenizer.spec
-    assert spec.word_suffix == b"</w>"
-    assert spec.extensions().keys() >= {"word_suffix", "normalizer_steps", "added_token_flags"}
-
-
 @pytest.mark.parametrize("pattern", ["clip", "byte-level"])
 def test_written_files_and_manifests_give_the_same(pattern):
-    spec = parse_tokenizer_json(clip(pattern))
+    _, (ours, *_) = both(pattern)
+    spec = ours.spec
     theirs = tokenizers.Tokenizer.from_str(check_round_trips(spec).decode())
-    assert theirs.encode(CORPUS[1]).ids == Tokenizer.from_spec(spec).encode(CORPUS[1])
+    assert theirs.encode(CORPUS[1]).ids == ours.encode(CORPUS[1])
+    assert spec.word_suffix == b"</w>"
+    assert spec.extensions().keys() >= {"word_suffix", "normalizer_steps", "added_token_flags"}
+    decoded = ours.decode(ours.encode("the\n\nFOX's"))
+    assert decoded == "the</w>fox</w>'s</w>" or pattern != "clip"
 
 
 def test_long_words_are_merged_in_windows():
     theirs, ours = both()
     for n_letters in (WINDOW_BYTES - 1, WINDOW_BYTES, WINDOW_BYTES + 5):
         text = ("thefoxcat" * n_letters)[:n_letters]
-        expected = theirs.encode(text).ids
-        for tokenizer in ours:
-            assert tokenizer.encode(text) == expected
+        expected = [theirs.encode(text).ids] * len(ours)
+        assert [tokenizer.encode(text) for tokenizer in ours] == expected
 
 
 def test_no_token_that_a_text_gives_counts_as_unreachable():
@@ -128,16 +122,13 @@ def test_no_token_that_a_text_gives_counts_as_unreachable():
     assert not given_ids & unreachable
 
 
-def changed(**fields):
-    """The file with these fields of its model."""
-    table = json.loads(clip())
-    table["model"] |= fields
-    return table
+TABLE = json.loads(clip())
+ENDING = {"id": TABLE["model"]["vocab"]["~</w>"], **added_token("~</w>")}
 
 
 def without(text, *, other=None):
     """The file without an entry, which may get another name."""
-    table = json.loads(clip())
+    table = copy.deepcopy(TABLE)
     texts = [other if entry == text else entry for entry in table["model"]["vocab"]]
     table["model"]["vocab"] = {entry: id_ for id_, entry in enumerate(filter(None, texts))}
     for token in table["added_tokens"]:
@@ -145,27 +136,19 @@ def without(text, *, other=None):
     return table
 
 
-def with_added_end():
-    table = json.loads(clip())
-    end = {**table["added_tokens"][0], "id": table["model"]["vocab"]["~</w>"], "content": "~</w>"}
-    table["added_tokens"].append(end)
-    return table
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         (without("~</w>", other="~~"), "end of a word"),
-        (with_added_end(), "end of a word"),
+        (changed(TABLE, "added_tokens.1", ENDING), "end of a word"),
         (without("~"), r"end_of_word_suffix.*lacks the byte 0x7e"),
-        (changed(ignore_merges=True), "ignore_merges"),
-        (changed(end_of_word_suffix="é"), "end_of_word_suffix"),
-        (changed(end_of_word_suffix=" x"), "end_of_word_suffix"),
+        (changed(TABLE, "model.ignore_merges", True), "ignore_merges"),
+        (changed(TABLE, "model.end_of_word_suffix", "é"), "end_of_word_suffix"),
+        (changed(TABLE, "model.end_of_word_suffix", " x"), "end_of_word_suffix"),
     ],
 )
 def test_a_suffix_needs_all_bytes_and_ends_and_no_whole_words(table, message):
-    with pytest.raises((FormatError, InvalidSpecError), match=message):
-        parse_tokenizer_json(json.dumps(table).encode())
+    check_refusal(table, message)
 
 
 def test_a_suffix_beside_missing_bytes_is_refused():
@@ -177,14 +160,9 @@ def test_a_suffix_beside_missing_bytes_is_refused():
 
 
 def test_a_text_with_suffixes_comes_back_without_a_normalizer_too():
-    table = json.loads(clip("byte-level"))
-    table["normalizer"] = None
-    data = json.dumps(table)
-    spec, theirs = parse_tokenizer_json(data.encode()), tokenizers.Tokenizer.from_str(data)
-    assert spec.normalizer == "none"
-    tokenizer = Tokenizer.from_spec(spec)
+    theirs, (tokenizer, *_) = pair_of({**json.loads(clip("byte-level")), "normalizer": None})
+    assert tokenizer.spec.normalizer == "none"
     text = "A photo <|startoftext|>x"
     assert check_text(tokenizer, text).first_difference is None
-    ids = theirs.encode(text).ids
-    decoded = theirs.decode(ids, skip_special_tokens=False)
+    decoded = theirs.decode(theirs.encode(text).ids, skip_special_tokens=False)
     assert tokenizer.decode(tokenizer.encode(text)) == decoded != text

@@ -4,8 +4,6 @@ The grammar has more than a translation accepts: what is refused must be refused
 is accepted must split as in the library.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 import tiktoken
@@ -86,21 +84,10 @@ class Grammar:
 
     def literal(self) -> str:
         character = self.random.choice(self.random.choice([SIGNS[:16], SIGNS, SPACES[:4], OTHERS]))
-        if character in r"\^$.[]{}()|*+?#&~-'<>\"/,_":
-            return "\\" + character if character != "_" else character
-        return self.spelt(character)
-
-    def spelt(self, character: str) -> str:
-        """A character as it is, or as one of its escapes."""
-        number = ord(character)
-        forms = [character] * 6 + [f"\\x{{{number:x}}}"]
-        if number < 0x10000:
-            forms.append(f"\\u{number:04X}")
-        if number < 0x100:
-            forms.append(f"\\x{number:02x}")
-        if character in "\n\r\t\x0b":
-            forms.append({"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x0b": "\\v"}[character])
-        return self.random.choice(forms)
+        if character in r"\^$.[]{}()|*+?#&~-'<>\"/,":
+            return "\\" + character
+        code = ord(character)
+        return self.random.choice([character] * 6 + [f"\\x{{{code:x}}}", f"\\u{code % 65536:04X}"])
 
     def shorthand(self) -> str:
         random = self.random
@@ -118,30 +105,23 @@ class Grammar:
         if random.random() < 0.06:
             made += random.choice(["]", "-", "--", "&&"])
         for _ in range(random.choice([1, 1, 2, 3])):
-            made += self.members(depth)
+            made += self.member(depth) + random.choice(["", self.member(depth)])
             if random.random() < 0.25:
-                made += random.choice(["&&", "&&", "--", "~~", "-", "&"]) + self.members(depth)
+                made += random.choice(["&&", "&&", "--", "~~", "-", "&"]) + self.member(depth)
         return made + random.choice(["]", "]", "]", "]", "-]"])
 
-    def members(self, depth: int) -> str:
+    def member(self, depth: int) -> str:
         random = self.random
-        made = ""
-        for _ in range(random.choice([1, 1, 2])):
-            kind = random.random()
-            if kind < 0.3:
-                made += self.literal()
-            elif kind < 0.5:
-                first = random.choice("aAdms0 \u3042")
-                made += f"{first}-{chr(ord(first) + random.randrange(12))}"
-            elif kind < 0.7:
-                made += self.shorthand()
-            elif kind < 0.78:
-                made += f"[:{random.choice(_POSIX)}:]"
-            elif kind < 0.82:
-                made += r"\b"
-            elif depth > 0:
-                made += self.brackets(depth - 1)
-        return made
+        first = random.choice("aAdms0 \u3042")
+        makers = [
+            *[self.literal] * 6,
+            *[lambda: f"{first}-{chr(ord(first) + random.randrange(12))}"] * 4,
+            *[self.shorthand] * 4,
+            *[lambda: f"[:{random.choice(_POSIX)}:]"] * 2,
+            lambda: r"\b",
+            *[lambda: self.brackets(depth - 1) if depth > 0 else ""] * 3,
+        ]
+        return random.choice(makers)()
 
 
 class LibraryError(Exception):

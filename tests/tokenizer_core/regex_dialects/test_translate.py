@@ -1,9 +1,8 @@
 """Each construct of the foreign dialects splits as in its library, or is refused by name."""
 
-from __future__ import annotations
-
 import contextlib
 import time
+from itertools import product
 
 import pytest
 
@@ -34,24 +33,17 @@ BOTH = [
     r"(ab|a)c?|(?:x)(?<name>y)",
     r"[a-cx]+|[^a-z\n]",
     r"[\p{L}&&[^\p{Han}]]+|\p{Han}",
-    r"[\w&&[^\d]]+",
     r"[a-z&&[^aeiou]&&[^x-z]]",
-    r"[a-c[x-z]]+",
-    r"[a[^a-z\n]]+",
-    r"[x[a-c&&[^b]]]+|.",
-    r"[^a-c&&x-z]+|x",
     r"[^a[x-z]]+",
+    r"[x[a-c&&[^b]]]+|.",
+    r"[a[^a-z\n]]+",
     r"[-a]+|[a\-z]+|[a-]",
     r"[\b\n]|[\x{61}-\x{63}\u0064]",
     r"\h+|\H",
     r"[\h]+[^\h]",
     r"\w+|\W",
-    r"[\w]+|[\W]",
-    r"\d+|\D",
-    r"\s+|\S",
     r"[[:alpha:]]+|[[:^alpha:]]",
     r"[[:punct:][:digit:]]+",
-    r"[[:word:]]+|[[:upper:]]",
     r"[[:space:]]|[[:blank:]]+|[[:cntrl:]]|[[:graph:]]|[[:print:]]",
     r"\b.|.\B",
     r"^.|.$",
@@ -65,23 +57,16 @@ BOTH = [
     r"a{2}|a{,3}b|a{1,2}?|1{3,}",
     r"a(?=b)|b(?!c)|(?<=a)b|(?<!a)c",
     r"\p{Lu}|\p{^Lu}|\P{L}",
-    r"\p{uppercase letter}|\p{nd}",
     r"\x41|\x{1F600}|\u6f22",
     r"a(?#a comment)+|b",
-    r"[^a]|[^b]",
-    r"(?:[^a]|[^b])+?",
     r"[\d\D]|a",
-    r"\.|\-|\&|\/|\#|\ |\!",
-    r"é|漢+|😀",
 ]
 FANCY = [
     r"[a-z--[aeiou]]+",
     r"[^a-c--[b]]+|a",
     r"[\w--\d--_]+",
-    r"[a-m~~g-z]+",
     r"[a-z&&b-y--c~~d]",
     r"a{1,3}+a|a{2}+",
-    r"a{2}?b|a{1,2}?+",
     r"(?m:^.|.$)|(?s:.)",
     r"\pL+|\PL|\pN",
     r"\p{script=Han}|\p{sc=Latin}+|\p{gc=Nd}|\p{IsGreek}|\p{isl}",
@@ -107,34 +92,23 @@ def ours(expression: str, dialect: Dialect) -> list[list[str]]:
     return [split(text, pattern) for text in TEXTS]
 
 
-@pytest.mark.parametrize("expression", BOTH + FANCY)
-def test_an_expression_of_tiktoken_splits_as_there(expression):
-    assert ours(expression, "fancy-regex") == split_by_tiktoken(expression, TEXTS)
-
-
-@pytest.mark.parametrize("expression", BOTH + ONIGURUMA)
-def test_an_expression_of_a_tokenizer_json_splits_as_in_hugging_face(expression):
-    assert ours(expression, "oniguruma") == split_by_tokenizers(expression, TEXTS)
+@pytest.mark.parametrize("expression", BOTH + FANCY + ONIGURUMA)
+def test_an_expression_splits_as_in_the_library_of_its_dialect(expression):
+    if expression not in ONIGURUMA:
+        assert ours(expression, "fancy-regex") == split_by_tiktoken(expression, TEXTS)
+    if expression not in FANCY:
+        assert ours(expression, "oniguruma") == split_by_tokenizers(expression, TEXTS)
 
 
 REFUSED = [
     (r"ab(c)\1", "both", r"the escape `\\1` at offset 5"),
-    (r"\k<n>", "both", "the escape"),
-    (r"a\K", "both", "the escape"),
-    (r"a\Gb", "both", "the escape"),
-    (r"a\R", "both", "the escape"),
-    (r"a\X", "both", "the escape"),
     (r"(?(1)a|b)", "both", r"the group `\(\?\(1`"),
-    (r"(?~a)", "both", "the group"),
     (r"(*FAIL)", "both", "a verb or callout"),
-    (r"(?x: a b)", "both", "the group"),
     (r"a(?i)b", "both", "flags in the middle of the expression at offset 1; write `"),
     (r"(?i:é)", "both", "a letter outside ASCII"),
     (r"(?i:\p{L})", "both", "a class of characters under"),
-    (r"(?i:[a-é])", "both", "a range outside ASCII"),
     (r"\p{Greek_Extended}", "both", "the property `Greek_Extended` at offset 0"),
     ("\\p{a\n\u2028b}", "both", r"the property `a.n.u2028b`"),
-    (r"[a-\d]", "both", "a range that does not rise"),
     (r"[z-a]", "both", "a range that does not rise"),
     (r"[\d-z]", "both", "a `-` in brackets"),
     (r"[a", "both", "brackets without an end"),
@@ -151,7 +125,6 @@ REFUSED = [
     (r"a\\(?#", "both", "a comment without an end"),
     (r"(a*)*b", "both", "may match nothing"),
     (r"(?=a)*b", "both", "covers no text"),
-    (r"^+a", "both", "covers no text"),
     (r"a{5,2}", "both", "bounds fall"),
     (r"a{2000}", "both", "above 1000"),
     (r"(?:(?:a{1000}b){1000}c){1000}d", "both", "repetitions of more than 50000 characters"),
@@ -165,15 +138,14 @@ REFUSED = [
     (r"\<a", "fancy-regex", "the word boundary"),
     (r"a*", "fancy-regex", "can match nothing, on which tiktoken stops"),
     (r"(?i:ss)", "oniguruma", "ligature"),
-    (r"(?i:f(?:i))", "oniguruma", "ligature"),
     (r"(?i:s{2})", "oniguruma", "ligature"),
+    (r"(?i:[a-é])", "both", "a range outside ASCII"),
+    (r"a\b{start}", "both", "a word boundary with a name"),
     (r"(?i:[\S])", "oniguruma", "set operations under"),
     (r"(?i:[a-z&&[^s]])", "oniguruma", "under"),
     (r"[a-z--[aeiou]]", "oniguruma", "a `-` in brackets"),
     (r"\pL", "oniguruma", "without braces"),
     (r"\xe9", "oniguruma", "a single byte outside ASCII"),
-    (r"(?s:.)", "oniguruma", "the group"),
-    (r"(?P<n>a)", "oniguruma", "the group"),
     (r"[^[^\H\D]]", "oniguruma", "nested negative brackets"),
     (r"a(?:\B(.+))", "oniguruma", "a run of `.` after an assertion"),
     (r"[ -&&a]", "both", "a `-` in brackets"),
@@ -194,12 +166,8 @@ def test_what_has_no_certain_equal_is_refused_by_name(expression, dialect, messa
 
 EXPONENTIAL = [
     r"(a|aa)*b",
-    r"(a|a)+b",
-    r"(?:\w+\s?)*x",
     r"(?:\w+)+x",
     r"(?:a+)+?b",
-    r"(?:[a-m]+|[k-z]+)*1",
-    r"(?:.|\n|.)*b",
     r"(?:a(?:|)b)*c",
     r"(?:[a-z]{1,100})*1",
     r"x(?!(?:\d+\d*)+y)",
@@ -209,27 +177,19 @@ EXPONENTIAL = [
 ]
 HARMLESS = [
     r"(?:\w+\s)*x",
-    r"(?:\w++)+x",
     r"(?:\w++\s?)*x",
-    r"(?:a|b)*c",
     r"\p{N}{1,3}|(?:\d{1,3})+",  # nothing follows the loop, so it never goes back
-    r"(?:a|b)?(?:x|xx)*",
-    r"a(?=(\d{3})+(?!\d))",
     r"(?:[^\\\"]|\\.)*\"",
     r"\s+(?!\S)|\s*[\r\n]+",
 ]
 
 
-@pytest.mark.parametrize("expression", EXPONENTIAL)
-def test_an_expression_that_takes_exponential_time_is_refused(expression):
-    for dialect in ("fancy-regex", "oniguruma"):
+def test_only_an_expression_that_takes_exponential_time_is_refused():
+    for expression, dialect in product(EXPONENTIAL, ("fancy-regex", "oniguruma")):
         with pytest.raises(UnknownPatternError, match=r"exponential time|may match nothing"):
             translate(expression, dialect)
-
-
-@pytest.mark.parametrize("expression", HARMLESS)
-def test_an_expression_whose_loops_have_one_way_is_accepted(expression):
-    translate(expression, "oniguruma")
+    for expression in HARMLESS:
+        translate(expression, "oniguruma")
 
 
 @pytest.mark.parametrize(

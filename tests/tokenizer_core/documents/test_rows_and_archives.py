@@ -1,8 +1,11 @@
-"""JSON lines and Parquet rows: each is a document, or an error that names its place."""
+"""JSON lines, Parquet rows and archives: the whole content, or an error that names its place."""
 
+import gzip
 import json
 import random
 import sys
+import tracemalloc
+import zlib
 
 import pyarrow
 import pytest
@@ -10,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from tests.profiles import examples
+from tests.tokenizer_core.documents.corpus_writer import PACKERS, zstd
 from tests.tokenizer_core.documents.test_document_pieces import join
-from tokenizer_core.documents import parquet_rows
-from tokenizer_core.documents.archives import FREE_BYTES
+from tokenizer_core.documents import archives, parquet_rows
+from tokenizer_core.documents.archives import FREE_BYTES, unpack_gzip, unpack_zstd
 from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.documents.json_lines import read_json_lines
 from tokenizer_core.documents.parquet_rows import read_parquet_rows
@@ -37,12 +42,6 @@ def test_any_documents_are_read_back(documents, ascii_only, line_end, is_ended, 
     lines = [json.dumps({"n": 1, "text": text}, ensure_ascii=ascii_only) for text in documents]
     data = line_end.join(lines) + (line_end if is_ended and lines else "")
     assert read(data.encode(), block_bytes) == documents
-
-
-def test_line_ends_of_other_kinds_are_text():
-    text = "a\u2028b\u2029c\x85d\x0be\x0cf"
-    assert read(json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "strict")) == [text]
-    assert read(b'{"text": 1, "story": "a", "meta": {"text": []}}', field="story") == ["a"]
 
 
 WRONG_LINES = [
@@ -80,20 +79,18 @@ def test_a_line_without_a_text_is_an_error(line_number):
             assert str(caught.value).isprintable()
 
 
-def test_deep_and_surrogate_pairs_are_read_until_too_deep():
+def test_lines_at_the_limits_are_read():
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf"
+    assert read(json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "strict")) == [text]
+    assert read(b'{"text": 1, "story": "a", "meta": {"text": []}}', field="story") == ["a"]
     deep = b'{"text": "a", "deep": ' + b"[" * 400 + b"1" + b"]" * 400 + b"}"
     assert read(deep + b'\n{"text": "\\ud83d\\ude00"}') == ["a", "😀"]
     with pytest.raises(CorpusError, match="line 1: it is nested too deep"):
         read(b'{"text": "a", "deep": ' + b"[" * 200_000 + b"]" * 200_000 + b"}")
-
-
-def test_a_byte_order_mark_is_refused_only_in_front():
+    # A byte order mark is refused only in front.
     with pytest.raises(CorpusError, match="line 1: it begins with a byte order mark"):
         read(b'\xef\xbb\xbf{"text": "a"}')
     assert read(b'{"text": "\xef\xbb\xbfa"}') == ["\ufeffa"]
-
-
-def test_a_line_of_the_longest_length_is_read():
     line = b'{"text": "abcdefg"}'
     assert read(line + b"\n" + line, limit=len(line)) == ["abcdefg", "abcdefg"]
     with pytest.raises(CorpusError, match="line 2: it is longer"):
@@ -125,31 +122,12 @@ def read_rows(path, max_expansion: float = 200.0, max_piece_chars: int = 4) -> l
     ids=str,
 )
 def test_parquet_documents_are_read_back_in_order(path, kind, compression):
-    table = pyarrow.table(
-        {
-            "id": list(range(len(DOCUMENTS))),
-            "meta": [{"text": "no", "n": 1}] * len(DOCUMENTS),
-            "text": pyarrow.array(DOCUMENTS, kind),
-        }
-    )
-    parquet.write_table(table, path, row_group_size=3, compression=compression)
-    assert read_rows(path) == DOCUMENTS
     documents = [f"document {number} " * (number % 50) for number in range(1_000)]
-    many = pyarrow.table({"text": pyarrow.array(documents, kind)})
-    parquet.write_table(many, path, row_group_size=300, compression=compression)
-    assert read_rows(path) == documents
-    parquet.write_table(many.slice(0, 0), path)
-    assert read_rows(path) == []
-
-
-def test_the_position_is_the_share_of_the_rows(path):
-    parquet.write_table(pyarrow.table({"text": ["a", "b", "c", "d"]}), path)
-    source = open_corpus_file(path)
-    positions = []
-    for _ in read_parquet_rows(source, "text", 200.0, 4):
-        positions.append(source.position_bytes)
-    positions.append(source.position_bytes)
-    assert positions == [source.size_bytes * quarter // 4 for quarter in range(5)]
+    for texts, size in ((DOCUMENTS, 3), (documents, 300), ([], 3)):
+        meta = [{"text": "no", "n": 1}] * len(texts)
+        table = pyarrow.table({"meta": meta, "text": pyarrow.array(texts, kind)})
+        parquet.write_table(table, path, row_group_size=size, compression=compression)
+        assert read_rows(path) == texts
 
 
 def test_a_column_that_is_not_text_is_an_error(path):
@@ -211,13 +189,8 @@ def test_a_large_value_in_every_row_is_refused_in_little_memory(path):
     indices = pyarrow.array([0] * 1_000, pyarrow.int32())
     column = pyarrow.DictionaryArray.from_arrays(indices, ["a" * (8 << 20)])
     # Without Arrow's schema: with it, the reader would keep the dictionary.
-    parquet.write_table(
-        pyarrow.table({"text": column}),
-        path,
-        compression="zstd",
-        store_schema=False,
-        dictionary_pagesize_limit=1 << 30,
-    )
+    options = {"store_schema": False, "dictionary_pagesize_limit": 1 << 30}
+    parquet.write_table(pyarrow.table({"text": column}), path, compression="zstd", **options)
     before = pyarrow.default_memory_pool().max_memory()
     with pytest.raises(CorpusError, match="more than 200 times as much text"):
         read_rows(path, max_piece_chars=1 << 20)
@@ -229,3 +202,130 @@ def test_without_its_library_the_error_names_the_extra(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(CorpusError, match=r"pip install 'tokenizer-service\[parquet\]'"):
         read_rows(path)
+    if sys.version_info < (3, 14):
+        monkeypatch.setitem(sys.modules, "backports.zstd", None)
+        monkeypatch.delattr(sys.modules["backports"], "zstd", raising=False)
+        with pytest.raises(CorpusError, match=r"pip install 'tokenizer-service\[zstd\]'"):
+            unpack(b"", "zst")
+
+
+UNPACKERS = {"gz": unpack_gzip, "zst": unpack_zstd}
+TEXT = "".join(random.Random(5).choices("abcde \n", k=3_000)).encode()
+
+
+@pytest.fixture(params=["gz", "zst"])
+def packed(request):
+    name: str = request.param
+    return name
+
+
+def unpack(
+    data: bytes, packed: str, block_bytes: int = 1 << 20, max_expansion: float = 200
+) -> bytes:
+    blocks = (data[start : start + block_bytes] for start in range(0, len(data), block_bytes))
+    return b"".join(UNPACKERS[packed](blocks, "some." + packed, max_expansion))
+
+
+@given(
+    st.sampled_from(["gz", "zst"]),
+    st.lists(st.binary(max_size=100) | st.integers(0, 70_000).map(lambda n: b"ab" * n), min_size=1),
+    st.integers(1, 50),
+)
+@examples(1 / 2)
+def test_members_follow_each_other(packed, parts, block_bytes):
+    data = b"".join(map(PACKERS[packed], parts))
+    assert unpack(data, packed, block_bytes) == b"".join(parts)
+
+
+def test_output_is_bounded_by_the_step_and_not_by_the_file(packed, monkeypatch):
+    data = PACKERS[packed](bytes(5_000_000))
+    steps = list(UNPACKERS[packed](iter([data]), "some", 1))  # small output may expand at will
+    assert max(map(len, steps)) <= 1 << 18
+    assert sum(map(len, steps)) == 5_000_000
+    # Every step that can cut the output, around the size of the output itself.
+    data = PACKERS[packed](TEXT)
+    for taken in [*range(1, 20), *range(len(TEXT) - 3, len(TEXT) + 3)]:
+        monkeypatch.setattr(archives, "_TAKEN_BYTES", taken)
+        assert unpack(data, packed) == TEXT
+
+
+def test_an_archive_cut_anywhere_is_an_error(packed):
+    data = PACKERS[packed](TEXT[:300]) + PACKERS[packed](TEXT[300:500])
+    first = len(PACKERS[packed](TEXT[:300]))
+    for size in range(len(data)):
+        if size != first:
+            with pytest.raises(CorpusError, match=r"'some\.\w+' ends inside its (gzip|zstd) data"):
+                unpack(data[:size], packed)
+
+
+def test_a_changed_bit_is_found(packed):
+    # With a checksum: gzip always has one, zstd as its command writes it.
+    options = {zstd.CompressionParameter.checksum_flag: 1}
+    data = gzip.compress(TEXT) if packed == "gz" else zstd.compress(TEXT, options=options)
+    bits = range(0, 8 * len(data), 101)
+    n_found = 0
+    for bit in bits:
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            assert unpack(bytes(changed), packed) == TEXT  # for example the time in gzip's header
+        except CorpusError:
+            n_found += 1
+    assert n_found > 0.95 * len(bits)
+
+
+def test_other_data_before_or_after_is_an_error(packed):
+    with pytest.raises(CorpusError, match="something else after its end"):
+        unpack(PACKERS[packed](TEXT) + b"more", packed)
+    with pytest.raises(CorpusError, match=r"is no (gzip|zstd) file"):
+        unpack(TEXT, packed)
+
+
+def test_zeros_may_pad_gzip_and_notes_stand_between_zstd_frames():
+    data = gzip.compress(b"a") + bytes(700) + gzip.compress(b"b") + bytes(100_000)
+    for block_bytes in (1, 512, 1 << 20):
+        assert unpack(data, "gz", block_bytes) == b"ab"
+    with pytest.raises(CorpusError):
+        unpack(bytes(10) + gzip.compress(b"a"), "gz")
+    note = b"\x50\x2a\x4d\x18\x04\x00\x00\x00note"
+    assert unpack(note + zstd.compress(b"a") + note + zstd.compress(b"b"), "zst", 3) == b"ab"
+    with pytest.raises(CorpusError):
+        unpack(zstd.compress(b"a") + bytes(10), "zst")
+
+
+@pytest.mark.row(26)
+def test_an_archive_bomb_is_refused_in_little_memory(packed):
+    bomb = PACKERS[packed](bytes(FREE_BYTES))
+    bomb += PACKERS[packed](bytes(1 << 20))
+    sizes: list[int] = []
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorpusError, match=r"more than 200 times as much text.*max_expansion"):
+            sizes.extend(map(len, UNPACKERS[packed](iter([bomb]), "bomb", 200.0)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert FREE_BYTES - (1 << 18) <= sum(sizes) <= FREE_BYTES
+    assert peak < 8 << 20
+    assert len(unpack(bomb, packed, max_expansion=1e9)) == FREE_BYTES + (1 << 20)
+
+
+@pytest.mark.row(26)
+def test_a_large_zstd_window_is_refused():
+    for log in (27, 28, 31):
+        kind = zstd.CompressionParameter
+        sizes = {kind.window_log: log, kind.hash_log: 10, kind.chain_log: 10, kind.strategy: 1}
+        compressor = zstd.ZstdCompressor(options=sizes)
+        # In several calls: from one call it would know the size, and make the window as small.
+        data = compressor.compress(b"some text") + compressor.flush()
+        if log == 27:
+            assert unpack(data, "zst") == b"some text"
+        else:
+            with pytest.raises(CorpusError, match=r"window of more than 134217728 .*--long=27"):
+                unpack(data, "zst")
+
+
+def test_many_empty_members_are_read():
+    empty = zlib.compressobj(wbits=31)
+    data = (empty.compress(b"") + empty.flush()) * 20_000
+    assert unpack(data, "gz") == b""
