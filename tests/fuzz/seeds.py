@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.file_targets import BYTE_ENTRIES, BYTE_LINES
+from tests.fuzz.file_targets import BYTE_ENTRIES, BYTE_LINES, MERGES, SPEC, SPECIAL, VOCAB
 from tests.fuzz.service_targets import DIGEST, FORMS
-from tests.fuzz.small_tokenizer import MERGES, SPECIAL, VOCAB, live, small_spec
 from tokenizer_core.formats.tiktoken_file import render_tiktoken
 from tokenizer_core.formats.tokenizer_json import render_tokenizer_json
 from tokenizer_core.registry.manifest import FileRecord, describe
@@ -22,36 +21,42 @@ from tokenizer_core.spec import AddedToken, TokenizerSpec
 from tokenizer_service.http.id_formats import render_ids_form
 
 FOUND = Path(__file__).parent / "found"
-
-
-@cache
-def seeds() -> dict[str, list[bytes]]:
-    """Target -> inputs that it accepts."""
-    return _of_files() | _of_bodies() | _of_heads()
-
-
-def _of_files() -> dict[str, list[bytes]]:
-    plain = TokenizerSpec.from_merges(VOCAB, MERGES)
-    rich = TokenizerSpec.from_merges(
-        VOCAB,
-        MERGES,
-        [
-            AddedToken(SPECIAL, 260, lstrip=True, rstrip=True),
-            AddedToken("<think>", 261, special=False, single_word=True, normalized=True),
-        ],
-        pattern="llama3",
-        normalizer="nfc",
-        prefix_ids=(260,),
-    )
-    records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
-    manifest = describe(small_spec(), name="small", version=live().ref.version, files=records)
-    values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
-    return {
-        "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
-        "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
-        "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (small_spec(), rich)],
-        "manifest": [manifest.to_json()],
-    }
+RICH = TokenizerSpec.from_merges(
+    VOCAB,
+    MERGES,
+    [
+        AddedToken(SPECIAL, 260, lstrip=True, rstrip=True),
+        AddedToken("<think>", 261, special=False, single_word=True, normalized=True),
+    ],
+    pattern="llama3",
+    normalizer="nfc",
+    prefix_ids=(260,),
+)
+TEXT = f"ab c, {SPECIAL}\U0001f600"
+REQUESTS = [
+    {"documents": ["a b", ""], "vocab_size": 300, "name": "x"},
+    {"text": [TEXT, "a"], "limit": 2},
+    {"tokens": [[97, 256], [240]], "errors": "replace"},
+    {"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]},
+    {"text": TEXT, "allowed_special": []},
+]
+HEADS = [
+    f"""Host: a.example
+Content-Type: application/json; charset=utf-8
+Content-Length: 12
+Accept: application/octet-stream; dtype=u16;q=0.5, */*
+If-Match: "{DIGEST}", W/"x"
+If-None-Match: W/"{DIGEST}\"""",
+    f"""Content-Type: application/octet-stream; dtype=u32; layout=batch
+X-Request-Id: a-1
+Range: bytes=3-
+If-Range: "{DIGEST}"
+Transfer-Encoding: chunked
+Content-Encoding: identity
+Authorization: Bearer a""",
+    "Host: a.LOCALHOST.:80",
+    "Host: [::ffff:127.0.0.1]:80",
+]
 
 
 def _short(table: bytes) -> bytes:
@@ -60,10 +65,19 @@ def _short(table: bytes) -> bytes:
     return packed.replace(BYTE_ENTRIES, b"\0")
 
 
-def _of_bodies() -> dict[str, list[bytes]]:
+@cache
+def seeds() -> dict[str, list[bytes]]:
+    """Target -> inputs that it accepts."""
+    plain = TokenizerSpec.from_merges(VOCAB, MERGES)
+    records = {name: FileRecord("0" * 64, 5) for name in ("vocab.pkl", "merges.pkl")}
+    manifest = describe(SPEC, name="small", version="20260101T000000Z-00000000", files=records)
+    values = (VOCAB, MERGES, {}, {7: b"x" * 300}, {70_000: b"y"})
     ids, lengths = np.array([1, 258, 2], np.uint32), np.array([1, 2], np.uint64)
-    text = f"ab c, {SPECIAL}\U0001f600"
     return {
+        "plain_pickle": [pickle.dumps(value, 3 + i % 3) for i, value in enumerate(values)],
+        "tiktoken": [render_tiktoken(plain).replace(BYTE_LINES, b"\0"), b"\0YWI= 256\r\n"],
+        "tokenizer_json": [_short(render_tokenizer_json(spec)) for spec in (SPEC, RICH)],
+        "manifest": [manifest.to_json()],
         "request_json": [
             b'{"text": "a\\ud83d\\ude00\\n", "ids": [1, -2.5e3, null, true], "b": {"c": []}}',
             b' [[1], ["ab", "\xc3\xa9"], {}] ',
@@ -74,33 +88,9 @@ def _of_bodies() -> dict[str, list[bytes]]:
             for number, form in enumerate(FORMS)
         ],
         "request_body": [
-            bytes([number]) + _json(fields)[0]
-            for number, fields in enumerate(
-                [
-                    {"documents": ["a b", ""], "vocab_size": 300, "name": "x"},
-                    {"text": [text, "a"], "limit": 2},
-                    {"tokens": [[97, 256], [240]], "errors": "replace"},
-                    {"layout": "llmc", "tokens_per_shard": 7, "allowed_special": [SPECIAL]},
-                    {"text": text, "allowed_special": []},
-                ]
-            )
+            bytes([number]) + json.dumps(fields).encode() for number, fields in enumerate(REQUESTS)
         ],
-    }
-
-
-def _of_heads() -> dict[str, list[bytes]]:
-    return {
-        "request_headers": [
-            b"Host: a.example\nContent-Type: application/json; charset=utf-8\nContent-Length: 12\n"
-            b'Accept: application/octet-stream; dtype=u16;q=0.5, */*\nIf-Match: "%b", W/"x"\n'
-            b'If-None-Match: W/"%b"' % (DIGEST.encode(), DIGEST.encode()),
-            b"Content-Type: application/octet-stream; dtype=u32; layout=batch\nX-Request-Id: a-1\n"
-            b'Range: bytes=3-\nIf-Range: "%b"\n'
-            % DIGEST.encode()
-            + b"Transfer-Encoding: chunked\nContent-Encoding: identity\nAuthorization: Bearer a",
-            b"Host: a.LOCALHOST.:80",
-            b"Host: [::ffff:127.0.0.1]:80",
-        ],
+        "request_headers": [lines.encode() for lines in HEADS],
         "corpus_address": [
             b"https://host/data\nHTTPS://Host:443/data/a%20b.txt?c=d",
             b"http://u:p@[::1]:8080\nhttp://u:p@[::1]:8080/x/y#z",
@@ -113,7 +103,3 @@ def _of_heads() -> dict[str, list[bytes]]:
             b"store:80=10.0.0.0/8\nhttp://STORE?x",
         ],
     }
-
-
-def _json(*values: object) -> list[bytes]:
-    return [json.dumps(value).encode() for value in values]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from starlette.requests import Request
 
-from tests.fuzz.small_tokenizer import taken
+from tests.fuzz.file_targets import taken
 from tokenizer_client.schemas.text import CountRequest, VerifyRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 from tokenizer_client.schemas.tokens import DecodeRequest

@@ -29,14 +29,9 @@ def edit(data: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
     return data
 
 
-def try_seeds(name: str) -> list[bytes]:
-    """The inputs that the target refuses."""
-    return [seed for seed in seeds()[name] if not try_target(name, seed)]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_seeds_are_accepted(name: str) -> None:
-    assert try_seeds(name) == []
+    assert [seed for seed in seeds()[name] if not try_target(name, seed)] == []
 
 
 @pytest.mark.promise(19)
@@ -55,16 +50,13 @@ def test_earlier_findings_are_mended(path: Path) -> None:
 
 WRONG: dict[str, tuple[object, str, Any]] = {
     "plain_pickle": (file_targets, "render_pickle", lambda value: b"\x80\x04}."),
-    "corpus_address": (file_targets, "parse_address", lambda text: 1 / 0),
     "request_json": (service_targets.json, "loads", lambda text: None),
     "ids_body": (service_targets, "parse_ids_body", lambda body, form: np.zeros(3, np.uint32)),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_value_and_another_error_are_findings(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_value_is_a_finding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WRONG[name])
-    with pytest.raises((AssertionError, ZeroDivisionError)):
-        try_seeds(name)
+    with pytest.raises(AssertionError):
+        try_target(name, seeds()[name][0])
