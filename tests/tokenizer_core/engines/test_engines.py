@@ -16,7 +16,6 @@ from tokenizers.models import BPE
 
 from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
 from tokenizer_core.engines import create_engine
-from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.errors import UnknownTokenIdError
 from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
@@ -191,13 +190,3 @@ def test_the_json_of_ids_is_that_of_the_standard_library(create):
         array = np.array(ids[:n_ids], dtype=np.uint32)
         assert engine.json_of_ids(array) == json.dumps(ids[:n_ids], separators=(",", ":")).encode()
         assert json.loads(engine.json_of_ids(array[::-2])) == ids[:n_ids][::-2]
-
-
-def test_an_engine_needs_only_encode_plain():
-    class OfBytes(BaseEngine):
-        def _encode_plain(self, text: str) -> list[int]:
-            return list(text.encode())
-
-    engine = OfBytes(spec_of([]))
-    assert engine.count("abc") == 3
-    assert engine.encode_to_numpy("abc").tolist() == [97, 98, 99]

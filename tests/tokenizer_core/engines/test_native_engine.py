@@ -137,20 +137,6 @@ def test_a_pattern_without_an_automaton_gives_the_ids_of_python():
     assert native.encode_to_numpy(texts[0]).tolist() == python.encode(texts[0])
 
 
-@pytest.mark.parametrize("kind", ["merges", "ranks"])
-@pytest.mark.parametrize(
-    "unit",
-    first_and_thorough(["中文字", "the cat's 12345\n\n  hat ", "a", " ", "ABCd\u0301ʰ", "/\n"]),
-)
-def test_threads_change_no_id(kind, unit):
-    native_module()
-    native = create_engine(spec_from_corpus(kind, "o200k"), "native")
-    text = unit * (1_500_000 // len(unit.encode()))
-    expected = native.encode_to_numpy(text)
-    for num_threads in (2, 3, 8):
-        assert np.array_equal(native.encode_to_numpy(text, num_threads), expected)
-
-
 @pytest.mark.row(10)
 @pytest.mark.parametrize(
     "characters",
@@ -200,7 +186,6 @@ def test_many_threads_share_an_engine():
     spec = spec_from_corpus("merges", "o200k")
     engine = create_engine(spec, "native")
     texts = adversarial_texts(n_random=60, seed=9)
-    texts.append("".join(texts) * 3)
     expected = [create_engine(spec, "python").encode(text) for text in texts]
     barrier = threading.Barrier(12)
 
@@ -254,15 +239,21 @@ def test_invalid_vocabularies_and_merges_are_refused():
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (ModuleNotFoundError("gone", name="tokenizer_core._native"), "not in this installation"),
-        (ImportError("wrong machine"), "wrong machine"),
+        (ModuleNotFoundError("gone", name=native._MODULE), "not in this installation"),
+        (ImportError("/a/secret/_native.so: bad symbol", path="/a/secret/_native.so"), "bad sym"),
     ],
 )
 def test_without_the_module_auto_is_python_and_native_says_why(error, says, monkeypatch):
     monkeypatch.setattr(native, "_import_error", error)
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    assert resolve_engine() == "python"
-    assert create_engine(spec_of([])).name == "python"
+    assert create_engine(spec_of([])).name == resolve_engine() == "python"
+    fallback, asked = choose_engine(), choose_engine("python")
+    assert (fallback.is_fallback, asked.is_fallback) == (True, False)
+    assert says in fallback.reason
+    for choice in (fallback, asked):
+        assert choice.name == "python"
+        assert says in choice.native_unavailable
+        assert "secret" not in choice.native_unavailable + choice.reason
     for start in (resolve_engine, lambda name: create_engine(spec_of([]), name)):
         with pytest.raises(EngineUnavailableError, match=says):
             start("native")
@@ -273,16 +264,13 @@ def test_without_the_module_auto_is_python_and_native_says_why(error, says, monk
 
 def test_auto_chooses_native_if_available(monkeypatch):
     native_module()
-    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    monkeypatch.setenv("TOKENIZER_ENGINE", "")
     choice = choose_engine()
     assert (choice.name, choice.native_unavailable, choice.is_fallback) == ("native", None, False)
-    assert create_engine(spec_of([])).name == "native"
-    monkeypatch.setenv("TOKENIZER_ENGINE", "")
-    assert choose_engine() == choice
+    assert create_engine(spec_of([])).name == choose_engine("native").name == "native"
     monkeypatch.setenv("TOKENIZER_ENGINE", "python")
     assert choose_engine() == choose_engine("python")
     assert choose_engine().name == "python"
-    assert choose_engine("native").name == "native"
 
 
 def test_an_unknown_kernel_and_one_that_the_processor_lacks_are_refused(monkeypatch):
@@ -300,49 +288,30 @@ def test_an_unknown_kernel_and_one_that_the_processor_lacks_are_refused(monkeypa
     assert choose_engine("auto").name == "python"
 
 
-def test_a_fallback_is_told_from_a_choice_without_the_path_of_the_module(monkeypatch):
-    path = "/the/secret/place/_native.so"
-    error = ImportError(f"{path}: undefined symbol: x", path=path)
-    monkeypatch.setattr(native, "_import_error", error)
-    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    fallback, asked = choose_engine(), choose_engine("python")
-    assert (fallback.is_fallback, asked.is_fallback) == (True, False)
-    for choice in (fallback, asked):
-        assert choice.name == "python"
-        assert "undefined symbol: x" in choice.native_unavailable
-        assert "secret" not in choice.native_unavailable + choice.reason
-    assert "undefined symbol: x" in fallback.reason
-
-
 def test_a_fallback_warns_once_where_the_module_is_installed(monkeypatch, recwarn):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     engines._warn_of_fallback.cache_clear()
     missing = ModuleNotFoundError("no module", name=native._MODULE)
     for error, n_warnings in ((missing, 0), (ImportError("undefined symbol: once"), 1)):
         monkeypatch.setattr(native, "_import_error", error)
-        assert create_engine(spec_of([])).name == "python"
-        assert create_engine(spec_of([]), "python").name == "python"
-        assert create_engine(spec_of([])).name == "python"
+        for engine in ("auto", "python", "auto"):
+            assert create_engine(spec_of([]), engine).name == "python"
         assert len(recwarn) == n_warnings
     warning = recwarn.pop(RuntimeWarning)
     assert "undefined symbol: once" in str(warning.message)
-    assert "TOKENIZER_ENGINE=python" in str(warning.message)
 
 
 def test_a_module_built_for_other_code_is_stale(tmp_path, monkeypatch):
     native_module()
     stub = native._STUB_PATH.read_text(encoding="utf-8")
-    other = stub.replace("pattern: str | NativeAutomaton | None,", "pattern: str,")
-    assert other != stub
     path = tmp_path / "_native.pyi"
     assert not native._is_stale(path), "a stub that is not installed"
+    other = stub.replace("pattern: str | NativeAutomaton | None,", "pattern: str,")
     for content, is_stale in ((stub, False), (stub.replace("\n", "\r\n"), False), (other, True)):
         path.write_bytes(content.encode())
         assert native._is_stale(path) is is_stale
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     monkeypatch.setattr(native, "_stale", True)
-    fallback = choose_engine()
-    assert (fallback.name, fallback.is_fallback) == ("python", True)
-    assert "`make setup`" in fallback.reason
+    assert choose_engine().is_fallback
     with pytest.raises(EngineUnavailableError, match="`make setup`"):
         choose_engine("native")

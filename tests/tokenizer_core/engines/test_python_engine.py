@@ -1,4 +1,4 @@
-"""The Python engine against the definition of BPE: both kinds, scan and heap, caches."""
+"""The Python engine by scan and by heap, and its caches; test_engines compares it by scan."""
 
 import random
 
@@ -13,34 +13,22 @@ from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
 
 
-@given(st.integers(0, 10**9), st.integers(1, 30), st.text("ab", min_size=1, max_size=60))
-def test_merges_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
-    merges = random_merges(random.Random(seed), b"ab", n_merges)
-    spec = spec_of(merges)
-    expected = [spec.token_to_id[part] for part in apply_merges(text.encode(), merges)]
-    assert PythonEngine(spec).encode_pre_tokens([text]) == expected
-    assert _ids_by_heap_and_in_windows(spec, text) == [expected] * 4
-
-
-def _ids_by_heap_and_in_windows(spec, text):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)
-        found = [PythonEngine(spec).encode_pre_tokens([text])]
-        for window_bytes in (1, 5, 20):
-            patch.setattr(python_engine, "WINDOW_BYTES", window_bytes)
-            found.append(PythonEngine(spec).encode_pre_tokens([text]))
-    return found
-
-
 @given(st.integers(0, 10**9), st.integers(1, 30), st.text("abc", min_size=1, max_size=60))
-def test_ranks_equal_the_definition_by_scan_and_by_heap(seed, n_merges, text):
-    products = dict.fromkeys(a + b for a, b in random_merges(random.Random(seed), b"abc", n_merges))
+def test_ids_equal_the_definition_by_heap_and_in_windows(seed, n_merges, text):
+    merges = random_merges(random.Random(seed), b"abc", n_merges)
+    products = dict.fromkeys(left + right for left, right in merges)
     ranks = {bytes([i]): i for i in range(256)}
     ranks |= {product: 256 + i for i, product in enumerate(products)}
-    spec = TokenizerSpec.from_ranks(ranks, pattern="gpt2")
-    expected = [ranks[part] for part in apply_ranks(text.encode(), ranks)]
-    assert PythonEngine(spec).encode_pre_tokens([text]) == expected
-    assert _ids_by_heap_and_in_windows(spec, text) == [expected] * 4
+    for spec, parts in (
+        (spec_of(merges), apply_merges(text.encode(), merges)),
+        (TokenizerSpec.from_ranks(ranks, pattern="gpt2"), apply_ranks(text.encode(), ranks)),
+    ):
+        expected = [spec.token_to_id[part] for part in parts]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)
+            for window_bytes in (python_engine.WINDOW_BYTES, 1, 5, 20):
+                patch.setattr(python_engine, "WINDOW_BYTES", window_bytes)
+                assert PythonEngine(spec).encode_pre_tokens([text]) == expected
 
 
 @pytest.mark.row(35)

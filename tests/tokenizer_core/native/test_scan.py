@@ -49,18 +49,14 @@ def test_every_code_point_in_contractions(native, name):
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_texts_of_up_to_four_kinds_of_character(native, name):
+def test_adversarial_texts_and_those_of_up_to_four_kinds_of_character(native, name):
     texts = itertools.chain.from_iterable(itertools.product(KINDS, repeat=n) for n in (1, 2, 3))
     for characters in texts:
         assert_same_split(native, "".join(characters), name)
-    for characters in itertools.islice(itertools.product(KINDS, repeat=4), 0, None, 11):
-        assert_same_split(native, "".join(characters), name)
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_adversarial_texts(native, name):
     for text in adversarial_texts(n_random=300, seed=77):
         assert_same_split(native, text, name)
+    for characters in itertools.islice(itertools.product(KINDS, repeat=4), 0, None, 11):
+        assert_same_split(native, "".join(characters), name)
 
 
 @pytest.mark.parametrize("name", PATTERNS)

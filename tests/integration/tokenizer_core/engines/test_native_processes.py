@@ -2,13 +2,12 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -20,11 +19,6 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.engines.native import NativeCounts
 
 LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    native_module()
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +102,7 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
 
     def keep_busy() -> None:
         while not stop.is_set():
-            tokenizer.encode_to_numpy(part, num_threads=2)
+            assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=2), expected_long)
 
     def work() -> None:
         for _ in range(3):
@@ -116,19 +110,16 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
                 assert tokenizer.encode(text) == ids
         assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=3), expected_long)
         assert tokenizer.decode_bytes(expected_long) == part.encode()
-        assert pickle.loads(pickle.dumps(tokenizer)).encode(texts[-1]) == expected[-1]
 
     # More threads than there are caches on most machines, so that some are in use at the fork.
-    busy = [threading.Thread(target=keep_busy) for _ in range(6)]
-    for thread in busy:
-        thread.start()
-    try:
-        assert [in_child(work) for _ in range(4)] == [0] * 4
-    finally:
-        stop.set()
+    with ThreadPoolExecutor(6) as pool:
+        busy = [pool.submit(keep_busy) for _ in range(6)]
+        try:
+            assert [in_child(work) for _ in range(4)] == [0] * 4
+        finally:
+            stop.set()
         for thread in busy:
-            thread.join()
-    assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=2), expected_long)
+            thread.result()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -138,7 +129,6 @@ def test_a_tokenizer_is_sent_to_other_processes(method, tokenizer):
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         answers = [pool.submit(tokenizer.encode, text[place:]) for place in range(4)]
         described = pool.submit(repr, tokenizer)
-        assert [answer.result(60) for answer in answers] == [
-            tokenizer.encode(text[place:]) for place in range(4)
-        ]
+        for place, answer in enumerate(answers):
+            assert answer.result(60) == tokenizer.encode(text[place:])
         assert "native engine" in described.result(60)
