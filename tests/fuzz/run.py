@@ -61,8 +61,6 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"{[*NAMES]}; default: all")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
     arguments = parser.parse_args()
-    if unknown := set(arguments.targets) - set(NAMES):
-        parser.error(f"no target {sorted(unknown)}; there are {[*NAMES]}")
     found_nothing = [run(target, arguments.seconds) for target in arguments.targets or NAMES]
     return 0 if all(found_nothing) else 1
 

@@ -45,8 +45,6 @@ VALUE = (
 )
 STATEMENTS = {
     "for": "{% for x in v[i] %}{{ x }}{{ loop.cycle(v[j], x) }}{{ loop.previtem }}{% endfor %}",
-    "recursive": "{% for x in v[i] recursive %}{{ x }}{{ loop(x) if x is not string }}{% endfor %}",
-    "items": "{% for a, b in v[i].items() %}{{ a }}{{ b }}{% endfor %}",
     "macro": (
         "{% macro f(a, b=v[j]) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{{ caller() if caller }}"
         "{% endmacro %}{{ f(v[i]) }}{{ f(v[i], v[j], v[i], t=v[j]) }}"
@@ -59,18 +57,15 @@ STATEMENTS = {
     "namespace": (
         "{% set ns = namespace(a=v[i]) %}{% set ns.b = ns.a ~ v[j] %}{{ ns.a }}{{ ns.b }}{{ ns }}"
     ),
-    "dict": "{% set d = dict(t=v[i]) %}{{ d }}{{ d.t }}{{ dict.fromkeys(v[i], v[j]) }}",
     "autoescape": (
         "{% autoescape true %}t{{ v[i] }}{{ v[i] ~ v[j] }}{% set x %}{{ v[i] }}t{% endset %}"
         "{{ x }}{{ x ~ 't' }}{% endautoescape %}"
     ),
     "generation": "{% generation %}t{{ v[i] }}{% endgeneration %}{{ v[j] }}",
-    "block": "{% block b %}t{{ messages[0].content }}{% endblock %}{{ self.b() }}{{ v[i] }}",
     "globals": (
         "{% set a = joiner(v[i]) %}{{ a() }}{{ a() }}{% set c = cycler(v[i], v[j]) %}"
         "{{ c.next() }}{{ c.next() }}"
     ),
-    "time": "{{ strftime_now(v[i]) }}",
     "fill": "{% filter indent(2, true) %}{{ v[i] }}t{{ v[j] }}{% endfilter %}",
     "slices": "{{ v[i][::-1] }}{{ v[i][1:] }}{{ v[i][:-1] }}{{ v[i][0] }}{{ v[i][-1] }}",
     "format": (
@@ -168,34 +163,30 @@ def test_arguments_of_format_are_not_confused() -> None:
     ("expression", "trusted"),
     [
         ("'t_%s_T' % m.content", "t__T"),
-        ("'%s%sT' % (bos_token, m.content)", "BT"),
         ("'t%%%s' % m.content", "t%"),
         ("'t%(a)s%(b)s%(a)s' % {'a': bos_token, 'b': m.content}", "tBB"),
         ("'t%s|%s'|format(m.content, bos_token)", "t|B"),
-        ("'t%(a)sT'|format(a=m.content)", "tT"),
         ("'t%dT' % messages|length", "tT"),  # a number may be of the request
-        ("'t%3sT' % bos_token", "tT"),
         ("'t%*dT' % (messages|length, 1)", ""),
         ("m.content ~ '%s' % bos_token", "B"),
+        ("m.content % bos_token", ""),
+        ("('t' ~ m.content) % bos_token", ""),
     ],
 )
 def test_percent_keeps_origins(expression: str, trusted: str) -> None:
     template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
-    for content in ("Ж", "%s", "tT"):
+    for content in ("Ж", "%s", "tT") if trusted else ("%s",):
         assert trusted_text(template.render(request(content))) == trusted
-    for form in ("m.content % bos_token", "('t' ~ m.content) % bos_token"):
-        template = ChatTemplate("{% set m = messages[0] %}{{ " + form + " }}")
-        assert trusted_text(template.render(request("%s"))) == ""
 
 
-@pytest.mark.parametrize("options", ["2", "2, true", "2, true, true", "'T'"])
-def test_indented_line_breaks_of_the_request_stay_its_own(options: str) -> None:
-    template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
-    for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
-        found = trusted_text(template.render(request(content)))
-        assert found.translate({ord(" "): "", ord("T"): ""}) == "tt"
-    template = ChatTemplate(VALUE + "{{ 't\\nt\\n'|indent(" + options + ") }}")
-    assert trusted_text(template.render(request())).count("\n") == 2
+def test_indented_line_breaks_of_the_request_stay_its_own() -> None:
+    for options in ("2", "2, true", "2, true, true", "'T'"):
+        template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
+        for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
+            found = trusted_text(template.render(request(content)))
+            assert found.translate({ord(" "): "", ord("T"): ""}) == "tt"
+        template = ChatTemplate(VALUE + "{{ 't\\nt\\n'|indent(" + options + ") }}")
+        assert trusted_text(template.render(request())).count("\n") == 2
 
 
 def test_origins_that_do_not_fit_the_text_are_refused() -> None:

@@ -26,16 +26,6 @@ from tokenizer_core.patterns import METASPACE, PATTERNS
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
-mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=60).map(
-    "".join
-)
-text_of_bytes = st.binary(max_size=200).map(lambda data: data.decode("utf-8", "replace"))
-repeated = st.builds(
-    lambda text, n: text * n, st.sampled_from(_FRAGMENTS) | mixed_text, st.integers(1, 80)
-)
-
-NO_MERGES = np.empty(0, np.uint32)
-
 
 def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
     """A vocabulary with tokens of the fragments, so that most of the encoded text merges."""
@@ -84,11 +74,6 @@ def assert_same(both, text: str) -> None:
     kept = "".join(split(text, python._pattern)).encode()  # as ranks, a custom pattern drops text
     assert native.decode_bytes(ids) == kept
     assert native.decode_bytes(np.array(ids, dtype=np.uint32)) == kept
-
-
-@given(text=mixed_text | text_of_bytes | repeated)
-def test_ids_equal_the_python_engines(both, text):
-    assert_same(both, text)
 
 
 def test_ids_of_adversarial_texts_equal_the_python_engines(both):
@@ -201,7 +186,7 @@ def test_many_threads_share_an_engine():
 
 @pytest.mark.parametrize("dtype", ["<u4", ">u4", "<i8", "u1", "<u8"])
 def test_unaligned_and_big_endian_arrays_decode(dtype):
-    module = native_module()
+    native_module()
     engine = create_engine(spec_of([]), "native")
     data = b"x" + np.arange(100).astype(dtype).tobytes()
     ids = np.frombuffer(data, dtype=dtype, offset=1)
@@ -210,30 +195,7 @@ def test_unaligned_and_big_endian_arrays_decode(dtype):
     assert engine.decode_bytes(ids[:0]) == b""
     assert engine.decode(ids) == "".join(map(chr, range(100)))
     assert engine.json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
-    if dtype == "<u4":  # the module reads whole words in place
-        assert not ids.flags.aligned
-        assert native._as_uint32(ids).flags.aligned
-        known = {token: id_ for id_, token in BYTES.items()}
-        encoder = module.NativeEncoder(dict(BYTES), known, NO_MERGES, False, "gpt2")
-        with pytest.raises(ValueError, match="aligned"):
-            encoder.decode_array(ids)
-
-
-def test_invalid_vocabularies_and_merges_are_refused():
-    native = native_module()
-    known = {token: id_ for id_, token in BYTES.items()}
-    for vocab, tokens in [
-        (BYTES | {1 << 20: b"ab"}, known),
-        (BYTES, {token: id_ for token, id_ in known.items() if id_ != 7}),
-        (BYTES, known | {b"ab": 5}),
-    ]:
-        with pytest.raises(ValueError, match=r"2\^20|0x07|is not that"):
-            native.NativeEncoder(vocab, tokens, NO_MERGES, False, "gpt2")
-    with pytest.raises(ValueError, match="gpt5"):
-        native.NativeEncoder(BYTES, known, NO_MERGES, False, "gpt5")
-    for merge in ([97, 98, 99], [97, 98, 1 << 19], [1 << 31, 98, 98], [98, 98, 256]):
-        with pytest.raises(ValueError, match="not its product"):
-            native.NativeEncoder(BYTES, known, np.array(merge, np.uint32), False, "gpt2")
+    assert native._as_uint32(ids).flags.aligned
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,12 @@ def test_every_figure_is_what_a_counter_gives(corpora, engine):
         assert measured.renyi_efficiency_of_used == pytest.approx(entropy / math.log2(len(shares)))
         assert measured.bytes_per_second > 0
     assert report.measurement("bytes", "en").bytes_per_token == 1
-    again = report_of(corpora, engine)[1].to_dict()
+    again = json.loads(json.dumps(report_of(corpora, engine)[1].to_dict()))
     assert again["schema"] == "tokenizer-report/1"
-    for found in (again, first := json.loads(json.dumps(report.to_dict()))):
-        for row in found["measurements"]:
-            assert row.pop("bytes_per_second") > 0
-    assert json.loads(json.dumps(again)) == first
+    first = json.loads(json.dumps(report.to_dict()))
+    for row in [*again["measurements"], *first["measurements"]]:
+        assert row.pop("bytes_per_second") > 0
+    assert again == first
     with pytest.raises(LookupError, match="nobody"):
         report.measurement("nobody", "en")
 
@@ -155,8 +155,6 @@ def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):
     assert report.parity.ratios["the"] == {}
     assert "bytes/token" in render_report(report)
     assert "<svg" in render_report_page(report)
-    tiny = TextFile(tmp_path / "x.txt", sample_bytes=1)
-    assert build_report({"the": merging(THE)}, {"x": tiny}).measurements[0].n_tokens == 1
     with pytest.raises(CorpusError, match="no corpus has a character in its sample"):
         build_report({"the": merging(THE)}, {"none": corpora["none"]})
 

@@ -18,7 +18,7 @@ from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.pretokenize import split
 from tokenizer_core.reference import count_words
 from tokenizer_core.training import TrainingOptions, count_pretokens, train, train_from_iterator
-from tokenizer_core.training.corpus_chunks import Chunk, ChunkPlanner, CorpusFile
+from tokenizer_core.training.corpus_chunks import ChunkPlanner, CorpusFile
 
 GPT2 = PATTERNS["gpt2"]
 
@@ -96,29 +96,6 @@ def test_a_path_that_is_no_regular_file_is_refused(tmp_path):
     ):
         with pytest.raises(CorpusError, match=said):
             CorpusFile.examine(path)
-
-
-@pytest.mark.row(26)
-def test_a_changed_or_replaced_file_is_an_error(tmp_path, corpus):
-    corpus.write_text("one two three four")
-    file = CorpusFile.examine(corpus)
-    file.check_unchanged()
-    chunk = Chunk(file, 0, 7)
-    assert chunk.read() == b"one two"
-    corpus.write_text("one two")
-    for look in (chunk.read, file.check_unchanged):
-        with pytest.raises(CorpusError, match="changed while it was read"):
-            look()
-    file = CorpusFile.examine(corpus)
-    other = tmp_path / "other"
-    other.write_text("two one")
-    os.utime(other, ns=(file.version.modified_ns, file.version.modified_ns))
-    other.replace(corpus)
-    with pytest.raises(CorpusError, match="changed"):
-        file.check_unchanged()
-    corpus.unlink()
-    with pytest.raises(CorpusError, match="changed while it was read"):
-        chunk.read()
 
 
 DOCUMENTS = ['the "lower" lowest', "", " newer<|a|>newest\n", "{braces} é 中\r\n", "low"] * 3

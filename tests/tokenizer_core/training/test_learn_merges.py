@@ -10,22 +10,6 @@ from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.training import learn_merges
 
 
-def test_the_worked_example_gives_known_merges():
-    counts = {"low": 1, " low": 1, " lower": 1, " newest": 2, " widest": 3}
-    learned = learn_merges(counts, 8)
-    assert learned.merges == [
-        (b"s", b"t"),
-        (b"e", b"st"),
-        (b"w", b"i"),
-        (b"wi", b"d"),
-        (b"wid", b"est"),
-        (b"o", b"w"),
-        (b"l", b"ow"),
-        (b" ", b"widest"),
-    ]
-    assert not learned.no_pair_left
-
-
 def test_ties_are_decided_one_side_after_the_other():
     # Joined, both are "abc"; compared side by side, the longer left side is greater.
     assert learn_merges({"ab": 9, "bc": 8, "abxxx": 1, "ab c": 1}, 1).merges == [(b"a", b"b")]
@@ -34,11 +18,6 @@ def test_ties_are_decided_one_side_after_the_other():
     # `\xff` is greater than any letter, and "aa" is greater than "a".
     assert learn_merges({"\u00ff": 1, "zz": 1}, 1).merges == [(b"\xc3", b"\xbf")]
     assert learn_merges({"aa": 5, "aab": 3, "axb": 4, "ax": 1}, 3).merges[0] == (b"a", b"a")
-
-
-def test_runs_merge_from_the_left_without_overlap():
-    assert learn_merges({"aaa": 1}, 2).merges == [(b"a", b"a"), (b"aa", b"a")]
-    assert learn_merges({"aaaaa": 1}, 3).merges == [(b"a", b"a"), (b"aa", b"aa"), (b"aaaa", b"a")]
 
 
 def test_learning_stops_when_no_pair_is_left():

@@ -65,11 +65,10 @@ def test_training_equals_the_cs336_reference(shared_data, monkeypatch, num_worke
 
 def test_ids_are_bytes_then_special_tokens_then_merges(corpus):
     vocab, merges = train_bpe(str(corpus), 260, ["<|b|>", "漢"])
-    assert list(vocab) == list(range(260))
-    assert [vocab[i] for i in range(256)] == [bytes([i]) for i in range(256)]
-    assert [vocab[i] for i in (256, 257)] == [b"<|b|>", "漢".encode()]
-    assert [vocab[i] for i in (258, 259)] == [left + right for left, right in merges]
-    assert merges == [(b"s", b"t"), (b"e", b"st")]
+    assert list(vocab.items()) == [
+        *((i, bytes([i])) for i in range(256)),
+        *enumerate([b"<|b|>", "漢".encode(), b"st", b"est"], 256),
+    ]
     assert train(corpus, TrainingOptions(260, ["<|b|>", "漢"])).merges == merges
     assert train_bpe(corpus, 257, ["<|e|>"])[1] == []
 
@@ -241,13 +240,12 @@ def test_the_number_of_workers_depends_on_the_size(monkeypatch):
 
 
 def test_invalid_arguments_of_counting_are_refused(corpus):
-    corpus.write_text("a")
-    with pytest.raises(ValueError, match="errors must be 'strict' or 'replace'"):
-        count_pretokens([corpus], pattern=GPT2, errors="ignore")
-    with pytest.raises(InvalidSpecError, match="must be a list of strings"):
-        count_pretokens([corpus], pattern=GPT2, special_tokens="<|endoftext|>")
-    with pytest.raises(CorpusError, match="no corpus file was given"):
-        count_pretokens([], pattern=GPT2)
     corpus.write_text("")
-    with pytest.raises(CorpusError, match="the corpus is empty"):
-        count_pretokens([corpus, corpus], pattern=GPT2)
+    for paths, options, kind, said in (
+        ([corpus], {"errors": "ignore"}, ValueError, "errors must be 'strict' or 'replace'"),
+        ([corpus], {"special_tokens": "<|e|>"}, InvalidSpecError, "must be a list of strings"),
+        ([], {}, CorpusError, "no corpus file was given"),
+        ([corpus, corpus], {}, CorpusError, "the corpus is empty"),
+    ):
+        with pytest.raises(kind, match=said):
+            count_pretokens(paths, pattern=GPT2, **options)
