@@ -172,12 +172,7 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         (CALLS, "user:q assistant: user:r assistant:b", (), ["b<|turn|>"]),
         # What a template writes around a call counts too.
         (CHATML, "user:q call:c", (), [f"c\n<tool_call>\n{CALL}\n</tool_call><|im_end|>"]),
-        (
-            HOISTED,
-            "system:s user:q assistant:a system:t user:r assistant:b",
-            (),
-            ["a<|end|>", "b<|end|>"],
-        ),
+        (HOISTED, "user:q assistant:a system:t user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
         (HOISTED, "system:s user:q assistant:a system:t user:r assistant:b", (2,), ["b<|end|>"]),
         (OPENED, "user:q assistant:a assistant:b", (), ["a", "b<|end|>"]),
         (UNENDED, "user:q assistant:a user:r assistant:b", (), ["a", "b<|endoftext|>"]),

@@ -1,4 +1,5 @@
-"""Templates render as in transformers, and every character keeps its origin."""
+"""Templates: their text, the origin of each character, loops over content, and what is sent to the
+process that renders."""
 
 from __future__ import annotations
 
@@ -213,7 +214,7 @@ SHOW = "{% macro show(parts) %}{% for p in parts %}{{ p.text }}{% endfor %}{% en
         (turn("{% for part in m['content'] %}{{ part.text }}{% endfor %}"), True),
         (turn("{% for part in m.content | list %}{{ part.text }}{% endfor %}"), True),
         (turn("{% for part in m.content[1:] %}{{ part.text }}{% endfor %}"), True),
-        (turn("{% set c = m.content %}{% for p in c %}{{ p.text }}{% endfor %}"), True),
+        (turn("{% set content = m.content %}{% for p in content %}{{ p }}{% endfor %}"), True),
         (
             "{% set rest = messages[1:] %}{% for m in rest %}{% for p in m.content %}{{ p }}"
             "{% endfor %}{% endfor %}",
