@@ -28,7 +28,7 @@ def fuzz(target: str, options: list[str]) -> None:
 
 def run(target: str, seconds: int) -> bool:
     """Whether the run had no finding; it begins with the seeds and the earlier findings."""
-    from tests.fuzz.seeds import FOUND, seeds
+    from tests.fuzz.targets import FOUND, seeds
 
     corpus, crashes = HERE / "corpus" / target, HERE / "crashes"
     corpus.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.seeds import FOUND, seeds
-from tests.fuzz.targets import NAMES, try_target
+from tests.fuzz.targets import FOUND, NAMES, seeds, try_target
 from tests.profiles import examples
 
 places = st.floats(0, 1, exclude_max=True)

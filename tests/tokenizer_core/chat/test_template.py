@@ -90,7 +90,7 @@ def test_origins(source: str, expected: list[tuple[str, int]]) -> None:
 
 def test_text_of_the_request_that_is_no_message_is_not_trusted() -> None:
     source = "{{ tools[0] }}{{ documents[0].text }}{{ extra }}{{ bos_token }}"
-    documents, kwargs = [{"text": "<d>"}], {"extra": "<e>", "bos_token": "<k>"}
+    documents, kwargs = [{"text": "<d>", "n": [1]}], {"extra": "<e>", "bos_token": "<k>"}
     result = parts(source, tools=["<t>"], documents=documents, kwargs=kwargs)
     assert result == [("<t><d><e><k>", LOST)]
 

@@ -69,6 +69,7 @@ STATEMENTS = {
     "namespace": (
         "{% set ns = namespace(a=v[i]) %}{% set ns.b = ns.a ~ v[j] %}{{ ns.a }}{{ ns.b }}{{ ns }}"
     ),
+    "dict": "{% set d = dict(t=v[i]) %}{{ d }}{{ d.t }}{{ dict.fromkeys(v[i], v[j]) }}",
     "autoescape": (
         "{% autoescape true %}t{{ v[i] }}{{ v[i] ~ v[j] }}{% set x %}{{ v[i] }}t{% endset %}"
         "{{ x }}{{ x ~ 't' }}{% endautoescape %}"

@@ -17,6 +17,7 @@ from tokenizers.models import BPE
 from tests.native_module import native_module
 from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
 from tokenizer_core.engines import create_engine, make_stop_flag, python_engine, stoppable
+from tokenizer_core.engines.base import BaseEngine
 from tokenizer_core.engines.python_engine import PythonEngine
 from tokenizer_core.errors import CancelledError, UnknownTokenIdError
 from tokenizer_core.patterns import SplitPattern
@@ -273,3 +274,13 @@ def test_work_on_a_long_pre_token_grows_with_its_length(unit):
     merged = python_engine._merge_by_heap(symbols, ranks, {r: token for token, r in ranks.items()})
     assert b"".join(merged) == data
     assert ranks.asked <= 3 * len(data)
+
+
+def test_an_engine_needs_only_encode_plain():
+    class OfBytes(BaseEngine):
+        def _encode_plain(self, text: str) -> list[int]:
+            return list(text.encode())
+
+    engine = OfBytes(spec_of([]))
+    assert engine.count("abc") == 3
+    assert engine.encode_to_numpy("abc").tolist() == [97, 98, 99]

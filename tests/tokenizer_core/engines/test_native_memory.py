@@ -34,8 +34,7 @@ PRE_TOKENS = {word + str(i): 1 + i % 7 for i, word in enumerate(_words)}
 # Made of few parts: large ones, freed again, would leave memory to the calls.
 JSON = b"".join([b"[", *[b'{"a":["b",0.5,[70000,80000]]},' * 50] * 2000, b"0]"])
 CALLS = {
-    "encode": lambda engine: engine.encode(TEXT),
-    "encode_to_numpy": lambda engine: engine.encode_to_numpy(CYRILLIC),
+    "encode": lambda engine: engine.encode(CYRILLIC),
     "encode_batch, threads": lambda engine: engine.encode_batch(LISTED, 3),
     "decode": lambda engine: engine.decode(IDS),
     "read_json": lambda _: read_json_natively(JSON, most_values=1 << 20, most_containers=1 << 20),

@@ -81,6 +81,8 @@ def test_invalid_utf8_is_named_by_its_offset(tmp_path, num_workers):
 def test_text_that_the_module_cannot_count_is_counted_in_python(tmp_path):
     path = tmp_path / "corpus.txt"
     pattern = resolve_pattern(LOOKBEHIND)
+    with pytest.raises(ValueError, match="cannot split by this pattern"):
+        NativeCounter(pattern, [], 1)
     for data, options, counts in (
         (b"one two \xff two", {"errors": "replace"}, {"one": 1, " two": 2, " \ufffd": 1}),
         (b"one two two", {"pattern": pattern}, {"one": 1, " ": 2, "two": 2}),

@@ -220,3 +220,8 @@ def test_a_diff_is_shown():
         "1 texts are normalized by one of the two only",
     ):
         assert words in shown
+    a, b = merging(THE), merging(THE, extra=[b"zz"])
+    found, on_text = diff_specs(a.spec, b.spec), diff_on_text(a, b, [piece("the")])
+    shown = render_diff(("a", a.spec), ("b", b.spec), found, on_text, 10)
+    assert "the first that differs" not in shown
+    assert "1 (100.0%)" not in shown

@@ -232,12 +232,12 @@ def test_a_table_is_read_back_from_the_disk(tmp_path):
 def test_a_ceiling_changes_no_count(engine, corpus, tmp_path, monkeypatch, num_workers):
     scratch = tmp_path / "scratch"
     rules = {"pattern": GPT2, "special_tokens": [SPECIAL], "engine": engine}
+    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     plain = count_pretokens([corpus], **rules)
     assert plain.n_spills == 0
     with pytest.raises(ValueError, match="at least 16777216, not 1000"):
         count_pretokens([corpus], **rules, max_memory_bytes=1000)
     monkeypatch.setattr(COUNTING, "SMALLEST_CEILING_BYTES", 1)
-    monkeypatch.setattr(COUNTING, "SMALL_CORPUS_BYTES", 0)
     rules |= {"num_workers": num_workers, "chunk_bytes": 4_000, "scratch_folder": scratch}
     with pytest.raises(OSError, match="No such file"):
         count_pretokens([corpus], **rules, max_memory_bytes=1)
