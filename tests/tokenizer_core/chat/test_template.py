@@ -89,10 +89,10 @@ def test_origins(source: str, expected: list[tuple[str, int]]) -> None:
 
 
 def test_text_of_the_request_that_is_no_message_is_not_trusted() -> None:
-    source = "{{ tools[0] }}{{ documents[0].text }}{{ extra }}{{ bos_token }}"
+    source = "{{ tools[0] }}{{ documents[0].text }}{{ documents[0].n }}{{ extra }}{{ bos_token }}"
     documents, kwargs = [{"text": "<d>", "n": [1]}], {"extra": "<e>", "bos_token": "<k>"}
     result = parts(source, tools=["<t>"], documents=documents, kwargs=kwargs)
-    assert result == [("<t><d><e><k>", LOST)]
+    assert result == [("<t><d>[1]<e><k>", LOST)]
 
 
 def test_only_roles_that_every_api_has_are_trusted() -> None:
