@@ -11,12 +11,12 @@ import contextlib
 import json
 import pickle
 import re
+from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
-from tests.fuzz.small_tokenizer import BYTES, small_spec, taken
 from tokenizer_core import Tokenizer
 from tokenizer_core.documents.corpus_addresses import WEB, check_allowed, parse_address
-from tokenizer_core.errors import CorpusError, FormatError
+from tokenizer_core.errors import CorpusError, FormatError, TokenizerCoreError
 from tokenizer_core.formats import tiktoken_file
 from tokenizer_core.formats.gpt2_files import render_token
 from tokenizer_core.formats.manifest_fields import parse_manifest_json, render_manifest_json
@@ -26,13 +26,29 @@ from tokenizer_core.formats.tokenizer_json import parse_tokenizer_json, render_t
 from tokenizer_core.registry import Manifest
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.text.round_trips import check_text
+from tokenizer_service.http.problem import Problem
+from tokenizer_service.jobs.errors import JobsError
 
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+MERGES = [(b"a", b"b"), (b"ab", b"c"), (b" ", b"ab"), (b"\xf0", b"\x9f")]
+VOCAB = BYTES | {256 + rank: left + right for rank, (left, right) in enumerate(MERGES)}
+SPECIAL = "<|endoftext|>"
+SPEC = TokenizerSpec.from_merges(VOCAB, MERGES, [SPECIAL])
 BYTE_ENTRIES = json.dumps(
     {render_token(token): id_ for id_, token in BYTES.items()},
     ensure_ascii=False,
     separators=(",", ":"),
 )[1:-1].encode()
 BYTE_LINES = b"".join(base64.b64encode(token) + b" %d\n" % id_ for id_, token in BYTES.items())
+
+
+@contextlib.contextmanager
+def taken() -> Iterator[None]:
+    """The reader has accepted its input; nothing inside this block may refuse it."""
+    try:
+        yield
+    except (TokenizerCoreError, Problem, JobsError) as error:
+        raise AssertionError("what was taken is refused afterwards") from error
 
 
 def plain_pickle(data: bytes) -> None:
@@ -84,7 +100,7 @@ def manifest(data: bytes) -> None:
         with taken():
             assert parse_manifest_json(render_manifest_json(fields)) == fields
             assert Manifest.from_json(read.to_json()) == read
-        assert read.build_spec(small_spec().vocab, small_spec().merges) == small_spec()
+        assert read.build_spec(SPEC.vocab, SPEC.merges) == SPEC
 
 
 def _sealed(data: bytes) -> bytes:

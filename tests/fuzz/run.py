@@ -8,7 +8,6 @@ where the ordinary tests read it.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -28,11 +27,16 @@ def fuzz(target: str, options: list[str]) -> None:
 
 
 def run(target: str, seconds: int) -> bool:
-    """Whether the run had no finding."""
+    """Whether the run had no finding; it begins with the seeds and the earlier findings."""
+    from tests.fuzz.targets import FOUND, seeds
+
     corpus, crashes = HERE / "corpus" / target, HERE / "crashes"
     corpus.mkdir(parents=True, exist_ok=True)
     crashes.mkdir(exist_ok=True)
-    write_seeds(target, corpus)
+    for number, seed in enumerate(seeds()[target]):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    for path in (FOUND / target).glob("*"):
+        shutil.copy(path, corpus / f"found-{path.name}")
     print(f"== {target}", flush=True)
     done = subprocess.run(
         [
@@ -47,16 +51,6 @@ def run(target: str, seconds: int) -> bool:
     return done.returncode == 0
 
 
-def write_seeds(target: str, corpus: Path) -> None:
-    """Write the seeds and earlier findings to `corpus`."""
-    from tests.fuzz.seeds import FOUND, seeds
-
-    for number, seed in enumerate(seeds()[target]):
-        (corpus / f"seed-{number}").write_bytes(seed)
-    for path in (FOUND / target).glob("*"):
-        shutil.copy(path, corpus / f"found-{path.name}")
-
-
 def main() -> int:
     if sys.argv[1:2] == ["--only"]:
         fuzz(sys.argv[2], sys.argv[3:])
@@ -67,10 +61,6 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"{[*NAMES]}; default: all")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
     arguments = parser.parse_args()
-    if unknown := set(arguments.targets) - set(NAMES):
-        parser.error(f"no target {sorted(unknown)}; there are {[*NAMES]}")
-    if importlib.util.find_spec("atheris") is None:
-        parser.error("there is no Atheris here; `make fuzz-python` installs it for this")
     found_nothing = [run(target, arguments.seconds) for target in arguments.targets or NAMES]
     return 0 if all(found_nothing) else 1
 

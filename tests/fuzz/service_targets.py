@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from starlette.requests import Request
 
-from tests.fuzz.small_tokenizer import taken
+from tests.fuzz.file_targets import taken
 from tokenizer_client.schemas.text import CountRequest, VerifyRequest
 from tokenizer_client.schemas.token_files import EncodeCorpusRequest
 from tokenizer_client.schemas.tokens import DecodeRequest
@@ -134,7 +134,9 @@ def request_headers(data: bytes) -> None:
     host = _answer_or_problem(lambda: check_framing(request.scope["headers"], "1.1"))
     if host is not None and AllowedHosts(LOOPBACK).allows(host):
         name = (urlsplit(f"//{host.decode()}").hostname or "").removesuffix(".")
-        assert re.fullmatch(r"(.*\.)?localhost", name) or _is_loopback(name)
+        if not re.fullmatch(r"(.*\.)?localhost", name):
+            address = ipaddress.ip_address(name)
+            assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
     form = _answer_or_problem(lambda: ids_form_of(kind))
     assert form is None or ids_form_of(form.media_type) == form
     accepts(request, "application/json", by_name=True)
@@ -144,11 +146,6 @@ def request_headers(data: bytes) -> None:
     assert not _holds(request, AccessKeys.of(["a key that no input has"]).admin)
     span = _answer_or_problem(lambda: requested_span(request, len(data), f'"{DIGEST}"'))
     assert span is None or 0 <= span[0] < span[1] <= len(data) or span == (0, len(data))
-
-
-def _is_loopback(name: str) -> bool:
-    address = ipaddress.ip_address(name)
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def corpus_url(data: bytes) -> None:

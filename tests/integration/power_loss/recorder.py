@@ -37,11 +37,11 @@ _STRACE = ["strace", "-f", "--seccomp-bpf", "-xx", "-s", str(1 << 24), "-e", "si
 _MARKING = "access faccessat faccessat2"
 _KNOWN = (
     "open openat close dup dup2 dup3 fcntl lseek write pwrite64 sendfile rename renameat renameat2 "
-    "link linkat unlink unlinkat mkdir mkdirat rmdir fsync fdatasync truncate ftruncate"
+    "link linkat unlink unlinkat mkdir mkdirat rmdir fsync fdatasync ftruncate"
 )
 _REFUSED = (
-    "creat openat2 writev pwritev pwritev2 symlink symlinkat mknod mknodat sync syncfs fallocate "
-    "copy_file_range splice"
+    "creat openat2 writev pwritev pwritev2 symlink symlinkat mknod mknodat sync syncfs truncate "
+    "fallocate copy_file_range splice"
 )
 """Calls that change files and that this module cannot replay; nothing here uses them so far."""
 
@@ -86,10 +86,9 @@ def record(command: Sequence[str], folders: Sequence[Path], log: Path) -> list[H
     for name, arguments, result in _calls(log):
         for recorder in recorders:
             recorder.add(name, arguments, result)
-    histories = [recorder.history() for recorder in recorders]
-    for history, folder in zip(histories, folders, strict=True):
-        assert history.final_tree() == read_tree(folder), "the record is incomplete"
-    return histories
+    for recorder, folder in zip(recorders, folders, strict=True):
+        assert recorder.now.tree() == read_tree(folder), "the record is incomplete"
+    return [recorder.history() for recorder in recorders]
 
 
 def _calls(log: Path) -> Iterator[tuple[str, list[str], int]]:
@@ -122,18 +121,18 @@ class _Recorder:
     def __init__(self, folder: Path) -> None:
         self._root = str(folder.resolve())
         self._open: dict[int, _OpenFile] = {}
-        self._now, self._n_nodes = FileSystem(), 1
+        self.now, self._n_nodes = FileSystem(), 1
         for path in sorted(folder.rglob("*")):
             node = self._new_node(is_folder=path.is_dir())
-            self._now.apply(Link(*self._place(str(path)), node))
+            self.now.apply(Link(*self._place(str(path)), node))
             if path.is_file():
-                self._now.apply(Write(node, 0, path.read_bytes()))
-        self._before = self._now.copy()
+                self.now.apply(Write(node, 0, path.read_bytes()))
+        self._before = self.now.copy()
         self._operations: list[Operation] = []
 
     def history(self) -> History:
         """What was added so far."""
-        new_folders = frozenset(self._now.folders.keys() - self._before.folders.keys())
+        new_folders = frozenset(self.now.folders.keys() - self._before.folders.keys())
         return History(self._before, self._operations, new_folders)
 
     def add(self, name: str, arguments: list[str], result: int) -> None:
@@ -171,7 +170,7 @@ class _Recorder:
                 assert "O_CREAT" in flags
                 node = self._new_node()
                 self._do(Link(*self._place(path), node))
-            elif node is not None and "O_TRUNC" in flags and self._now.files.get(node):
+            elif node is not None and "O_TRUNC" in flags and self.now.files.get(node):
                 self._do(Truncate(node, 0))
             self._open[result] = _OpenFile(path, node, "O_APPEND" in flags)
 
@@ -179,7 +178,7 @@ class _Recorder:
         file = self._open.get(int(arguments[0]))
         if file is None or file.node is None:
             return
-        content = self._now.files.get(file.node, b"")
+        content = self.now.files.get(file.node, b"")
         if name == "lseek":
             file.position = result
         elif name == "ftruncate":
@@ -191,7 +190,7 @@ class _Recorder:
                 source = self._open[int(arguments[1])]
                 assert source.node is not None, "cannot replay sendfile from outside"
                 start = int(arguments[2].partition(" ")[0].strip("[]"))
-                data = self._now.files.get(source.node, b"")[start : start + result]
+                data = self.now.files.get(source.node, b"")[start : start + result]
             else:
                 data = _bytes(arguments[1])[:result]
             start = len(content) if file.appends else file.position
@@ -200,25 +199,17 @@ class _Recorder:
             file.position = start + len(data)
 
     def _add_name(self, name: str, arguments: list[str]) -> None:
-        if name == "truncate":
-            path = self._path("AT_FDCWD", arguments[0])
-            assert not self._is_inside(path), "cannot replay truncate"
-            return
         if not name.rstrip("2").endswith("at"):  # the older form of the call
             arguments = [part for path in arguments for part in ("AT_FDCWD", path)]
         path = self._path(*arguments[:2])
         if name.startswith(("rename", "link")):
-            new_path = self._path(*arguments[2:4])
-            node = self._node(path)
+            new_path, node = self._path(*arguments[2:4]), self._node(path)
             assert self._is_inside(path) == self._is_inside(new_path), "cannot replay a move"
-            if node is None:
-                return
-            new_place = self._place(new_path)
-            if name.startswith("link"):
-                self._do(Link(*new_place, node))
-            else:
-                assert "RENAME" not in str(arguments[4:]), "cannot replay the flags of renameat2"
-                self._do(Rename(*self._place(path), *new_place, node))
+            assert "RENAME" not in str(arguments[4:]), "cannot replay the flags of renameat2"
+            if node is not None and name.startswith("link"):
+                self._do(Link(*self._place(new_path), node))
+            elif node is not None:
+                self._do(Rename(*self._place(path), *self._place(new_path), node))
         elif self._is_inside(path):
             if name.startswith("mkdir"):
                 self._do(Link(*self._place(path), self._new_node(is_folder=True)))
@@ -227,12 +218,12 @@ class _Recorder:
 
     def _do(self, operation: Operation) -> None:
         self._operations.append(operation)
-        self._now.apply(operation)
+        self.now.apply(operation)
 
     def _new_node(self, *, is_folder: bool = False) -> int:
         node, self._n_nodes = self._n_nodes, self._n_nodes + 1
         if is_folder:
-            self._now.make_folder(node)
+            self.now.folders[node] = {}
         return node
 
     def _path(self, folder: str, name: str) -> str:
@@ -253,7 +244,7 @@ class _Recorder:
             return None
         node: int | None = ROOT
         for part in Path(path).relative_to(self._root).parts:
-            node = None if node is None else self._now.folders.get(node, {}).get(part)
+            node = None if node is None else self.now.folders.get(node, {}).get(part)
         return node
 
     def _place(self, path: str) -> tuple[int, str]:

@@ -28,7 +28,6 @@ from tests.tokenizer_core.corpus.small_corpora import (
 from tests.tokenizer_core.registry.test_folder_store import RICH, A, B
 from tests.tokenizer_service.jobs.test_corpora import put
 from tests.tokenizer_service.jobs.test_queue import add, claim
-from tokenizer_core.blobs import open_storage
 from tokenizer_core.blobs.atomic_files import replace_synced
 from tokenizer_core.corpus import (
     TokenDataset,
@@ -36,7 +35,6 @@ from tokenizer_core.corpus import (
     plan_token_files,
     verify_token_files,
 )
-from tokenizer_core.corpus.remote_token_files import StoredTokenFiles, upload_token_files
 from tokenizer_core.errors import TokenFilesError
 from tokenizer_core.registry import Artifacts, ArtifactStore
 from tokenizer_core.registry.bucket_store import BucketArtifactStore
@@ -48,32 +46,14 @@ from tokenizer_service.jobs.token_files import TokenFilesFolder
 
 Step = Callable[[Path], object]
 
-UNSEEN_STAGED = "^storage/.staging/[0-9a-f]{32}$"
-
 
 class Scenario:
-    """Steps, each of which is durable when it returns, and the state that a folder is in."""
+    """`steps`, each of which is durable when it returns; `observe`, the state of a folder, which it
+    may change, where any error means that it is damaged; and `go_on`, which uses the folder after
+    that: leftovers must not hinder, or must go."""
 
     unseen = "no path"
     """A pattern of paths that nothing reads: trees that differ only there are checked once."""
-
-    def prepare(self, root: Path) -> None:
-        """Fill the folder before the steps; all of it is on the disk."""
-
-    def steps(self) -> Sequence[Step]:
-        """What is recorded."""
-        raise NotImplementedError
-
-    def observe(self, root: Path) -> object:
-        """The state of a folder, which this may change.
-
-        Raises:
-            AssertionError, and any error of the product: the folder is damaged.
-        """
-        raise NotImplementedError
-
-    def go_on(self, root: Path) -> None:
-        """Use the folder after `observe`: leftovers must not hinder, or must go."""
 
     def run(self, root: Path, after_step: Callable[[], object]) -> None:
         """Do the steps."""
@@ -128,7 +108,7 @@ class Registry(Scenario):
 class BucketRegistry(Registry):
     """Versions and the pointer, file by file in a storage."""
 
-    unseen = UNSEEN_STAGED
+    unseen = "^storage/.staging/[0-9a-f]{32}$"
 
     def store(self, root: Path) -> Artifacts:
         cache = root.with_name(f"cache of {root.name}")
@@ -171,10 +151,6 @@ class Corpora(Scenario):
         return CorpusStore(root / "artifacts" / "corpora", 1_000_000)
 
 
-def parity(ids: list[int]) -> list[int]:
-    return [id_ % 2 for id_ in ids]
-
-
 class Checkpoints(Scenario):
     """Token files with checkpoints: an abandoned run, and another one in its place."""
 
@@ -207,7 +183,7 @@ class Checkpoints(Scenario):
     def append(self, until: int) -> None:
         documents = self.RUNS[self.run_name][self.n_done : until]
         for document in documents:
-            self.writers[-1].append(document, mask=parity(document))
+            self.writers[-1].append(document, mask=[id_ % 2 for id_ in document])
         self.n_done = until
         if until < 12:
             self.writers[-1].checkpoint({"run": self.run_name, "done": until})
@@ -231,47 +207,15 @@ class Checkpoints(Scenario):
                 position = writer.position or {"run": "new", "done": 0}
                 run = position["run"]
                 for document in self.RUNS[run][position["done"] :]:
-                    writer.append(document, mask=parity(document))
+                    writer.append(document, mask=[id_ % 2 for id_ in document])
                 writer.finish()
         verify_token_files(folder)
         ids = [id_ for document in self.RUNS[run] for id_ in document]
         data = b"".join(path.read_bytes() for path in sorted(folder.glob("train*.bin")))
         assert np.array(ids, dtype=np.uint16).tobytes() in data, "the files mix two runs"
-        assert TokenDataset.open(folder).mask().tolist() == parity(ids), "the mask is out of step"
+        mask = TokenDataset.open(folder).mask().tolist()
+        assert mask == [id_ % 2 for id_ in ids], "the mask is out of step"
         assert [path.name for path in (root / "data").iterdir()] == ["t"], "a leftover stays"
-
-
-class RemoteTokenFiles(Scenario):
-    """Token files that are uploaded to a storage, and the cache of a reader."""
-
-    unseen = UNSEEN_STAGED
-
-    def prepare(self, root: Path) -> None:
-        write_texts(root / "t", "npy")
-
-    def steps(self) -> Sequence[Step]:
-        def read(root: Path) -> None:
-            stored = StoredTokenFiles(str(root / "storage"), cache=root / "cache")
-            for name in stored.manifest.files():
-                stored.path(name)
-
-        return [lambda root: upload_token_files(root / "t", str(root / "storage")), read]
-
-    def observe(self, root: Path) -> object:
-        try:
-            stored = StoredTokenFiles(str(root / "storage"), cache=root / "cache")
-        except TokenFilesError:
-            return 0
-        expected = content(root / "t")
-        for name in stored.manifest.files():
-            assert open_storage(root / "storage").size(f"{stored.folder.name}/{name}")
-        for name in stored.manifest.files():
-            assert stored.path(name).read_bytes() == expected[name]
-        return 1
-
-    def go_on(self, root: Path) -> None:
-        upload_token_files(root / "t", str(root / "storage"))
-        assert self.observe(root) == 1
 
 
 class JobTokenFiles(Scenario):
@@ -362,7 +306,6 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "registry in a storage": BucketRegistry,
     "corpora": Corpora,
     "token files with checkpoints": Checkpoints,
-    "token files in a storage": RemoteTokenFiles,
     "token files of a job": JobTokenFiles,
     "jobs": Jobs,
 }

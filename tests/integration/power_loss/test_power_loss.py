@@ -15,7 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.power_loss.file_system import History, Tree, crash_states, write_tree
+from tests.integration.power_loss.file_system import (
+    ROOT,
+    FileSystem,
+    History,
+    Link,
+    Mark,
+    Operation,
+    Rename,
+    Sync,
+    Tree,
+    Truncate,
+    Unlink,
+    Write,
+    crash_states,
+    write_tree,
+)
 from tests.integration.power_loss.recorder import has_strace, record
 from tests.integration.power_loss.scenarios import SCENARIOS, Scenario
 
@@ -27,9 +42,8 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
     """What each scenario did, recorded in one process."""
     folder = tmp_path_factory.mktemp("recorded").resolve()
     folders = [folder / name for name in SCENARIOS]
-    for path, make in zip(folders, SCENARIOS.values(), strict=True):
+    for path in folders:
         path.mkdir()
-        make().prepare(path)
     command = [sys.executable, "-m", "tests.integration.power_loss.scenarios", str(folder)]
     recorded = record(command, folders, folder / "log")
     return dict(zip(SCENARIOS, recorded, strict=True))
@@ -39,7 +53,6 @@ def expected_states(scenario: Scenario, folder: Path) -> list[object]:
     """The states before and after its steps."""
     states: list[object] = []
     (folder / "expected").mkdir()
-    scenario.prepare(folder / "expected")
 
     def observe() -> None:
         shutil.copytree(folder / "expected", folder / "copy")
@@ -75,27 +88,45 @@ def does_not_sync(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def first_damage(
-    name: str, history: History, folder: Path, n_states: int | None = None
-) -> str | None:
-    """What is wrong after a power loss during a scenario: in all states, or in this many."""
-    states = expected_states(SCENARIOS[name](), folder)
+@pytest.mark.promise(1, 17)
+@pytest.mark.parametrize("n_states", [30, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_states_after_a_power_loss_are_the_old_or_the_new(name, n_states, histories, tmp_path):
+    """In this many states, or in all."""
+    states = expected_states(SCENARIOS[name](), tmp_path)
     scenario = SCENARIOS[name]()
     n_samples = 64 if n_states is None else 8
-    crashed = list(crash_states(history, n_samples=n_samples, unseen=scenario.unseen))
+    crashed = list(crash_states(histories[name], n_samples=n_samples, unseen=scenario.unseen))
     if n_states is not None:
         crashed = random.Random(0).sample(crashed, min(n_states, len(crashed)))
-    return next(damages(scenario, crashed, states, folder), None)
+    assert next(damages(scenario, crashed, states, tmp_path), None) is None
 
 
-@pytest.mark.promise(1, 17)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_some_states_after_a_power_loss_are_the_old_or_the_new(name, histories, tmp_path):
-    assert first_damage(name, histories[name], tmp_path, n_states=30) is None
+OLD, NEW, FOLDER = 1, 2, 3
 
 
-@pytest.mark.slow
-@pytest.mark.promise(1, 17)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_every_state_after_a_power_loss_is_the_old_or_the_new(name, histories, tmp_path):
-    assert first_damage(name, histories[name], tmp_path) is None
+def states(*operations: Operation) -> list[Tree]:
+    """What a power loss leaves of operations on a folder that holds the file `x`."""
+    before = FileSystem({ROOT: {"x": OLD}}, {OLD: b"old"})
+    history = History(before, operations, frozenset({FOLDER}))
+    return [tree for _, n_begun, tree in crash_states(history) if n_begun]
+
+
+def test_what_no_sync_covers_may_be_lost_in_any_order():
+    write = [Link(ROOT, "new", NEW), Write(NEW, 0, b"new")]
+    rename = Rename(ROOT, "new", ROOT, "x", NEW)
+    assert {"x": b""} in states(*write, rename)
+    assert {"x": b"\0\0\0"} in states(*write, rename)
+    assert {tree["x"] for tree in states(*write, Sync(NEW), rename)} == {b"old", b"new"}
+    assert {"x": b"old", "b": b""} in states(Link(ROOT, "a", NEW), Link(ROOT, "b", FOLDER + 1))
+    assert {} in states(Link(ROOT, "a", NEW), Unlink(ROOT, "x"))
+    assert {"x": b"\0\0\0\0\0end"} in states(Truncate(OLD, 0), Write(OLD, 5, b"end"))
+    for synced, expected in (([], [{}, {"new": b"new"}]), ([Sync(ROOT)], [{"new": b"new"}])):
+        history = History(FileSystem(), [*write, Sync(NEW), *synced, Mark()])
+        assert [tree for n_ended, _, tree in crash_states(history) if n_ended] == expected
+
+
+def test_a_write_is_torn_at_blocks_only():
+    data = b"1" * 512 + b"2" * 512
+    found = {tree["x"] for tree in states(Truncate(OLD, 0), Sync(OLD), Write(OLD, 0, data))}
+    assert found == {b"old", b"", bytes(1024), data[:512], bytes(512) + data[512:], data}

@@ -1,4 +1,4 @@
-"""P20, no leak: a server under every kind of load for minutes, and what it holds at rest.
+"""P20, no leak: a server under many kinds of load for minutes, and what it holds at rest.
 
     make soak                       # ten minutes, a line a round; exit status 1 if something grew
     make soak ARGS="--minutes 60"
@@ -7,13 +7,13 @@ Load and rest alternate. The soak compares the resources that the server's proce
 at rest, when every client is gone, no job runs, the tokenizers have been loaded again and the
 engine has released the buffers that it keeps for later results: then nothing is in use and caches
 are empty, so that any growth is a leak. The first third is the warm-up.
-
-The engine's buffers are bounded, 64 MB a process; the soak checks that bound by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import json
 import os
 import shutil
@@ -22,14 +22,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import REPOSITORY
 from tests.integration.reliability.soak_load import MAX_BODY_BYTES, SoakLoad
-from tests.integration.reliability.soaked_service import ACCOUNTS
 from tests.integration.server_process import (
     Server,
     publish_bytes,
@@ -39,7 +37,10 @@ from tests.integration.server_process import (
 )
 from tests.integration.swap_load import SECOND_FIRST_ID
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.cli import main as serve_from_command_line
 
+ACCOUNTS = "SOAK_ACCOUNTS"
+"""The variable that names the folder where serving processes write `PID.json`."""
 WORKERS = 2
 N_TURNS = 40
 MIN_TURN_SECONDS = 4.0
@@ -74,60 +75,29 @@ GIVE_BACK = (
 """Freed memory that the allocator keeps looks like growth: each thread's arena keeps the most it
 ever held."""
 
-_JOB_FILES = {"request.json", "train.log"}
-_LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}
-"""Files that may remain, besides published versions, locks, and `_JOB_FILES` of each job."""
+JOB_FILES = {"request.json", "train.log"}
+LASTING = {"active.json", "last_good.json", "jobs.sqlite3"}
+"""Files that may remain, besides published versions, locks, and JOB_FILES of each job."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What the processes hold together at rest, by the names of MAX_MORE, and what was done in the
-    load before."""
-
-    seconds: float
-    held: Mapping[str, int]
-    done: Counter[str]
-
-    def __str__(self) -> str:
-        figures = [f"{n:,} {name}" for name, n in (*self.done.items(), *self.held.items())]
-        return f"{self.seconds / 60:.1f} min: {', '.join(figures)}"
-
-
-def growths(samples: Sequence[Sample]) -> dict[str, int]:
-    """How much more the last third held than the middle one, at the least moment of each.
-
-    The first third is the warm-up. Temporary resources are absent at some moment; of a leak that
-    loses a little at each request, a third shows between the two.
-
-    Raises:
-        ValueError: fewer than six samples say nothing.
-    """
+def leaks(samples: Sequence[Mapping[str, int]], max_more: Mapping[str, int]) -> list[str]:
+    """One line for each figure that grew more than allowed from the middle third to the last one,
+    at the least moment of each: temporary resources are absent at some moment."""
     third = len(samples) // 3
-    if third < 2:
-        raise ValueError(f"{len(samples)} samples are too few to compare two thirds of them")
-    middle, last = samples[-2 * third : -third], samples[-third:]
-
-    def least(part: Sequence[Sample], name: str) -> int:
-        return min(sample.held[name] for sample in part)
-
-    return {name: least(last, name) - least(middle, name) for name in MAX_MORE}
-
-
-def leaks(samples: Sequence[Sample], max_more: Mapping[str, int] = MAX_MORE) -> list[str]:
-    """One line for each figure that grew more than allowed."""
-    return [
-        f"{name} grew by {growth:,}, and may by {max_more[name]:,}"
-        for name, growth in growths(samples).items()
-        if growth > max_more[name]
-    ]
+    found = []
+    for name, most in max_more.items():
+        held = [sample[name] for sample in samples]
+        growth = min(held[-third:]) - min(held[-2 * third : -third])
+        if growth > most:
+            found.append(f"{name} grew by {growth:,}, and may by {most:,}")
+    return found
 
 
-def soak(
-    minutes: float, tell: Callable[[Sample], None] = lambda sample: None
-) -> tuple[list[Sample], list[str]]:
-    """Load a new server for this long; call `tell` after each turn.
+def soak(minutes: float) -> tuple[list[dict[str, int]], Counter[str], list[str]]:
+    """Load a new server for this long, and print a line after each turn.
 
-    Returns the samples after each turn, and the broken promises.
+    Returns what the processes held together at rest after each turn, by the names of MAX_MORE; what
+    was done; and the broken promises.
     """
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         artifacts_dir, temporary, accounts = (
@@ -139,12 +109,12 @@ def soak(
         other = publish_bytes(artifacts_dir, "other", first_id=SECOND_FIRST_ID)
         versions = [other, ArtifactStore(artifacts_dir).resolve("starter")]
         environment = (f"TMPDIR={temporary}", f"{ACCOUNTS}={accounts}", *GIVE_BACK)
-        module = "tests.integration.reliability.soaked_service"
+        module = "tests.integration.reliability.soak"
         command = ("env", *environment, sys.executable, "-m", module, "serve")
         settings: dict[str, Any] = {"keep_versions": "2", "max_body_bytes": str(MAX_BODY_BYTES)}
         with serve(artifacts_dir, workers=WORKERS, command=command, **settings) as server:
             load = SoakLoad(server, artifacts_dir, versions)
-            samples: list[Sample] = []
+            samples: list[dict[str, int]] = []
             turn_seconds = max(MIN_TURN_SECONDS, minutes * 60 / N_TURNS)
             load.warm()
             started = time.monotonic()
@@ -153,13 +123,25 @@ def soak(
                 load.drop_caches()
                 time.sleep(SETTLE_SECONDS)
                 held = _held(server, accounts, load.failures)
-                held["files on disk"] = sum(1 for _ in files_that_may_go(artifacts_dir, temporary))
-                samples.append(Sample(time.monotonic() - started, held, Counter(load.done)))
-                load.done.clear()
-                tell(samples[-1])
-            failures = [*_end(server), *load.failures]
-        failures += [f"left over: {path}" for path in left_over(artifacts_dir, temporary)]
-    return samples, failures
+                held["files on disk"] = len([*_lasting_files(artifacts_dir, temporary)])
+                samples.append(held)
+                figures = [f"{n:,} {name}" for name, n in (*load.done.items(), *held.items())]
+                print(
+                    f"{(time.monotonic() - started) / 60:.1f} min:", ", ".join(figures), flush=True
+                )
+            failures = load.failures
+            if len(server.serving_pids()) != WORKERS:
+                failures.append(f"a serving process died: {server.serving_pids()}")
+            processes = [process.pid for process in server.processes()]
+            server.terminate()
+            wait_until_gone(processes)
+            if "Traceback" in server.output:
+                failures.append(server.output[server.output.index("Traceback") :][:2000])
+        for path in _lasting_files(artifacts_dir, temporary):
+            is_version = path.parts[-4] == "tokenizers" and path.parts[-3][0] != "."
+            if not (is_version or path.name in LASTING or path.suffix == ".lock"):
+                failures.append(f"left over: {path}")
+    return samples, load.done, failures
 
 
 def _held(server: Server, folder: Path, failures: list[str]) -> dict[str, int]:
@@ -169,65 +151,57 @@ def _held(server: Server, folder: Path, failures: list[str]) -> dict[str, int]:
         path.unlink(missing_ok=True)
         os.kill(pid, signal.SIGUSR2)
     wait_until(lambda: all(path.exists() for path in accounts))
-    blocks = 0
-    for path, pid in accounts.items():
-        account = json.loads(path.read_text())
-        blocks += account["blocks"]
-        if account["engine_buffers"] > MAX_ENGINE_BUFFERS:
-            failures.append(f"the engine of process {pid} kept {account['engine_buffers']:,} bytes")
+    told = [json.loads(path.read_text()) for path in accounts]
+    kept = max(account["engine_buffers"] for account in told)
+    if kept > MAX_ENGINE_BUFFERS:
+        failures.append(f"the engine of a process kept {kept:,} bytes")
     processes = server.processes()
     return {
         "bytes of memory": sum(process.memory_full_info().uss for process in processes),
         "files": sum(process.num_fds() for process in processes),
         "threads": sum(process.num_threads() for process in processes),
         "processes": len(processes),
-        "blocks": blocks,
+        "blocks": sum(account["blocks"] for account in told),
     }
 
 
-def files_that_may_go(*folders: Path) -> Iterator[Path]:
+def _lasting_files(*folders: Path) -> Iterator[Path]:
     """All files except those of ended jobs, of which the service keeps the last thousand."""
     for path in (path for folder in folders for path in folder.rglob("*")):
-        if path.is_file() and not (path.parts[-3] == "jobs" and path.name in _JOB_FILES):
+        if path.is_file() and not (path.parts[-3] == "jobs" and path.name in JOB_FILES):
             yield path
 
 
-def left_over(artifacts_dir: Path, temporary: Path) -> Iterator[Path]:
-    """Leftovers that an ended server should have removed."""
-    yield from temporary.iterdir()
-    for path in files_that_may_go(artifacts_dir):
-        inside = path.relative_to(artifacts_dir).parts
-        is_version = inside[0] == "tokenizers" and len(inside) == 4 and inside[1][0] != "."
-        is_lasting = path.name in _LASTING or path.name.endswith(".lock")
-        if not (is_version or is_lasting):
-            yield path
+def _write_account(*_: object) -> None:
+    """In a serving process: the blocks of Python's allocator, and the bytes that the engine kept
+    for later results, which it releases."""
+    buffers = 0
+    with contextlib.suppress(ImportError):
+        from tokenizer_core import _native
+
+        buffers = _native.release_buffers()
+    gc.collect()
+    path = Path(os.environ[ACCOUNTS], f"{os.getpid()}.json")
+    unfinished = path.with_suffix(".unfinished")
+    account = {"engine_buffers": buffers, "blocks": sys.getallocatedblocks()}
+    unfinished.write_text(json.dumps(account))
+    unfinished.replace(path)
 
 
-def _end(server: Server) -> Iterator[str]:
-    """End it as its owner would; return the broken promises."""
-    if len(server.serving_pids()) != WORKERS:
-        yield f"a serving process died: {server.serving_pids()}"
-    processes = [process.pid for process in server.processes()]
-    server.terminate()
-    wait_until_gone(processes)
-    if "Traceback" in server.output:
-        yield f"in the log: {server.output[server.output.index('Traceback') :][:2000]}"
+if ACCOUNTS in os.environ:  # multiprocessing imports the main module in each serving process
+    signal.signal(signal.SIGUSR2, _write_account)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main() -> int:
     """The command line; returns 1 if something grew or a promise was broken."""
+    if ACCOUNTS in os.environ:
+        return serve_from_command_line()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    minutes = parser.parse_args(argv).minutes
-    if minutes < 1:
-        parser.error("less than a minute says nothing")
-    samples, failures = soak(minutes, lambda sample: print(sample, flush=True))
-    told = (f"{name} {growth:+,}" for name, growth in growths(samples).items())
-    print(f"the last third against the middle one: {', '.join(told)}", *failures[:20], sep="\n")
-    grown = leaks(samples)
-    is_well = not grown and not failures
-    print(*grown, "no leak, no wrong answer" if is_well else "FAILED", sep="\n")
-    return 0 if is_well else 1
+    samples, _, failures = soak(parser.parse_args().minutes)
+    wrong = [*failures[:20], *leaks(samples, MAX_MORE)]
+    print(*wrong, "FAILED" if wrong else "no leak, no wrong answer", sep="\n")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +91,8 @@ def test_a_client_that_only_sends_is_disconnected(server: Server, sent: bytes) -
 
 @pytest.mark.row(17)
 def test_headers_that_do_not_arrive_are_408(server: Server) -> None:
+    silent = exchange(server.port)
+    assert (silent.data, silent.end) == (b"", "closed")
     with contextlib.ExitStack() as held:
         waiting = [held.enter_context(connect(server.port)) for _ in range(4)]
         started = [b"G", b"GET /livez HTTP/1.1\r\nHost: te", LIVEZ[:-1], b"\r\n\r\n"]
@@ -120,12 +120,6 @@ def test_single_bytes_do_not_extend_the_time_limit(server: Server) -> None:
 
 
 @pytest.mark.row(17)
-def test_a_silent_connection_is_closed(server: Server) -> None:
-    answer = exchange(server.port)
-    assert (answer.data, answer.end) == (b"", "closed")
-
-
-@pytest.mark.row(17)
 def test_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
     with connect(server.port) as connection:
         connection.sendall(LIVEZ)
@@ -135,22 +129,21 @@ def test_a_keep_alive_connection_is_not_hurried(server: Server) -> None:
         assert read_one(connection).status == 200
 
 
-EARLY = {
-    "415": (415, head("POST /encode HTTP/1.1", "Content-Type: text/html", "Content-Length: {}")),
-    "413": (413, head("POST /encode HTTP/1.1", JSON, "Content-Length: {}")),
-    "200": (200, head("GET /livez HTTP/1.1", "Content-Length: {}")),
-}
-
-
 @pytest.mark.row(17)
-@pytest.mark.parametrize(("status", "request_head"), EARLY.values(), ids=EARLY)
+@pytest.mark.parametrize(
+    ("status", "line", "kind"),
+    [
+        (415, "POST /encode HTTP/1.1", "Content-Type: text/html"),
+        (413, "POST /encode HTTP/1.1", JSON),
+        (200, "GET /livez HTTP/1.1", JSON),
+    ],
+)
 def test_an_early_answer_reaches_a_client_that_sends_first(
-    server: Server, status: int, request_head: bytes
+    server: Server, status: int, line: str, kind: str
 ) -> None:
     n_bytes = BODY_LIMIT + 1
-    request_head = request_head.replace(b"{}", b"%d" % n_bytes)
     with connect(server.port) as connection:
-        connection.sendall(request_head)
+        connection.sendall(head(line, kind, f"Content-Length: {n_bytes}"))
         time.sleep(0.05)  # the response starts before the body ends
         assert send(connection, b"x" * (n_bytes - 1000)) == n_bytes - 1000
         answer = read_answer(connection)
@@ -175,32 +168,29 @@ def test_nothing_is_read_without_end_after_an_early_answer(server: Server) -> No
 
 @pytest.mark.row(18)
 @pytest.mark.parametrize(
-    ("code", "pieces"),
+    ("code", "request_head"),
     [
-        ("headers_too_large", [head("GET /livez HTTP/1.1", "A: " + "a" * (1 << 16))]),
-        ("headers_too_large", [b"GET /livez HTTP/1.1\r\n" + b"a" * 20_000_000]),
-        ("headers_too_large", [head("GET /livez?" + "a" * 70_000 + " HTTP/1.1")]),
-        ("headers_too_large", [head("GET /livez HTTP/1.1", *["A: " + "a" * 400] * 90)]),
-        ("headers_too_large", [LIVEZ, head("GET /livez HTTP/1.1", "A: " + "a" * (1 << 16))]),
-        ("headers_too_large", [b"\r\n" * 100_000]),
-        ("too_many_headers", [head("GET /livez HTTP/1.1", *["A: b"] * MAX_HEADERS)]),
+        ("headers_too_large", head("GET /livez HTTP/1.1", "A: " + "a" * (1 << 16))),
+        ("headers_too_large", b"GET /livez HTTP/1.1\r\n" + b"a" * 20_000_000),
+        ("headers_too_large", head("GET /livez?" + "a" * 70_000 + " HTTP/1.1")),
+        ("headers_too_large", head("GET /livez HTTP/1.1", *["A: " + "a" * 400] * 90)),
+        ("headers_too_large", b"\r\n" * 100_000),
+        ("too_many_headers", head("GET /livez HTTP/1.1", *["A: b"] * MAX_HEADERS)),
     ],
-    ids=["64 kB", "20 MB name", "target", "sum", "second request", "empty lines", "101 headers"],
+    ids=["64 kB", "20 MB name", "target", "sum", "empty lines", "101 headers"],
 )
-def test_headers_over_the_limit_are_431(server: Server, code: str, pieces: list[bytes]) -> None:
+def test_headers_over_the_limit_are_431(server: Server, code: str, request_head: bytes) -> None:
     before = rejected(server, "headers_too_large")
-    if len(pieces) > 1:  # on a connection that has served before
-        with connect(server.port) as connection:
-            connection.sendall(pieces[0])
-            assert read_one(connection).status == 200
-            send(connection, pieces[1])
-            answer = read_answer(connection)
-    else:
-        answer = exchange(server.port, *pieces)
-    assert answer.status == 431
-    assert answer.problem()["code"] == code
-    assert answer.headers["connection"] == "close"
-    assert rejected(server, "headers_too_large") == before + 1
+    answers = [exchange(server.port, request_head)]
+    with connect(server.port) as connection:  # which has served before
+        connection.sendall(LIVEZ)
+        assert read_one(connection).status == 200
+        send(connection, request_head)
+        answers.append(read_answer(connection))
+    for answer in answers:
+        assert (answer.status, answer.problem()["code"]) == (431, code)
+        assert answer.headers["connection"] == "close"
+    assert rejected(server, "headers_too_large") == before + 2
 
 
 @pytest.mark.row(18)
@@ -230,9 +220,7 @@ CHUNKED = "Transfer-Encoding: chunked"
 AMBIGUOUS = {
     "both lengths": (400, head(POST, "Content-Length: 3", CHUNKED) + b"0\r\n\r\n"),
     "two lengths": (400, head(POST, "Content-Length: 3", "Content-Length: 3") + b"abc"),
-    "list of lengths": (400, head(POST, "Content-Length: 3, 3") + b"abc"),
     "negative length": (400, head(POST, "Content-Length: -3") + b"abc"),
-    "chunk size no number": (400, head(POST, CHUNKED) + b"zz\r\nabc\r\n"),
     "chunk size too large": (400, head(POST, CHUNKED) + b"f" * 17 + b"\r\nabc\r\n"),
     "chunk longer than said": (400, head(POST, CHUNKED) + b"3\r\nabcd\r\n0\r\n\r\n"),
     "bare LF in the head": (400, b"GET /livez HTTP/1.1\nHost: test\n\n"),
@@ -240,13 +228,10 @@ AMBIGUOUS = {
     "NUL": (400, head("GET /livez HTTP/1.1", "A: b\0c")),
     "folded line": (400, head("GET /livez HTTP/1.1", "A: b", " c")),
     "space before the colon": (400, head("GET /livez HTTP/1.1", "A : b")),
-    "no HTTP": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
     "not ASCII in the target": (400, b"GET /livez\xff HTTP/1.1\r\nHost: test\r\n\r\n"),
     "no Host": (400, head("GET /livez HTTP/1.1", host="")),
-    "empty Host": (400, head("GET /livez HTTP/1.1", host="Host:")),
     "two Hosts": (400, head("GET /livez HTTP/1.1", "Host: test")),
     "Host with a space": (400, head("GET /livez HTTP/1.1", host="Host: a b")),
-    "Host with a user": (400, head("GET /livez HTTP/1.1", host="Host: a@b")),
     "coding before chunked": (501, head(POST, "Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n"),
     "chunked twice": (400, head(POST, "Transfer-Encoding: chunked, chunked") + b"0\r\n\r\n"),
     "chunked, HTTP/1.0": (400, head("POST /encode_stream HTTP/1.0", CHUNKED) + b"0\r\n\r\n"),
@@ -300,9 +285,8 @@ def test_a_bad_chunk_ends_a_stream_that_has_begun(server: Server) -> None:
     ],
 )
 def test_a_flood_of_form_data_is_415_and_is_not_read(server: Server, path: str, kind: str) -> None:
-    request = head(
-        f"POST {path} HTTP/1.1", f"Content-Type: {kind}", CHUNKED, "X-API-Key: end-to-end-key"
-    )
+    headers = (f"Content-Type: {kind}", CHUNKED, "X-API-Key: end-to-end-key")
+    request = head(f"POST {path} HTTP/1.1", *headers)
     with connect(server.port) as connection:
         connection.sendall(request + b"10000\r\n" + b"a" * 65536 + b"\r\n")
         answer = read_answer(connection)
@@ -310,76 +294,44 @@ def test_a_flood_of_form_data_is_415_and_is_not_read(server: Server, path: str, 
     assert answer.headers["connection"] == "close"
 
 
-_HOLD = """
-import resource, socket, sys
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-held = []
-for _ in range(int(sys.argv[2])):
-    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-    try:
-        connection.sendall(b"GET /encode HTTP/1.1\\r\\nHost: ")
-    except ConnectionError:
-        pass
-    held.append(connection)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
 @contextlib.contextmanager
 def held_connections(port: int, n: int) -> Iterator[None]:
-    """This many connections of a separate process, each of which has sent half a head."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(port), str(n)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-@pytest.fixture
-def artifacts(tmp_path: Path) -> Path:
-    publish_bytes(tmp_path / "artifacts", "starter")
-    return tmp_path / "artifacts"
+    """This many connections, each of which has sent half a head."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(n):
+            connection = held.enter_context(connect(port))
+            send(connection, b"GET /encode HTTP/1.1\r\nHost: ")
+        yield
 
 
 @pytest.mark.row(21)
-def test_beyond_the_limit_of_connections_503_and_health_answers(artifacts: Path) -> None:
-    with serve(artifacts, max_connections="20", header_seconds="600") as server:
-        with held_connections(server.port, 300):
+@pytest.mark.parametrize(
+    ("limit", "n_clients"), [(20, 300), pytest.param(5000, 10_000, marks=pytest.mark.slow)]
+)
+def test_beyond_the_limit_of_connections_503_and_health_answers(
+    tmp_path: Path, limit: int, n_clients: int
+) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < n_clients + 2000:
+        pytest.skip(f"needs {n_clients + 2000:,} open files; the system allows {hard}")
+    publish_bytes(tmp_path / "artifacts", "starter")
+    settings = {"max_connections": str(limit), "header_seconds": "600"}
+    with serve(tmp_path / "artifacts", **settings) as server:
+        with held_connections(server.port, n_clients):
             for _ in range(3):
                 answer = exchange(server.port, head("GET /info HTTP/1.1"))
                 assert (answer.status, answer.end) == (503, "closed")
                 assert answer.problem()["code"] == "too_many_connections"
-                assert answer.problem()["limit"] == 20
+                assert answer.problem()["limit"] == limit
                 assert int(answer.headers["retry-after"]) >= 1
                 for path in ("/livez", "/readyz", "/health"):
                     health = exchange(server.port, head(f"GET {path} HTTP/1.1"))
                     assert (health.status, health.end) == (200, "closed")
             held = connections(server)
-            assert 20 <= held <= 20 + 64 + 4  # the reserve, and connections that are closing
+            assert limit <= held <= limit + 64 + 4  # the reserve, and connections that are closing
         info = head("GET /info HTTP/1.1", CLOSE)
         wait_until(lambda: exchange(server.port, info).status == 200)
         assert rejected(server, "too_many_connections") >= 3
-
-
-@pytest.mark.slow
-@pytest.mark.row(21)
-def test_ten_thousand_connections(artifacts: Path) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard != resource.RLIM_INFINITY and hard < 12_000:
-        pytest.skip(f"needs 12,000 open files; the system allows {hard}")
-    with (
-        serve(artifacts, header_seconds="600", max_connections="5000") as server,
-        held_connections(server.port, 10_000),
-    ):
-        assert exchange(server.port, head("GET /info HTTP/1.1")).status == 503
-        for _ in range(20):
-            assert exchange(server.port, LIVEZ).status == 200
-        assert connections(server) <= 5000 + 64 + 4

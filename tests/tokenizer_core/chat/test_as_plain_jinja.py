@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -67,16 +66,9 @@ texts = st.text(_LETTERS, max_size=12)
 def plain() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 
-    def to_json(
-        x: Any,
-        ensure_ascii: bool = False,
-        indent: Any = None,
-        separators: Any = None,
-        sort_keys: bool = False,
-    ) -> str:
-        return json.dumps(
-            x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-        )
+    def to_json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        style = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+        return json.dumps(x, ensure_ascii=ensure_ascii, **style)
 
     environment.filters["tojson"] = to_json
     return environment

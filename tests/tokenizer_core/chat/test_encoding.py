@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -77,14 +78,6 @@ def test_only_the_template_gives_special_tokens(tokenizer: Tokenizer) -> None:
     assert special == ["<|im_start|>", "<|im_end|>"] * 5 + ["<|im_start|>"]
 
 
-def test_tokens_of_each_message(tokenizer: Tokenizer) -> None:
-    encoding = tokenizer.encode_chat([*CHAT, {"role": "user"}])
-    spans = encoding.message_tokens()
-    assert spans.pop() is None  # no content
-    texts = [tokenizer.decode(encoding.ids[a:b]) for a, b in spans if a is not None]
-    assert texts == [message["content"] for message in CHAT]
-
-
 @given(
     st.lists(
         st.tuples(st.text("ab \u00e9\u4e2d\U0001f600", max_size=4), st.integers(0, 4)), max_size=9
@@ -118,30 +111,14 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(
     ("template", "rule", "expected"),
     [
         ("default", "role", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
-        ("default", "auto", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
         ("tagged", "auto", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
-        ("tagged", "template", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
         ("instruction", "role", [" yo \U0001f600</s>", " end <|im_end|> end</s>"]),
-        ("plain", "role", ["yo \U0001f600", "end <|im_end|> end"]),
+        ("plain", "auto", ["yo \U0001f600", "end <|im_end|> end"]),
     ],
 )
 def test_loss_mask(tokenizer: Tokenizer, template: str, rule: Any, expected: list[str]) -> None:
     encoding = tokenizer.encode_chat(CHAT, chat_template=template, with_loss=True)
     assert learned(tokenizer, encoding, rule) == expected
-
-
-def test_loss_counts_what_a_template_writes_around_a_call(tokenizer: Tokenizer) -> None:
-    call = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"name": "f", "arguments": {"a": 1}}],
-    }
-    chat = [CHAT[1], call, {"role": "tool", "content": "7"}, {"role": "assistant", "content": "7!"}]
-    encoding = tokenizer.encode_chat(chat, with_loss=True)
-    assert learned(tokenizer, encoding) == [
-        '\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call><|im_end|>',
-        "7!<|im_end|>",
-    ]
 
 
 # Ends of turns that depend on what follows, and prompts that earlier turns lack.
@@ -171,82 +148,58 @@ UNENDED = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
 )
-MARKS = ["start", "channel", "message", "return", "end", "endoftext", "user", "assistant"]
-MARKS = [f"<|{mark}|>" for mark in [*MARKS, "head", "/head", "call", "turn", "tool", "system"]]
-
-
-def messages_of(*turns: str) -> list[dict[str, Any]]:
-    """Messages of `role:content`; a role of `call` is a turn of the assistant that calls a tool."""
-    made: list[dict[str, Any]] = []
-    for turn in turns:
-        role, _, content = turn.partition(":")
-        calls = {"tool_calls": [{"name": "f", "arguments": {}}]} if role == "call" else {}
-        made.append({"role": "assistant" if calls else role, "content": content, **calls})
-    return made
-
-
-@pytest.mark.parametrize(
-    ("template", "turns", "expected"),
-    [
-        (
-            CHANNELS,
-            ["user:q", "assistant:a", "user:r", "assistant:b"],
-            ["<|channel|>final<|message|>a<|end|>", "<|channel|>final<|message|>b<|return|>"],
-        ),
-        (CALLS, ["user:q", "call:c", "tool:2", "assistant:b"], ["c<|call|>", "b<|turn|>"]),
-        (CALLS, ["user:q", "assistant:a", "user:r", "call:c"], ["a<|turn|>", "c<|call|>"]),
-        (CALLS, ["user:q", "assistant:", "user:r", "assistant:b"], ["b<|turn|>"]),
-        (
-            HOISTED,
-            ["system:s", "user:q", "assistant:a", "system:t", "user:r", "assistant:b"],
-            ["a<|end|>", "b<|end|>"],
-        ),
-        (OPENED, ["user:q", "assistant:a", "assistant:b"], ["a", "b<|end|>"]),
-        (UNENDED, ["user:q", "assistant:a", "user:r", "assistant:b"], ["a", "b<|endoftext|>"]),
-        (UNENDED, ["system:s", "user:q", "assistant:a", "user:r"], ["a"]),
-    ],
-)
-def test_every_turn_is_learned_with_its_own_end(
-    template: str, turns: list[str], expected: list[str]
-) -> None:
-    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], MARKS)
-    encoding = tokenizer.encode_chat(messages_of(*turns), chat_template=template, with_loss=True)
-    assert learned(tokenizer, encoding, "role") == expected
+CALL = '{"name": "f", "arguments": {}}'
+MARKS = "start channel message return end endoftext user assistant head /head call turn tool system"
 
 
 @pytest.mark.parametrize(
     ("template", "turns", "unlearned", "expected"),
     [
         (
-            HOISTED,
-            ["system:s", "user:q", "assistant:a", "system:t", "user:r", "assistant:b"],
-            {2},
-            ["b<|end|>"],
+            CHANNELS,
+            "user:q assistant:a user:r assistant:b",
+            (),
+            ["<|channel|>final<|message|>a<|end|>", "<|channel|>final<|message|>b<|return|>"],
         ),
         (
             CHANNELS,
-            ["user:q", "assistant:a", "assistant:b"],
-            {0, 2},
+            "user:q assistant:a assistant:b",
+            (0, 2),
             ["<|channel|>final<|message|>a<|end|>"],
         ),
-        (TAGGED, ["user:q", "assistant:a", "assistant:b"], {1}, ["b<|im_end|>"]),
-        (TAGGED, ["user:q", "assistant:a", "assistant:b"], {0, 2}, ["a<|im_end|>"]),
+        (CALLS, "user:q call:c tool:2 assistant:b", (), ["c<|call|>", "b<|turn|>"]),
+        (CALLS, "user:q assistant:a user:r call:c", (), ["a<|turn|>", "c<|call|>"]),
+        (CALLS, "user:q assistant: user:r assistant:b", (), ["b<|turn|>"]),
+        # What a template writes around a call counts too.
+        (CHATML, "user:q call:c", (), [f"c\n<tool_call>\n{CALL}\n</tool_call><|im_end|>"]),
+        (HOISTED, "user:q assistant:a system:t user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
+        (HOISTED, "system:s user:q assistant:a system:t user:r assistant:b", (2,), ["b<|end|>"]),
+        (OPENED, "user:q assistant:a assistant:b", (), ["a", "b<|end|>"]),
+        (UNENDED, "user:q assistant:a user:r assistant:b", (), ["a", "b<|endoftext|>"]),
+        (UNENDED, "system:s user:q assistant:a user:r", (), ["a"]),
+        (TAGGED, "user:q assistant:a assistant:b", (1,), ["b<|im_end|>"]),
+        (TAGGED, "user:q assistant:a assistant:b", (0, 2), ["a<|im_end|>"]),
         (
             "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
             "{% generation %}({{ m.content }}){% endgeneration %}{% endif %}{% endfor %}",
-            ["user:q", "assistant:a", "assistant:b", "assistant:c"],
-            {2},
+            "user:q assistant:a assistant:b assistant:c",
+            (2,),
             ["(a", "c)"],  # one span of text, without any mark between the messages
         ),
     ],
 )
-def test_an_unlearned_message_leaves_the_others_as_they_are(
-    template: str, turns: list[str], unlearned: set[int], expected: list[str]
+def test_every_learned_turn_has_its_own_end(
+    template: str, turns: str, unlearned: tuple[int, ...], expected: list[str]
 ) -> None:
-    special = [*MARKS, *SPECIAL]
+    special = [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())]
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], special)
-    encoding = tokenizer.encode_chat(messages_of(*turns), chat_template=template, with_loss=True)
-    assert learned(tokenizer, encoding, unlearned=unlearned) == expected
+    messages = []
+    for turn in turns.split(" "):
+        role, _, content = turn.partition(":")
+        calls = {"tool_calls": [json.loads(CALL)]} if role == "call" else {}
+        messages.append({"role": "assistant" if calls else role, "content": content, **calls})
+    encoding = tokenizer.encode_chat(messages, chat_template=template, with_loss=True)
+    assert learned(tokenizer, encoding, unlearned=set(unlearned)) == expected
 
 
 def test_loss_by_template_needs_its_tags(tokenizer: Tokenizer) -> None:

@@ -1,13 +1,21 @@
-"""Templates render as in transformers, and every character keeps its origin."""
+"""Templates: their text, the origin of each character, loops over content, and what is sent to the
+process that renders."""
 
 from __future__ import annotations
 
+import json
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from jinja2.exceptions import SecurityError, TemplateError
 
 from tests.tokenizer_core.chat.own_templates import template_request
+from tokenizer_core.chat.content_loops import loops_over_content
+from tokenizer_core.chat.render_worker import _read_request
+from tokenizer_core.chat.renderer import _dump
 from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, LOST, TRUSTED
 from tokenizer_core.errors import ChatInputError
@@ -42,16 +50,10 @@ def parts(source: str, **options: Any) -> list[tuple[str, int]]:
     ("source", "expected"),
     [
         ("<s>{{ messages[0].content }}", [("<s>", TRUSTED), ("hi", USER)]),
-        ("{{ bos_token ~ messages[0].content }}", [("<s>", TRUSTED), ("hi", USER)]),
         ("{{ ['<', messages[1].content]|join('>') }}", [("<>", TRUSTED), ("yo", ASSISTANT)]),
         (
             "{{ messages|map(attribute='content')|join('<b>') }}",
             [("hi", USER), ("<b>", TRUSTED), ("yo", ASSISTANT)],
-        ),
-        ("{% set x %}<{{ messages[0].content }}{% endset %}{{x}}", [("<", TRUSTED), ("hi", USER)]),
-        (
-            "{% macro f(x) %}<a>{{ x }}</a>{% endmacro %}{{ f(messages[0].content) }}",
-            [("<a>", TRUSTED), ("hi", USER), ("</a>", TRUSTED)],
         ),
         (
             "{% macro f() %}<{{ caller() }}>{% endmacro %}"
@@ -63,32 +65,23 @@ def parts(source: str, **options: Any) -> list[tuple[str, int]]:
             "{% set ns.t = ns.t + m.content %}{% endfor %}{{ ns.t }}",
             [("<a>", TRUSTED), ("hi", USER), ("yo", ASSISTANT)],
         ),
-        ("{% set d = {'k': '<a>'} %}{{ d.k }}{{ d['k'] }}", [("<a><a>", TRUSTED)]),
         ("{{ 'a{}b'.format(1) }}", [("a", TRUSTED), ("1", LOST), ("b", TRUSTED)]),
         ("{{ '<{}|{k}>{{}}'.format(messages[0].content, k='k') }}",
          [("<", TRUSTED), ("hi", USER), ("|k>{}", TRUSTED)]),
         ("{{ '<{:>4}>'.format(messages[0].content) }}", [("<  hi>", LOST)]),
-        ("{{ '<{0[content]}>'.format(messages[0]) }}", [("<hi>", LOST)]),
         ("{{ (messages[0].content + '{}').format('<a>') }}", [("hi<a>", LOST)]),
-        ("{{ '%s<a>' % messages[0].content }}", [("hi", USER), ("<a>", TRUSTED)]),
         ("{{ '<a>%4s' % messages[0].content }}", [("<a>", TRUSTED), ("  hi", LOST)]),
         ("{{ 1 + 1 }}", [("2", TRUSTED)]),
-        ("{{ messages|length }}", [("2", LOST)]),
         ("{{ ('a\nb' + messages[0].content)|indent(2) }}", [("a\n  b", TRUSTED), ("hi", USER)]),
-        ("{% filter upper %}{{ messages[0].content }}{% endfilter %}", [("HI", USER)]),
-        ("{{ '<a>'|replace('a>', messages[0].content) }}", [("<", TRUSTED), ("hi", USER)]),
         ("{{ messages[0]|tojson }}", [('{"role": "user", "content": "hi"}', LOST)]),
         ("{{ messages[0].content|tojson }}", [('"hi"', USER)]),
         ("{% set a = '<a>' %}{{ a|tojson }}", [('"<a>"', LOST)]),
         ("{% set a = '<a>' %}{{ a|safe }}{{ '<b>'|safe }}", [("<a><b>", TRUSTED)]),
         ("{{ '<'|safe + messages[0].content + '>' }}",
          [("<", TRUSTED), ("hi", USER), ("&gt;", TRUSTED)]),
-        ("{{ messages[0].content + '[A]' + ('>'|safe) }}", [("hi", USER), ("[A]>", TRUSTED)]),
         ("{{ ('<'|safe)|upper }}{{ messages[0].content|e }}", [("<", TRUSTED), ("hi", LOST)]),
-        ("{{ '<' + ('>'|safe) }}", [("&lt;>", TRUSTED)]),
         ("{{ messages[0].content + ('>'|safe) + '<' }}", [("hi", USER), (">&lt;", TRUSTED)]),
         ("{{ strftime_now('<a>') }}", [("<a>", LOST)]),
-        ("{{ tools }}", [("None", LOST)]),
     ],
 )  # fmt: skip
 def test_origins(source: str, expected: list[tuple[str, int]]) -> None:
@@ -96,14 +89,10 @@ def test_origins(source: str, expected: list[tuple[str, int]]) -> None:
 
 
 def test_text_of_the_request_that_is_no_message_is_not_trusted() -> None:
-    source = "{{ tools[0] }}{{ documents[0].text }}{{ extra }}{{ bos_token }}"
-    result = parts(
-        source,
-        tools=["<t>"],
-        documents=[{"text": "<d>"}],
-        kwargs={"extra": "<e>", "bos_token": "<k>"},
-    )
-    assert result == [("<t><d><e><k>", LOST)]
+    source = "{{ tools[0] }}{{ documents[0].text }}{{ documents[0].n }}{{ extra }}{{ bos_token }}"
+    documents, kwargs = [{"text": "<d>", "n": [1]}], {"extra": "<e>", "bos_token": "<k>"}
+    result = parts(source, tools=["<t>"], documents=documents, kwargs=kwargs)
+    assert result == [("<t><d>[1]<e><k>", LOST)]
 
 
 def test_only_roles_that_every_api_has_are_trusted() -> None:
@@ -117,15 +106,9 @@ def test_only_roles_that_every_api_has_are_trusted() -> None:
 
 
 def test_generation_marks_what_the_model_shall_write() -> None:
-    source = (
-        "{% for m in messages %}[{% if m.role == 'assistant' %}"
-        "{% generation %}{{ m.content }}</s>{% endgeneration %}"
-        "{% else %}{{ m.content }}{% endif %}]{% endfor %}"
-    )
+    source = "[{% generation %}{{ messages[1].content }}</s>{% endgeneration %}]"
     assert parts(source) == [
         ("[", TRUSTED),
-        ("hi", USER),
-        ("][", TRUSTED),
         ("yo", ASSISTANT | GENERATED),
         ("</s>", TRUSTED | GENERATED),
         ("]", TRUSTED),
@@ -173,13 +156,10 @@ def test_continue_final_message_needs_a_text_to_continue(
         ChatTemplate(source).render(request(messages, continue_final_message=continued))
 
 
-def test_reasoning_has_the_names_that_templates_read() -> None:
+def test_reasoning_has_every_name_and_fields_without_value_are_missing() -> None:
     source = "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}"
     for name in ("reasoning", "thinking", "reasoning_content"):
         assert parts(source, messages=[{"role": "assistant", name: "r"}]) == [("rr", FIRST_MESSAGE)]
-
-
-def test_fields_without_value_are_missing() -> None:
     source = "{{ messages[0].content is defined }}{{ 'content' in messages[0] }}"
     assert parts(source, messages=[{"role": "user", "content": None}])[0][0] == "FalseFalse"
 
@@ -187,8 +167,6 @@ def test_fields_without_value_are_missing() -> None:
 @pytest.mark.parametrize(
     ("source", "error"),
     [
-        ("{{ raise_exception('no system') }}", TemplateError),
-        ("{{ ''.__class__.__mro__ }}", SecurityError),
         ("{{ messages[0].content._runs }}{{ messages[0].content._runs[0] }}", SecurityError),
         ("{{ messages.append(1) }}", SecurityError),
         ("{% set ns = namespace(_a=1) %}", SecurityError),
@@ -220,3 +198,73 @@ def test_a_failure_names_the_message_that_the_template_was_at(
     with pytest.raises(TemplateError) as caught:
         parts(source)
     assert vars(caught.value)["message_index"] == index
+
+
+def turn(body: str) -> str:
+    return "{% for m in messages %}" + body + "{% endfor %}"
+
+
+SHOW = "{% macro show(parts) %}{% for p in parts %}{{ p.text }}{% endfor %}{% endmacro %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "is_over_content"),
+    [
+        (turn("{% for part in m.content %}{{ part.text }}{% endfor %}"), True),
+        (turn("{% for part in m['content'] %}{{ part.text }}{% endfor %}"), True),
+        (turn("{% for part in m.content | list %}{{ part.text }}{% endfor %}"), True),
+        (turn("{% for part in m.content[1:] %}{{ part.text }}{% endfor %}"), True),
+        (turn("{% set content = m.content %}{% for p in content %}{{ p }}{% endfor %}"), True),
+        (
+            "{% set rest = messages[1:] %}{% for m in rest %}{% for p in m.content %}{{ p }}"
+            "{% endfor %}{% endfor %}",
+            True,
+        ),
+        (SHOW + turn("{{ show(m.content) }}"), True),
+        (SHOW + turn("{{ show(parts=m.content) }}"), True),
+        (turn("{% generation %}{% for p in m.content %}{% endfor %}{% endgeneration %}"), True),
+        (turn("{{ m.content }}"), False),
+        (turn("{% for call in m.tool_calls %}{{ call.function.name }}{% endfor %}"), False),
+        (turn("{% for x in other.content %}{{ x }}{% endfor %}"), False),
+        ("{% for t in tools %}{% for x in t.content %}{{ x }}{% endfor %}{% endfor %}", False),
+        (SHOW.replace("parts", "content") + turn("{{ show(m.tool_calls) }}"), False),
+        ("{% for %}", False),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", False),
+    ],
+)
+def test_loops_over_the_parts_of_content_are_found(source: str, is_over_content: bool) -> None:
+    assert loops_over_content(source) == is_over_content
+
+
+values = st.none() | st.integers() | st.text(max_size=5) | st.lists(st.text(max_size=3), max_size=2)
+messages = st.dictionaries(st.sampled_from(["role", "content", "name"]), values)
+
+
+@given(st.lists(messages, max_size=5), values)
+@example([{"content": "ab\u00e9"}, {"role": "x"}, {"content": "c\U0001f600"}], None)
+def test_a_process_reads_what_json_gives(chat: list[dict[str, Any]], tools: Any) -> None:
+    request = {"messages": chat, "tools": tools}
+    read = _read_request(_dump(request))
+    assert list(read.pop("content_lengths")) == [
+        len(message["content"]) if isinstance(message.get("content"), str) else None
+        for message in chat
+    ]
+    # The same order of fields, which `tojson` writes.
+    assert json.dumps(read) == json.dumps(request)
+
+
+def test_messages_of_other_types_are_read_as_objects_or_refused() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    chat = [MappingProxyType({"content": "a"}), {"content": Text("b")}, {"content": ("c", "d")}]
+    read = _read_request(_dump({"messages": chat}))
+    assert read["messages"] == [{"content": "a"}, {"content": "b"}, {"content": ["c", "d"]}]
+    for message, words in (
+        ({"content": b"hello"}, "no JSON type; decode it first"),
+        ({"content": [{"type": "text", "text": bytearray(b"hello")}]}, "no JSON type; decode it"),
+        ({"content": memoryview(b"hello")}, "no JSON type; decode it first"),
+        ({"role": "\ud800", "content": ""}, "lone surrogate"),
+    ):
+        with pytest.raises(ChatInputError, match=words):
+            _dump({"messages": [message]})

@@ -1,4 +1,5 @@
-"""No filter, method, test or operator of a template makes text of the request trusted.
+"""No filter, method, test or operator of a template makes text of the request trusted, and every
+operation on traced text gives what `str` gives, each character with the origin that it had.
 
 Templates here write their literal text in one set of characters, and requests come in another.
 A trusted character of the second set came from the request. Every filter, test and public method
@@ -9,16 +10,27 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.render_worker import RESULT_HEADER, Status
 from tokenizer_core.chat.renderer import RenderLimits, _read_response
 from tokenizer_core.chat.template import ChatTemplate, Rendered, _Environment
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
+from tokenizer_core.chat.traced_text import (
+    FIRST_MESSAGE,
+    GENERATED,
+    LOST,
+    TRUSTED,
+    TracedText,
+    join_traced,
+    runs_of,
+    traced,
+)
 from tokenizer_core.errors import WorkerProcessError
 
 REQUESTED = "Жщŉ★ж\nЩ&<0"  # in capitals it is longer
@@ -45,8 +57,6 @@ VALUE = (
 )
 STATEMENTS = {
     "for": "{% for x in v[i] %}{{ x }}{{ loop.cycle(v[j], x) }}{{ loop.previtem }}{% endfor %}",
-    "recursive": "{% for x in v[i] recursive %}{{ x }}{{ loop(x) if x is not string }}{% endfor %}",
-    "items": "{% for a, b in v[i].items() %}{{ a }}{{ b }}{% endfor %}",
     "macro": (
         "{% macro f(a, b=v[j]) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{{ caller() if caller }}"
         "{% endmacro %}{{ f(v[i]) }}{{ f(v[i], v[j], v[i], t=v[j]) }}"
@@ -65,12 +75,10 @@ STATEMENTS = {
         "{{ x }}{{ x ~ 't' }}{% endautoescape %}"
     ),
     "generation": "{% generation %}t{{ v[i] }}{% endgeneration %}{{ v[j] }}",
-    "block": "{% block b %}t{{ messages[0].content }}{% endblock %}{{ self.b() }}{{ v[i] }}",
     "globals": (
         "{% set a = joiner(v[i]) %}{{ a() }}{{ a() }}{% set c = cycler(v[i], v[j]) %}"
         "{{ c.next() }}{{ c.next() }}"
     ),
-    "time": "{{ strftime_now(v[i]) }}",
     "fill": "{% filter indent(2, true) %}{{ v[i] }}t{{ v[j] }}{% endfilter %}",
     "slices": "{{ v[i][::-1] }}{{ v[i][1:] }}{{ v[i][:-1] }}{{ v[i][0] }}{{ v[i][-1] }}",
     "format": (
@@ -168,34 +176,30 @@ def test_arguments_of_format_are_not_confused() -> None:
     ("expression", "trusted"),
     [
         ("'t_%s_T' % m.content", "t__T"),
-        ("'%s%sT' % (bos_token, m.content)", "BT"),
         ("'t%%%s' % m.content", "t%"),
         ("'t%(a)s%(b)s%(a)s' % {'a': bos_token, 'b': m.content}", "tBB"),
         ("'t%s|%s'|format(m.content, bos_token)", "t|B"),
-        ("'t%(a)sT'|format(a=m.content)", "tT"),
         ("'t%dT' % messages|length", "tT"),  # a number may be of the request
-        ("'t%3sT' % bos_token", "tT"),
         ("'t%*dT' % (messages|length, 1)", ""),
         ("m.content ~ '%s' % bos_token", "B"),
+        ("m.content % bos_token", ""),
+        ("('t' ~ m.content) % bos_token", ""),
     ],
 )
 def test_percent_keeps_origins(expression: str, trusted: str) -> None:
     template = ChatTemplate("{% set m = messages[0] %}{{ " + expression + " }}")
-    for content in ("Ж", "%s", "tT"):
+    for content in ("Ж", "%s", "tT") if trusted else ("%s",):
         assert trusted_text(template.render(request(content))) == trusted
-    for form in ("m.content % bos_token", "('t' ~ m.content) % bos_token"):
-        template = ChatTemplate("{% set m = messages[0] %}{{ " + form + " }}")
-        assert trusted_text(template.render(request("%s"))) == ""
 
 
-@pytest.mark.parametrize("options", ["2", "2, true", "2, true, true", "'T'"])
-def test_indented_line_breaks_of_the_request_stay_its_own(options: str) -> None:
-    template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
-    for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
-        found = trusted_text(template.render(request(content)))
-        assert found.translate({ord(" "): "", ord("T"): ""}) == "tt"
-    template = ChatTemplate(VALUE + "{{ 't\\nt\\n'|indent(" + options + ") }}")
-    assert trusted_text(template.render(request())).count("\n") == 2
+def test_indented_line_breaks_of_the_request_stay_its_own() -> None:
+    for options in ("2", "2, true", "2, true, true", "'T'"):
+        template = ChatTemplate(VALUE + "{{ ('t' ~ m.content ~ 't')|indent(" + options + ") }}")
+        for content in ("Ж\nЖ", "\n\n", "Ж\r\nЖ\u2028Ж", "\n"):
+            found = trusted_text(template.render(request(content)))
+            assert found.translate({ord(" "): "", ord("T"): ""}) == "tt"
+        template = ChatTemplate(VALUE + "{{ 't\\nt\\n'|indent(" + options + ") }}")
+        assert trusted_text(template.render(request())).count("\n") == 2
 
 
 def test_origins_that_do_not_fit_the_text_are_refused() -> None:
@@ -209,3 +213,121 @@ def test_origins_that_do_not_fit_the_text_are_refused() -> None:
         else:
             with pytest.raises(WorkerProcessError, match="report the template"):
                 _read_response(response, RenderLimits())
+
+
+FIRST = 10
+TEXTS = st.text("ab \n,ßİ", max_size=12)
+PIECES = st.text("ab \n,", max_size=2)
+COUNTS = st.integers(-1, 4)
+
+
+def one_origin_each(text: str, first: int = FIRST) -> str:
+    """Character `i` has the origin `first + i`."""
+    return join_traced("", [traced(char, first + i) for i, char in enumerate(text)])
+
+
+def origins(text: str) -> list[int]:
+    return [origin for length, origin in runs_of(text) for _ in range(length)]
+
+
+def check_kept(parts: Sequence[str], plain: Sequence[str], text: str, given_new: str = "") -> None:
+    """Characters with an origin were in the text, and each keeps its origin."""
+    assert list(parts) == list(plain)
+    for part in parts:
+        for char, origin in zip(part, origins(part), strict=True):
+            source = given_new if origin >= 1000 else text
+            assert char == source[origin - (1000 if origin >= 1000 else FIRST)]
+
+
+PARTS: list[Callable[[str, str, int], Sequence[str]]] = [
+    lambda text, piece, _: [text.strip(), text.strip(piece), text.removeprefix(piece)],
+    lambda text, piece, _: [text.lstrip(), text.lstrip(piece), text.removesuffix(piece)],
+    lambda text, piece, _: [text.rstrip(), text.rstrip(piece)],
+    lambda text, piece, count: [
+        *text.split(),
+        *text.split(None, count),
+        *text.split(piece or "a", count),
+    ],
+    lambda text, piece, count: [
+        *text.rsplit(),
+        *text.rsplit(None, count),
+        *text.rsplit(piece or "a", count),
+    ],
+    lambda text, _, __: [*text.splitlines(), *text.splitlines(True)],
+    lambda text, piece, _: text.partition(piece or "a"),
+    lambda text, piece, _: text.rpartition(piece or "a"),
+    lambda text, _, count: [text[count:], text[:count], text[1:count], text[:]],
+    lambda text, _, count: [text[count % len(text)], text[-1]] if text else [],
+    lambda text, _, __: [str(text)],
+]
+
+
+@given(text=TEXTS, piece=PIECES, count=COUNTS)
+def test_parts_keep_the_origin_of_each_character(text: str, piece: str, count: int) -> None:
+    for operation in PARTS:
+        check_kept(
+            operation(one_origin_each(text), piece, count), operation(text, piece, count), text
+        )
+
+
+@given(text=TEXTS, old=PIECES, new=PIECES, count=COUNTS)
+def test_replaced_text_has_the_origin_of_the_new_text(
+    text: str, old: str, new: str, count: int
+) -> None:
+    old = old or "a"
+    result = one_origin_each(text).replace(old, one_origin_each(new, 1000), count)
+    check_kept([result], [text.replace(old, new, count)], text, new)
+
+
+@given(texts=st.lists(TEXTS, max_size=4), between=PIECES, count=COUNTS)
+def test_joined_added_and_repeated_texts_keep_their_origins(
+    texts: list[str], between: str, count: int
+) -> None:
+    whole = "".join(texts)
+    parts, added = [], ""
+    for text in texts:
+        parts.append(one_origin_each(text, FIRST + len(added)))
+        added = added + parts[-1]
+    for joined in (join_traced("", parts), added):
+        check_kept([joined], [whole], whole)
+    assert added * count == whole * count
+    assert origins(added * count) == origins(added) * max(count, 0)
+    joined = one_origin_each(between, 1000).join(parts)
+    check_kept([joined], [between.join(texts)], whole, between)
+    plain = traced(between, TRUSTED).join(texts)
+    n_trusted = max(0, (len(texts) - 1) * len(between))
+    assert origins(plain).count(TRUSTED) == n_trusted
+
+
+@given(text=TEXTS)
+def test_case_keeps_origins_only_one_for_one(text: str) -> None:
+    for name in ("upper", "lower", "title", "capitalize"):
+        result: str = getattr(one_origin_each(text), name)()
+        assert result == getattr(text, name)()
+        if len(result) == len(text):
+            assert origins(result) == origins(one_origin_each(text))
+        elif len(text) > 1:
+            assert set(origins(result)) == {LOST}
+        else:  # one character: whatever it becomes has its origin
+            assert set(origins(result)) == set(origins(one_origin_each(text)))
+
+
+def test_other_operations_lose_trust() -> None:
+    operations: list[Callable[[str], str]] = [
+        lambda text: (text + traced("%*d", TRUSTED)) % (3, 1),
+        lambda text: traced("%r", TRUSTED) % text,
+        lambda text: (text + traced("{}", TRUSTED)).format(1),
+        lambda text: f"{text}x",
+        lambda text: text.center(40, "<"),
+        lambda text: "".join(text),
+        lambda text: "<" + text.swapcase(),
+        lambda text: type(text)("".join(text)),
+    ]
+    for operation in operations:
+        assert TRUSTED not in origins(operation(traced("<|end|>", TRUSTED)))
+
+
+def test_a_plain_string_is_not_trusted() -> None:
+    text = "user" + traced("<|end|>", TRUSTED) + "user"
+    assert runs_of(text) == ((4, LOST), (7, TRUSTED), (4, LOST))
+    assert runs_of(TracedText("abc")) == ((3, LOST),)

@@ -1,11 +1,11 @@
 """The promises of every engine, tested on each; and that the engines agree."""
 
-import gc
 import json
 import pickle
 import random
 import re
-import weakref
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.models import BPE
 
+from tests.native_module import native_module
 from tests.tokenizer_core.engines.random_specs import BYTES, random_merges, random_ranks, spec_of
-from tokenizer_core.engines import create_engine
+from tokenizer_core.engines import create_engine, make_stop_flag, python_engine, stoppable
 from tokenizer_core.engines.base import BaseEngine
-from tokenizer_core.errors import UnknownTokenIdError
+from tokenizer_core.engines.python_engine import PythonEngine
+from tokenizer_core.errors import CancelledError, UnknownTokenIdError
+from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.reference import apply_merges, apply_ranks
 from tokenizer_core.spec import TokenizerSpec
 
@@ -82,15 +85,6 @@ def test_count_stops_once_it_is_over_the_limit(create):
     text = "ab " * 100_000
     assert engine.count(text) == 300_000
     assert 10 < engine.count(text, limit=10) < 300_000
-
-
-def test_a_retired_engine_is_freed(create):
-    engine = create(spec_of([]))
-    engine.encode("warm the cache")
-    alive = weakref.ref(engine)
-    del engine
-    gc.collect()
-    assert alive() is None
 
 
 TOKENS = [
@@ -191,6 +185,95 @@ def test_the_json_of_ids_is_that_of_the_standard_library(create):
         array = np.array(ids[:n_ids], dtype=np.uint32)
         assert engine.json_of_ids(array) == json.dumps(ids[:n_ids], separators=(",", ":")).encode()
         assert json.loads(engine.json_of_ids(array[::-2])) == ids[:n_ids][::-2]
+
+
+SPEC = spec_of([(b"a", b"a"), (b"aa", b"aa"), (b"b", b"c")])
+
+
+def test_a_long_call_of_another_thread_is_cancelled():
+    native_module()
+    engine = create_engine(SPEC, "native")
+    engine.encode("the first call makes tables")
+    text = "abc" * (32 << 20)
+    for call in (engine.encode, lambda text: engine.encode_batch_to_numpy([text, text], 2)):
+        flag = make_stop_flag()
+        threading.Timer(0.1, flag.cancel).start()
+        with stoppable(flag), pytest.raises(CancelledError):
+            call(text)
+
+
+def test_a_search_of_a_foreign_expression_is_cancelled(engine):
+    # Quadratic in a run of a; the lookbehind keeps it from having an automaton.
+    slow = SplitPattern("custom", "(?<!x)a+b|c", "fancy-regex", "drop")
+    flag, slow_engine = make_stop_flag(), create_engine(replace(SPEC, pattern=slow), engine)
+    threading.Timer(0.1, flag.cancel).start()
+    with stoppable(flag), pytest.raises(CancelledError):
+        slow_engine.encode("a" * 1_000_000)  # its time would end after 22 s, with SplitTooSlowError
+
+
+def test_only_calls_inside_the_context_are_cancelled(engine):
+    engine, flag, outer = create_engine(SPEC, engine), make_stop_flag(), make_stop_flag()
+    expected = engine.encode("aaa bc")
+    with stoppable(outer):
+        with stoppable(flag):
+            assert engine.encode("aaa bc") == expected
+            flag.cancel()
+            for call in (engine.encode, engine.count, engine.encode_to_numpy):
+                with pytest.raises(CancelledError):
+                    call("aaa bc" * 100_000)
+        assert (flag.is_cancelled, outer.is_cancelled) == (True, False)
+        assert np.array_equal(engine.encode_to_numpy("aaa bc"), expected)
+    assert engine.encode("aaa bc") == expected
+
+
+@given(st.integers(0, 10**9), st.integers(1, 30), st.text("abc", min_size=1, max_size=60))
+def test_ids_equal_the_definition_by_heap_and_in_windows(seed, n_merges, text):
+    merges = random_merges(random.Random(seed), b"abc", n_merges)
+    products = dict.fromkeys(left + right for left, right in merges)
+    ranks = {bytes([i]): i for i in range(256)}
+    ranks |= {product: 256 + i for i, product in enumerate(products)}
+    for spec, parts in (
+        (spec_of(merges), apply_merges(text.encode(), merges)),
+        (TokenizerSpec.from_ranks(ranks, pattern="gpt2"), apply_ranks(text.encode(), ranks)),
+    ):
+        expected = [spec.token_to_id[part] for part in parts]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(python_engine, "HEAP_FROM_SYMBOLS", 0)
+            for window_bytes in (python_engine.WINDOW_BYTES, 1, 5, 20):
+                patch.setattr(python_engine, "WINDOW_BYTES", window_bytes)
+                assert PythonEngine(spec).encode_pre_tokens([text]) == expected
+
+
+@pytest.mark.row(35)
+def test_long_pre_tokens_are_not_cached_and_the_cache_is_bounded():
+    engine = PythonEngine(spec_of([]))
+    for i in range(50):
+        engine.encode("x" * (1000 + i))
+    assert engine.cache_statistics().entries == 0
+    letters = str.maketrans("0123456789", "abcdefghij")  # digits would be pre-tokens of their own
+    engine.encode(" ".join(map(str, range(python_engine.CACHE_ENTRIES * 2))).translate(letters))
+    statistics = engine.cache_statistics()
+    assert statistics.misses > python_engine.CACHE_ENTRIES
+    assert statistics.entries <= python_engine.CACHE_ENTRIES
+
+
+@pytest.mark.row(10)
+@pytest.mark.parametrize("unit", ["a", "\u0301", "ab"])
+def test_work_on_a_long_pre_token_grows_with_its_length(unit):
+    # Counted, not timed: every merge looks up two ranks, for any length.
+    class CountingRanks(dict):
+        asked = 0
+
+        def get(self, *args):
+            type(self).asked += 1
+            return super().get(*args)
+
+    ranks = CountingRanks({b"aa": 0, b"aaaa": 1, b"ab": 2, b"abab": 3, unit.encode()[:2]: 4})
+    data = unit.encode() * 20_000
+    symbols = [data[i : i + 1] for i in range(len(data))]
+    merged = python_engine._merge_by_heap(symbols, ranks, {r: token for token, r in ranks.items()})
+    assert b"".join(merged) == data
+    assert ranks.asked <= 3 * len(data)
 
 
 def test_an_engine_needs_only_encode_plain():

@@ -26,16 +26,6 @@ from tokenizer_core.patterns import METASPACE, PATTERNS
 from tokenizer_core.pretokenize import split
 from tokenizer_core.spec import TokenizerSpec
 
-mixed_text = st.lists(st.sampled_from(_FRAGMENTS) | st.characters(codec="utf-8"), max_size=60).map(
-    "".join
-)
-text_of_bytes = st.binary(max_size=200).map(lambda data: data.decode("utf-8", "replace"))
-repeated = st.builds(
-    lambda text, n: text * n, st.sampled_from(_FRAGMENTS) | mixed_text, st.integers(1, 80)
-)
-
-NO_MERGES = np.empty(0, np.uint32)
-
 
 def spec_from_corpus(kind: str, pattern: str) -> TokenizerSpec:
     """A vocabulary with tokens of the fragments, so that most of the encoded text merges."""
@@ -86,11 +76,6 @@ def assert_same(both, text: str) -> None:
     assert native.decode_bytes(np.array(ids, dtype=np.uint32)) == kept
 
 
-@given(text=mixed_text | text_of_bytes | repeated)
-def test_ids_equal_the_python_engines(both, text):
-    assert_same(both, text)
-
-
 def test_ids_of_adversarial_texts_equal_the_python_engines(both):
     texts = adversarial_texts(n_random=200, seed=5)
     for text in texts:
@@ -135,20 +120,6 @@ def test_a_pattern_without_an_automaton_gives_the_ids_of_python():
     ):
         assert found.tolist() == expected.tolist()
     assert native.encode_to_numpy(texts[0]).tolist() == python.encode(texts[0])
-
-
-@pytest.mark.parametrize("kind", ["merges", "ranks"])
-@pytest.mark.parametrize(
-    "unit",
-    first_and_thorough(["中文字", "the cat's 12345\n\n  hat ", "a", " ", "ABCd\u0301ʰ", "/\n"]),
-)
-def test_threads_change_no_id(kind, unit):
-    native_module()
-    native = create_engine(spec_from_corpus(kind, "o200k"), "native")
-    text = unit * (1_500_000 // len(unit.encode()))
-    expected = native.encode_to_numpy(text)
-    for num_threads in (2, 3, 8):
-        assert np.array_equal(native.encode_to_numpy(text, num_threads), expected)
 
 
 @pytest.mark.row(10)
@@ -200,7 +171,6 @@ def test_many_threads_share_an_engine():
     spec = spec_from_corpus("merges", "o200k")
     engine = create_engine(spec, "native")
     texts = adversarial_texts(n_random=60, seed=9)
-    texts.append("".join(texts) * 3)
     expected = [create_engine(spec, "python").encode(text) for text in texts]
     barrier = threading.Barrier(12)
 
@@ -216,7 +186,7 @@ def test_many_threads_share_an_engine():
 
 @pytest.mark.parametrize("dtype", ["<u4", ">u4", "<i8", "u1", "<u8"])
 def test_unaligned_and_big_endian_arrays_decode(dtype):
-    module = native_module()
+    native_module()
     engine = create_engine(spec_of([]), "native")
     data = b"x" + np.arange(100).astype(dtype).tobytes()
     ids = np.frombuffer(data, dtype=dtype, offset=1)
@@ -225,44 +195,27 @@ def test_unaligned_and_big_endian_arrays_decode(dtype):
     assert engine.decode_bytes(ids[:0]) == b""
     assert engine.decode(ids) == "".join(map(chr, range(100)))
     assert engine.json_of_ids(ids) == str([*range(100)]).replace(" ", "").encode()
-    if dtype == "<u4":  # the module reads whole words in place
-        assert not ids.flags.aligned
-        assert native._as_uint32(ids).flags.aligned
-        known = {token: id_ for id_, token in BYTES.items()}
-        encoder = module.NativeEncoder(dict(BYTES), known, NO_MERGES, False, "gpt2")
-        with pytest.raises(ValueError, match="aligned"):
-            encoder.decode_array(ids)
-
-
-def test_invalid_vocabularies_and_merges_are_refused():
-    native = native_module()
-    known = {token: id_ for id_, token in BYTES.items()}
-    for vocab, tokens in [
-        (BYTES | {1 << 20: b"ab"}, known),
-        (BYTES, {token: id_ for token, id_ in known.items() if id_ != 7}),
-        (BYTES, known | {b"ab": 5}),
-    ]:
-        with pytest.raises(ValueError, match=r"2\^20|0x07|is not that"):
-            native.NativeEncoder(vocab, tokens, NO_MERGES, False, "gpt2")
-    with pytest.raises(ValueError, match="gpt5"):
-        native.NativeEncoder(BYTES, known, NO_MERGES, False, "gpt5")
-    for merge in ([97, 98, 99], [97, 98, 1 << 19], [1 << 31, 98, 98], [98, 98, 256]):
-        with pytest.raises(ValueError, match="not its product"):
-            native.NativeEncoder(BYTES, known, np.array(merge, np.uint32), False, "gpt2")
+    assert native._as_uint32(ids).flags.aligned
 
 
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (ModuleNotFoundError("gone", name="tokenizer_core._native"), "not in this installation"),
-        (ImportError("wrong machine"), "wrong machine"),
+        (ModuleNotFoundError("gone", name=native._MODULE), "not in this installation"),
+        (ImportError("/a/secret/_native.so: bad symbol", path="/a/secret/_native.so"), "bad sym"),
     ],
 )
 def test_without_the_module_auto_is_python_and_native_says_why(error, says, monkeypatch):
     monkeypatch.setattr(native, "_import_error", error)
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    assert resolve_engine() == "python"
-    assert create_engine(spec_of([])).name == "python"
+    assert create_engine(spec_of([])).name == resolve_engine() == "python"
+    fallback, asked = choose_engine(), choose_engine("python")
+    assert (fallback.is_fallback, asked.is_fallback) == (True, False)
+    assert says in fallback.reason
+    for choice in (fallback, asked):
+        assert choice.name == "python"
+        assert says in choice.native_unavailable
+        assert "secret" not in choice.native_unavailable + choice.reason
     for start in (resolve_engine, lambda name: create_engine(spec_of([]), name)):
         with pytest.raises(EngineUnavailableError, match=says):
             start("native")
@@ -273,16 +226,13 @@ def test_without_the_module_auto_is_python_and_native_says_why(error, says, monk
 
 def test_auto_chooses_native_if_available(monkeypatch):
     native_module()
-    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
+    monkeypatch.setenv("TOKENIZER_ENGINE", "")
     choice = choose_engine()
     assert (choice.name, choice.native_unavailable, choice.is_fallback) == ("native", None, False)
-    assert create_engine(spec_of([])).name == "native"
-    monkeypatch.setenv("TOKENIZER_ENGINE", "")
-    assert choose_engine() == choice
+    assert create_engine(spec_of([])).name == choose_engine("native").name == "native"
     monkeypatch.setenv("TOKENIZER_ENGINE", "python")
     assert choose_engine() == choose_engine("python")
     assert choose_engine().name == "python"
-    assert choose_engine("native").name == "native"
 
 
 def test_an_unknown_kernel_and_one_that_the_processor_lacks_are_refused(monkeypatch):
@@ -300,49 +250,30 @@ def test_an_unknown_kernel_and_one_that_the_processor_lacks_are_refused(monkeypa
     assert choose_engine("auto").name == "python"
 
 
-def test_a_fallback_is_told_from_a_choice_without_the_path_of_the_module(monkeypatch):
-    path = "/the/secret/place/_native.so"
-    error = ImportError(f"{path}: undefined symbol: x", path=path)
-    monkeypatch.setattr(native, "_import_error", error)
-    monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
-    fallback, asked = choose_engine(), choose_engine("python")
-    assert (fallback.is_fallback, asked.is_fallback) == (True, False)
-    for choice in (fallback, asked):
-        assert choice.name == "python"
-        assert "undefined symbol: x" in choice.native_unavailable
-        assert "secret" not in choice.native_unavailable + choice.reason
-    assert "undefined symbol: x" in fallback.reason
-
-
 def test_a_fallback_warns_once_where_the_module_is_installed(monkeypatch, recwarn):
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     engines._warn_of_fallback.cache_clear()
     missing = ModuleNotFoundError("no module", name=native._MODULE)
     for error, n_warnings in ((missing, 0), (ImportError("undefined symbol: once"), 1)):
         monkeypatch.setattr(native, "_import_error", error)
-        assert create_engine(spec_of([])).name == "python"
-        assert create_engine(spec_of([]), "python").name == "python"
-        assert create_engine(spec_of([])).name == "python"
+        for engine in ("auto", "python", "auto"):
+            assert create_engine(spec_of([]), engine).name == "python"
         assert len(recwarn) == n_warnings
     warning = recwarn.pop(RuntimeWarning)
     assert "undefined symbol: once" in str(warning.message)
-    assert "TOKENIZER_ENGINE=python" in str(warning.message)
 
 
 def test_a_module_built_for_other_code_is_stale(tmp_path, monkeypatch):
     native_module()
     stub = native._STUB_PATH.read_text(encoding="utf-8")
-    other = stub.replace("pattern: str | NativeAutomaton | None,", "pattern: str,")
-    assert other != stub
     path = tmp_path / "_native.pyi"
     assert not native._is_stale(path), "a stub that is not installed"
+    other = stub.replace("pattern: str | NativeAutomaton | None,", "pattern: str,")
     for content, is_stale in ((stub, False), (stub.replace("\n", "\r\n"), False), (other, True)):
         path.write_bytes(content.encode())
         assert native._is_stale(path) is is_stale
     monkeypatch.delenv("TOKENIZER_ENGINE", raising=False)
     monkeypatch.setattr(native, "_stale", True)
-    fallback = choose_engine()
-    assert (fallback.name, fallback.is_fallback) == ("python", True)
-    assert "`make setup`" in fallback.reason
+    assert choose_engine().is_fallback
     with pytest.raises(EngineUnavailableError, match="`make setup`"):
         choose_engine("native")

@@ -69,11 +69,10 @@ def report(tmp_path_factory):
     )
 
 
-def training_runs(**options: Any) -> dict[str, dict[str, Any]]:
+def training_runs(**options: Any) -> Any:
     run = train_from_counts(COUNTS, 700, options=VocabularyOptions(**options))
     made = {f"a-{size}": run.at_size(size).report.to_dict() for size in (300, 700)}
-    read: dict[str, dict[str, Any]] = json.loads(json.dumps(made))  # as from a manifest
-    return read
+    return json.loads(json.dumps(made))  # as from a manifest
 
 
 @pytest.mark.parametrize("kind", ["report", "training"])
@@ -102,13 +101,11 @@ def test_the_page_of_a_training_run_has_every_size_and_the_curve():
     runs = training_runs(min_frequency=2, seed_tokens=("zz",))
     page = render_training_page(runs)
     for name, run in runs.items():
-        row = re.search(f'<tr><th scope="row">{name}</th>.*?</tr>', page)
-        assert row is not None
+        row = re.search(f'<tr><th scope="row">{name}</th>.*?</tr>', page).group()
         for figure in (f"{run['n_tokens']:,}", f"{run['bytes_per_token']:.3f}"):
-            assert f">{figure}</td>" in row.group()
+            assert f">{figure}</td>" in row
     curve = runs["a-700"]["curve"]
     points = re.search(r'<polyline points="([^"]*)"', page)
-    assert points is not None
     assert len(points.group(1).split()) == len(curve)
     every = page[page.index("<details>") : page.index("</details>")]
     assert every.count("<tr>") == len(curve) + 1
@@ -126,19 +123,11 @@ def test_without_a_curve_there_is_no_page():
             render_training_page(runs)
 
 
-values = st.floats(1e-9, 1e9)
-
-
 def drawn(plot, name):
     return [node for node in ElementTree.fromstring(plot).iter() if node.tag == name]
 
 
-def places_of(plot):
-    """The points of the only line."""
-    (line,) = drawn(plot, "polyline")
-    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
-    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
-    return places
+values = st.floats(1e-9, 1e9)
 
 
 @given(st.lists(st.tuples(st.text("ab<&\"'", max_size=30), values), min_size=1, max_size=6))
@@ -156,7 +145,9 @@ def test_bars_are_as_long_as_their_values(group):
 def test_points_on_a_linear_axis_agree_with_its_labels(points):
     points = sorted(dict(points).items())
     plot = lines([("a", points)], "t", "x", "y", y_is_linear=True)
-    places = places_of(plot)
+    (line,) = drawn(plot, "polyline")
+    places = [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
+    assert all(0 <= x <= 380 and 0 <= y <= 240 for x, y in places)
     labels = [node for node in drawn(plot, "text") if node.get("class") == "end"]
     ticks = [(float(node.text), float(node.get("y")) - 4) for node in labels]
     (low, low_y), (high, high_y) = ticks[0], ticks[-1]
@@ -168,9 +159,12 @@ def test_points_on_a_linear_axis_agree_with_its_labels(points):
         assert (places[0][0], places[-1][0]) == (52, 364)
 
 
-def test_a_plot_without_data_has_its_description():
+def test_a_plot_without_data_has_its_description_and_a_picture_its_legend():
     for plot in (bars([], "t"), lines([], "t", "x", "y"), columns([], [], "t", "x")):
         assert drawn(plot, "svg")[0].get("aria-label") == "t"
+    svg = picture(lines([("a", [(1, 2)]), ("b", [(1, 3)])], "t", "x", "y"), ["training", "<b>"])
+    assert [text for text in ("training", "&lt;b&gt;", "polyline") if text not in svg] == []
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_marks_are_escaped_and_voids_closed():
@@ -182,10 +176,3 @@ def test_marks_are_escaped_and_voids_closed():
     assert isinstance(joined("a"), Markup)
     # Adding a str to markup gives a str: the addition is not escaped, so the result is not trusted.
     assert not isinstance(Markup("<b>") + "x", Markup)
-
-
-def test_a_picture_has_a_legend_of_its_series():
-    plot = lines([("a", [(1, 2)]), ("b", [(1, 3)])], "t", "x", "y")
-    svg = picture(plot, ["training", "<b>"])
-    assert [text for text in ("training", "&lt;b&gt;", "polyline") if text not in svg] == []
-    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"

@@ -66,12 +66,12 @@ def test_every_figure_is_what_a_counter_gives(corpora, engine):
         assert measured.renyi_efficiency_of_used == pytest.approx(entropy / math.log2(len(shares)))
         assert measured.bytes_per_second > 0
     assert report.measurement("bytes", "en").bytes_per_token == 1
-    again = report_of(corpora, engine)[1].to_dict()
+    again = json.loads(json.dumps(report_of(corpora, engine)[1].to_dict()))
     assert again["schema"] == "tokenizer-report/1"
-    for found in (again, first := json.loads(json.dumps(report.to_dict()))):
-        for row in found["measurements"]:
-            assert row.pop("bytes_per_second") > 0
-    assert json.loads(json.dumps(again)) == first
+    first = json.loads(json.dumps(report.to_dict()))
+    for row in [*again["measurements"], *first["measurements"]]:
+        assert row.pop("bytes_per_second") > 0
+    assert again == first
     with pytest.raises(LookupError, match="nobody"):
         report.measurement("nobody", "en")
 
@@ -87,20 +87,17 @@ def test_text_without_spaces_has_no_words(corpora):
         assert report_of({"mixed": corpora["zh"]}, "python")[1].corpora[0].has_words is has_words
 
 
-def measured_on(text, tokenizer, tmp_path):
-    """The figures of the tokenizer on this text alone."""
-    (tmp_path / "t.txt").write_text(text, encoding="utf-8")
-    (measured,) = build_report({"t": tokenizer}, {"t": TextFile(tmp_path / "t.txt")}).measurements
-    return measured
-
-
 def test_words_beside_added_tokens_are_counted_or_left_out(tmp_path):
+    def report_on(text, spec):
+        file = TextFile(tmp_path / "t.txt")
+        file.path.write_text(text, encoding="utf-8")
+        return build_report({"t": Tokenizer.from_spec(spec)}, {"t": file})
+
     vocab = BYTES | {256: b"th", 257: b"the"}
     spec = TokenizerSpec.from_merges(
         vocab, list(THE[:2]), [AddedToken("[E", 300, special=False)], normalizer="nfc"
     )
-    tokenizer = Tokenizer.from_spec(spec)
-    measured = measured_on("[E\u0301 the[E the\n" * 9, tokenizer, tmp_path)
+    (measured,) = report_on("[E\u0301 the[E the\n" * 9, spec).measurements
     assert (measured.n_words, measured.n_words_left_out) == (9 * 4, 0)
     # The accent after `[E` stays apart, in two tokens; each other word is in one.
     assert (measured.fertility, measured.single_token_words) == (6 / 4, 3 / 4)
@@ -108,12 +105,10 @@ def test_words_beside_added_tokens_are_counted_or_left_out(tmp_path):
     foo = AddedToken("foo", 300, special=False, lstrip=True, rstrip=True)
     for normalizer in ("none", "nfc"):
         spec = TokenizerSpec.from_merges(BYTES, [], [foo], normalizer=normalizer)
-        measured = measured_on("the foo cat\n" * 9, Tokenizer.from_spec(spec), tmp_path)
+        report = report_on("the foo cat\n" * 9, spec)
+        (measured,) = report.measurements
         assert (measured.n_words, measured.n_words_left_out, measured.fertility) == (0, 27, None)
-    file = TextFile(tmp_path / "t.txt")
-    assert "0 of 27 words" in render_report(
-        build_report({"t": Tokenizer.from_spec(spec)}, {"t": file})
-    )
+        assert "0 of 27 words" in render_report(report)
 
 
 def test_the_vocabulary_is_described(corpora, engine):
@@ -160,8 +155,6 @@ def test_a_corpus_of_separators_alone_has_no_tokens(tmp_path):
     assert report.parity.ratios["the"] == {}
     assert "bytes/token" in render_report(report)
     assert "<svg" in render_report_page(report)
-    tiny = TextFile(tmp_path / "x.txt", sample_bytes=1)
-    assert build_report({"the": merging(THE)}, {"x": tiny}).measurements[0].n_tokens == 1
     with pytest.raises(CorpusError, match="no corpus has a character in its sample"):
         build_report({"the": merging(THE)}, {"none": corpora["none"]})
 

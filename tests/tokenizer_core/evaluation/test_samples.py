@@ -23,13 +23,18 @@ def write(folder, text):
     return path
 
 
-@pytest.mark.parametrize("piece_bytes", [50, 1000, 1 << 20])
-def test_pieces_of_a_whole_file_have_every_byte_once(tmp_path, piece_bytes):
+def texts(file):
+    return [text for piece in file.pieces() for text in piece.texts]
+
+
+def test_pieces_of_a_whole_file_have_every_byte_once(tmp_path):
     path = write(tmp_path, LINES)
-    pieces = list(TextFile(path, piece_bytes=piece_bytes).pieces())
-    assert "".join(text for piece in pieces for text in piece.texts) == LINES
-    assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
-    assert all(piece.is_safe for piece in pieces)
+    for piece_bytes in (50, 1000, 1 << 20):
+        file = TextFile(path, piece_bytes=piece_bytes)
+        pieces = list(file.pieces())
+        assert "".join(texts(file)) == LINES
+        assert [p.start for p in pieces] == [0, *(p.end for p in pieces[:-1])]
+        assert all(piece.is_safe for piece in pieces)
 
 
 def test_a_sample_is_spread_evenly_and_is_the_same_for_the_same_seed(tmp_path):
@@ -85,21 +90,9 @@ def test_a_text_without_a_safe_cut_is_marked(tmp_path):
     assert "".join(text for piece in whole for text in piece.texts) == "世" * 800_000
 
 
-@pytest.mark.parametrize("piece_bytes", [7, 1 << 20])
-def test_text_that_is_not_utf8_is_refused_with_its_byte(tmp_path, piece_bytes):
-    path = tmp_path / "latin.txt"
-    path.write_bytes(b"naive words " * 20 + b"caf\xe9 au lait" * 3)
-    with pytest.raises(CorpusError, match=r"latin\.txt is not UTF-8 at byte 243"):
-        list(TextFile(path, piece_bytes=piece_bytes).pieces())
-
-
 def write_lines(path, lines, end="\n"):
     path.write_bytes(end.join(lines).encode())
     return path
-
-
-def texts(file):
-    return [text for piece in file.pieces() for text in piece.texts]
 
 
 def test_parallel_files_are_sampled_at_the_same_lines(tmp_path):
@@ -118,17 +111,21 @@ def test_parallel_files_are_sampled_at_the_same_lines(tmp_path):
     assert texts(parallel_files([short], 1)[0]) == ["a long line"]
 
 
-def test_files_that_are_not_parallel_are_refused(tmp_path):
-    one, other = (
-        write_lines(tmp_path / "a", ["1", "2"]),
-        write_lines(tmp_path / "b", ["1", "2", "3"]),
-    )
+def test_files_that_cannot_be_sampled_are_refused(tmp_path):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"naive words " * 20 + b"caf\xe9 au lait" * 3)
+    for piece_bytes in (7, 1 << 20):
+        with pytest.raises(CorpusError, match=r"latin\.txt is not UTF-8 at byte 243"):
+            texts(TextFile(path, piece_bytes=piece_bytes))
+    with pytest.raises(CorpusError, match="byte 243"):
+        texts(parallel_files([path])[0])
+    empty = write_lines(tmp_path / "empty.txt", [])
+    for path, words in ((empty, "empty"), (tmp_path, "no regular file")):
+        with pytest.raises(CorpusError, match=words):
+            texts(TextFile(path))
+    one = write_lines(tmp_path / "a", ["1", "2"])
     with pytest.raises(CorpusError, match="number of lines"):
-        parallel_files([one, other])
-    wrong = tmp_path / "c"
-    wrong.write_bytes(b"ok\nno\xff\n")
-    with pytest.raises(CorpusError, match="byte 5"):
-        texts(parallel_files([wrong])[0])
+        parallel_files([one, write_lines(tmp_path / "b", ["1", "2", "3"])])
 
 
 def test_documents_of_json_lines_are_drawn_whole(tmp_path):
@@ -137,11 +134,9 @@ def test_documents_of_json_lines_are_drawn_whole(tmp_path):
     other.write_text("".join(json.dumps({"text": f"история {i}"}) + "\n" for i in range(50)))
     empty.write_text('{"text": ""}\n')
     stories = [f"story {i}\n" for i in range(50)]
-    assert texts(TextFile(path)) == stories
-    pieces = list(TextFile(path, piece_bytes=100).pieces())
-    assert len(pieces) > 3
-    assert [text for piece in pieces for text in piece.texts] == stories
-    assert all(piece.is_safe for piece in pieces)
+    in_pieces = TextFile(path, piece_bytes=100)
+    assert texts(TextFile(path)) == texts(in_pieces) == stories
+    assert len([piece for piece in in_pieces.pieces() if piece.is_safe]) > 3
     some = texts(TextFile(path, sample_bytes=path.stat().st_size // 2))
     assert 10 < len(some) < 40
     assert set(some) < set(stories)
@@ -151,13 +146,6 @@ def test_documents_of_json_lines_are_drawn_whole(tmp_path):
     lines = [texts(file) for file in parallel_files([path, other], 200)]
     assert [line.split()[1] for line in lines[0]] == [line.split()[1] for line in lines[1]]
     assert 2 < len(lines[0]) < 20
-
-
-def test_a_folder_or_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "empty.txt").touch()
-    for path, words in ((tmp_path / "empty.txt", "empty"), (tmp_path, "no regular file")):
-        with pytest.raises(CorpusError, match=words):
-            list(TextFile(path).pieces())
 
 
 def test_a_separator_across_a_cut_is_left_out(tmp_path):

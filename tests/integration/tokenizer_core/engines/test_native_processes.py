@@ -1,30 +1,30 @@
-"""The native engine with threads and processes: the GIL, many callers, fork during use, spawn."""
+"""The native engine with threads, processes and each instruction set."""
 
+import itertools
 import multiprocessing
 import os
-import pickle
 import signal
+import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from tests.adversarial import adversarial_texts
+from tests.conftest import REPOSITORY
 from tests.native_module import native_module
-from tests.property.trap_texts import tiny_spec
+from tests.property.trap_texts import KINDS, tiny_spec
+from tests.tokenizer_core.engines.test_native_engine import spec_from_corpus
 from tokenizer_core import Tokenizer
+from tokenizer_core.engines import create_engine
 from tokenizer_core.engines.native import NativeCounts
+from tokenizer_core.patterns import PATTERNS
 
 LONG = "".join(f"as{i:x} ſé中 {i * 7919:o}\n" for i in range(80_000))
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    native_module()
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +40,6 @@ def no_forced_switch() -> Iterator[None]:
     sys.setswitchinterval(1000.0)
     yield
     sys.setswitchinterval(interval)
-
-
-def long_calls(tokenizer: Tokenizer) -> dict[str, Callable[[], object]]:
-    engine = tokenizer.engine
-    ids = tokenizer.encode_to_numpy(LONG)
-    pre_tokens = [LONG[:200_000]] * 9
-    counts = NativeCounts.of({f"{i:o}x{i:x}": 1 for i in range(60_000)})
-    return {
-        "encode": lambda: engine.encode(LONG),
-        "encode_to_numpy": lambda: engine.encode_to_numpy(LONG),
-        "encode with threads": lambda: engine.encode_to_numpy(LONG, 2),
-        "encode_pre_tokens": lambda: engine.encode_pre_tokens(pre_tokens),
-        "count": lambda: engine.count(LONG),
-        "decode_bytes": lambda: engine.decode_bytes(ids),
-        "learn": lambda: counts.learn(300, "lexicographic", None),
-    }
 
 
 def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
@@ -75,12 +59,17 @@ def test_long_calls_give_the_gil_up(tokenizer, no_forced_switch):
         thread.join()
         return seen == ["begun"]
 
-    held = [
-        name
-        for name, work in long_calls(tokenizer).items()
-        if not any(was_released(work) for _ in range(20))
-    ]
-    assert held == []
+    engine, ids = tokenizer.engine, tokenizer.encode_to_numpy(LONG)
+    counts = NativeCounts.of({f"{i:o}x{i:x}": 1 for i in range(60_000)})
+    for work in (
+        lambda: engine.encode(LONG),
+        lambda: engine.encode_to_numpy(LONG, 2),
+        lambda: engine.encode_pre_tokens([LONG[:200_000]] * 9),
+        lambda: engine.count(LONG),
+        lambda: engine.decode_bytes(ids),
+        lambda: counts.learn(300, "lexicographic", None),
+    ):
+        assert any(was_released(work) for _ in range(20))
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -108,7 +97,7 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
 
     def keep_busy() -> None:
         while not stop.is_set():
-            tokenizer.encode_to_numpy(part, num_threads=2)
+            assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=2), expected_long)
 
     def work() -> None:
         for _ in range(3):
@@ -116,19 +105,16 @@ def test_a_child_forked_while_threads_encode_works(tokenizer):
                 assert tokenizer.encode(text) == ids
         assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=3), expected_long)
         assert tokenizer.decode_bytes(expected_long) == part.encode()
-        assert pickle.loads(pickle.dumps(tokenizer)).encode(texts[-1]) == expected[-1]
 
     # More threads than there are caches on most machines, so that some are in use at the fork.
-    busy = [threading.Thread(target=keep_busy) for _ in range(6)]
-    for thread in busy:
-        thread.start()
-    try:
-        assert [in_child(work) for _ in range(4)] == [0] * 4
-    finally:
-        stop.set()
+    with ThreadPoolExecutor(6) as pool:
+        busy = [pool.submit(keep_busy) for _ in range(6)]
+        try:
+            assert [in_child(work) for _ in range(4)] == [0] * 4
+        finally:
+            stop.set()
         for thread in busy:
-            thread.join()
-    assert np.array_equal(tokenizer.encode_to_numpy(part, num_threads=2), expected_long)
+            thread.result()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -138,7 +124,37 @@ def test_a_tokenizer_is_sent_to_other_processes(method, tokenizer):
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         answers = [pool.submit(tokenizer.encode, text[place:]) for place in range(4)]
         described = pool.submit(repr, tokenizer)
-        assert [answer.result(60) for answer in answers] == [
-            tokenizer.encode(text[place:]) for place in range(4)
-        ]
+        for place, answer in enumerate(answers):
+            assert answer.result(60) == tokenizer.encode(text[place:])
         assert "native engine" in described.result(60)
+
+
+def compare() -> None:
+    """Compares the engines in this process; prints its kernel in the last line."""
+    texts = adversarial_texts(n_random=60, seed=31)
+    texts += ["x" * n + text for n, text in enumerate(texts[:70])]
+    texts.append("".join(texts) * 5)
+    for pattern, kind in zip(PATTERNS, itertools.cycle(KINDS), strict=False):
+        spec = spec_from_corpus(kind, pattern)
+        native, python = create_engine(spec, "native"), create_engine(spec, "python")
+        for text in texts:
+            ids = python.encode(text)
+            assert [native.encode(text) for _ in range(2)] == [ids] * 2, (pattern, kind, text)
+            assert native.count(text) == len(ids)
+    print(native_module().KERNEL)
+
+
+@pytest.mark.parametrize("kernel", ["avx512", "avx2", "portable"])
+def test_a_kernel_gives_the_ids_of_the_python_engine(kernel):
+    native_module()
+    ran = subprocess.run(
+        [sys.executable, "-c", f"from {compare.__module__} import compare; compare()"],
+        cwd=REPOSITORY,
+        env=os.environ | {"TOKENIZER_KERNEL": kernel},
+        capture_output=True,
+        text=True,
+    )
+    if f"TOKENIZER_KERNEL is {kernel}, which this processor does not have" in ran.stderr:
+        pytest.skip(f"this processor has no {kernel}")
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout.split()[-1] == kernel
