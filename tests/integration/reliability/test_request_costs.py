@@ -1,12 +1,13 @@
 """What a request may cost: work ends with its client, and memory stays within its budget.
 
-Rows 9, 14, 15 and 16, and P11.
+Rows 9, 14, 15 and 16, P11, and the table in docs/operate.md of what a request costs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import random
 import re
 import shutil
 import socket
@@ -14,12 +15,15 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from tests.conftest import REPOSITORY
 from tests.integration.server_process import Server, publish_bytes, serve, wait_until
+from tests.native_module import native_module
 from tests.profiles import first_and_slow
 from tests.reliability.socket_client import (
     LONG_WORK,
@@ -272,3 +276,66 @@ def test_a_gigabyte_is_streamed_within_64_megabytes(
     done = json.loads(end[end.rindex(b'{"done"') : end.rindex(b"}") + 1])
     assert done["bytes"] == n_pieces * len(text.encode())
     assert memory.growth() < 64 * MB
+
+
+ROW_BYTES = 8 << 20
+SLOWER = 5
+"""How many times as long a row may take: the machine may be slower, and busy."""
+WORDS = "some words of text "
+LETTERS = "".join(random.Random(7).choices("qxzjkvwbfgy", k=1000))
+ROW = re.compile(r"^\| (\S.*?) \| `(/\w+)` \| (\d+) \| ([\d.]+) \|$", re.MULTILINE)
+
+
+def filled(prefix: str, unit: str, suffix: str, n_bytes: int = ROW_BYTES) -> str:
+    return prefix + unit * ((n_bytes - len(prefix) - len(suffix)) // len(unit.encode())) + suffix
+
+
+def batch(key: str, text: str) -> str:
+    return json.dumps({key: [text] * 65_536})
+
+
+BODIES: dict[str, Callable[[], str]] = {
+    "encode text": lambda: filled('{"text":"', WORDS, '"}'),
+    "encode a text of one character": lambda: filled('{"text":"', "a", '"}'),
+    "encode random letters": lambda: filled('{"text":"', LETTERS, '"}'),
+    "encode symbols": lambda: filled('{"text":"', "~^|", '"}'),
+    "encode a batch": lambda: batch("text", "some words " * 10),
+    "encode with pieces and offsets": lambda: filled(
+        '{"return":["ids","pieces","offsets"],"text":"', "a b ", '"}', 1_960_000
+    ),
+    "count a text of one character": lambda: filled('{"text":"', "a", '"}'),
+    "cut into chunks": lambda: filled(
+        '{"max_tokens":500,"overlap_tokens":100,"text":"', WORDS, '"}'
+    ),
+    "decode": lambda: filled('{"tokens":[', "1234,", "1]}"),
+    "decode ids of one digit": lambda: filled('{"tokens":[', "1,", "1]}"),
+    "tokenize inputs": lambda: batch("inputs", WORDS),
+    "stream a text of one character": lambda: "a" * (ROW_BYTES - 1),
+}
+
+
+def rows() -> dict[str, tuple[str, int, float]]:
+    """Route, bytes of memory per byte of the body, and seconds per MB, of each row."""
+    found = ROW.findall((REPOSITORY / "docs/operate.md").read_text(encoding="utf-8"))
+    return {name: (path, int(memory), float(seconds)) for name, path, memory, seconds in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BODIES)
+def test_a_request_costs_no_more_than_its_row(starter_server: Server, name: str) -> None:
+    native_module()
+    assert set(rows()) == set(BODIES)
+    path, memory_per_byte, seconds = rows()[name]
+    body = BODIES[name]().encode()
+    kind = "Content-Type: " + ("text/plain" if path == "/encode_stream" else "application/json")
+    request = head(f"POST {path} HTTP/1.1", kind, f"Content-Length: {len(body)}", CLOSE)
+    exchange(starter_server.port, head("GET /livez HTTP/1.1", CLOSE))
+    process: Any = psutil.Process(starter_server.process.pid)
+    memory, spent = Memory(starter_server), sum(process.cpu_times()[:2])
+    with connect(starter_server.port) as connection:
+        send(connection, request + body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        while connection.recv(1 << 20):
+            pass
+    assert memory.growth() <= memory_per_byte * len(body)
+    assert sum(process.cpu_times()[:2]) - spent <= SLOWER * seconds * len(body) / MB
