@@ -4,11 +4,7 @@ import resource
 
 import pytest
 
-from tokenizer_service.http.connections import (
-    ConnectionGuard,
-    derive_max_connections,
-    raise_open_files,
-)
+from tokenizer_service.http.connections import ConnectionGuard, raise_open_files
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.observability.metrics import REJECT_REASONS
 
@@ -21,7 +17,7 @@ class Connection:
         self.told.append(problem)
 
 
-def test_the_reserve_keeps_the_newest_connections() -> None:
+def test_the_reserve_keeps_the_newest_connections_until_one_ends() -> None:
     guard = ConnectionGuard(max_connections=3)
     within = [Connection() for _ in range(3)]
     beyond = [Connection() for _ in range(100)]
@@ -34,20 +30,14 @@ def test_the_reserve_keeps_the_newest_connections() -> None:
         (problem,) = connection.told
         assert (problem.status, problem.headers["Retry-After"]) == (503, "1")
     assert guard.n_connections == 3 + 64
-
-
-def test_a_connection_of_the_reserve_is_admitted_when_one_ends() -> None:
-    guard = ConnectionGuard(max_connections=1)
-    first, second = Connection(), Connection()
-    guard.admit(first)
-    guard.admit(second)
+    first, second = within[0], beyond[-1]
     guard.admit(second)  # asked again while it is full
     assert not guard.is_admitted(second)
     guard.release(first)
     guard.admit(second)
     assert guard.is_admitted(second)
-    guard.release(second)
-    guard.release(second)
+    for connection in [*within, *beyond, second]:
+        guard.release(connection)
     assert guard.n_connections == 0
 
 
@@ -61,11 +51,6 @@ def test_each_refusal_is_counted_and_one_a_minute_logged(
     assert counted == ["bad_http"] * 100
     assert len(caplog.records) == 1
     assert counted[0] in REJECT_REASONS
-
-
-def test_the_limit_leaves_files_for_the_service() -> None:
-    limits = {n: derive_max_connections(n) for n in (2, 80, 4096, 8192, 20_000, 1 << 20)}
-    assert list(limits.values()) == [1, 40, 2048, 5632, 10_000, 10_000]
 
 
 def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
