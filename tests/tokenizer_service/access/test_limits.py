@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
 from tokenizer_service.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
+from tokenizer_service.observability.logs import REQUEST_ID
 
 SECONDS = 20
 
@@ -116,6 +117,7 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
     budget = ByteBudget(100)
 
     async def run() -> int:
+        REQUEST_ID.set("r-7")
         lease = budget.lease()
         result = await WorkQueue(executor).run_for(Departure(), lease, work, 20)
         assert budget.used == 50
@@ -125,6 +127,7 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
     def work(n: int) -> int:
         check_wanted()
         reserve_memory(50)
+        assert REQUEST_ID.get() == "r-7"  # for the lines that it logs
         return n + 1
 
     assert asyncio.run(run()) == 21

@@ -26,6 +26,7 @@ from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.commands import serving
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.observability import metrics, metrics_files
+from tokenizer_service.observability.logs import EscapingFormatter
 from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
 from tokenizer_service.observability.metrics_files import FIRST_BYTES, ReservedFile
 from tokenizer_service.rendering import encode as encode_answers
@@ -128,6 +129,7 @@ def test_a_defect_is_a_500_without_details(
         raise RuntimeError("a secret in the message")
 
     monkeypatch.setattr(encode_answers, "utf8_length", fail)
+    monkeypatch.setattr(caplog.handler, "formatter", EscapingFormatter("%(message)s"))
     headers = {"X-Request-Id": "my-request.1"}
     for text in ("a", "a" * 5000):
         response = client.post("/encode", json={"text": text}, headers=headers)
@@ -136,7 +138,7 @@ def test_a_defect_is_a_500_without_details(
         assert response.headers["X-Request-Id"] == "my-request.1"
         assert "secret" not in response.text
         assert "Traceback" not in response.text
-    assert "POST /encode failed" in caplog.text
+    assert "POST /encode failed request_id=my-request.1" in caplog.text
     assert "a secret in the message" in caplog.text  # it belongs in the log
     found = scrape(client)
     assert found['http_requests_total{handler="/encode",method="POST",status="500"}'] == 2
