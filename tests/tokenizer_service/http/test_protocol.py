@@ -22,7 +22,12 @@ from tests.tokenizer_service.http.clients import open_protocol
 from tokenizer_service.access.errors import OverloadedError
 from tokenizer_service.commands import serving
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY, read_body
-from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard, raise_open_files
+from tokenizer_service.http.connections import (
+    STATE_KEY,
+    ConnectionGuard,
+    derive_max_connections,
+    raise_open_files,
+)
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.protocol import GuardedHttpProtocol
 from tokenizer_service.http.responses import ChunkedBody
@@ -138,7 +143,7 @@ def test_an_unreadable_body_ends_the_request() -> None:
 
 
 def test_a_response_before_the_end_of_the_body() -> None:
-    data = exchange(say_ok, upload(b"abc")[:-1])
+    data = exchange(say_ok, upload(b"abc")[:-1], b"c", seconds=0.5)
     assert b"connection: close" in data
     assert data.endswith(b"ok")
 
@@ -447,7 +452,9 @@ def test_each_refusal_is_counted_and_one_a_minute_logged(
     assert counted[0] in REJECT_REASONS
 
 
-def test_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
+def test_connections_leave_files_and_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
+    limits = [derive_max_connections(n) for n in (2, 4096, 8192, 20_000)]
+    assert limits == [1, 2048, 5632, 10_000]
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before[0]), before[1]))
