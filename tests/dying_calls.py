@@ -7,18 +7,8 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-_FUNCTIONS = [
-    "open",
-    "write",
-    "lseek",
-    "fsync",
-    "close",
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "rmdir",
-]
+_ON_FILES = ["open", "write", "lseek", "fsync", "close"]
+_ON_FOLDERS = ["mkdir", "rename", "replace", "unlink", "rmdir"]
 DEAD = 9
 """Exit status of a process that died as planned; 0 means that its work ended first."""
 
@@ -52,7 +42,7 @@ def _arm(k: int, when: str) -> None:
             if mine == k:
                 os._exit(DEAD)
 
-    for name in _FUNCTIONS:
+    for name in _ON_FILES + _ON_FOLDERS:
         setattr(os, name, partial(call, getattr(os, name)))
     counted_write = os.write
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -119,10 +118,3 @@ def open_page(browser: Any, service: Service) -> Iterator[Callable[..., Any]]:
         context.close()
     assert errors == []
     assert foreign == []
-
-
-def write(folder: Path, name: str, text: str) -> Path:
-    """A file for an upload."""
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.integration.browser.conftest import Service, write
+from tests.integration.browser.conftest import Service
 from tests.integration.server_process import ADMIN_KEY, serve
 from tests.tokenizer_service.conftest import CORPUS
 from tokenizer_core import Tokenizer, TokenizerSpec
@@ -60,15 +60,6 @@ def test_typing_shows_pieces_ids_and_counts(open_page: Open, service: Service) -
     assert "".join(pane.locator(".pieces .piece").all_text_contents()).endswith("·the·end")
     said = f"{len(ids)} tokens, {21 / len(ids):.2f} bytes per token"
     expect(page.locator("#counts")).to_have_text(said)
-    pieces, cells = pane.locator(".pieces .piece"), pane.locator(".ids .id")
-    lit = re.compile(r"\blit\b")
-    pieces.nth(2).hover()
-    expect(cells.nth(2)).to_have_class(lit)
-    expect(page.locator(".lit")).to_have_count(2)
-    cells.nth(0).hover()
-    expect(pieces.nth(0)).to_have_class(lit)
-    page.locator("#text").hover()
-    expect(page.locator(".lit")).to_have_count(0)
 
 
 def test_parts_of_a_character_are_shown_as_bytes(open_page: Open) -> None:
@@ -88,10 +79,12 @@ def test_parts_of_a_character_are_shown_as_bytes(open_page: Open) -> None:
 
 
 def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Service) -> None:
-    page = with_text(open_page, "Hello, Hello!")
-    page.click("#compare")
+    page = open_page()
     first, second = page.locator(PANES).nth(0), page.locator(PANES).nth(1)
-    assert second.locator(".pane-tokenizer").input_value().startswith("gpt2@")
+    wait_for_ids(second, service.encode(page.input_value("#text"), "gpt2"))
+    names = page.locator(f"{PANES} .pane-tokenizer option:checked")
+    expect(names).to_have_text(["starter (served now)", "gpt2"])
+    page.fill("#text", "Hello, Hello!")
     second.locator(".pane-tokenizer").select_option(label="bytes")
     wait_for_ids(second, service.encode("Hello, Hello!", "bytes"))
     assert second.locator(".pane-tokenizer").input_value().startswith("bytes@")
@@ -102,6 +95,9 @@ def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Serv
     expect(verdict).to_contain_text("40% of the first one's tokens")  # "," and "!"
     first.locator(".piece").nth(0).hover()
     expect(second.locator(".pieces .lit")).to_have_count(5)
+    expect(first.locator(".ids .lit")).to_have_count(1)
+    page.locator("#text").hover()
+    expect(page.locator(".lit")).to_have_count(0)
     first.locator(".piece").nth(0).click()
     details = page.locator("#details")
     expect(details.locator("h2")).to_have_text("Token 16500")
@@ -110,18 +106,6 @@ def test_two_tokenizers_and_the_merges_of_a_token(open_page: Open, service: Serv
     assert details.locator(".node-id").all_text_contents()[:3] == ["16500", "72", "11039"]
     details.locator(".node").nth(2).click()
     expect(details.locator("h2")).to_have_text("Token 11039")
-
-
-def test_the_page_opens_with_gpt2_beside_the_served_tokenizer(
-    open_page: Open, service: Service
-) -> None:
-    page = open_page()
-    text = page.input_value("#text")
-    wait_for_ids(page.locator(PANES).nth(0), service.encode(text))
-    wait_for_ids(page.locator(PANES).nth(1), service.encode(text, "gpt2"))
-    names = page.locator(f"{PANES} .pane-tokenizer option:checked")
-    expect(names).to_have_text(["starter (served now)", "gpt2"])
-    expect(page.locator("#comparison")).to_contain_text(re.compile(r"^starter: \d+ tokens, gpt2: "))
 
 
 def test_the_slider_gives_the_ids_of_a_smaller_vocabulary(
@@ -159,9 +143,8 @@ def test_the_language_tax_as_bars_table_and_png(
     expect(rows).to_have_count(12)
     english = "All human beings are born free and equal in dignity and rights."
     n_english = len(service.encode(english))
-    n_german = len(
-        service.encode("Alle Menschen sind frei und gleich an Würde und Rechten geboren.")
-    )
+    german = "Alle Menschen sind frei und gleich an Würde und Rechten geboren."
+    n_german = len(service.encode(german))
     page.click("#panel-languages summary")
     expect(rows.nth(0).locator("td").first).to_have_text(f"{n_english} (1.0×)")
     expect(rows.nth(2).locator("td").first).to_have_text(
@@ -175,10 +158,8 @@ def test_the_language_tax_as_bars_table_and_png(
         page.click("#languages-png")
     saved = tmp_path / "tax.png"
     download.value.save_as(saved)
+    assert saved.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert download.value.suggested_filename == "language-tax.png"
-    header = saved.read_bytes()[:24]
-    assert header[:8] == b"\x89PNG\r\n\x1a\n"
-    assert int.from_bytes(header[16:20]) == 2 * (900 + 2 * 24)
 
 
 def test_the_documentation_follows_the_colour_scheme(open_page: Open) -> None:
@@ -247,13 +228,8 @@ def test_a_conversation_is_shown_by_role(open_page: Open, service: Service) -> N
     ]
     ids = service.ask("POST", "/chat/encode", json={"messages": messages})["tokens"]
     expect(page.locator("#chat-pane .n-tokens")).to_have_text(str(len(ids)))
-    page.click("#add-message")
-    page.keyboard.type("Ho")
-    expect(pieces.locator(".role-assistant")).to_have_count(2)
     page.click("#panel-chat summary")
-    expect(page.locator("#chat-text")).to_contain_text("<|im_start|>assistant\nHo<|im_end|>")
-    page.select_option("#chat-template", "tagged")
-    expect(page.locator("#chat-text")).to_contain_text("<|im_end|><|im_start|>")
+    expect(page.locator("#chat-text")).to_contain_text("<|im_start|>user\nHi <|im_end|>")
     page.select_option("#chat-template", "broken")
     expect(page.locator("#chat-problem")).to_contain_text("the chat template failed")
     expect(page.locator("#chat-pane .pane")).to_be_hidden()
@@ -292,20 +268,17 @@ def packed_link(text: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "notice"), [(1_000_001, "longer than 1 MB"), (60_000_000, "too long")]
+    ("n_bytes", "notice"),
+    [(999_999, None), (1_000_001, "longer than 1 MB"), (60_000_000, "too long")],
 )
-def test_a_link_that_unpacks_to_too_much_is_refused(
-    open_page: Open, n_bytes: int, notice: str
-) -> None:
-    page = open_page(packed_link(b"a" * n_bytes))
-    expect(page.locator("#notices")).to_contain_text(notice)
-    assert len(page.input_value("#text")) < 1000  # the sample text
-
-
-def test_a_link_may_hold_a_megabyte(open_page: Open) -> None:
-    page = open_page(packed_link(b"ab " * 333_333))
-    expect(page.locator("#text-figures")).to_contain_text("999,999 bytes")
-    expect(page.locator("#notices")).to_be_empty()
+def test_a_link_may_hold_a_megabyte(open_page: Open, n_bytes: int, notice: str | None) -> None:
+    page = open_page(packed_link(b"ab " * (n_bytes // 3) + b"ab"[: n_bytes % 3]))
+    if notice is None:
+        expect(page.locator("#text-figures")).to_contain_text("999,999 bytes")
+        expect(page.locator("#notices")).to_be_empty()
+    else:
+        expect(page.locator("#notices")).to_contain_text(notice)
+        assert len(page.input_value("#text")) < 1000  # the sample text
 
 
 @pytest.mark.slow
@@ -330,16 +303,7 @@ def test_a_large_text_is_shown_in_part(open_page: Open, service: Service) -> Non
     page.locator("#panes .pieces .piece").nth(0).focus()
     page.keyboard.press("End")
     expect(last).to_have_text(str(ids[-1]))
-    flow = page.locator("#panes .pieces")
-    for part in range(12):
-        flow.evaluate("(flow, part) => flow.scrollTop = part * flow.scrollHeight / 12", part)
-        page.wait_for_timeout(50)
-    assert 50 < flow.locator(".piece").count() < 3_000
-    page.click("#tab-decode")
-    page.click("#take-ids")
-    verdict = f"{len(ids):,} ids: encoding this text gives the same ids."
-    expect(page.locator("#decode-verdict")).to_have_text(verdict)
-    page.click("#tab-encode")
+    assert 50 < page.locator("#panes .pieces .piece").count() < 3_000
     page.click("#held-clear")
     expect(page.locator("#panes .n-tokens")).to_have_text("0")
 
@@ -349,7 +313,9 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
 ) -> None:
     page = with_text(open_page, "the quick brown fox")
     unlock(page)
-    page.set_input_files("#upload", write(tmp_path, "My Corpus.txt", CORPUS * 20))
+    corpus = tmp_path / "My Corpus.txt"
+    corpus.write_text(CORPUS * 20, encoding="utf-8")
+    page.set_input_files("#upload", corpus)
     expect(page.locator("#upload-state")).to_contain_text("Uploaded My Corpus.txt as my-corpus.txt")
     assert page.is_checked('#corpora input[value="my-corpus.txt"]')
     page.fill("#train-size", "350")
@@ -428,34 +394,23 @@ def every_view(page: Any) -> Any:
     yield "train"
 
 
-def set_busy(page: Any) -> None:
-    page.locator(".pane").evaluate_all(
-        "panes => panes.forEach(pane => pane.setAttribute('aria-busy', 'true'))"
-    )
-
-
-def violations(page: Any, **options: Any) -> list[str]:
-    """The findings of axe, which the page must have loaded."""
-    found: list[str] = page.evaluate(
-        """async options => (await axe.run(document, options)).violations
-            .flatMap(({id, nodes}) => nodes.map(({html}) => `${id}: ${html}`))""",
-        {"resultTypes": ["violations"], **options},
-    )
-    return found
-
-
 def test_axe_finds_nothing_and_a_phone_scrolls_in_one_direction(open_page: Open) -> None:
     wide, narrow = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
     page = with_text(open_page, "x" * 40 + PARROT, reduced_motion="reduce", viewport=wide)
     page.evaluate(axe.Axe().axe_script)
+
+    def violations() -> list[str]:
+        found: list[str] = page.evaluate(
+            """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+                .flatMap(({id, nodes}) => nodes.map(({html}) => `${id}: ${html}`))"""
+        )
+        return found
+
     for view in every_view(page):
         page.emulate_media(color_scheme="light")
-        assert violations(page) == [], view
-        # A pane that waits for an answer is read, too.
-        set_busy(page)
-        assert violations(page, runOnly=["color-contrast"]) == [], view
+        assert violations() == [], view
         page.emulate_media(color_scheme="dark")
-        assert violations(page, runOnly=["color-contrast"]) == [], view
+        assert violations() == [], view
         page.set_viewport_size(narrow)
         assert page.evaluate("document.documentElement.scrollWidth") == 360, view
         page.set_viewport_size(wide)

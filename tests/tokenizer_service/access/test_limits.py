@@ -1,8 +1,9 @@
-"""The memory budget, and work on threads that nobody waits for any more."""
+"""Deadlines, the memory budget, and work on threads that nobody waits for any more."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -11,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.requests import ClientDisconnect
 
-from tokenizer_service.access.deadlines import Departure
+from tokenizer_service.access.deadlines import Departure, Pace, within
 from tokenizer_service.access.errors import OverloadedError, WorkTooLongError
 from tokenizer_service.access.limits import ByteBudget, WorkQueue, check_wanted, reserve_memory
+from tokenizer_service.observability.logs import REQUEST_ID
 
 SECONDS = 20
 
@@ -48,6 +50,29 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+def test_a_slow_sender_uses_up_its_time_and_a_steady_one_does_not() -> None:
+    slow, steady, quick = (
+        Pace(grace_seconds=10, most_seconds=300, bytes_per_second=1024) for _ in range(3)
+    )
+    for _ in range(10):
+        slow.note(waited_seconds=1, n_bytes=1)
+    assert 0 < slow.seconds_left < 0.1
+    for _ in range(1000):
+        steady.note(waited_seconds=5, n_bytes=5 * 1024)
+    assert steady.seconds_left == pytest.approx(10)
+    quick.note(waited_seconds=0, n_bytes=1 << 30)
+    assert quick.seconds_left == 300
+    generous = Pace(grace_seconds=10, most_seconds=1, bytes_per_second=1024)
+    generous.note(waited_seconds=0, n_bytes=1)
+    assert generous.seconds_left == 10
+
+
+def test_a_wait_ends_at_its_deadline() -> None:
+    assert asyncio.run(within(math.inf, asyncio.sleep(0.001, "done"))) == "done"
+    with pytest.raises(TimeoutError):
+        asyncio.run(within(0.01, asyncio.sleep(60)))
+
+
 def test_a_lease_holds_what_it_was_last_told() -> None:
     budget = ByteBudget(100)
     one, other = budget.lease(), budget.lease()
@@ -55,14 +80,17 @@ def test_a_lease_holds_what_it_was_last_told() -> None:
     other.hold(40)
     with pytest.raises(OverloadedError):
         other.hold(41)
-    assert budget.used == 100
     one.hold(10)
     other.reserve(50)
     assert budget.used == 100
-    other.hold(20)
-    assert budget.used == 30
-    one.release()
     other.release()
+    one.hold(500)  # a single request may need more than the budget
+    with pytest.raises(OverloadedError):
+        other.hold(1)
+    other.release()
+    one.hold(400)  # to hold less is never refused
+    assert budget.used == 400
+    one.release()
     assert budget.used == 0
 
 
@@ -72,7 +100,6 @@ def test_what_is_expected_is_reserved_once() -> None:
     other.hold(1)
     lease.hold(10)
     lease.expect(40)
-    assert budget.used == 51
     lease.reserve(30)
     lease.reserve(5)
     assert budget.used == 51
@@ -86,22 +113,11 @@ def test_what_is_expected_is_reserved_once() -> None:
     assert budget.used == 1
 
 
-def test_a_single_request_may_need_more_than_the_budget() -> None:
-    budget = ByteBudget(100)
-    one, other = budget.lease(), budget.lease()
-    one.hold(500)
-    with pytest.raises(OverloadedError):
-        other.hold(1)
-    other.release()
-    one.hold(400)  # to hold less is never refused
-    one.release()
-    assert budget.used == 0
-
-
 def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor) -> None:
     budget = ByteBudget(100)
 
     async def run() -> int:
+        REQUEST_ID.set("r-7")
         lease = budget.lease()
         result = await WorkQueue(executor).run_for(Departure(), lease, work, 20)
         assert budget.used == 50
@@ -111,10 +127,13 @@ def test_the_result_comes_back_and_the_lease_stays(executor: ThreadPoolExecutor)
     def work(n: int) -> int:
         check_wanted()
         reserve_memory(50)
+        assert REQUEST_ID.get() == "r-7"  # for the lines that it logs
         return n + 1
 
     assert asyncio.run(run()) == 21
     assert budget.used == 0
+    reserve_memory(1 << 60)  # outside of work
+    check_wanted()
 
 
 @pytest.mark.parametrize(
@@ -206,14 +225,11 @@ def test_work_that_ended_just_before_the_client_left_frees_its_lease(
     async def run() -> None:
         lease = budget.lease()
         lease.hold(60)
-        request = asyncio.create_task(
-            WorkQueue(executor).run_for(departure, lease, lambda: ended.set())
-        )
+        request = asyncio.create_task(WorkQueue(executor).run_for(departure, lease, ended.set))
         await asyncio.sleep(0)
         assert ended.wait(SECONDS)
-        executor.submit(int).result(
-            SECONDS
-        )  # the thread is done, and the event loop has not seen it
+        # The thread is done, and the event loop has not seen it.
+        executor.submit(int).result(SECONDS)
         departure.note()
         with pytest.raises(ClientDisconnect):
             await request
@@ -244,8 +260,3 @@ def test_work_ends_at_its_deadline_however_long_it_waited(executor: ThreadPoolEx
         await until(lambda: budget.used == 0)
 
     asyncio.run(run())
-
-
-def test_outside_of_work_nothing_is_checked() -> None:
-    check_wanted()
-    reserve_memory(1 << 60)

@@ -23,7 +23,6 @@ from tokenizer_service.http.id_formats import (
     OCTETS,
     IdsForm,
     choose_ids_form,
-    ids_form_of,
     parse_ids_body,
 )
 from tokenizer_service.http.problem import Problem
@@ -72,35 +71,38 @@ def parts_of(body: bytes, item_bytes: int) -> list[bytes]:
     return parts
 
 
-@pytest.mark.parametrize(("repeat", "dtype"), [(1, "u32"), (0, "u16"), (1000, None)])
 def test_ids_of_one_text_there_and_back(
-    served: TestClient,
-    small_tokenizer: Tokenizer,
-    starter: ArtifactRef,
-    repeat: int,
-    dtype: str | None,
+    served: TestClient, small_tokenizer: Tokenizer, starter: ArtifactRef
 ) -> None:
-    text = TEXT * repeat
-    answer = encode(served, OCTETS + (f"; dtype={dtype}" if dtype else ""), text)
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype={dtype or 'u32'}"
-    assert answer.headers["Tokenizer-Version"] == str(starter)
-    assert answer.headers["Tokenizer-Digest"] == starter.digest
-    ids = np.frombuffer(answer.content, "<u2" if dtype == "u16" else "<u4")
-    assert ids.tolist() == small_tokenizer.encode(text)
-    back = decode(served, answer.content, answer.headers["Content-Type"])
-    assert back.json()["text"] == text
-    assert back.headers["Tokenizer-Digest"] == starter.digest
-
-
-def test_one_text_can_be_a_batch_of_one(served: TestClient, small_tokenizer: Tokenizer) -> None:
-    answer = encode(served, f"{OCTETS}; layout=batch", TEXTS[0])
-    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype=u32; layout=batch"
-    [part] = parts_of(answer.content, 4)
-    assert np.frombuffer(part, "<u4").tolist() == small_tokenizer.encode(TEXTS[0])
-    for wrong in (f"{OCTETS}; layout=rows", f"{NPY}; layout=batch"):
-        refused = served.post("/encode", json={"text": "x"}, headers={"Accept": wrong})
-        assert refused.status_code == 406
+    for accept, repeat in (
+        (f"{OCTETS}; dtype=u32", 1),
+        (f"{OCTETS}; dtype=u16", 0),
+        (OCTETS, 1000),
+        (f"{OCTETS}; layout=batch", 1),
+        (NPY, 1),
+        (f"{NPY}; dtype=u16", 1),
+    ):
+        text = TEXT * repeat
+        answer = encode(served, accept, text)
+        assert answer.status_code == 200
+        assert answer.headers["Tokenizer-Version"] == str(starter)
+        assert answer.headers["Tokenizer-Digest"] == starter.digest
+        kind, content = answer.headers["Content-Type"], answer.content
+        dtype = np.dtype("<u2" if "u16" in accept else "<u4")
+        if kind == NPY:
+            array = np.load(io.BytesIO(content), allow_pickle=False)
+            assert array.dtype == dtype
+            assert len(content) - array.nbytes == 64 * 2
+            assert decode(served, npy(array), NPY).json()["text"] == text
+        else:
+            is_batch = "batch" in accept
+            layout = "; layout=batch" if is_batch else ""
+            assert kind == f"{OCTETS}; dtype={'u16' if 'u16' in accept else 'u32'}{layout}"
+            array = np.frombuffer(parts_of(content, 4)[0] if is_batch else content, dtype)
+        assert array.tolist() == small_tokenizer.encode(text)
+        back = decode(served, content, kind)
+        assert back.json()["text"] == ([text] if "batch" in accept else text)
+        assert back.headers["Tokenizer-Digest"] == starter.digest
 
 
 @pytest.mark.parametrize(("texts", "dtype"), [([], "u32"), ([""], "u16"), (TEXTS, "u32")])
@@ -108,29 +110,15 @@ def test_ids_of_a_batch_there_and_back(
     served: TestClient, small_tokenizer: Tokenizer, texts: list[str], dtype: str
 ) -> None:
     answer = encode(served, f"{OCTETS};dtype={dtype}", texts)
-    assert answer.headers["Content-Type"] == f"{OCTETS}; dtype={dtype}; layout=batch"
+    kind = answer.headers["Content-Type"]
+    assert kind == f"{OCTETS}; dtype={dtype}; layout=batch"
     width = {"u32": 4, "u16": 2}[dtype]
     ids = [np.frombuffer(part, f"<u{width}").tolist() for part in parts_of(answer.content, width)]
     assert ids == [small_tokenizer.encode(text) for text in texts]
-    assert decode(served, answer.content, answer.headers["Content-Type"]).json()["text"] == texts
-    raw = decode(served, answer.content, answer.headers["Content-Type"], OCTETS)
+    assert decode(served, answer.content, kind).json()["text"] == texts
+    raw = decode(served, answer.content, kind, OCTETS)
     assert raw.headers["Content-Type"] == f"{OCTETS}; layout=batch"
     assert parts_of(raw.content, 1) == [text.encode() for text in texts]
-
-
-def test_npy_there_and_back(served: TestClient, small_tokenizer: Tokenizer) -> None:
-    for accept, dtype in ((NPY, np.uint32), (f"{NPY}; dtype=u16", np.uint16)):
-        answer = encode(served, accept)
-        assert answer.headers["Content-Type"] == NPY
-        ids = np.load(io.BytesIO(answer.content), allow_pickle=False)
-        assert ids.dtype == dtype
-        assert ids.tolist() == small_tokenizer.encode(TEXT)
-        assert len(answer.content) - ids.nbytes == 64 * 2
-        assert decode(served, answer.content, NPY).json()["text"] == TEXT
-        assert decode(served, npy(ids), NPY).json()["text"] == TEXT
-    refused = encode(served, NPY, [TEXT])
-    assert refused.status_code == 406
-    assert OCTETS in refused.json()["detail"]
 
 
 def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokenizer) -> None:
@@ -145,7 +133,7 @@ def test_bytes_of_a_text_as_they_are(served: TestClient, small_tokenizer: Tokeni
     assert skipped.content.decode() == TEXT.replace("<|a|>", "")
 
 
-def test_options_beside_a_binary_body(client: TestClient) -> None:
+def test_options_and_limits_hold_in_binary(client: TestClient) -> None:
     half = np.array([255], dtype="<u4").tobytes()  # the byte 0xff
     assert decode(client, half, OCTETS).json()["text"] == "\ufffd"
     for accept in ("*/*", OCTETS):
@@ -159,6 +147,15 @@ def test_options_beside_a_binary_body(client: TestClient) -> None:
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
     unknown = decode(client, np.array([1, 1 << 31], dtype="<u4").tobytes(), OCTETS)
     assert unknown.json()["errors"][0]["pointer"] == "/tokens/1"
+    for text, pointer in ((TEXT, "/text"), (["low", TEXT], "/text/1")):
+        over = encode(client, OCTETS, text, max_tokens=3)
+        assert (over.status_code, over.json()["limit"]) == (413, 3)
+        assert over.json()["errors"][0]["pointer"] == pointer
+    for returned in (["pieces"], ["ids", "offsets"], []):
+        refused = encode(client, OCTETS, **{"return": returned})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/return")
+    for accept, text in ((f"{OCTETS}; layout=rows", "x"), (NPY, ["x"])):
+        assert encode(client, accept, text).status_code == 406
 
 
 def test_u16_only_where_the_largest_id_fits(
@@ -174,18 +171,6 @@ def test_u16_only_where_the_largest_id_fits(
     assert "dtype=u32" in answer.json()["detail"]
 
 
-def test_policies_and_limits_hold_in_binary(client: TestClient) -> None:
-    for text, pointer in ((TEXT, "/text"), (["low", TEXT], "/text/1")):
-        over = encode(client, OCTETS, text, max_tokens=3)
-        assert (over.status_code, over.json()["limit"]) == (413, 3)
-        assert over.json()["errors"][0]["pointer"] == pointer
-        unknown = encode(client, OCTETS, text, allowed_special=["nope"])
-        assert unknown.json()["code"] == "unknown_special_token"
-    for returned in (["pieces"], ["ids", "offsets"], []):
-        refused = encode(client, OCTETS, **{"return": returned})
-        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/return")
-
-
 @pytest.mark.parametrize(
     ("accept", "form"),
     [
@@ -196,22 +181,17 @@ def test_policies_and_limits_hold_in_binary(client: TestClient) -> None:
         ("application/json;q=0.5, application/octet-stream", IdsForm(OCTETS)),
         ("application/octet-stream;q=0, application/x-npy", IdsForm(NPY)),
         ('Application/Octet-Stream ; dtype="U16"', IdsForm(OCTETS, "u16")),
+        *((refused, 406) for refused in ("text/html", "application/json;q=0", f"{OCTETS};q=0.0")),
+        *((refused, 406) for refused in (f"{OCTETS};dtype=u8", f"{NPY}; layout=batch")),
     ],
 )
-def test_the_form_with_the_highest_quality_is_chosen(accept: str, form: IdsForm | None) -> None:
-    assert choose_ids_form(accept) == form
-
-
-def test_unknown_forms_are_refused() -> None:
-    for accept in ("text/html", "application/json;q=0", f"{OCTETS};dtype=u8", f"{OCTETS};q=0.0"):
-        with pytest.raises(Problem) as caught:
-            choose_ids_form(accept)
-        assert caught.value.status == 406
-    assert ids_form_of("application/json") is None
-    for declared in (f"{OCTETS};dtype=f4", f"{OCTETS};layout=rows", f"{NPY};layout=batch"):
-        with pytest.raises(Problem) as caught:
-            ids_form_of(declared)
-        assert caught.value.status == 415
+def test_the_form_with_the_highest_quality_is_chosen(accept: str, form: object) -> None:
+    if form != 406:
+        assert choose_ids_form(accept) == form
+        return
+    with pytest.raises(Problem) as caught:
+        choose_ids_form(accept)
+    assert caught.value.status == 406
 
 
 HEADER = b"{'descr': '<u4', 'fortran_order': False, 'shape': (1,), }"
@@ -222,33 +202,25 @@ BATCH = IdsForm(OCTETS, is_batch=True)
     ("body", "form", "status"),
     [
         (b"\0" * 5, IdsForm(OCTETS), 400),
-        (b"\0", IdsForm(OCTETS, "u16"), 400),
         (b"", BATCH, 400),
         (b"\1\0\0\0", BATCH, 400),
         (struct.pack("<IQ", 1, 2) + b"\0" * 4, BATCH, 400),
-        (struct.pack("<IQ", 1, 0) + b"\0" * 4, BATCH, 400),
         (struct.pack("<IQ", 1, 1) + b"\0" * 5, BATCH, 400),
         (struct.pack("<I2Q", 2, 2**64 - 1, 2) + b"\0" * 4, BATCH, 400),  # the sum wraps to 1
         (b"", IdsForm(NPY), 400),
-        (b"PK\x03\x04" + b"\0" * 60, IdsForm(NPY), 400),
         (b"\x93NUMPY\x09\x00\x01\x00{", IdsForm(NPY), 400),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", IdsForm(NPY), 400),
         (npy_with(HEADER), IdsForm(NPY), 400),
-        (npy_with(HEADER, b"\0" * 5), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"1", b"True"), b"\0" * 4), IdsForm(NPY), 400),
-        (npy_with(HEADER.replace(b"(1,)", b"[1]"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"(1,)", b"__import__('os')"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER.replace(b"False", b"0"), b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER + b"\xa0", b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(HEADER, b"\0" * 4).replace(b"\1\0", b"\1\1", 1), IdsForm(NPY), 400),
         (npy_with(b"{[]: 1}"), IdsForm(NPY), 400),
-        (npy_with(b"\0\xff"), IdsForm(NPY), 400),
         (npy_with(HEADER[:-1] + b" " * 2000 + b"}", b"\0" * 4), IdsForm(NPY), 400),
         (npy_with(b"[" * 90 + b"]" * 90), IdsForm(NPY), 400),
         (npy(np.zeros((1, 1), "<u4")), IdsForm(NPY), 422),
         (npy(np.array([1], ">u4")), IdsForm(NPY), 422),
-        (npy(np.array([1.0])), IdsForm(NPY), 422),
-        (npy([True]), IdsForm(NPY), 422),
         (npy_with(HEADER.replace(b"<u4", b"|O"), b"cos\nsystem\n."), IdsForm(NPY), 422),
         (npy_with(HEADER.replace(b"'<u4'", b"[('a', '<u4')]"), b"\0" * 4), IdsForm(NPY), 422),
     ],
@@ -260,16 +232,15 @@ def test_malformed_bodies_are_refused(body: bytes, form: IdsForm, status: int) -
 
 
 def test_a_malformed_body_is_refused_by_the_route(client: TestClient) -> None:
-    body = struct.pack("<I", MAX_BATCH_ITEMS + 1)
-    with pytest.raises(BatchTooLargeError):
-        parse_ids_body(body, BATCH)
-    answer = decode(client, body, BATCH.media_type)
-    assert (answer.status_code, answer.json()["limit"]) == (413, MAX_BATCH_ITEMS)
-    for body, form, status, code in (
-        (b"\0" * 5, IdsForm(OCTETS), 400, "malformed_ids"),
-        (npy([True]), IdsForm(NPY), 422, "unsupported_dtype"),
+    for body, kind, status, code in (
+        (struct.pack("<I", MAX_BATCH_ITEMS + 1), BATCH.media_type, 413, "batch_too_large"),
+        (b"\0" * 5, OCTETS, 400, "malformed_ids"),
+        (npy([True]), NPY, 422, "unsupported_dtype"),
+        (b"", f"{OCTETS};dtype=f4", 415, "ids_form_unsupported"),
+        (b"", f"{OCTETS};layout=rows", 415, "ids_form_unsupported"),
+        (b"", f"{NPY};layout=batch", 415, "ids_form_unsupported"),
     ):
-        answer = decode(client, body, form.media_type)
+        answer = decode(client, body, kind)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 

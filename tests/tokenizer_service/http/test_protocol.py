@@ -1,4 +1,4 @@
-"""What the protocol takes from uvicorn, tested over connections of this process.
+"""What the protocol takes from uvicorn, tested over connections of this process; their number.
 
 The protocol overrides methods of uvicorn and sets attributes of its requests. Each test here shows
 one effect of that, so that an update of uvicorn cannot silently end a limit.
@@ -9,23 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import resource
 import socket
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
 import uvicorn
 import uvloop
 from starlette.requests import ClientDisconnect, Request
-from uvicorn.server import ServerState
 
-from tokenizer_service.access.deadlines import send_within, within
+from tests.tokenizer_service.http.clients import open_protocol
 from tokenizer_service.access.errors import OverloadedError
 from tokenizer_service.commands import serving
 from tokenizer_service.http.bodies import COLLECT, WHOLE_BODY, read_body
-from tokenizer_service.http.connections import STATE_KEY, ConnectionGuard
+from tokenizer_service.http.connections import (
+    STATE_KEY,
+    ConnectionGuard,
+    derive_max_connections,
+    raise_open_files,
+)
+from tokenizer_service.http.problem import Problem
 from tokenizer_service.http.protocol import GuardedHttpProtocol
+from tokenizer_service.http.responses import ChunkedBody
 from tokenizer_service.ingress import AllowedHosts
+from tokenizer_service.observability.metrics import REJECT_REASONS
 from tokenizer_service.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -44,18 +51,20 @@ def upload(body: bytes, *headers: bytes) -> bytes:
     return head + b"".join(line + b"\r\n" for line in headers) + b"\r\n" + body
 
 
-async def open_protocol(
+async def connect(
     app: Any, guard: ConnectionGuard | None = None
 ) -> tuple[GuardedHttpProtocol, socket.socket]:
-    """A connection to `app` without a server, and the client's end of it."""
     config = uvicorn.Config(app, log_config=None)
     config.load()
-    state = {STATE_KEY: guard}
-    protocol = GuardedHttpProtocol(config, ServerState(), state, asyncio.get_running_loop())
-    ours, theirs = socket.socketpair()
-    theirs.settimeout(5)
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, ours)
-    return protocol, theirs
+    return await open_protocol(config, {STATE_KEY: guard})
+
+
+async def read(client: socket.socket) -> bytes:
+    """What a client receives until the end of the connection."""
+    data = b""
+    while part := await asyncio.get_running_loop().sock_recv(client, 1 << 16):
+        data += part
+    return data
 
 
 def exchange(
@@ -65,23 +74,12 @@ def exchange(
     guard: ConnectionGuard | None = None,
     seconds: float = 0.05,
 ) -> bytes:
-    """What a client receives until the end of the connection."""
-
     async def run() -> bytes:
-        loop = asyncio.get_running_loop()
-        _, client = await open_protocol(app, guard)
-        client.setblocking(False)
-
-        async def read() -> bytes:
-            data = b""
-            while part := await loop.sock_recv(client, 1 << 16):
-                data += part
-            return data
-
+        _, client = await connect(app, guard)
         async with asyncio.timeout(60):
-            reading = asyncio.create_task(read())
+            reading = asyncio.create_task(read(client))
             for piece in pieces:
-                await loop.sock_sendall(client, piece)
+                await asyncio.get_running_loop().sock_sendall(client, piece)
                 await asyncio.sleep(seconds)
             if is_half_closed:
                 client.shutdown(socket.SHUT_WR)
@@ -144,13 +142,11 @@ def test_an_unreadable_body_ends_the_request() -> None:
     assert b"200 OK" not in data
 
 
-def test_a_response_before_the_end_of_the_body_is_the_last() -> None:
-    data = exchange(say_ok, upload(b"abc")[:-1])
+def test_a_response_before_the_end_of_the_body() -> None:
+    data = exchange(say_ok, upload(b"abc")[:-1], b"c", seconds=0.5)
     assert b"connection: close" in data
     assert data.endswith(b"ok")
 
-
-def test_no_body_is_asked_for_after_the_start_of_the_response() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"first", "more_body": True})
@@ -159,7 +155,7 @@ def test_no_body_is_asked_for_after_the_start_of_the_response() -> None:
 
     sent = upload(b"abc", b"Expect: 100-continue", LAST)
     data = exchange(app, sent[:-3], sent[-3:])
-    assert data.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert data.startswith(b"HTTP/1.1 200 OK\r\n")  # and no body is asked for
     assert data.endswith(b"5\r\nfirst\r\n3\r\nabc\r\n0\r\n\r\n")
 
 
@@ -173,6 +169,9 @@ def test_in_http_1_0_the_end_of_the_connection_ends_a_response_without_a_length(
     assert b"content-length" not in head
     newer = exchange(app, REQUEST.replace(b"Host", b"Connection: close\r\nHost"))
     assert newer.endswith(b"\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n3\r\nabc\r\n0\r\n\r\n"
 
 
 def test_trailers_are_dropped() -> None:
@@ -195,16 +194,10 @@ def test_a_client_that_reads_nothing_is_reset() -> None:
         await respond(send, bytes(20_000_000))
 
     async def run() -> None:
-        _, client = await open_protocol(app, ConnectionGuard(stall_seconds=0.1))
+        _, client = await connect(app, ConnectionGuard(stall_seconds=0.1))
         client.sendall(REQUEST)
         await asyncio.sleep(0.5)
-        received = 0
-        try:
-            while part := client.recv(1 << 20):
-                received += len(part)
-        except ConnectionResetError:
-            pass
-        assert received < 20_000_000
+        assert len(await read(client)) < 20_000_000
         client.close()
 
     uvloop.run(run())
@@ -216,34 +209,34 @@ def test_the_time_of_a_head_begins_after_the_response_before_it() -> None:
     assert data.index(b"HTTP/1.1 200 ") < data.index(b"HTTP/1.1 408 ")
 
 
-NUMBER: ContextVar[int] = ContextVar("number")
-
-
 class Echo:
-    """Responds with the body it received, several times; waits if the body says so."""
+    """Responds several times with the body that it collects, of at most 600,000 bytes; refuses one
+    piece as if memory were used up; waits if the body says so."""
 
-    def __init__(self, n_times: int = 1) -> None:
-        self.n_times = n_times
+    def __init__(self, *, n_refused: int = 0, n_times: int = 1) -> None:
+        self.n_refused, self.n_times = n_refused, n_times
         self.whole_bodies: list[bytes | None] = []
-        self.n_responses = 0
+        self.n_pieces = self.n_left = self.n_responses = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        number = len(self.whole_bodies)
-        NUMBER.set(number)
-        whole = scope.get(WHOLE_BODY)
-        self.whole_bodies.append(whole if whole is None else bytes(whole))
-        body = (await within(5, receive()))["body"]
+        assert (COLLECT in scope) is not (WHOLE_BODY in scope)
+        self.whole_bodies.append(bytes(scope[WHOLE_BODY]) if WHOLE_BODY in scope else None)
+        try:
+            body = await read_body(Request(scope, receive), max_bytes=600_000, reserve=self.reserve)
+        except OverloadedError:
+            body = b"refused"
+        except ClientDisconnect:
+            self.n_left += 1
+            raise
         if body == b"sleep":
             await asyncio.sleep(0.01)
-        assert NUMBER.get() == number
-        response = body * self.n_times
-        headers = [(b"content-length", b"%d" % len(response))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        half = len(response) // 2
-        for part, more in ((response[:half], True), (response[half:], False)):
-            message = {"type": "http.response.body", "body": part, "more_body": more}
-            await send_within(5, scope, send, message)
+        await ChunkedBody([body] * self.n_times)(scope, receive, send)
         self.n_responses += 1
+
+    def reserve(self, n_bytes: int) -> None:
+        self.n_pieces += 1
+        if self.n_pieces == self.n_refused:
+            raise OverloadedError("use all the memory reserved for requests")
 
 
 def bodies(data: bytes) -> list[bytes]:
@@ -253,12 +246,11 @@ def bodies(data: bytes) -> list[bytes]:
 def test_the_app_gets_the_whole_body_of_each_small_request() -> None:
     app, sent = Echo(), [b"abc", b"sleep", b"ghi", b"def"]
     pipelined = b"".join(map(upload, sent[:-1])) + upload(sent[-1], LAST)
-    assert bodies(exchange(app, pipelined)) == sent
-    assert app.whole_bodies == sent
+    assert bodies(exchange(app, pipelined)) == app.whole_bodies == sent
     app, cut = Echo(), upload(b"abc", LAST)
-    assert bodies(exchange(app, cut[:-2], cut[-2:])) == [b"a"]  # and none before its end
-    assert app.whole_bodies == [None]
-    long = Echo(2_000_000)
+    assert bodies(exchange(app, cut[:-2], cut[-2:])) == [b"abc"]
+    assert app.whole_bodies == [None]  # none before its end
+    long = Echo(n_times=2_000_000)
     assert bodies(exchange(long, upload(b"abc", LAST))) == [b"abc" * 2_000_000]
 
 
@@ -266,8 +258,7 @@ def leave(app: Any, sent: bytes) -> None:
     """Send, then close without reading."""
 
     async def run() -> None:
-        _, client = await open_protocol(app)
-        client.setblocking(False)
+        _, client = await connect(app)
         await asyncio.get_running_loop().sock_sendall(client, sent)
         client.close()
         await asyncio.sleep(0.5)
@@ -275,36 +266,12 @@ def leave(app: Any, sent: bytes) -> None:
     uvloop.run(run())
 
 
-def test_pipelined_requests_of_a_client_that_left_are_no_errors() -> None:
+def test_a_client_that_left_ends_its_requests_without_errors() -> None:
     app = Echo()
     leave(app, upload(b"sleep") * 3)
     assert app.n_responses == len(app.whole_bodies)
-
-
-class Collecting:
-    """Responds with the body that it collects, of at most 600,000 bytes."""
-
-    def __init__(self, n_refused: int = 0) -> None:
-        self.n_refused = n_refused
-        self.n_pieces = self.n_left = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        assert COLLECT in scope or WHOLE_BODY in scope
-        try:
-            body = await read_body(Request(scope, receive), max_bytes=600_000, reserve=self.reserve)
-        except OverloadedError:
-            body = b"refused"
-        except ClientDisconnect:
-            self.n_left += 1
-            raise
-        headers = [(b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    def reserve(self, n_bytes: int) -> None:
-        self.n_pieces += 1
-        if self.n_pieces == self.n_refused:
-            raise OverloadedError("use all the memory reserved for requests")
+    leave(app, upload(bytes(100_000))[:-1])
+    assert app.n_left == 1
 
 
 def parts_of(data: bytes, n_bytes: int) -> list[bytes]:
@@ -316,25 +283,44 @@ def parts_of(data: bytes, n_bytes: int) -> list[bytes]:
 def test_pieces_of_a_long_body_arrive_whole_and_in_order(n_refused: int, n_bytes: int) -> None:
     first, second = (random.Random(seed).randbytes(500_000) for seed in (1, 2))
     sent = upload(first) + upload(b"short") + upload(second, LAST)
-    data = exchange(Collecting(n_refused), *parts_of(sent, n_bytes))
+    data = exchange(Echo(n_refused=n_refused), *parts_of(sent, n_bytes))
     assert bodies(data) == [first, b"short", second]
 
 
-OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
-CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%b\r\n3\r\nabc\r\n0\r\n\r\n"
+def test_a_piece_after_one_that_was_not_collected_waits_for_it() -> None:
+    app = Echo(n_refused=2)
+
+    async def run() -> None:
+        protocol, client = await connect(app)
+        sent = upload(b"abcdef", LAST)
+        protocol.data_received(sent[:-4])
+        await asyncio.sleep(0.05)
+        for piece in (b"c", b"d", b"ef"):  # within one iteration of the event loop
+            protocol.data_received(piece)
+        assert bodies(await read(client)) == [b"abcdef"]
+        client.close()
+
+    uvloop.run(run())
+
+
+def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it() -> None:
+    body = bytes(300_000)
+    sent = upload(body, b"Expect: 100-continue", LAST)
+    head = len(sent) - len(body)
+    data = exchange(Echo(), sent[:head], sent[head:])
+    assert data.startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert bodies(data) == [body]
+
+
+OFFER = [b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk"]
 
 
 def test_an_offer_of_another_protocol_changes_nothing() -> None:
-    offered = OFFER.splitlines()
-    sent = upload(b"first", *offered) + upload(b"", *offered) + upload(b"last")
+    sent = upload(b"first", *OFFER) + upload(b"", *OFFER) + upload(b"last")
     for n_bytes in (1, 1000):
-        app = Collecting()
-        data = exchange(app, *parts_of(sent, n_bytes), seconds=0, is_half_closed=True)
+        data = exchange(Echo(), *parts_of(sent, n_bytes), seconds=0, is_half_closed=True)
         assert bodies(data) == [b"first", b"", b"last"]
-
-
-def test_a_request_with_an_offer_is_refused_for_its_reason() -> None:
-    several_hosts = upload(b"abc", b"Host: other", *OFFER.splitlines())
+    several_hosts = upload(b"abc", b"Host: other", *OFFER)
     assert b'"code":"host_invalid"' in exchange(say_ok, several_hosts, is_half_closed=True)
     many = upload(b"abc", b"Connection: upgrade", *[b"Upgrade: a"] * 100)
     assert b'"code":"too_many_headers"' in exchange(say_ok, many, is_half_closed=True)
@@ -342,21 +328,18 @@ def test_a_request_with_an_offer_is_refused_for_its_reason() -> None:
     assert exchange(say_ok, tunnel).count(b"HTTP/1.1 ") == 1
 
 
-LOCAL = AllowedHosts.of((), "127.0.0.1")
 EVIL = "http://evil.example.com"
 
 
 @pytest.mark.parametrize(
     ("line", "host", "status"),
     [
-        *[("GET / HTTP/1.1", host, 200) for host in ("LOCALHOST:1", "localhost.:8000", "[::1]:80")],
-        ("GET / HTTP/1.1", "tokens.localhost", 200),
-        ("GET / HTTP/1.1", "127.1.2.3:80", 200),
+        ("GET / HTTP/1.1", "LOCALHOST:1", 200),
+        ("GET / HTTP/1.1", "[::1]:80", 200),
+        ("GET / HTTP/1.1", "a.internal:8000", 200),
         ("GET / HTTP/1.1", "evil.example.com:8000", 421),
-        ("GET / HTTP/1.1", "localhost.evil.com", 421),
-        ("GET / HTTP/1.1", "192.168.1.2", 421),
-        ("GET / HTTP/1.1", "[fe80::1]", 421),
-        *[(f"GET {path} HTTP/1.1", "10.4.3.2", 200) for path in ("/livez", "/v1/readyz")],
+        ("GET /livez HTTP/1.1", "10.4.3.2", 200),
+        ("GET /v1/readyz HTTP/1.1", "10.4.3.2", 200),
         ("GET /health?a=b HTTP/1.1", "10.4.3.2:8000", 200),
         ("GET http://localhost:80/info HTTP/1.1", "localhost", 200),
         (f"GET {EVIL}/info HTTP/1.1", "localhost", 421),
@@ -365,15 +348,15 @@ EVIL = "http://evil.example.com"
         ("GET http://localhost:80@evil.example.com/info HTTP/1.1", "localhost", 400),
         ("GET /info HTTP/1.0", "", 200),
         (f"GET {EVIL}/info HTTP/1.0", "", 421),
-        ("OPTIONS * HTTP/1.1", "localhost", 200),
         ("OPTIONS * HTTP/1.1", "evil.example.com", 421),
     ],
 )
 def test_the_host_and_the_target_must_be_allowed(line: str, host: str, status: int) -> None:
     counted: list[str] = []
-    guard = ConnectionGuard(hosts=LOCAL, count=counted.append)
+    hosts = AllowedHosts.of(("localhost", "[::1]", "*.internal"), "127.0.0.1")
     named = f"Host: {host}\r\n" if host else ""
-    data = exchange(say_ok, f"{line}\r\n{named}Connection: close\r\n\r\n".encode(), guard=guard)
+    sent = f"{line}\r\n{named}Connection: close\r\n\r\n".encode()
+    data = exchange(say_ok, sent, guard=ConnectionGuard(hosts=hosts, count=counted.append))
     assert data.split()[1] == b"%d" % status
     if status == 421:
         assert counted == ["host_not_allowed"]
@@ -381,82 +364,18 @@ def test_the_host_and_the_target_must_be_allowed(line: str, host: str, status: i
         assert host.encode() not in data or EVIL in line
 
 
-def test_the_operator_names_the_hosts() -> None:
-    allowed = AllowedHosts.of(("tokens.example.org", "*.internal"), "127.0.0.1")
-    for host, status in (
-        (b"tokens.example.org", b"200"),
-        (b"a.internal:8000", b"200"),
-        (b"localhost", b"421"),
-    ):
-        sent = REQUEST.replace(b"Host: test", b"Connection: close\r\nHost: " + host)
-        assert exchange(say_ok, sent, guard=ConnectionGuard(hosts=allowed)).split()[1] == status
-
-
 def test_a_page_of_another_site_changes_nothing() -> None:
     """It may open the page of the service."""
     for method, site, status in (
         (b"POST", b"cross-site", b"403"),
         (b"PUT", b"cross-site", b"403"),
-        (b"DELETE", b"cross-site", b"403"),
         (b"GET", b"cross-site", b"200"),
         (b"POST", b"same-origin", b"200"),
-        (b"POST", b"none", b"200"),
     ):
         sent = upload(b"a", b"Sec-Fetch-Site: " + site, LAST).replace(b"POST", method, 1)
         data = exchange(say_ok, sent)
         assert data.split()[1] == status
         assert (b"cross_site_request" in data) is (status == b"403")
-
-
-def test_a_piece_after_one_that_was_not_collected_waits_for_it() -> None:
-    app = Collecting(n_refused=2)
-
-    async def run() -> None:
-        protocol, client = await open_protocol(app)
-        sent = upload(b"abcdef", LAST)
-        protocol.data_received(sent[:-4])
-        await asyncio.sleep(0.05)
-        for piece in (b"c", b"d", b"ef"):  # within one iteration of the event loop
-            protocol.data_received(piece)
-        await asyncio.sleep(0.05)
-        assert bodies(client.recv(1 << 16)) == [b"abcdef"]
-        client.close()
-
-    uvloop.run(run())
-
-
-def test_nothing_is_collected_for_a_body_that_was_refused() -> None:
-    wanted: list[int] = []
-
-    def reserve(n_bytes: int) -> None:
-        wanted.append(n_bytes)
-        if n_bytes == 2:
-            raise OverloadedError("use all the memory reserved for requests")
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        with pytest.raises(OverloadedError):
-            await read_body(Request(scope, receive), max_bytes=10, reserve=reserve)
-        await asyncio.sleep(0.2)
-        await respond(send, headers=[(b"content-length", b"0")])
-
-    sent = upload(b"abcdef")
-    exchange(app, sent[:-5], sent[-5:-3], sent[-3:], is_half_closed=True)
-    assert wanted == [1, 2, 2]  # the second piece as a piece and as a message
-
-
-def test_a_client_that_leaves_within_a_collected_body_is_noticed() -> None:
-    app = Collecting()
-    leave(app, upload(bytes(100_000))[:-1])
-    assert app.n_left == 1
-
-
-def test_a_client_that_waits_to_send_a_collected_body_is_asked_for_it() -> None:
-    body = bytes(300_000)
-    sent = upload(body, b"Expect: 100-continue", LAST)
-    head = len(sent) - len(body)
-    data = exchange(Collecting(), sent[:head], sent[head:])
-    assert data.startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert bodies(data) == [body]
 
 
 @pytest.mark.parametrize("n_bytes", [1, 20_000_000], ids=["read", "not read"])
@@ -469,34 +388,77 @@ def test_a_response_that_the_end_of_the_server_cuts_off_is_one_line_in_the_log(
         await asyncio.Event().wait()
 
     # Whatever another test has configured, each record of uvicorn is seen once.
-    uvicorn_log = logging.getLogger("uvicorn.error")
-    monkeypatch.setattr(uvicorn_log, "propagate", False)
-    monkeypatch.setattr(uvicorn_log, "disabled", False)
-    monkeypatch.setattr(uvicorn_log, "handlers", [caplog.handler])
-    caplog.set_level(logging.WARNING, logger="uvicorn.error")
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "propagate", False)
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "handlers", [caplog.handler])
 
     async def run() -> None:
-        config = uvicorn.Config(
-            app, port=0, http=GuardedHttpProtocol, lifespan="off", log_config=None,
-            timeout_graceful_shutdown=1,
-        )  # fmt: skip
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve())
-        async with asyncio.timeout(30):
-            while not server.started:  # noqa: ASYNC110 - it has no event for it
-                await asyncio.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(REQUEST)
-            assert await reader.read(1)
-            server.should_exit = True
-            await serving
-            writer.close()
+        protocol, client = await connect(app)
+        client.sendall(REQUEST)
+        assert await asyncio.get_running_loop().sock_recv(client, 1)
+        for task in list(protocol.tasks):  # as uvicorn, when its time is over
+            task.cancel()
+        await asyncio.wait(protocol.tasks)
+        assert protocol.transport.is_closing()
+        client.close()
 
     uvloop.run(run())
-    logged = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert [(r.name, r.getMessage()) for r in logged] == [
-        ("uvicorn.error", "Cancel 1 running task(s), timeout graceful shutdown exceeded"),
-        ("tokenizer_service.http", "a response is cut off: the server ends"),
-    ]
-    assert not any(r.exc_info for r in logged)
+    logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in logged] == ["a response is cut off: the server ends"]
+    assert not logged[0].exc_info
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self.told: list[Problem] = []
+
+    def turn_away(self, problem: Problem) -> None:
+        self.told.append(problem)
+
+
+def test_the_reserve_keeps_the_newest_connections_until_one_ends() -> None:
+    guard = ConnectionGuard(max_connections=3)
+    within = [Waiting() for _ in range(3)]
+    beyond = [Waiting() for _ in range(100)]
+    for connection in within + beyond:
+        guard.admit(connection)
+    assert all(guard.is_admitted(connection) for connection in within)
+    assert not any(guard.is_admitted(connection) for connection in beyond)
+    assert not any(connection.told for connection in within + beyond[-64:])
+    for connection in beyond[:-64]:
+        (problem,) = connection.told
+        assert (problem.status, problem.headers["Retry-After"]) == (503, "1")
+    assert guard.n_connections == 3 + 64
+    first, second = within[0], beyond[-1]
+    guard.admit(second)  # asked again while it is full
+    assert not guard.is_admitted(second)
+    guard.release(first)
+    guard.admit(second)
+    assert guard.is_admitted(second)
+    for connection in [*within, *beyond, second]:
+        guard.release(connection)
+    assert guard.n_connections == 0
+
+
+def test_each_refusal_is_counted_and_one_a_minute_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted: list[str] = []
+    guard = ConnectionGuard(count=counted.append)
+    for _ in range(100):
+        guard.note(Problem(400, "bad_http", ""))
+    assert counted == ["bad_http"] * 100
+    assert len(caplog.records) == 1
+    assert counted[0] in REJECT_REASONS
+
+
+def test_connections_leave_files_and_the_soft_limit_of_open_files_becomes_the_hard_one() -> None:
+    limits = [derive_max_connections(n) for n in (2, 4096, 8192, 20_000)]
+    assert limits == [1, 2048, 5632, 10_000]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before[0]), before[1]))
+        raise_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

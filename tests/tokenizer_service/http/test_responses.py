@@ -1,8 +1,8 @@
-"""FileBody and ranges: exactly the requested bytes, even if the file changes or disappears."""
+"""Responses as ASGI applications: whole, in ranges and in both directions; clients that stall."""
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 import random
 from pathlib import Path
@@ -12,17 +12,22 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tests.tokenizer_service.http.clients import Client
+from tokenizer_core import Tokenizer
+from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.streaming import StreamingEncoder
+from tokenizer_service.access.limits import ByteBudget, WorkQueue
 from tokenizer_service.http import responses
+from tokenizer_service.http.duplex import NDJSON, DuplexStream, StreamCodec
+from tokenizer_service.http.id_formats import OCTETS, IdsForm
 from tokenizer_service.http.problem import Problem
-from tokenizer_service.http.responses import FileBody, requested_span
+from tokenizer_service.http.responses import ChunkedBody, FileBody, requested_span
+from tokenizer_service.observability.metrics import ServiceMetrics
+from tokenizer_service.rendering.problems import problem_of
+from tokenizer_service.rendering.stream_codecs import DecodeCodec, EncodeCodec, RawIds
+from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
 TAG = '"tag"'
-
-
-def span(n_bytes: int = 100, **headers: str) -> tuple[int, int]:
-    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    request: Any = SimpleNamespace(scope={"headers": raw})
-    return requested_span(request, n_bytes, TAG)
 
 
 @pytest.mark.parametrize(
@@ -35,52 +40,37 @@ def span(n_bytes: int = 100, **headers: str) -> tuple[int, int]:
         ("bytes=90-1000", (90, 100)),
         ("bytes=-1", (99, 100)),
         ("bytes=-1000", (0, 100)),
+        *((other, (0, 100)) for other in ("", "bytes=-", "bytes=2-1", "lines=1-2", "bytes=٣-٤")),
+        *((other, (0, 100)) for other in ("bytes=0-1,3-4", f"bytes={'9' * 19}-", "bytes= 1-2")),
+        *((none, None) for none in ("bytes=100-", "bytes=100-200", "bytes=-0")),
+        (f"bytes={'9' * 18}-", None),
     ],
 )
-def test_a_range(wanted: str, expected: tuple[int, int]) -> None:
-    assert span(range=wanted) == expected
-    assert span(range=wanted, if_range=TAG) == expected
-    assert span(range=wanted, if_range='"another"') == (0, 100)
-    assert span(range=wanted, if_range=f"W/{TAG}") == (0, 100)
+def test_a_range_is_of_the_same_file_and_within_it(
+    wanted: str, expected: tuple[int, int] | None
+) -> None:
+    def span(**headers: str) -> tuple[int, int]:
+        raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        request: Any = SimpleNamespace(scope={"headers": raw})
+        return requested_span(request, 100, TAG)
 
-
-def test_another_range_means_all() -> None:
-    for wanted in ("", "bytes=", "bytes=-", "bytes=2-1", "lines=1-2", "bytes=0-1,3-4", "bytes=a-b",
-                   "bytes=٣-٤", f"bytes={'9' * 19}-", "bytes= 1-2"):  # fmt: skip
-        assert span(range=wanted) == (0, 100), wanted
-
-
-def test_a_range_after_the_end_is_refused() -> None:
-    for wanted in ("bytes=100-", "bytes=100-200", "bytes=-0", f"bytes={'9' * 18}-"):
+    for other in ('"another"', f"W/{TAG}"):
+        assert span(range=wanted, if_range=other) == (0, 100)
+    for same in ({}, {"if_range": TAG}):
+        if expected is not None:
+            assert span(range=wanted, **same) == expected
+            continue
         with pytest.raises(Problem) as caught:
-            span(range=wanted)
+            span(range=wanted, **same)
         assert (caught.value.status, caught.value.limit) == (416, 100)
         assert caught.value.headers == {"Content-Range": "bytes */100"}
 
 
-def answer(path: Path, start: int, stop: int, **options: Any) -> tuple[FileBody, int]:
+def response_of(path: Path, start: int, stop: int, **options: Any) -> tuple[FileBody, int]:
     descriptor = os.open(path, os.O_RDONLY)
-    body = FileBody(
-        descriptor,
-        (start, stop),
-        path.stat().st_size,
-        headers={"ETag": TAG},
-        media_type="application/octet-stream",
-        **options,
-    )
+    headers, size = {"ETag": TAG}, path.stat().st_size
+    body = FileBody(descriptor, (start, stop), size, headers=headers, media_type=OCTETS, **options)
     return body, descriptor
-
-
-def is_closed(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return True
-    return False
-
-
-async def receive() -> Any:
-    raise AssertionError("nothing is read")
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1000), (0, 7), (3, 998)])
@@ -91,50 +81,97 @@ def test_the_bytes_come_in_pieces_after_the_file_is_removed(
     data = random.Random(1).randbytes(1000)
     path = tmp_path / "ids"
     path.write_bytes(data)
-    body, descriptor = answer(path, start, stop)
+    body, descriptor = response_of(path, start, stop)
     path.unlink()
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    asyncio.run(body({"type": "http"}, receive, send))
-    head, *parts = sent
+    client = Client()
+    assert client.ask(body) == data[start:stop]
+    head, *parts = client.taken
     headers = dict(head["headers"])
     whole = (start, stop) == (0, 1000)
     assert head["status"] == (200 if whole else 206)
     assert headers[b"content-length"] == b"%d" % (stop - start)
     expected = None if whole else b"bytes %d-%d/1000" % (start, stop - 1)
     assert headers.get(b"content-range") == expected
-    assert b"".join(part["body"] for part in parts) == data[start:stop]
     assert [part["more_body"] for part in parts] == [True] * (len(parts) - 1) + [False]
     assert max(len(part["body"]) for part in parts) <= 7
-    assert is_closed(descriptor)
+    with pytest.raises(OSError):
+        os.fstat(descriptor)
 
 
-def test_a_client_that_reads_nothing_closes_the_file(tmp_path: Path) -> None:
+def test_a_response_that_fails_closes_its_file(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     path.write_bytes(b"ids")
-    body, descriptor = answer(path, 0, 3, idle_seconds=0.05)
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body":
-            await asyncio.sleep(3600)
-
+    unread, first = response_of(path, 0, 3, idle_seconds=0.05)
     with pytest.raises(ClientDisconnect):
-        asyncio.run(body({"type": "http"}, receive, send))
-    assert is_closed(descriptor)
-
-
-def test_a_file_that_becomes_shorter_ends_the_response(tmp_path: Path) -> None:
-    path = tmp_path / "ids"
-    path.write_bytes(b"ids")
-    body, descriptor = answer(path, 0, 3)
+        Client(patience=1).ask(unread)
+    shorter, second = response_of(path, 0, 3)
     os.truncate(path, 1)
-
-    async def send(message: Any) -> None:
-        assert message["type"] == "http.response.start"
-
+    client = Client()
     with pytest.raises(OSError, match="shorter"):
-        asyncio.run(body({"type": "http"}, receive, send))
-    assert is_closed(descriptor)
+        client.ask(shorter)
+    assert [message["type"] for message in client.taken] == ["http.response.start"]
+    for descriptor in (first, second):
+        with pytest.raises(OSError):
+            os.fstat(descriptor)
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [300_000], [200_000] * 5, [1] * 9])
+def test_an_answer_in_chunks_is_whole(sizes: list[int]) -> None:
+    chunks = [bytes([index]) * size for index, size in enumerate(sizes)]
+    client = Client()
+    assert client.ask(ChunkedBody(chunks)) == b"".join(chunks)
+    start, *bodies = client.taken
+    assert [message["more_body"] for message in bodies] == [True] * (len(bodies) - 1) + [False]
+    assert dict(start["headers"])[b"content-length"] == str(sum(sizes)).encode()
+
+
+@pytest.mark.row(16)
+def test_a_response_without_a_reader_frees_its_memory() -> None:
+    budget = ByteBudget(100)
+    lease = budget.lease()
+    lease.reserve(60)
+    answer = ChunkedBody([b"x" * 10], idle_seconds=0.05)
+    answer.charge_to(lease)
+    assert budget.used == 10
+    with pytest.raises(ClientDisconnect):
+        Client(patience=1).ask(answer)
+    assert budget.used == 0
+
+
+@pytest.mark.row(16, 17)
+@pytest.mark.parametrize("is_encoding", [True, False], ids=["encode", "decode"])
+def test_a_stream_ends_for_a_client_that_stalls(
+    small_tokenizer: Tokenizer, is_encoding: bool
+) -> None:
+    ref = ArtifactRef("x", "20260101T000000Z-00000000", small_tokenizer.spec.fingerprint)
+    live = LiveTokenizer.of(ref, small_tokenizer)
+
+    def stream() -> DuplexStream:
+        codec: StreamCodec = DecodeCodec(live, RawIds(IdsForm(OCTETS)))
+        if is_encoding:
+            codec = EncodeCodec(StreamingEncoder(small_tokenizer))
+        return DuplexStream(
+            codec,
+            headers=live.headers,
+            digest=live.ref.digest,
+            form=NDJSON,
+            queue=WorkQueue(None),  # type: ignore[arg-type]  # nothing large comes
+            budget=ByteBudget(1 << 20),
+            metrics=ServiceMetrics(),
+            problem_of=problem_of,
+            idle_seconds=0.05,
+        )
+
+    settles_a_token = b"the quick " if is_encoding else b"a\0\0\0b\0\0\0"
+    silent, later = Client(), Client(settles_a_token)
+    for client in (silent, later):
+        client.ask(stream())
+    assert silent.taken[0]["status"] == 408
+    assert later.taken[0]["status"] == 200
+    last = json.loads(later.taken[-1]["body"])
+    assert last["error"]["code"] == "stream_idle"
+    assert not later.taken[-1]["more_body"]
+    deaf = Client(settles_a_token, b"brown ", patience=1)
+    with pytest.raises(ClientDisconnect):
+        deaf.ask(stream())
+    assert deaf.chunks == [b"brown "]  # it read nothing more

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -15,44 +16,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.registry import Collector
 from starlette.testclient import TestClient
 
 from tests.conftest import REPOSITORY
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_service.commands import serving
 from tokenizer_service.jobs.queue import JobStore
-from tokenizer_service.observability import metrics
+from tokenizer_service.observability import metrics, metrics_files
+from tokenizer_service.observability.logs import EscapingFormatter
 from tokenizer_service.observability.metrics import DurationTally, ServiceMetrics
+from tokenizer_service.observability.metrics_files import FIRST_BYTES, ReservedFile
 from tokenizer_service.rendering import encode as encode_answers
+from tokenizer_service.settings import Settings
 
-NAMES = (
-    "tokenizer_inflight",
-    "tokenizer_queue_depth",
-    "tokenizer_event_loop_lag_seconds",
-    "tokenizer_last_swap_timestamp_seconds",
-    "tokenizer_store_away",
-    "tokenizer_job_database_away",
-    "tokenizer_train_progress_ratio",
+SERIES = (
     'tokenizer_rejected_total{reason="overloaded"}',
-    'tokenizer_rejected_total{reason="queue_full"}',
-    'tokenizer_swaps_total{result="ok"}',
     'tokenizer_swaps_total{result="failed"}',
     'tokenizer_train_jobs_total{status="live"}',
-    "tokenizer_encode_progress_ratio",
     'tokenizer_encode_jobs_total{status="succeeded"}',
-    'tokenizer_jobs{kind="train",state="queued"}',
     'tokenizer_jobs{kind="encode",state="running"}',
     'tokenizer_job_duration_seconds_count{kind="train",status="live"}',
-    "process_cpu_seconds_total",
-    "process_resident_memory_bytes",
-    "process_open_fds",
-    "process_max_fds",
-    "process_start_time_seconds",
-    "tokenizer_disk_free_bytes",
-    "tokenizer_disk_size_bytes",
     'http_requests_total{handler="/encode",method="POST",status="200"}',
     'http_request_duration_seconds_count{handler="/encode"}',
+    "process_virtual_memory_bytes",
 )
 
 
@@ -67,10 +56,9 @@ def scrape(client: TestClient) -> dict[str, float]:
     return values(response.text)
 
 
-def test_all_metrics_exist_before_the_first_request(client: TestClient) -> None:
+def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
     found = scrape(client)
-    for name in NAMES:
-        assert name in found, name
+    assert set(SERIES) - set(found) == set()
     assert found["tokenizer_encode_bytes_total"] == 0
     assert found["tokenizer_queue_depth"] == 0
     assert found["tokenizer_inflight"] == 1  # this request itself
@@ -107,26 +95,19 @@ def test_requests_bytes_tokens_and_the_cache_are_counted(client: TestClient) -> 
 def test_the_disk_is_measured_at_every_scrape(
     client: TestClient, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = shutil.disk_usage(store.root)
-    looked_at = []
+    left = [998, 999]
 
     def disk_usage(folder: Path) -> object:
-        looked_at.append(folder)
-        return usage._replace(total=1000, free=1000 - len(looked_at))
+        assert folder == store.root
+        if not left:
+            raise OSError(errno.EIO, "")
+        return SimpleNamespace(total=1000, free=left.pop())
 
     monkeypatch.setattr(metrics.shutil, "disk_usage", disk_usage)
-    found = [scrape(client) for _ in range(2)]
-    assert [one["tokenizer_disk_free_bytes"] for one in found] == [999, 998]
+    found = [scrape(client) for _ in range(3)]
+    free = [one.get("tokenizer_disk_free_bytes") for one in found]
+    assert free == [999, 998, None]
     assert found[0]["tokenizer_disk_size_bytes"] == 1000
-    assert looked_at == [store.root] * 2
-
-    def fail(folder: Path) -> object:
-        raise OSError(errno.EIO, "")
-
-    monkeypatch.setattr(metrics.shutil, "disk_usage", fail)
-    without = scrape(client)
-    assert "tokenizer_disk_free_bytes" not in without
-    assert "tokenizer_inflight" in without
 
 
 @pytest.mark.row(34)
@@ -148,6 +129,7 @@ def test_a_defect_is_a_500_without_details(
         raise RuntimeError("a secret in the message")
 
     monkeypatch.setattr(encode_answers, "utf8_length", fail)
+    monkeypatch.setattr(caplog.handler, "formatter", EscapingFormatter("%(message)s"))
     headers = {"X-Request-Id": "my-request.1"}
     for text in ("a", "a" * 5000):
         response = client.post("/encode", json={"text": text}, headers=headers)
@@ -156,7 +138,7 @@ def test_a_defect_is_a_500_without_details(
         assert response.headers["X-Request-Id"] == "my-request.1"
         assert "secret" not in response.text
         assert "Traceback" not in response.text
-    assert "POST /encode failed" in caplog.text
+    assert "POST /encode failed request_id=my-request.1" in caplog.text
     assert "a secret in the message" in caplog.text  # it belongs in the log
     found = scrape(client)
     assert found['http_requests_total{handler="/encode",method="POST",status="500"}'] == 2
@@ -170,22 +152,6 @@ def test_malformed_request_ids_are_replaced(client: TestClient) -> None:
         assert response.headers["X-Request-Id"] != sent
         assert len(response.headers["X-Request-Id"]) == 32
         assert response.json()["instance"].endswith(response.headers["X-Request-Id"])
-
-
-@pytest.mark.promise(13)
-def test_overload_is_503_with_retry_after(make_client: Callable[..., TestClient]) -> None:
-    with make_client() as client:
-        services = client.app.services  # type: ignore[attr-defined]
-        lease = services.budget.lease()
-        lease.reserve(services.budget.maximum)
-        response = client.post("/encode", json={"text": "a"})
-        assert response.status_code == 503
-        assert response.headers["Retry-After"]
-        lease.release()
-        assert client.post("/encode", json={"text": "a" * 9000}).status_code == 200
-        assert client.post("/encode", json={"text": 1}).status_code == 422
-        assert services.budget.used == 0
-        assert scrape(client)['tokenizer_rejected_total{reason="overloaded"}'] == 1
 
 
 def test_a_metrics_file_that_is_removed_meanwhile_is_read_again() -> None:
@@ -224,44 +190,30 @@ def test_a_tally_equals_the_histogram_of_the_library(seconds: list[float], data:
     assert lines[0]["t_count"] == len(seconds)
 
 
-@pytest.fixture
-def nobody_claims_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JobStore, "claim_next", lambda store, owner: None)
-
-
 def test_ended_jobs_are_counters_that_outlive_their_rows(
-    nobody_claims_jobs: None, client: TestClient
+    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = client.app.services.jobs  # type: ignore[attr-defined]
-    for index in range(3):
-        jobs.add(
-            f"j{index}", {"name": "x"}, request_digest="d", idempotency_key=None, queue_limit=100
-        )
-        jobs.request_cancel(f"j{index}")
-    ended, kept = (
-        'tokenizer_train_jobs_total{status="cancelled"}',
-        'tokenizer_jobs{kind="train",state="cancelled"}',
-    )
-    found = scrape(client)
-    assert (found[ended], found[kept]) == (3, 3)
-    jobs.forget_old(kept=1)
-    found = scrape(client)
-    assert (found[ended], found[kept]) == (3, 1)
-    assert found['tokenizer_job_duration_seconds_count{kind="train",status="cancelled"}'] == 0
-    text = client.get("/metrics").text
+    monkeypatch.setattr(JobStore, "claim_next", lambda store, owner: None)
+    ended = 'tokenizer_train_jobs_total{status="cancelled"}'
+    kept = 'tokenizer_jobs{kind="train",state="cancelled"}'
+    with make_client() as client:
+        jobs = client.app.services.jobs  # type: ignore[attr-defined]
+        made = {"request_digest": "d", "idempotency_key": None, "queue_limit": 100}
+        for name in ("a", "b", "c"):
+            jobs.add(name, {"name": "x"}, **made)
+            jobs.request_cancel(name)
+        found = scrape(client)
+        assert (found[ended], found[kept]) == (3, 3)
+        jobs.forget_old(kept=1)
+        found = scrape(client)
+        assert (found[ended], found[kept]) == (3, 1)
+        assert found['tokenizer_job_duration_seconds_count{kind="train",status="cancelled"}'] == 0
+        text = client.get("/metrics").text
     assert "# TYPE tokenizer_train_jobs_total counter" in text
     assert "# TYPE tokenizer_jobs gauge" in text
-    counted = ServiceMetrics()
-    counted.count_job("train", "live", 20.0)
-    counted.count_job("train", "live", 7200.0)
-    found = values(counted.render().decode())
-    labels = 'kind="train",status="live"'
-    assert found[f"tokenizer_job_duration_seconds_sum{{{labels}}}"] == 7220
-    assert found['tokenizer_job_duration_seconds_bucket{kind="train",le="60.0",status="live"}'] == 1
-    assert found['tokenizer_train_jobs_total{status="live"}'] == 2
 
 
-def test_the_process_metrics_are_those_of_this_process() -> None:
+def test_the_process_and_its_jobs_are_measured() -> None:
     counted = ServiceMetrics()
     before = values(counted.render().decode())
     assert before["process_start_time_seconds"] == psutil.Process().create_time()
@@ -269,35 +221,113 @@ def test_the_process_metrics_are_those_of_this_process() -> None:
     assert 0 < before["process_open_fds"] < before["process_max_fds"]
     sum(range(100_000))
     counted.measure_process()
+    counted.count_job("train", "live", 20.0)
+    counted.count_job("train", "live", 7200.0)
     after = values(counted.render().decode())
     assert 0 < before["process_cpu_seconds_total"] <= after["process_cpu_seconds_total"]
+    labels = 'kind="train",status="live"'
+    assert after[f"tokenizer_job_duration_seconds_sum{{{labels}}}"] == 7220
+    assert after['tokenizer_job_duration_seconds_bucket{kind="train",le="60.0",status="live"}'] == 1
+    assert after['tokenizer_train_jobs_total{status="live"}'] == 2
 
 
-def test_the_metrics_of_ended_processes_are_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+COUNT_A_JOB = """
+from tokenizer_service.observability.metrics import ServiceMetrics
+counted = ServiceMetrics()
+counted.count_job('encode', 'succeeded', 1.5)
+counted.hand_over()
+print(counted.render().decode())
+"""
+
+
+def test_the_metrics_of_ended_processes_are_kept(tmp_path: Path) -> None:
     """Their files stay when a process ends, so that the sums never fall."""
-    code = (
-        "from tokenizer_service.observability.metrics import ServiceMetrics\n"
-        "counted = ServiceMetrics()\n"
-        "counted.count_job('encode', 'succeeded', 1.5)\n"
-        "counted.hand_over()\n"
-        "print(counted.render().decode())\n"
-    )
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    seen = [
-        values(
-            subprocess.run(
-                [sys.executable, "-c", code],
-                cwd=REPOSITORY,
-                env=environment,
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
+    command = [sys.executable, "-c", COUNT_A_JOB]
+    first, second = (
+        values(subprocess.check_output(command, cwd=REPOSITORY, env=environment, text=True))
         for _ in range(2)
-    ]
-    assert [one['tokenizer_encode_jobs_total{status="succeeded"}'] for one in seen] == [1, 2]
-    assert seen[0]["process_cpu_seconds_total"] < seen[1]["process_cpu_seconds_total"]
-    assert seen[1]["process_resident_memory_bytes"] < 2 * seen[0]["process_resident_memory_bytes"]
+    )
+    succeeded, resident = (
+        'tokenizer_encode_jobs_total{status="succeeded"}',
+        "process_resident_memory_bytes",
+    )
+    assert (first[succeeded], second[succeeded]) == (1, 2)
+    assert first["process_cpu_seconds_total"] < second["process_cpu_seconds_total"]
+    assert second[resident] < 2 * first[resident]
+
+
+KEYS = [f"{index}-é{'x' * 1000}" for index in range(FIRST_BYTES // 500)]
+EXPECTED = {key: (float(index), 1.0) for index, key in enumerate(KEYS)}
+
+
+def written(file: ReservedFile) -> dict[str, tuple[float, float]]:
+    for key, (value, stamp) in EXPECTED.items():
+        file.read_value(key)
+        file.write_value(key, value, stamp)
+    return {key: file.read_value(key) for key in KEYS}
+
+
+def test_every_block_of_a_file_is_reserved_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may read every file of the folder at any moment to serve /metrics."""
+    path, seen = tmp_path / "counter_1.db", []
+    reserve = metrics_files._reserve
+
+    def look_and_reserve(descriptor: int, n_bytes: int) -> None:
+        seen.append(path.exists())
+        reserve(descriptor, n_bytes)
+
+    monkeypatch.setattr(metrics_files, "_reserve", look_and_reserve)
+    file = ReservedFile(str(path))
+    assert seen == [False]
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_blocks * 512 >= path.stat().st_size == FIRST_BYTES
+    assert written(file) == EXPECTED
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > FIRST_BYTES
+    rows = MmapedDict.read_all_values_from_file(str(path))
+    assert {key.strip(): (value, stamp) for key, value, stamp, _ in rows} == EXPECTED
+    file.close()
+    again = ReservedFile(str(path))
+    assert {key.strip() for key, _, _ in again.read_all_values()} == set(EXPECTED)
+    again.close()
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("n_bytes_free", [0, 3 * FIRST_BYTES])
+def test_on_a_full_disk_the_numbers_stay_in_the_process(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    n_bytes_free: int,
+) -> None:
+    def reserve(descriptor: int, n_bytes: int) -> None:
+        if n_bytes > n_bytes_free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(descriptor, 0, n_bytes)
+
+    monkeypatch.setattr(metrics_files, "_reserve", reserve)
+    path = tmp_path / "counter_1.db"
+    file = ReservedFile(str(path))
+    assert written(file) == EXPECTED
+    file.close()
+    assert not path.exists()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "No space left" in caplog.text
+
+
+def test_a_missing_folder_is_a_wrong_setting(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ReservedFile(str(tmp_path / "missing" / "counter_1.db"))
+
+
+def test_without_a_folder_each_process_counts_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**options: str) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", fail)
+    assert serving._make_metrics_dir(settings.model_copy(update={"workers": 2})) is None
+    assert "No space left" in capsys.readouterr().err

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
+from collections.abc import Sequence
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from starlette.testclient import TestClient
 
 from tokenizer_service.main import create_app
@@ -18,69 +21,48 @@ from tokenizer_service.settings import Settings
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-class Collector:
-    """Receives spans over HTTP, as OpenTelemetry's collector does."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        bodies = self.bodies
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def spans(self) -> list[tuple[str, Span, dict[str, object]]]:
-        """(service, span, attributes) of each."""
-        found = []
-        for body in self.bodies:
-            for of_service in ExportTraceServiceRequest.FromString(body).resource_spans:
-                names = {a.key: a.value.string_value for a in of_service.resource.attributes}
-                for of_scope in of_service.scope_spans:
-                    for span in of_scope.spans:
-                        values = {
-                            a.key: a.value.string_value or a.value.int_value
-                            for a in span.attributes
-                        }
-                        found.append((names["service.name"], span, values))
-        return found
-
-
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    collector = Collector()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    yield collector
-    collector.close()
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is sent to OpenTelemetry's collector."""
+    bodies: list[bytes] = []
+
+    def export(exporter: OTLPSpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        bodies.append(encode_spans(spans).SerializeToString())
+        return SpanExportResult.SUCCESS
+
+    monkeypatch.setattr(OTLPSpanExporter, "export", export)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    return bodies
 
 
-@pytest.fixture
-def traced(settings: Settings, collector: Collector) -> Callable[[], TestClient]:
-    return lambda: TestClient(create_app(settings), raise_server_exceptions=False)
+def spans_in(bodies: list[bytes]) -> list[tuple[str, Span, dict[str, object]]]:
+    """(service, span, attributes) of each."""
+    found = []
+    for body in bodies:
+        for of_service in ExportTraceServiceRequest.FromString(body).resource_spans:
+            names = {a.key: a.value.string_value for a in of_service.resource.attributes}
+            for span in (span for of_scope in of_service.scope_spans for span in of_scope.spans):
+                values = {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
+                found.append((names["service.name"], span, values))
+    return found
 
 
 def test_a_span_has_route_status_and_tokenizer_and_no_request_data(
-    traced: Callable[[], TestClient], collector: Collector
+    settings: Settings, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with traced() as client:
+    def fail(*_: object) -> None:
+        raise RuntimeError("hidden cause")
+
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         secret = {"X-Secret": "hidden-header", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
         answer = client.post("/v1/encode", json={"text": "hidden text"}, headers=secret)
         client.get("/hidden-path?hidden=query")
         client.get("/tokenizers/hidden-name")
+        monkeypatch.setattr("tokenizer_service.routes.encode.render_encoding", fail)
+        assert client.post("/encode", json={"text": "a"}).status_code == 500
     assert answer.status_code == 200
-    service, span, attributes = collector.spans()[0]
+    spans = spans_in(sent)
+    service, span, attributes = spans[0]
     assert (service, span.name) == ("tokenizer-service", "POST /encode")
     assert span.kind == Span.SPAN_KIND_SERVER
     assert span.trace_id.hex() == TRACE
@@ -91,36 +73,24 @@ def test_a_span_has_route_status_and_tokenizer_and_no_request_data(
         "tokenizer.request_id": answer.headers["X-Request-Id"],
         "tokenizer.version": answer.headers["Tokenizer-Version"],
     }
-    assert [(span.name, values["http.response.status_code"]) for _, span, values in
-            collector.spans()[1:]] == [("GET", 404), ("GET /tokenizers/{name}", 404)]  # fmt: skip
-    assert b"hidden" not in b"".join(collector.bodies)
+    others = [(span, values["http.response.status_code"]) for _, span, values in spans[1:]]
+    assert [(span.name, status) for span, status in others] == [
+        ("GET", 404),
+        ("GET /tokenizers/{name}", 404),
+        ("POST /encode", 500),
+    ]
+    assert others[-1][0].status.code == Status.STATUS_CODE_ERROR
+    assert b"hidden" not in b"".join(sent)
 
 
-def test_a_defect_is_an_error_without_its_message(
-    traced: Callable[[], TestClient], collector: Collector, monkeypatch: pytest.MonkeyPatch
+def test_without_the_variables_or_the_extra_nothing_is_traced(
+    sent: list[bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("hidden cause")
-
-    monkeypatch.setattr("tokenizer_service.routes.encode.render_encoding", fail)
-    with traced() as client:
-        assert client.post("/encode", json={"text": "a"}).status_code == 500
-    ((_, span, _),) = collector.spans()
-    assert span.status.code == span.status.STATUS_CODE_ERROR
-    assert b"hidden" not in b"".join(collector.bodies)
-
-
-def test_without_the_variables_nothing_is_traced(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    assert tracing.open_traces() is None
+    assert "tokenizer-service[telemetry]" in caplog.text
+    caplog.clear()
     for variable in tracing.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     assert tracing.open_traces() is None
-
-
-def test_a_missing_extra_is_a_warning(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.trace", None)
-    assert tracing.open_traces() is None
-    assert "tokenizer-service[telemetry]" in caplog.text
+    assert caplog.text == ""
