@@ -75,10 +75,6 @@ class FakeProcess:
     def ready(self) -> None:
         self._events.put_nowait({"event": "ready"})
 
-    def fail(self, code: str, detail: str) -> None:
-        self._events.put_nowait({"event": "error", "code": code, "detail": detail})
-        self.exit(1)
-
     def publish(self, **result: Any) -> None:
         self._events.put_nowait({"event": "published", "result": result})
         self.exit(0)

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from tokenizer_service.serving.workers import ProcessIdentity
 
 ME: Final = ProcessIdentity.of_this_process()
 DAMAGED_ID: Final = "20261121T041500Z-00000000000d"
+Wrong = tuple[str, str, str]
+"""A column, an SQL expression of its value, and the state of the job."""
 
 
 def columns() -> dict[str, tuple[str, bool]]:
@@ -100,11 +103,9 @@ def make_running(connection: sqlite3.Connection, sequence: int) -> None:
     )
 
 
-def damage_copies(
-    connection: sqlite3.Connection, job_id: str, wrong: list[tuple[str, str, str]]
-) -> None:
+def damage_copies(connection: sqlite3.Connection, job_id: str, wrong: list[Wrong]) -> None:
     """Insert for each column, value and state a copy of the job in this state with this value."""
-    names = ", ".join(name for name in COLUMNS if name not in ("id", "idempotency_key"))
+    names = ", ".join(name for name in COLUMNS if name not in UNIQUE)
     connection.execute("BEGIN IMMEDIATE")
     for number, (column, value, state) in enumerate(wrong):
         row = connection.execute(
@@ -113,7 +114,6 @@ def damage_copies(
             (id_of(number), f"key-{number}", job_id),
         ).lastrowid
         assert row is not None
-        connection.execute("UPDATE jobs SET state = 'queued' WHERE sequence = ?", (row,))
         if state == "running":
             make_running(connection, row)
         connection.execute(f"UPDATE jobs SET {column} = {value} WHERE sequence = {row}")
@@ -124,25 +124,21 @@ def id_of(number: int) -> str:
     return f"20261121T041500Z-{number:012x}"
 
 
-def with_states(wrong: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    """Each value in a queued and in a running job; once if it must be unique."""
-    return [
-        (column, value, state)
-        for column, value in wrong
-        for state in ("queued", "running")
-        if state == "queued" or value == "NULL" or column not in UNIQUE
-    ]
-
-
 def test_the_queue_refuses_the_rows_and_runs_the_others(tmp_path: Path) -> None:
     make_nullable(tmp_path / "sound")
     for column in COLUMNS:
-        check_column(shutil.copytree(tmp_path / "sound", tmp_path / column), column)
+        # Each value in a queued and in a running job; once if it must be unique.
+        wrong = [
+            (column, value, state)
+            for name, value in WRONG
+            for state in ("queued", "running")
+            if name == column and (state == "queued" or value == "NULL" or column not in UNIQUE)
+        ]
+        check_column(shutil.copytree(tmp_path / "sound", tmp_path / column), column, wrong)
 
 
-def check_column(folder: Path, column: str) -> None:
+def check_column(folder: Path, column: str, wrong: list[Wrong]) -> None:
     """Put each wrong value of the column between two sound jobs."""
-    wrong = with_states([(name, value) for name, value in WRONG if name == column])
     store = JobStore.open(folder)
     add(store, "first")
     with connect(folder) as connection:
@@ -176,21 +172,15 @@ def check_column(folder: Path, column: str) -> None:
     assert [job.is_damaged for job in store.latest()] == expected
 
 
-def test_a_running_job_without_a_lease_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_attempt_or_lease_belongs_to_nobody(tmp_path: Path) -> None:
     store = JobStore.open(tmp_path)
     add(store, DAMAGED_ID)
     with connect(tmp_path) as connection:
         make_running(connection, 1)
         assert [job.is_damaged for job in store.running()] == [False]
         connection.execute("UPDATE jobs SET lease_ends_at = NULL")
-    assert [job.is_damaged for job in store.running()] == [True]  # else nobody takes it over
-
-
-def test_a_damaged_attempt_is_not_overwritten_by_a_claim(tmp_path: Path) -> None:
-    store = JobStore.open(tmp_path)
-    add(store, DAMAGED_ID)
-    with connect(tmp_path) as connection:
-        connection.execute("UPDATE jobs SET attempt = 'x'")
+        assert [job.is_damaged for job in store.running()] == [True]  # else nobody takes it over
+        connection.execute("UPDATE jobs SET state = 'queued', attempt = 'x'")
         assert store.claim_next(ME) is None
         found = connection.execute("SELECT state, attempt FROM jobs").fetchall()
     assert found == [("failed", "x")]  # attempt + 1 would be 1: the fence of an earlier owner
@@ -233,23 +223,19 @@ def test_an_encoding_job_that_names_no_tokenizer_is_damaged(tmp_path: Path) -> N
     assert [job.is_damaged for job in store.latest()] == [True] * len(wrong) + [False]
 
 
-def test_an_old_row_with_a_damaged_id_is_forgotten(tmp_path: Path) -> None:
-    store = JobStore.open(tmp_path)
-    for job_id in ("first", "second", "last"):
-        add(store, job_id)
-        store.request_cancel(job_id)
+def test_old_rows_with_damaged_ids_are_forgotten_and_no_path_is_removed(tmp_path: Path) -> None:
+    fake = FakeRunner(tmp_path)
+    for job_id in ("first", "second", DAMAGED_ID, "last"):
+        add(fake.jobs, job_id)
+        fake.jobs.request_cancel(job_id)
     with connect(tmp_path) as connection:
         connection.execute("UPDATE jobs SET id = X'ff' WHERE id = 'second'")
-    assert store.forget_old(kept=1) == ["first"]
-    assert [job.id for job in store.latest()] == ["last"]
-
-
-def test_the_runner_skips_a_forgotten_job_whose_id_is_a_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = FakeRunner(tmp_path)
+        connection.execute("UPDATE jobs SET id = '../x' WHERE id = 'first'")
     folder = JobFolder.of(tmp_path, DAMAGED_ID)
     folder.make()
-    monkeypatch.setattr(JobStore, "forget_old", lambda self: ["../x", DAMAGED_ID])
+    (tmp_path / "x").mkdir()
+    fake.jobs.forget_old = partial(fake.jobs.forget_old, kept=1)  # type: ignore[method-assign]
     fake.runner._forget_old()
+    assert [job.id for job in fake.jobs.latest()] == ["last"]
     assert not folder.path.exists()
+    assert (tmp_path / "x").exists()
