@@ -27,6 +27,13 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with run_postgres() as server:
+        yield server
+
+
 _numbers = itertools.count()
 
 

@@ -1,24 +1,17 @@
 """A service whose jobs are on PostgreSQL: as on SQLite, and during an outage of the database."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from pydantic import SecretStr
 
-from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
+from tests.integration.postgres_server import PASSWORD, PostgresServer
 from tests.integration.server_process import wait_until
 from tests.tokenizer_service.jobs.conftest import SLOW, Service, start_child
 from tokenizer_service.jobs import runner as job_runner
 from tokenizer_service.jobs.database import postgres as postgres_database
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[PostgresServer]:
-    """A server that a test may stop."""
-    with run_postgres() as server:
-        yield server
 
 
 def wait_for_readiness(service: Service, status: str) -> None:
