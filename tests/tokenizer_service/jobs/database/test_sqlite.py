@@ -1,9 +1,10 @@
-"""A SQLite file that cannot be used: the service serves, and the routes of jobs say the remedy."""
+"""A database that cannot be used: the service serves, and the routes of jobs say the remedy."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -161,6 +162,14 @@ def test_a_file_emptied_under_the_service_is_not_initialised(path: Path) -> None
             store.latest()
     assert path.read_bytes() == b""
     assert JobStore.open(path.parent).latest() == []  # a start makes the table
+
+
+def test_a_postgres_database_without_psycopg_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(JobDatabaseError, match=r"tokenizer-service\[postgres\]"):
+        JobStore.open(Path("anywhere"), "postgresql://u@h/d")
 
 
 def test_a_damaged_row_is_a_failed_job_in_every_route(
