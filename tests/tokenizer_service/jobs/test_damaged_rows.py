@@ -207,7 +207,10 @@ def test_the_service_trains_beside_damaged_rows(
     assert [job["id"] for job in damaged] == ["x3", "x2", id_of(0)]
     for job in damaged:
         assert (job["state"], job["error"]["code"]) == ("failed", "job_damaged")
-    assert service.client.get(f"/jobs/{id_of(0)}").json()["error"] == damaged[-1]["error"]
+    for method, route in (("GET", "/jobs"), ("GET", "/train"), ("DELETE", "/jobs")):
+        answer = service.client.request(method, f"{route}/{id_of(0)}")
+        assert (answer.status_code, answer.json()["error"]) == (200, damaged[-1]["error"])
+    assert "job_damaged" in service.client.get(f"/jobs/{id_of(0)}/events").text
     assert service.client.get("/jobs/x3").status_code == 404
     for path in ("/corpora/absent", "/tokenizers/absent/20261121T041500Z-1a2b3c4d"):
         assert service.client.delete(path).status_code == 404

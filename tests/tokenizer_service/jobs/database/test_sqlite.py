@@ -172,23 +172,6 @@ def test_a_postgres_database_without_psycopg_names_the_extra(
         JobStore.open(Path("anywhere"), "postgresql://u@h/d")
 
 
-def test_a_damaged_row_is_a_failed_job_in_every_route(
-    path: Path, start: Callable[[], TestClient]
-) -> None:
-    job = "20261121T041500Z-0123456789ab"
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE jobs SET request = '{\"na', id = ?", (job,))
-    client = start()
-    check_sound(client, job)
-    for method, route in (("GET", "/jobs"), ("GET", "/train"), ("DELETE", "/jobs")):
-        response = client.request(method, f"{route}/{job}")
-        assert response.status_code == 200, route
-        assert response.json()["state"] == "failed"
-        assert response.json()["error"]["code"] == "job_damaged"
-    assert "job_damaged" in client.get(f"/jobs/{job}/events").text
-    assert [listed["name"] for listed in client.get("/train").json()["jobs"]] == [""]
-
-
 def test_a_busy_file_is_not_damaged(path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
