@@ -12,15 +12,12 @@ from typing import Any
 import pytest
 
 from tests.tokenizer_service.jobs.conftest import OpenJobs
-from tokenizer_core.errors import ArtifactNotFoundError
-from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database.sqlite import SqliteDatabase
 from tokenizer_service.jobs.errors import (
     IdempotencyConflictError,
     JobRunningError,
     QueueFullError,
-    VersionInUseError,
 )
 from tokenizer_service.jobs.queue import (
     LEASE_SECONDS,
@@ -28,7 +25,6 @@ from tokenizer_service.jobs.queue import (
     JobStore,
     folder_id,
 )
-from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
 
 ME = ProcessIdentity.of_this_process()
@@ -86,20 +82,6 @@ def test_the_file_is_in_delete_mode_and_extra_synchronous(sqlite_store: JobStore
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
     with sqlite_store.database.read() as run:
         assert run("PRAGMA synchronous", ()) == [{"synchronous": 3}]
-
-
-def test_a_missing_file_is_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
-    store = JobStore.open(tmp_path / "a folder? of 100 %23")
-    add(store, "a")
-    path = path_of(store)
-    path.rename(path.with_suffix(".aside"))
-    with pytest.raises(JobDatabaseError, match="unable to open"):
-        store.latest()
-    with pytest.raises(JobDatabaseError, match="unable to open"):
-        add(store, "b")
-    assert not path.exists()
-    path.with_suffix(".aside").rename(path)
-    assert [job.id for job in store.latest()] == ["a"]
 
 
 def test_jobs_of_all_kinds_are_claimed_in_order_one_at_a_time(store: JobStore) -> None:
@@ -380,43 +362,3 @@ def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
     with sqlite3.connect(path_of(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     add(store, "after")
-
-
-def test_a_version_that_another_process_holds_is_not_removed(
-    sqlite_store: JobStore, tmp_path: Path
-) -> None:
-    """A damaged job holds no version."""
-    add(sqlite_store, "damaged", kind="encode")
-    damage(sqlite_store, "request")
-    version = "20261121T041500Z-1a2b3c4d"
-    held = {f"news@{version}"}
-    live = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=lambda: held)
-    settings = SimpleNamespace(default="absent", keep_versions=0)
-    retention = VersionRetention(settings, ArtifactStore(tmp_path), live, sqlite_store)  # type: ignore[arg-type]
-    with pytest.raises(VersionInUseError):
-        retention.remove("news", version)
-    held.clear()
-    with pytest.raises(ArtifactNotFoundError):
-        retention.remove("news", version)
-
-
-def test_a_damaged_job_ends_as_failed(sqlite_store: JobStore) -> None:
-    ended: list[tuple[str, str]] = []
-    sqlite_store.on_end = lambda job: ended.append((job.id, job.state))
-    add(sqlite_store, "running")
-    job = claim(sqlite_store)
-    damage(sqlite_store, "owner")
-    (damaged,) = sqlite_store.running()
-    sqlite_store.fail_damaged(damaged)
-    assert sqlite_store.running() == []
-    assert sqlite_store.is_cancel_requested(job)
-    assert not sqlite_store.allow_publishing(job)
-    add(sqlite_store, "waiting")
-    damage(sqlite_store, "request")
-    assert sqlite_store.claim_next(ME) is None
-    assert ended[-1] == ("waiting", "failed")
-
-
-def damage(store: JobStore, column: str) -> None:
-    with store.database.transaction() as run:
-        run(f"UPDATE jobs SET {column} = ? WHERE state IN ('queued', 'running')", ("{",))

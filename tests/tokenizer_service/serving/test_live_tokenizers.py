@@ -16,6 +16,8 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -30,6 +32,8 @@ from tokenizer_core.errors import ArtifactCorruptError, ArtifactNotFoundError
 from tokenizer_core.patterns import SplitPattern
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import AddedToken
+from tokenizer_service.jobs.errors import VersionInUseError
+from tokenizer_service.jobs.version_retention import VersionRetention
 from tokenizer_service.serving.errors import (
     NoTokenizerError,
     PromotionInProgressError,
@@ -142,14 +146,10 @@ class FakePeer:
 
     def __init__(self, store: ArtifactStore) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        own = WorkerStates(store.root / "run" / "workers")
-        started = own.new_state()
         mark = ProcessIdentity.of(self.process.pid)
         assert mark is not None
         self.state = WorkerState(mark.pid, mark.started)
-        name = next(iter((store.root / "run" / "workers").glob("*.json"))).name
-        path = store.root / "run" / "workers" / name.replace(str(started.pid), str(mark.pid))
-        self.path = path
+        self.path = WorkerStates(store.root / "run" / "workers")._file_of(mark.pid)
 
     def write(self, **fields: str) -> None:
         state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
@@ -175,6 +175,9 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
                 assert states.read_pinned() == {"third@1"}
                 await asyncio.to_thread(live.get, "other")
                 assert live.pinned_on_host() == {"third@1", str(other)}
+                jobs: Any = SimpleNamespace(unfinished=list)
+                with pytest.raises(VersionInUseError):
+                    VersionRetention(settings, store, live, jobs).remove("third", "1")
             finally:
                 peer.end()
             assert live.pinned_on_host() == {str(other)}
@@ -448,6 +451,7 @@ def test_promotions_run_one_at_a_time(
     settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
 ) -> None:
     third = store.publish(store.open(other), name="third")
+
     async def run() -> None:
         async with started(settings, store) as live:
             held = live.require_active()

@@ -154,8 +154,17 @@ def test_a_damaged_file_is_not_written(path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
-def test_a_file_emptied_under_the_service_is_not_initialised(path: Path) -> None:
-    store = JobStore.open(path.parent)
+def test_a_missing_or_emptied_file_is_not_initialised(tmp_path: Path) -> None:
+    store = JobStore.open(tmp_path / "a folder? of 100 %23")
+    path = tmp_path / "a folder? of 100 %23" / DATABASE_NAME
+    assert list(path.parent.iterdir()) == [path]  # on SQLite a folder needs no id
+    aside = path.rename(path.with_suffix(".aside"))
+    for _ in range(2):
+        with pytest.raises(JobDatabaseError, match="unable to open"):
+            store.request_cancel("a")
+    assert not path.exists()
+    aside.rename(path)
+    assert store.latest() == []
     path.write_bytes(b"")
     for _ in range(2):
         with pytest.raises(JobDatabaseUnusableError):
