@@ -16,6 +16,7 @@ from tests.tokenizer_service.jobs.fake_process import FakeRunner, publish_starte
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_service.jobs.queue import Job
 from tokenizer_service.jobs.runner import MAX_DEATHS
+from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
 
 OTHER = ProcessIdentity(1, 0.5)
@@ -189,6 +190,27 @@ def test_an_attempt_after_a_takeover_writes_to_its_own_folder(tmp_path: Path) ->
         await fake.succeed(child)
         await fake.wait(job_id)
         assert [path.name for path in folder.iterdir()] == ["train.log"]
+
+    run(tmp_path, test)
+
+
+def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(tmp_path: Path) -> None:
+    async def test(fake: FakeRunner) -> None:
+        job_id = fake.add(kind="encode")
+        growing = TokenFilesFolder.of(tmp_path).growing(job_id)
+        late = await fake.next_child()
+        growing.mkdir(parents=True)
+        assert fake.jobs.requeue(fake.job(job_id), died=True)  # as a server of another host does
+        child = await fake.next_child()
+        assert late.has_ended
+        assert growing.exists()
+        taken = fake.jobs.take_over(fake.job(job_id), OTHER, if_lease_ended=False)
+        assert taken is not None
+        assert fake.jobs.finish(taken, "failed", error_code="runner_died")
+        fake.add()
+        await fake.next_child()
+        assert child.has_ended
+        assert not growing.exists()  # nobody needs them now
 
     run(tmp_path, test)
 

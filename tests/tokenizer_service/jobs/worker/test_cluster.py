@@ -133,19 +133,17 @@ def test_a_cluster_writes_the_same_token_files(
     assert job.names[str(corpus / "small.txt")] == "small.txt"
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
 def test_token_files_of_another_executor_are_started_again(
-    job: WorkerJob, corpus: Path, tmp_path: Path, executor: str
+    job: WorkerJob, corpus: Path, tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
-    plan = plan_token_files(tokenizer)
+    plan, growing = plan_token_files(tokenizer), tmp_path / "growing"
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
     inputs = [find_input_file([corpus], "small.txt").to_json()]
-    asked = how | {"inputs": inputs, "num_workers": 1, "conversations": None}
-    request = {**job.request, **asked} if executor == "ray" else asked
+    job.request.update(how | {"inputs": inputs, "num_workers": 1, "conversations": None})
     job.folder.scratch_path.mkdir(exist_ok=True)
-    with TokenFilesWriter(tmp_path / "growing", plan) as writer:
+    with TokenFilesWriter(growing, plan) as writer:
         writer.append([1])
         writer.checkpoint({"settings": {"run": "another's"}, "n_tokens": 1, "place": {}})
-    manifest = _encode(replace(job, request=request), tokenizer, plan, tmp_path / "growing")
+    manifest = _encode(job, tokenizer, plan, growing)
     assert manifest.split("train").n_bytes == (corpus / "small.txt").stat().st_size

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -23,14 +22,12 @@ from tokenizer_core.corpus import (
     plan_token_files,
 )
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from tokenizer_service.jobs.worker import encode as encode_child
 from tokenizer_service.jobs.worker.child import describe_failure
 from tokenizer_service.jobs.worker.context import WorkerJob
-from tokenizer_service.serving.workers import ProcessIdentity
 
 END = "<|endoftext|>"
 TEXTS = [f"The {n}th document, 東京 {n * 7}.\n" * (n % 5) for n in range(300)]
@@ -59,26 +56,6 @@ def expected_files(service: Service, tmp_path: Path) -> dict[str, bytes]:
     form = CorpusFormat(format="txt", separator=END)
     encode_corpus(tokenizer, [source], folder, plan, corpus_format=form)
     return contents(folder)
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until the event is set, a finished job waits for permission to publish."""
-    opened = threading.Event()
-    real = JobStore.allow_publishing
-
-    def wait_at_the_gate(store: JobStore, job: Any) -> bool:
-        opened.wait(300)
-        return real(store, job)
-
-    monkeypatch.setattr(JobStore, "allow_publishing", wait_at_the_gate)
-    yield opened
-    opened.set()
-
-
-def wait_at_gate(service: Service, job_id: str) -> None:
-    note = folder_of(service).note(folder_of(service).growing(job_id))
-    wait_until(note.exists, seconds=120)  # its last step before the request
 
 
 def test_the_files_are_those_of_the_library(shared_service: Service, tmp_path: Path) -> None:
@@ -216,13 +193,18 @@ def test_a_job_encodes_with_the_version_of_its_request(service: Service) -> None
 @pytest.mark.row(33)
 @pytest.mark.promise(2)
 def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
-    process_service: Service, gate: threading.Event, tmp_path: Path
+    process_service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    service = process_service
+    service, folder, gate = process_service, folder_of(process_service), threading.Event()
+    allow = JobStore.allow_publishing
+    # Until it is set, a finished job waits for permission to publish.
+    monkeypatch.setattr(
+        JobStore, "allow_publishing", lambda self, job: gate.wait(300) and allow(self, job)
+    )
     service.put("news", NEWS)
     killed, cancelled = (service.encode(token_files_id=name) for name in ("killed", "cancelled"))
-    wait_at_gate(service, killed)
-    growing = folder_of(service).growing(killed)
+    growing = folder.growing(killed)
+    wait_until(folder.note(growing).exists, seconds=120)  # its last step before the request
     written = {path.name: path.stat().st_ino for path in growing.iterdir()}
     child = service.row(killed).child
     assert child is not None
@@ -231,9 +213,9 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     job = service.wait(killed)
     assert job["state"] == "succeeded", job
     assert (service.row(killed).deaths, service.row(killed).attempt) == (1, 2)
-    place = folder_of(service).path("killed")
-    assert contents(place) == expected_files(service, tmp_path)
-    assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
+    assert contents(folder.path("killed")) == expected_files(service, tmp_path)
+    kept = {path.name: path.stat().st_ino for path in folder.path("killed").iterdir()}
+    assert kept == written
 
     gate.clear()
     wait_until(lambda: service.row(cancelled).child, seconds=300)
@@ -244,8 +226,8 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     gate.set()
     assert service.wait(cancelled)["state"] == "cancelled"
     assert not child.is_alive()
-    assert folder_of(service).left_over() == []
-    assert folder_of(service).names() == ["killed"]
+    assert folder.left_over() == []
+    assert folder.names() == ["killed"]
 
 
 def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
@@ -257,34 +239,6 @@ def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
     job = WorkerJob(folder, folder.read_request(), Mock(), threading.Event())
     job.allowed.set()
     return job
-
-
-def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its lease ended while it slept, and a server of another host has queued the job again."""
-    service.stop_runner()
-    assert service.client.portal is not None
-    runner = service.services.runner
-    service.put("news", NEWS)
-    job_id = service.encode()
-    late = service.jobs.claim_next(ProcessIdentity.of_this_process())
-    assert late is not None
-    growing = folder_of(service).growing(job_id)
-    growing.mkdir(parents=True)
-    assert service.jobs.requeue(late, died=True)
-
-    async def run(*_: object) -> Outcome:
-        return Outcome("cancelled")  # the message of an attempt that lost its job
-
-    monkeypatch.setattr(Attempt, "run", run)
-    service.client.portal.call(runner._run, late)
-    assert service.job(job_id)["state"] == "queued"
-    assert growing.exists()
-    service.client.delete(f"/jobs/{job_id}")
-    growing.mkdir()  # files that the late child has written since
-    service.client.portal.call(runner._run, late)
-    assert not growing.exists()
 
 
 def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_path: Path) -> None:
