@@ -318,28 +318,8 @@ def test_each_end_of_a_job_is_reported_once_by_the_store_that_ended_it(
     assert store.count_by_state() == {("train", "cancelled"): 1}
 
 
-def test_a_read_only_disk_is_distinguished_from_a_read_only_file(
-    sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add(sqlite_store, "before")
-    real_connect = sqlite3.connect
-
-    def connect_to_a_read_only_disk(address: str, **options: Any) -> Any:
-        return real_connect(address.replace("mode=rw", "mode=ro"), **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", connect_to_a_read_only_disk)
-        for flag in (0, os.ST_RDONLY):  # without it, the file alone may not be written
-            patch.setattr(os, "statvfs", lambda path, flag=flag: SimpleNamespace(f_flag=flag))
-            with pytest.raises(JobDatabaseError, match="readonly") as raised:
-                add(sqlite_store, "after")
-            assert raised.value.is_read_only is bool(flag)
-        assert sqlite_store.get("before") is not None
-    add(sqlite_store, "after")
-
-
 @pytest.mark.row(36)
-def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
+def test_a_full_or_read_only_disk_is_an_error_and_leaves_the_database_whole(
     sqlite_store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = sqlite_store
@@ -347,17 +327,27 @@ def test_a_full_disk_is_an_error_and_leaves_the_database_whole(
     pages = sqlite3.connect(path_of(store)).execute("PRAGMA page_count").fetchone()[0]
     real_connect = sqlite3.connect
 
-    def connect_to_a_full_disk(*args: object, **kwargs: object) -> sqlite3.Connection:
-        connection = real_connect(*args, **kwargs)  # type: ignore[arg-type]
+    def connect_to_a_full_disk(address: str, **options: Any) -> Any:
+        connection = real_connect(address, **options)
         connection.execute(f"PRAGMA max_page_count={pages}")
         return connection
 
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", connect_to_a_full_disk)
-        with pytest.raises(JobDatabaseError, match="full") as raised:
-            add(store, "after", request_digest="d" * 100_000)
-        assert raised.value.is_full
-        assert store.get("before") is not None
+    def connect_to_a_read_only_disk(address: str, **options: Any) -> Any:
+        return real_connect(address.replace("mode=rw", "mode=ro"), **options)
+
+    for connect, flag, says in (
+        (connect_to_a_full_disk, 0, "full"),
+        (connect_to_a_read_only_disk, os.ST_RDONLY, "readonly"),
+        (connect_to_a_read_only_disk, 0, "readonly"),  # the file alone may not be written
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", connect)
+            patch.setattr(os, "statvfs", lambda path, flag=flag: SimpleNamespace(f_flag=flag))
+            with pytest.raises(JobDatabaseError, match=says) as raised:
+                add(store, "after", request_digest="d" * 100_000)
+            assert raised.value.is_full is (says == "full")
+            assert raised.value.is_read_only is bool(flag)
+            assert store.get("before") is not None
     assert store.get("after") is None
     with sqlite3.connect(path_of(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"

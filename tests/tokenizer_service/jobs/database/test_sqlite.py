@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -60,17 +61,10 @@ def path(tmp_path: Path, small_spec: TokenizerSpec) -> Path:
 
 @pytest.fixture
 def start(path: Path) -> Iterator[Callable[[], TestClient]]:
-    clients: list[TestClient] = []
-
-    def start() -> TestClient:
-        settings = Settings(artifacts_dir=path.parent, admin_keys=(KEY,))
-        client = TestClient(create_app(settings), headers={"X-API-Key": KEY})
-        clients.append(client.__enter__())
-        return client
-
-    yield start
-    for client in clients:
-        client.__exit__(None, None, None)
+    settings = Settings(artifacts_dir=path.parent, admin_keys=(KEY,))
+    headers = {"X-API-Key": KEY}
+    with ExitStack() as running:
+        yield lambda: running.enter_context(TestClient(create_app(settings), headers=headers))
 
 
 def check_degraded(client: TestClient) -> None:

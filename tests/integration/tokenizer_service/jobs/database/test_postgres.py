@@ -67,7 +67,6 @@ def test_a_server_that_is_killed_and_started_again_loses_no_job(
     assert [job.id for job in fresh.latest()] == ["a"]
     said = [line for line in caplog.messages if "cannot be used" in line]
     assert len(said) == 2  # each store connects once, for any number of calls
-    assert store.finish(job, "live")
 
 
 @pytest.mark.slow
@@ -214,10 +213,7 @@ def test_an_outage_of_the_database_loses_no_job(
             assert answer.headers["retry-after"]
             assert "Encoding" in answer.json()["detail"]
         assert service.client.post("/encode", json={"text": "low"}).status_code == 200
-        metrics = service.client.get("/metrics")
-        assert metrics.status_code == 200
-        assert "tokenizer_info{" in metrics.text
-        assert "tokenizer_jobs{" not in metrics.text
+        assert "tokenizer_jobs{" not in service.client.get("/metrics").raise_for_status().text
     finally:
         own_server.start()
     wait_for_readiness(service, "ok")
@@ -229,6 +225,4 @@ def test_an_outage_of_the_database_loses_no_job(
     service.client.delete(f"/jobs/{job_id}")
     assert service.wait(job_id)["state"] == "cancelled"
     assert service.wait(service.start(name="after"))["state"] == "live"
-    said = [line for line in caplog.messages if "database" in line and "cannot" in line]
-    assert len(said) <= 4, said  # not once for each request
     assert PASSWORD not in caplog.text
