@@ -152,6 +152,10 @@ def publish_starter(artifacts_dir: Path) -> ArtifactRef:
     return ArtifactStore(artifacts_dir).publish(spec, name="starter")
 
 
+def error_of(job: Job) -> tuple[str, str | None]:
+    return job.state, job.error and job.error["code"]
+
+
 class FakeRunner:
     """A runner on its own artifacts folder; `started` has the children it started."""
 

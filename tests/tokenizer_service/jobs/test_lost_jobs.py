@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.tokenizer_service.jobs.fake_process import FakeRunner, publish_starter, run
+from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, publish_starter, run
 from tokenizer_core.registry import ArtifactStore
-from tokenizer_service.jobs.queue import Job
 from tokenizer_service.jobs.runner import MAX_DEATHS
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.serving.workers import ProcessIdentity, this_host
@@ -67,10 +66,6 @@ def give(
                 job_id,
             ),
         )
-
-
-def error_of(job: Job) -> tuple[str, str | None]:
-    return job.state, job.error and job.error["code"]
 
 
 def identity(process: subprocess.Popen[bytes]) -> ProcessIdentity:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.tokenizer_service.jobs.fake_process import FakeRunner, run, running
+from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, run, running
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_service.jobs import attempt, runner
 from tokenizer_service.jobs.database import JobDatabaseError
@@ -30,10 +30,6 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(attempt, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(runner, "_RETRY_SECONDS", 0.01)
-
-
-def error_of(job: Any) -> tuple[str, str | None]:
-    return job.state, job.error and job.error["code"]
 
 
 @pytest.mark.promise(15)

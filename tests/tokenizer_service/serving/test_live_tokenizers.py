@@ -46,6 +46,11 @@ from tokenizer_service.serving.workers import ProcessIdentity, WorkerState, Work
 from tokenizer_service.settings import Settings
 
 
+def promote(client: TestClient, name: str) -> httpx.Response:
+    headers = {"X-API-Key": ADMIN_KEY}
+    return client.put("/tokenizers/active", json={"tokenizer": name}, headers=headers)
+
+
 @pytest.mark.row(36)
 @pytest.mark.promise(14)
 def test_a_disk_that_fails_under_a_promotion_is_reported(
@@ -54,10 +59,6 @@ def test_a_disk_that_fails_under_a_promotion_is_reported(
     other: ArtifactRef,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def promote() -> httpx.Response:
-        headers = {"X-API-Key": ADMIN_KEY}
-        return client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
-
     def check(owner: object, name: str, number: int, status: int, code: str) -> None:
         original = getattr(owner, name)
 
@@ -68,7 +69,7 @@ def test_a_disk_that_fails_under_a_promotion_is_reported(
 
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, fail)
-            answer = promote()
+            answer = promote(client, "other")
         assert (answer.status_code, answer.json()["code"]) == (status, code)
         assert "/some/path" not in answer.text
         assert client.get("/tokenizers/active").json()["digest"] == starter.digest
@@ -77,7 +78,7 @@ def test_a_disk_that_fails_under_a_promotion_is_reported(
     check(Path, "open", errno.ENOSPC, 507, "disk_full")
     check(fcntl, "flock", errno.EIO, 503, "storage_failed")
     check(Path, "glob", errno.EMFILE, 503, "storage_failed")
-    assert promote().status_code == 200
+    assert promote(client, "other").status_code == 200
 
 
 @pytest.mark.row(36)
@@ -105,12 +106,7 @@ def test_serving_needs_no_state_files(
         with make_client() as client:
             served = client.post("/encode", json={"text": "a"})
             assert served.headers["Tokenizer-Version"] == str(starter)
-            answer = client.put(
-                "/tokenizers/active",
-                json={"tokenizer": "other"},
-                headers={"X-API-Key": ADMIN_KEY},
-            )
-            assert answer.status_code == 200, answer.text
+            assert promote(client, "other").status_code == 200
             after = client.post("/encode", json={"text": "a"})
             assert after.headers["Tokenizer-Version"] == str(other)
             assert client.get("/readyz").status_code == 200
@@ -337,9 +333,7 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         assert answer["tokenizer"]["digest"] == wanted.digest
 
     with make_client() as client:
-        headers = {"X-API-Key": ADMIN_KEY}
-        promoted = client.put("/tokenizers/active", json={"tokenizer": "other"}, headers=headers)
-        assert promoted.status_code == 200
+        assert promote(client, "other").status_code == 200
         (store.root / "active.json").write_text(pointer)
         deadline = time.monotonic() + 60
         while client.get("/readyz").json()["status"] == "ok" and time.monotonic() < deadline:
@@ -348,8 +342,7 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         assert 'swaps_total{result="failed"} 1.0' in client.get("/metrics").text
     with make_client() as client:
         check(client, other)  # and starts with the last good one
-        fixed = client.put("/tokenizers/active", json={"tokenizer": "starter"}, headers=headers)
-        assert fixed.status_code == 200
+        assert promote(client, "starter").status_code == 200
         assert client.get("/readyz").json()["status"] == "ok"
         assert store.active() == starter
 
@@ -372,8 +365,7 @@ def test_a_server_without_a_tokenizer_is_not_ready(
         # Requests can still name a version, and an operator can promote one.
         named = client.post("/encode", json={"text": "a", "tokenizer": "starter"})
         assert named.status_code == 200
-        headers = {"X-API-Key": ADMIN_KEY}
-        client.put("/tokenizers/active", json={"tokenizer": "starter"}, headers=headers)
+        assert promote(client, "starter").status_code == 200
         assert client.get("/readyz").status_code == 200
 
 
