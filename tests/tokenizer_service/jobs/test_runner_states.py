@@ -140,6 +140,7 @@ def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path: Path)
         for exit_code, code, words in (
             (-9, "trainer_killed", "memory"),
             (-11, "trainer_crashed", "SIGSEGV"),
+            (-15, "trainer_killed", "SIGTERM"),
             (-250, "trainer_crashed", "signal 250"),
             (3, "trainer_crashed", "exit status 3"),
         ):

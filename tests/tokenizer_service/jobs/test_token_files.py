@@ -47,6 +47,7 @@ def test_a_wrong_id_is_refused(folder: TokenFilesFolder) -> None:
 def test_token_files_are_published_by_rename_and_removed_by_name(
     folder: TokenFilesFolder,
 ) -> None:
+    assert folder.names() == []
     growing = [grow(folder, job_id) for job_id in (JOB, OTHER)]
     assert folder.names() == []
     for path, name in zip(growing, ("one", "two"), strict=True):

@@ -171,7 +171,8 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
                 assert states.read_pinned() == {"third@1"}
                 await asyncio.to_thread(live.get, "other")
                 assert live.pinned_on_host() == {"third@1", str(other)}
-                jobs: Any = SimpleNamespace(unfinished=list)
+                damaged = SimpleNamespace(kind="encode", request={})  # it names no version
+                jobs: Any = SimpleNamespace(unfinished=lambda: [damaged])
                 with pytest.raises(VersionInUseError):
                     VersionRetention(settings, store, live, jobs).remove("third", "1")
             finally:
