@@ -103,9 +103,14 @@ def run(follow: Callable[[JobWatch], Awaitable[None]], jobs: JobStore) -> None:
 def test_only_changes_are_sent_and_none_twice(
     jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = []
+    reads: list[str] = []
     read = JobStore.get
-    monkeypatch.setattr(JobStore, "get", lambda self, id_: reads.append(id_) or read(self, id_))
+
+    def count(self: JobStore, job_id: str) -> Job | None:
+        reads.append(job_id)
+        return read(self, job_id)
+
+    monkeypatch.setattr(JobStore, "get", count)
     # A late look is a look.
     monkeypatch.setattr("tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60)
 
@@ -119,9 +124,9 @@ def test_only_changes_are_sent_and_none_twice(
         await new.wait_for("data: ")
         await watch.next_look(JOB_ID, JobEvent("", b"", False))
         reads.clear()
-        for count in range(3):  # polls that find nothing new
+        for number in range(3):  # polls that find nothing new
             await watch.next_look(JOB_ID, JobEvent("", b"", False))
-            assert len(reads) == count + 1  # one read serves all listeners
+            assert len(reads) == number + 1  # one read serves all listeners
         with monkeypatch.context() as patch:
             patch.setattr(JobStore, "get", fail)
             for _ in range(2):  # and polls that fail
