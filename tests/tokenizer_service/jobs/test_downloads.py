@@ -187,8 +187,9 @@ WRONG_RESPONSES: list[tuple[tuple[bytes, ...], str]] = [
 
 
 @pytest.mark.row(25)
-def test_a_wrong_response_is_an_error_that_names_the_url(origin: Origin, tmp_path: Path) -> None:
-    """A redirect is not followed."""
+def test_a_redirect_or_wrong_response_is_an_error_of_its_url(
+    origin: Origin, tmp_path: Path
+) -> None:
     origin.answer("/secret", whole(b"secret"))
     for parts, code in WRONG_RESPONSES:
         url = origin.answer("/a", *parts)

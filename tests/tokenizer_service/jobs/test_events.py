@@ -111,7 +111,6 @@ def test_only_changes_are_sent_and_none_twice(
         return read(self, job_id)
 
     monkeypatch.setattr(JobStore, "get", count)
-    # A late look is a look.
     monkeypatch.setattr("tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60)
 
     def fail(self: JobStore, job_id: str) -> None:
