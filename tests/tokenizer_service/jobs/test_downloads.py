@@ -123,8 +123,7 @@ def test_files_are_fetched_once_each_in_order_and_without_proxies(
     texts = fetch(tmp_path, entry, *urls, urls[0], report=lambda *now: told.append(now))
     assert texts == [b"one", b"two", b"until the end"]
     assert len(origin.requests) == 3
-    assert told[0] == (3, 3)
-    assert told[-1] == (19, 0)
+    assert (told[0], told[-1]) == ((3, 3), (19, 0))
     assert b"Host: 127.0.0.1:%d\r\n" % origin.port in origin.requests[0]
     assert b"authorization" not in origin.requests[0].lower()
     assert b"cookie" not in origin.requests[0].lower()
