@@ -75,10 +75,6 @@ class FakeProcess:
     def ready(self) -> None:
         self._events.put_nowait({"event": "ready"})
 
-    def fail(self, code: str, detail: str) -> None:
-        self._events.put_nowait({"event": "error", "code": code, "detail": detail})
-        self.exit(1)
-
     def publish(self, **result: Any) -> None:
         self._events.put_nowait({"event": "published", "result": result})
         self.exit(0)
@@ -154,6 +150,10 @@ async def start_in_thread(job_folder: Path, scratch: Path, log: IO[bytes]) -> Th
 def publish_starter(artifacts_dir: Path) -> ArtifactRef:
     spec = TokenizerSpec.from_merges({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
     return ArtifactStore(artifacts_dir).publish(spec, name="starter")
+
+
+def error_of(job: Job) -> tuple[str, str | None]:
+    return job.state, job.error and job.error["code"]
 
 
 class FakeRunner:

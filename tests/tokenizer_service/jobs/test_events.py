@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,26 +89,64 @@ class Listener:
                 await self.sent.wait()
 
 
-def test_only_changes_are_sent_and_none_twice(jobs: JobStore, job: Job) -> None:
-    async def follow() -> None:
+def run(follow: Callable[[JobWatch], Awaitable[None]], jobs: JobStore) -> None:
+    """Run it with a watch, which has no listener at the end."""
+
+    async def check() -> None:
         watch = JobWatch(jobs, folder_of(jobs))
+        await follow(watch)
+        assert watch.n_listeners == 0
+
+    asyncio.run(asyncio.wait_for(check(), 60))
+
+
+def test_only_changes_are_sent_and_none_twice(
+    jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = JobStore.get
+
+    def count(self: JobStore, job_id: str) -> Job | None:
+        reads.append(job_id)
+        return read(self, job_id)
+
+    monkeypatch.setattr(JobStore, "get", count)
+    monkeypatch.setattr("tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60)
+
+    def fail(self: JobStore, job_id: str) -> None:
+        raise JobDatabaseError("database is locked")
+
+    async def follow(watch: JobWatch) -> None:
         new, seen = Listener(watch, jobs), Listener(watch, jobs, last_event_id="first")
+        often = Listener(watch, jobs, heartbeat_seconds=0)
+        await often.wait_for(":\n\n", times=3)
         await new.wait_for("data: ")
-        for _ in range(3):  # polls that find nothing new
+        await watch.next_look(JOB_ID, JobEvent("", b"", False))
+        reads.clear()
+        for number in range(3):  # polls that find nothing new
             await watch.next_look(JOB_ID, JobEvent("", b"", False))
+            assert len(reads) == number + 1  # one read serves all listeners
+        with monkeypatch.context() as patch:
+            patch.setattr(JobStore, "get", fail)
+            for _ in range(2):  # and polls that fail
+                await watch.next_look(JOB_ID, JobEvent("", b"", False))
         assert seen.text == "retry: 2000\n\n"
         jobs.set_progress(job, "learn", 0.7, {})
         await seen.wait_for('"progress":0.7')
         jobs.finish(job, "failed", error_code="c", detail="a\nb")
-        await asyncio.gather(new.task, seen.task)
-        for listener, expected in ((new, [0, 0.7, 0.7]), (seen, [0.7, 0.7])):
+        await asyncio.gather(new.task, seen.task, often.task)
+        for listener, expected in (
+            (new, [0, 0.7, 0.7]),
+            (seen, [0.7, 0.7]),
+            (often, [0, 0.7, 0.7]),
+        ):
             events = parse_events(listener.text)
             assert [document["progress"] for _, document in events] == expected
             assert events[-1][1]["state"] == "failed"
             assert events[-1][1]["error"]["detail"] == "a\nb"
-        assert watch.n_listeners == 0
+        assert "\n:\n" not in new.text
 
-    asyncio.run(asyncio.wait_for(follow(), 60))
+    run(follow, jobs)
 
 
 def test_a_listener_that_reads_nothing_is_disconnected(jobs: JobStore, job: Job) -> None:
@@ -115,56 +154,16 @@ def test_a_listener_that_reads_nothing_is_disconnected(jobs: JobStore, job: Job)
         async def _send(self, message: Any) -> None:
             await asyncio.Event().wait()
 
-    async def follow() -> None:
-        watch = JobWatch(jobs, folder_of(jobs))
-        listener = Deaf(watch, jobs, send_seconds=0.05)
+    async def follow(watch: JobWatch) -> None:
         with pytest.raises(ClientDisconnect):
-            await listener.task
-        assert watch.n_listeners == 0
+            await Deaf(watch, jobs, send_seconds=0.05).task
 
-    asyncio.run(asyncio.wait_for(follow(), 60))
-
-
-def test_one_read_serves_all_listeners(
-    jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads = []
-    read = JobStore.get
-    monkeypatch.setattr(JobStore, "get", lambda self, id_: reads.append(id_) or read(self, id_))
-    monkeypatch.setattr(
-        "tokenizer_service.jobs.events._LONGEST_WAIT_SECONDS", 60
-    )  # a late look is a look
-
-    async def follow() -> None:
-        watch = JobWatch(jobs, folder_of(jobs))
-        listeners = [Listener(watch, jobs) for _ in range(5)]
-        reads.clear()
-        for count in range(4):
-            await watch.next_look(JOB_ID, JobEvent("", b"", False))
-            assert len(reads) == count + 1
-        jobs.finish(job, "succeeded")
-        await asyncio.gather(*(listener.task for listener in listeners))
-
-    asyncio.run(asyncio.wait_for(follow(), 60))
-
-
-def test_a_stream_without_events_has_a_heartbeat(jobs: JobStore, job: Job) -> None:
-    async def follow() -> None:
-        watch = JobWatch(jobs, folder_of(jobs))
-        often = Listener(watch, jobs, heartbeat_seconds=0)
-        seldom = Listener(watch, jobs)
-        await often.wait_for(":\n\n", times=3)
-        jobs.finish(job, "cancelled")
-        await asyncio.gather(often.task, seldom.task)
-        assert len(parse_events(often.text)) == 2
-        assert "\n:\n" not in seldom.text
-
-    asyncio.run(asyncio.wait_for(follow(), 60))
+    run(follow, jobs)
 
 
 def test_a_disconnected_client_is_no_longer_counted(jobs: JobStore, job: Job) -> None:
-    async def follow() -> None:
-        watch = JobWatch(jobs, folder_of(jobs), max_listeners=1)
+    async def follow(watch: JobWatch) -> None:
+        watch._max_listeners = 1
         first = Listener(watch, jobs)
         await first.wait_for("data: ")
         refused = Listener(watch, jobs)
@@ -176,43 +175,11 @@ def test_a_disconnected_client_is_no_longer_counted(jobs: JobStore, job: Job) ->
         with pytest.raises(ClientDisconnect):
             await first.task
         assert watch.n_listeners == 0
-        assert {task.get_name() for task in asyncio.all_tasks()} & {"job watch"} == set()
+        assert "job watch" not in {task.get_name() for task in asyncio.all_tasks()}
         again = Listener(watch, jobs)
         await again.wait_for("data: ")
-        jobs.finish(job, "cancelled")
+        jobs.finish(job, "failed")
+        jobs.forget_old(kept=0)  # this ends the stream as well
         await again.task
 
-    asyncio.run(asyncio.wait_for(follow(), 60))
-
-
-def test_a_forgotten_job_ends_the_stream(jobs: JobStore, job: Job) -> None:
-    async def follow() -> None:
-        watch = JobWatch(jobs, folder_of(jobs))
-        listener = Listener(watch, jobs)
-        await listener.wait_for("data: ")
-        jobs.finish(job, "failed")
-        jobs.forget_old(kept=0)
-        await listener.task
-
-    asyncio.run(asyncio.wait_for(follow(), 60))
-
-
-def test_a_database_that_fails_for_a_while_does_not_end_the_stream(
-    jobs: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def follow() -> None:
-        watch = JobWatch(jobs, folder_of(jobs))
-        listener = Listener(watch, jobs)
-        await listener.wait_for("data: ")
-        with monkeypatch.context() as patch:
-            patch.setattr(JobStore, "get", fail)
-            for _ in range(2):
-                await watch.next_look(JOB_ID, JobEvent("", b"", False))
-        jobs.finish(job, "succeeded")
-        await listener.task
-        assert parse_events(listener.text)[-1][1]["state"] == "succeeded"
-
-    def fail(self: JobStore, job_id: str) -> None:
-        raise JobDatabaseError("database is locked")
-
-    asyncio.run(asyncio.wait_for(follow(), 60))
+    run(follow, jobs)

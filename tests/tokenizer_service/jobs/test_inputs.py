@@ -1,20 +1,23 @@
-"""Training by corpus id: a job keeps the files it was created for."""
+"""The corpora of jobs: a job keeps the files it was created for, and the size of token files."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.tokenizer_service.jobs.conftest import Service
-
-TEXT = b"low lower lowest<|endoftext|>new newer newest " * 50
-
-
-def put(service: Service, corpus_id: str, text: bytes | str = TEXT) -> None:
-    assert service.client.put(f"/corpora/{corpus_id}", content=text).status_code in (200, 201)
+from tokenizer_core import Tokenizer
+from tokenizer_core.corpus import encode_corpus, plan_token_files
+from tokenizer_service.jobs.errors import CorpusReplacedError
+from tokenizer_service.jobs.input_files import InputFile, find_input_file
+from tokenizer_service.jobs.inputs import estimate_bytes
 
 
 def test_unknown_and_empty_corpora_are_422(shared_service: Service) -> None:
     service = shared_service
-    put(service, "news")
-    put(service, "empty", b"")
+    service.put("news", "low lower")
+    service.put("empty", b"")
     answer = service.train({"corpus_ids": ["news", "gone", "other"], "vocab_size": 300})
     assert (answer.status_code, answer.json()["code"]) == (422, "corpus_not_found")
     pointers = [error["pointer"] for error in answer.json()["errors"]]
@@ -28,11 +31,37 @@ def test_unknown_and_empty_corpora_are_422(shared_service: Service) -> None:
 
 
 def test_a_job_reads_each_corpus_once_and_keeps_the_separator(service: Service) -> None:
-    put(service, "news")
-    put(service, "lines.jsonl", '{"text": "low lower"}\n')
+    service.put("news", "low lower")
+    service.put("lines.jsonl", '{"text": "low lower"}\n')
     ids = ["news", "lines.jsonl", "news"]
-    body = {"corpus_ids": ids, "vocab_size": 300, "separator": "new"}
-    assert service.train(body).status_code == 202
+    service.start(input_paths=None, corpus_ids=ids, separator="new")
     [job] = service.jobs.latest()
     assert [file["label"] for file in job.request["inputs"]] == ["news", "lines.jsonl"]
     assert job.request["corpus_format"]["separator"] == "new"
+
+
+def write(folder: Path, name: str, text: str) -> InputFile:
+    (folder / name).write_text(text)
+    return find_input_file([folder], name)
+
+
+def test_the_estimate_is_within_a_tenth_of_the_size(
+    tmp_path: Path, small_tokenizer: Tokenizer
+) -> None:
+    texts = [
+        "the quick brown fox " * 5_000,
+        "x" + "中" * 30_000,  # the sample ends inside a character
+        "",
+        *["low lower " * 500] * 5,
+    ]
+    files = [write(tmp_path, f"{n}.txt", text) for n, text in enumerate(texts)]
+    paths = [tmp_path / file.path for file in files]
+    for dtype in ("uint16", "uint32"):
+        plan = plan_token_files(small_tokenizer, dtype=dtype)  # type: ignore[arg-type]
+        estimate = estimate_bytes(files, small_tokenizer, plan)
+        encode_corpus(small_tokenizer, paths, tmp_path / dtype, plan)
+        written = (tmp_path / dtype / "train.bin").stat().st_size
+        assert abs(estimate - written) < 0.1 * written
+    write(tmp_path, "0.txt", "another")
+    with pytest.raises(CorpusReplacedError):
+        estimate_bytes(files, small_tokenizer, plan)

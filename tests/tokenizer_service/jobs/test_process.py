@@ -11,49 +11,36 @@ from tokenizer_service.jobs import process
 from tokenizer_service.jobs.process import available_memory_bytes
 
 MACHINE = psutil.virtual_memory().total
+VERSION_1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/"
 
 
-def put(folder: Path, name: str, value: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(f"{value}\n")
-
-
-@pytest.fixture
-def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.mark.parametrize(
+    ("own", "limits", "expected"),
+    [
+        (None, {}, MACHINE),
+        ("0::/", {}, MACHINE),
+        ("0::/", {"memory.max": 2 * MACHINE}, MACHINE),
+        ("0::/a/b", {"memory.max": 4096, "a/memory.max": "max", "a/b/memory.max": "max"}, 4096),
+        ("0::/a/b", {"memory.max": "max", "a/memory.max": 4096, "a/b/memory.max": "max"}, 4096),
+        ("0::/a/b", {"memory.max": "max", "a/memory.max": "max", "a/b/memory.max": 4096}, 4096),
+        ("0::/../outside", {"memory.max": 4096}, 4096),  # a container sees its own at the root
+        (VERSION_1, {"memory/a/b/memory.limit_in_bytes": (1 << 63) - 4096}, MACHINE),
+        (VERSION_1, {"memory/a/memory.limit_in_bytes": 4096}, 4096),
+    ],
+)
+def test_the_memory_is_the_lowest_limit_of_the_groups_above(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: str | None,
+    limits: dict[str, object],
+    expected: int,
+) -> None:
     monkeypatch.setattr(process, "_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(process, "_OWN_GROUPS", tmp_path / "own")
-    return tmp_path / "cgroup"
-
-
-def test_without_groups_the_memory_is_that_of_the_machine(groups: Path) -> None:
-    assert available_memory_bytes() == MACHINE
-    put(groups.parent, "own", "0::/")
-    assert available_memory_bytes() == MACHINE
-
-
-def test_a_limit_of_version_2_holds_for_all_groups_below(groups: Path) -> None:
-    put(groups.parent, "own", "0::/a/b")
-    for limited in ("", "a", "a/b"):
-        for name in ("", "a", "a/b"):
-            put(groups / name, "memory.max", "4096" if name == limited else "max")
-        assert available_memory_bytes() == 4096
-
-
-def test_a_container_sees_its_own_limit_at_the_root(groups: Path) -> None:
-    put(groups.parent, "own", "0::/../outside")
-    put(groups, "memory.max", "4096")
-    assert available_memory_bytes() == 4096
-
-
-def test_a_limit_of_version_1(groups: Path) -> None:
-    put(groups.parent, "own", "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/")
-    put(groups / "memory/a/b", "memory.limit_in_bytes", str((1 << 63) - 4096))
-    assert available_memory_bytes() == MACHINE
-    put(groups / "memory/a", "memory.limit_in_bytes", "4096")
-    assert available_memory_bytes() == 4096
-
-
-def test_a_limit_above_the_memory_of_the_machine_changes_nothing(groups: Path) -> None:
-    put(groups.parent, "own", "0::/")
-    put(groups, "memory.max", str(2 * MACHINE))
-    assert available_memory_bytes() == MACHINE
+    if own is not None:
+        (tmp_path / "own").write_text(f"{own}\n")
+    for name, value in limits.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+    assert available_memory_bytes() == expected

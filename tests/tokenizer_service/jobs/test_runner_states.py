@@ -7,13 +7,12 @@ import errno
 import json
 import os
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tokenizer_service.jobs.fake_process import FakeProcess, FakeRunner, run, running
+from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, run, running
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_service.jobs import attempt, runner
 from tokenizer_service.jobs.database import JobDatabaseError
@@ -33,26 +32,20 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_RETRY_SECONDS", 0.01)
 
 
-def error_of(job: Any) -> tuple[str, str | None]:
-    return job.state, job.error and job.error["code"]
-
-
 @pytest.mark.promise(15)
 def test_one_job_runs_and_the_others_wait_in_order(tmp_path: Path) -> None:
     async def test(fake: FakeRunner) -> None:
-        ids = [fake.add(name=f"n{index}") for index in range(3)]
+        limits = {"seconds": 60, "memory_bytes": MEBIBYTE}
+        ids = [fake.add(name=f"n{index}", limits=limits) for index in range(3)]
         for job_id in ids:
             child = await fake.next_child()
             assert child.request["job_id"] == job_id
             assert [job.id for job in fake.jobs.running()] == [job_id]
             assert fake.started.empty()
-            await fake.succeed(child)
-        jobs = [await fake.wait(job_id) for job_id in ids]
-        assert [job.state for job in jobs] == ["live"] * 3
-        for earlier, later in pairwise(jobs):
-            assert earlier.finished_at is not None
-            assert later.started_at is not None
-            assert earlier.finished_at <= later.started_at
+            ref = await fake.succeed(child)
+            job = await fake.wait(job_id)
+            assert (job.state, job.result and job.result["version"]) == ("live", ref.version)
+            assert fake.live.require_active().ref == fake.store.active() == ref
 
     run(tmp_path, test)
 
@@ -72,10 +65,8 @@ def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path: Path) -
         ]:
             child.report(phase, done, total, vocabulary=done)
             if phase != "other":
-                job = await fake.until(
-                    job_id,
-                    lambda job, key=f"{phase}_done", d=done: job.counters.get(key) == d,  # type: ignore[misc]
-                )
+                counter = (f"{phase}_done", done)
+                job = await fake.until(job_id, lambda job, c=counter: c in job.counters.items())  # type: ignore[misc]
                 seen.append((job.phase, job.progress))
         assert seen[0] == ("count", 0.125)
         assert seen[-1] == ("learn", 0.95)
@@ -83,8 +74,7 @@ def test_progress_grows_through_the_phases_and_counters_add_up(tmp_path: Path) -
         await fake.succeed(child)
         job = await fake.wait(job_id)
         assert (job.state, job.phase, job.progress) == ("live", "live", 1.0)
-        assert job.counters["count_total"] == 8
-        assert job.counters["vocabulary"] == 2
+        assert (job.counters["count_total"], job.counters["vocabulary"]) == (8, 2)
 
     run(tmp_path, test)
 
@@ -113,21 +103,33 @@ def test_cancel_while_queued_running_and_finished(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_a_cancel_after_the_last_look_still_refuses_to_publish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_job_that_was_cancelled_or_lost_after_the_last_look_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
+    """The runner does not poll until its child asks for permission to publish."""
+
     async def test(fake: FakeRunner) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
-            job_id = fake.add()
+            job_id, following = fake.add(), fake.add()
             child = await fake.next_child()
-            cancel_job(fake.jobs, tmp_path, job_id)
+            if is_lost:
+                other = ProcessIdentity(1, 0.5)
+                taken = fake.jobs.take_over(fake.job(job_id), other, if_lease_ended=False)
+                assert taken is not None
+                assert fake.jobs.finish(taken, "failed", error_code="runner_died")
+            else:
+                cancel_job(fake.jobs, tmp_path, job_id)
             child.ready()
             await asyncio.sleep(0.1)
             assert not child.allowed.is_set()
-            assert fake.job(job_id).state == "running"
-        assert (await fake.wait(job_id)).state == "cancelled"
-        assert fake.store.names() == ["starter"]
+        await fake.succeed(await fake.next_child())  # the attempt is cleaned up
+        assert child.has_ended
+        assert (await fake.wait(following)).state == "live"
+        expected = ("failed", "runner_died") if is_lost else ("cancelled", None)
+        assert error_of(fake.job(job_id)) == expected
+        assert fake.store.names() == ["n", "starter"]
 
     run(tmp_path, test)
 
@@ -153,17 +155,8 @@ def test_a_child_that_dies_is_a_failed_job_and_the_next_one_runs(tmp_path: Path)
         child._events.put_nowait({"event": "error", **error})
         await asyncio.sleep(0.05)  # it is slow to exit
         child.exit(1)
-        job = await fake.wait(job_id)
-        assert job.error == error
-        following = fake.add()
-        await fake.succeed(await fake.next_child())
-        assert (await fake.wait(following)).state == "live"
-
-    run(tmp_path, test)
-
-
-def test_an_encoding_job_resumes_until_it_has_died_too_often(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
+        assert (await fake.wait(job_id)).error == error
+        # A job that can resume does so until it has died too often.
         job_id = fake.add(kind="encode")
         for deaths in range(runner.MAX_DEATHS + 1):
             child = await fake.next_child()
@@ -174,39 +167,7 @@ def test_an_encoding_job_resumes_until_it_has_died_too_often(tmp_path: Path) -> 
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize(
-    ("limits", "code", "is_ready"),
-    [
-        ({"seconds": 0.01}, "time_limit", False),
-        ({"memory_bytes": MEBIBYTE - 1}, "memory_limit", True),
-    ],
-)
-def test_a_limit_ends_a_job_also_before_the_first_look(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    limits: dict[str, Any],
-    code: str,
-    is_ready: bool,
-) -> None:
-    async def test(fake: FakeRunner) -> None:
-        if is_ready:
-            monkeypatch.setattr(attempt, "LOOK_SECONDS", 600.0)
-        job_id = fake.add(limits=limits)
-        child = await fake.next_child()
-        await asyncio.sleep(0.02)
-        if is_ready:
-            child.ready()
-        job = await fake.wait(job_id)
-        assert error_of(job) == ("failed", code)
-        assert job.error is not None
-        assert f"limits.{next(iter(limits))} = {next(iter(limits.values()))}" in job.error["detail"]
-        assert not child.allowed.is_set()
-        assert child.has_ended
-
-    run(tmp_path, test)
-
-
-def test_the_lowest_memory_limit_ends_a_job(
+def test_the_lowest_memory_limit_ends_a_job_also_before_the_first_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the operator's, the request's and, by default, three quarters of the memory."""
@@ -230,17 +191,13 @@ def test_the_lowest_memory_limit_ends_a_job(
             job = await fake.wait(job_id)
             assert error_of(job) == ("failed", "memory_limit")
             assert named in (job.error or {})["detail"]
-
-    run(tmp_path, test)
-
-
-def test_a_job_within_its_limits_goes_live(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
-        job_id = fake.add(limits={"seconds": 60, "memory_bytes": MEBIBYTE})
-        ref = await fake.succeed(await fake.next_child())
-        job = await fake.wait(job_id)
-        assert (job.state, job.result and job.result["version"]) == ("live", ref.version)
-        assert fake.live.require_active().ref == fake.store.active() == ref
+        monkeypatch.setattr(attempt, "LOOK_SECONDS", 600.0)
+        job_id = fake.add(limits={"memory_bytes": MEBIBYTE - 1})
+        child = await fake.next_child()
+        child.ready()
+        assert error_of(await fake.wait(job_id)) == ("failed", "memory_limit")
+        assert not child.allowed.is_set()
+        assert child.has_ended
 
     run(tmp_path, test)
 
@@ -268,31 +225,10 @@ def test_a_clock_that_jumps_ends_no_job_and_keeps_no_limit_away(
         assert (await fake.wait(job_id)).state == "live"
         job_id = fake.add(limits={"seconds": 0.05})
         await fake.next_child()
-        assert error_of(await fake.wait(job_id)) == ("failed", "time_limit")
+        job = await fake.wait(job_id)
+        assert error_of(job) == ("failed", "time_limit")
+        assert "limits.seconds = 0.05" in (job.error or {})["detail"]
         assert looks
-
-    run(tmp_path, test)
-
-
-@pytest.mark.row(36)
-def test_a_child_that_cannot_be_started_is_a_failed_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test(fake: FakeRunner) -> None:
-        for owner, name, number, code in (
-            (fake.runner, "_start_process", errno.EMFILE, "start_failed"),
-            (JobFolder, "write_request", errno.ENOSPC, "disk_full"),
-        ):
-
-            def refuse(*arguments: Any, number: int = number) -> Any:
-                raise OSError(number, os.strerror(number))
-
-            with monkeypatch.context() as patch:
-                patch.setattr(owner, name, refuse)
-                assert error_of(await fake.wait(fake.add())) == ("failed", code)
-        job_id = fake.add()
-        await fake.succeed(await fake.next_child())
-        assert (await fake.wait(job_id)).state == "live"
 
     run(tmp_path, test)
 
@@ -301,17 +237,16 @@ def test_a_child_that_cannot_be_started_is_a_failed_job(
 def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    methods = ("finish", "set_result", "set_progress", "allow_publishing")
-    refusals = [(method, number) for method in methods for number in range(2)]
+    methods = ("finish", "set_result", "set_progress", "allow_publishing", "renew_lease")
+    refusals = [method for method in methods for _ in range(2)]
 
     def refuse(name: str) -> None:
         real = getattr(JobStore, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
-            for number in range(2):
-                if (name, number) in refusals:
-                    refusals.remove((name, number))
-                    raise JobDatabaseError("database or disk is full", is_full=True)
+            if name in refusals:
+                refusals.remove(name)
+                raise JobDatabaseError("database or disk is full", is_full=True)
             return real(*arguments, **options)
 
         monkeypatch.setattr(JobStore, name, call)
@@ -320,8 +255,11 @@ def test_a_database_that_fails_for_a_while_does_not_lose_the_job(
         refuse(method)
 
     async def test(fake: FakeRunner) -> None:
+        monkeypatch.setattr(fake.runner, "_renew_seconds", 0.02)
         job_id = fake.add()
         child = await fake.next_child()
+        ends: set[float | None] = set()  # the lease is renewed
+        await fake.until(job_id, lambda job: bool(ends.add(job.lease_ends_at)) or len(ends) >= 5)
         child.report("learn", 1, 2)
         await fake.until(job_id, lambda job: job.progress > 0.5)
         await fake.succeed(child)
@@ -366,17 +304,6 @@ def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_p
     run(tmp_path, test)
 
 
-def test_a_job_without_promotion_only_publishes(tmp_path: Path) -> None:
-    async def test(fake: FakeRunner) -> None:
-        before = fake.store.active()
-        job_id = fake.add(promote="manual")
-        await fake.succeed(await fake.next_child())
-        assert (await fake.wait(job_id)).state == "succeeded"
-        assert fake.store.active() == before
-
-    run(tmp_path, test)
-
-
 def test_a_failed_promotion_is_a_failed_job_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,69 +330,22 @@ def test_a_failed_promotion_is_a_failed_job_with_its_reason(
     run(tmp_path, test)
 
 
-def test_a_running_job_keeps_its_lease_also_when_a_renewal_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, refusals = JobStore.renew_lease, [True]
-
-    def renew(store: JobStore, job: Any) -> bool:
-        if refusals:
-            refusals.pop()
-            raise JobDatabaseError("database is locked")
-        return real(store, job)
-
-    monkeypatch.setattr(JobStore, "renew_lease", renew)
-
-    async def test(fake: FakeRunner) -> None:
-        monkeypatch.setattr(fake.runner, "_renew_seconds", 0.02)
-        job_id = fake.add()
-        child = await fake.next_child()
-        ends: set[float | None] = set()
-        await fake.until(job_id, lambda job: bool(ends.add(job.lease_ends_at)) or len(ends) >= 5)
-        assert not refusals
-        await fake.succeed(child)
-        assert (await fake.wait(job_id)).state == "live"
-
-    run(tmp_path, test)
-
-
-def test_an_owner_that_wakes_after_its_lease_was_taken_over_publishes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The runner does not poll until its child asks for permission to publish."""
-
-    async def lose(fake: FakeRunner, job_id: str) -> FakeProcess:
-        with monkeypatch.context() as patch:
-            patch.setattr(JobStore, "is_cancel_requested", lambda self, job: False)
-            child = await fake.next_child()
-            with fake.jobs.database.transaction() as statement:
-                statement("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = ?", (job_id,))
-            taken = fake.jobs.take_over(
-                fake.job(job_id), ProcessIdentity(1, 0.5), if_lease_ended=True
-            )
-            assert taken is not None
-            assert fake.jobs.finish(taken, "failed", error_code="runner_died")
-            child.ready()
-            await asyncio.sleep(0.1)
-            assert not child.allowed.is_set()
-        return child
-
-    async def test(fake: FakeRunner) -> None:
-        late, following = fake.add(), fake.add()
-        child = await lose(fake, late)
-        await fake.succeed(await fake.next_child())  # the late attempt is cleaned up
-        assert child.has_ended
-        assert (await fake.wait(following)).state == "live"
-        assert fake.store.names() == ["n", "starter"]
-        assert error_of(fake.job(late)) == ("failed", "runner_died")
-
-    run(tmp_path, test)
-
-
-def test_a_defect_in_an_attempt_fails_the_job_and_not_the_runner(
+@pytest.mark.row(36)
+def test_a_child_that_cannot_be_started_or_followed_fails_the_job_and_not_the_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(fake: FakeRunner) -> None:
+        for owner, name, number, code in (
+            (fake.runner, "_start_process", errno.EMFILE, "start_failed"),
+            (JobFolder, "write_request", errno.ENOSPC, "disk_full"),
+        ):
+
+            def refuse(*arguments: Any, number: int = number) -> Any:
+                raise OSError(number, os.strerror(number))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, refuse)
+                assert error_of(await fake.wait(fake.add())) == ("failed", code)
         job_id = fake.add()
         child = await fake.next_child()
         monkeypatch.setattr(child, "resident_bytes", lambda: 1 // 0)

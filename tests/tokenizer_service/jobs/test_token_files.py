@@ -24,19 +24,6 @@ def grow(folder: TokenFilesFolder, job_id: str, text: str = "x") -> Path:
     return growing
 
 
-def test_published_token_files_are_moved_and_listed(
-    folder: TokenFilesFolder,
-) -> None:
-    assert folder.names() == []
-    growing = grow(folder, JOB)
-    grow(folder, OTHER)
-    assert folder.names() == []
-    folder.publish(folder.growing(JOB), "stories")
-    assert folder.names() == ["stories"]
-    assert not growing.exists()
-    assert [path.name for path in folder.path("stories").iterdir()] == ["train.bin"]
-
-
 def test_existing_token_files_are_never_replaced(folder: TokenFilesFolder) -> None:
     growing = grow(folder, JOB)
     folder.path("stories").mkdir()
@@ -57,28 +44,21 @@ def test_a_wrong_id_is_refused(folder: TokenFilesFolder) -> None:
             folder.growing(name)
 
 
-def test_dropping_a_job_removes_only_its_files(folder: TokenFilesFolder) -> None:
-    growing = grow(folder, JOB)
-    partial = growing.with_name(f".{JOB}.partial")
-    (partial / "files").mkdir(parents=True)
-    other = grow(folder, OTHER)
-    for _ in range(2):
-        folder.drop(JOB)
-        assert not growing.exists()
-        assert not partial.exists()
-    assert other.exists()
-
-
-def test_removing_token_files_keeps_other_names(
+def test_token_files_are_published_by_rename_and_removed_by_name(
     folder: TokenFilesFolder,
 ) -> None:
-    for job_id, name in ((JOB, "one"), (OTHER, "two")):
-        grow(folder, job_id)
-        folder.publish(folder.growing(job_id), name)
+    assert folder.names() == []
+    growing = [grow(folder, job_id) for job_id in (JOB, OTHER)]
+    assert folder.names() == []
+    for path, name in zip(growing, ("one", "two"), strict=True):
+        folder.publish(path, name)
+        assert not path.exists()
+    assert folder.names() == ["one", "two"]
     with (folder.path("one") / "train.bin").open() as reader:
         folder.remove("one")
         assert reader.read() == "x"
     assert folder.names() == ["two"]
+    assert [path.name for path in folder.path("two").iterdir()] == ["train.bin"]
     assert folder.left_over() == []
     with pytest.raises(FileNotFoundError):
         folder.remove("one")
@@ -87,7 +67,7 @@ def test_removing_token_files_keeps_other_names(
 def test_a_sweep_keeps_the_files_of_unfinished_jobs(folder: TokenFilesFolder) -> None:
     kept, gone = grow(folder, JOB), grow(folder, OTHER)
     partial = kept.with_name(f".{JOB}.partial")
-    partial.mkdir()
+    (partial / "files").mkdir(parents=True)
     removed = kept.with_name("removed-0123")
     removed.mkdir()
     names = folder.left_over()
@@ -99,3 +79,8 @@ def test_a_sweep_keeps_the_files_of_unfinished_jobs(folder: TokenFilesFolder) ->
     assert late.exists()
     assert not gone.exists()
     assert not removed.exists()
+    for _ in range(2):
+        folder.drop(JOB)  # the files of this job alone
+        assert not kept.exists()
+        assert not partial.exists()
+    assert late.exists()

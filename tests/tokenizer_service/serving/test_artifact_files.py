@@ -15,39 +15,31 @@ from tokenizer_service.serving.artifact_files import RENDERED, ArtifactFiles
 NOTHING_LOADED: Any = SimpleNamespace(loaded=list)
 
 
-@pytest.fixture
-def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were rendered, in order."""
-    names: list[str] = []
+def test_rendered_files_are_kept_up_to_the_limit(
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other_spec: TokenizerSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rendered: list[str] = []
     render = artifact_files._render
 
     def note(spec: TokenizerSpec, filename: str) -> dict[str, bytes]:
-        names.append(filename)
+        rendered.append(filename)
         return render(spec, filename)
 
     monkeypatch.setattr(artifact_files, "_render", note)
-    return names
-
-
-def test_a_rendered_file_is_kept(
-    store: ArtifactStore, starter: ArtifactRef, rendered: list[str]
-) -> None:
     files = ArtifactFiles(store, NOTHING_LOADED)
     first = {name: files.read(starter, name) for name in RENDERED}
     assert {name: files.read(starter, name) for name in RENDERED} == first
     assert rendered == ["tokenizer.json", "vocab.json", "tokenizer.tiktoken"]  # has merges
 
-
-def test_rendered_files_are_kept_up_to_the_limit(
-    store: ArtifactStore, starter: ArtifactRef, other_spec: TokenizerSpec, rendered: list[str]
-) -> None:
     other = store.publish(other_spec, name="other")
-    size = len(ArtifactFiles(store, NOTHING_LOADED).read(starter, "tokenizer.json"))
-    rendered.clear()
+    size = len(first["tokenizer.json"])
     files = ArtifactFiles(store, NOTHING_LOADED, max_kept_bytes=size)
     for ref in (starter, starter, other, starter):
         assert files.read(ref, "tokenizer.json")
-    assert len(rendered) == 3  # the other entry replaced the first one
+    assert len(rendered) == 3 + 3  # the other entry replaced the first one
     nothing = ArtifactFiles(store, NOTHING_LOADED, max_kept_bytes=size - 1)
     assert nothing.read(starter, "tokenizer.json") == nothing.read(starter, "tokenizer.json")
-    assert len(rendered) == 5
+    assert len(rendered) == 3 + 3 + 2

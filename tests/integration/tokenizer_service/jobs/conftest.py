@@ -27,23 +27,26 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """A server that a test may stop."""
+    with run_postgres() as server:
+        yield server
+
+
 _numbers = itertools.count()
 
 
 @pytest.fixture
-def postgres_address(postgres_server: PostgresServer) -> str:
-    """A new database for the test."""
-    return postgres_server.make(f"jobs_{next(_numbers)}")
-
-
-@pytest.fixture
-def postgres_jobs(postgres_address: str) -> Iterator[OpenJobs]:
+def postgres_jobs(postgres_server: PostgresServer) -> Iterator[OpenJobs]:
+    """On a new database for the test."""
     from tokenizer_service.jobs.database.postgres import PostgresDatabase
 
+    address = postgres_server.make(f"jobs_{next(_numbers)}")
     databases = []
 
     def open_jobs(folder: str = "the folder") -> JobStore:
-        databases.append(PostgresDatabase(postgres_address))
+        databases.append(PostgresDatabase(address))
         return JobStore(databases[-1], folder=folder)
 
     yield open_jobs

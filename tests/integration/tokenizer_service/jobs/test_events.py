@@ -16,11 +16,8 @@ from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
 
 
-def next_document(lines: Iterator[str]) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(
-        next(line for line in lines if line.startswith("data: "))[6:]
-    )
-    return document
+def next_document(lines: Iterator[str]) -> Any:
+    return json.loads(next(line for line in lines if line.startswith("data: "))[6:])
 
 
 def test_a_job_is_followed_to_its_end(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,10 +30,10 @@ def test_a_job_is_followed_to_its_end(service: Service, monkeypatch: pytest.Monk
     assert answer.text.startswith("retry: 2000\n\n")
     events = parse_events(answer.text)
     assert len({id_ for id_, _ in events}) == len(events)
-    documents = [document for _, document in events]
-    assert documents[-1]["state"] == "live"
-    assert documents[-1] == service.job(job_id)
-    assert [d["progress"] for d in documents] == sorted(d["progress"] for d in documents)
+    assert events[-1][1]["state"] == "live"
+    assert events[-1][1] == service.job(job_id)
+    progress = [document["progress"] for _, document in events]
+    assert progress == sorted(progress)
     last = events[-1][0]
     seen = service.client.get(f"/train/{job_id}/events", headers={"Last-Event-ID": last})
     assert (seen.status_code, seen.content) == (204, b"")

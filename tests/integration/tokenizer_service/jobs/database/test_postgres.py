@@ -2,53 +2,33 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
+from pydantic import SecretStr
 
-from tests.integration.postgres_server import PASSWORD, PostgresServer, run_postgres
-from tests.tokenizer_service.jobs.conftest import OpenJobs
+from tests.integration.postgres_server import PASSWORD, PostgresServer
+from tests.integration.server_process import wait_until
+from tests.tokenizer_service.jobs.conftest import SLOW, OpenJobs, Service, start_child
+from tokenizer_service.jobs import runner as job_runner
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.database import postgres as postgres_database
 from tokenizer_service.jobs.database.postgres import PostgresDatabase
-from tokenizer_service.jobs.queue import JobStore
+from tokenizer_service.jobs.queue import LEASE_SECONDS, JobStore
 from tokenizer_service.serving.workers import ProcessIdentity
 
 ME = ProcessIdentity.of_this_process()
+OTHER = ProcessIdentity(pid=1, started=0.5)
 
 
-def add(store: JobStore, job_id: str) -> None:
-    store.add(job_id, {}, request_digest="d", idempotency_key=None, queue_limit=100)
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[PostgresServer]:
-    """A server that a test may stop."""
-    with run_postgres() as server:
-        yield server
+def add(store: JobStore, job_id: str, *, queue_limit: int = 8) -> None:
+    store.add(job_id, {}, request_digest="d", idempotency_key=None, queue_limit=queue_limit)
 
 
 @pytest.fixture
 def patient_store(own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> JobStore:
     monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.05)
     return JobStore(PostgresDatabase(own_server.address()), folder="f")
-
-
-@pytest.mark.slow
-def test_lost_connections_are_replaced_silently(
-    postgres_jobs: OpenJobs, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = postgres_jobs()
-    add(store, "a")
-    end = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-        " AND application_name = 'tokenizer-service'"
-    )
-    for _ in range(3):
-        assert postgres_server.execute(end)
-        assert [job.id for job in store.latest()] == ["a"]
-    assert caplog.messages == []
-    assert store.database.trouble is None
 
 
 @pytest.mark.slow
@@ -60,6 +40,13 @@ def test_a_server_that_is_killed_and_started_again_loses_no_job(
     add(store, "a")
     job = store.claim_next(ME)
     assert job is not None
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND application_name = 'tokenizer-service'"
+    )
+    assert own_server.execute(end)
+    assert [job.id for job in store.latest()] == ["a"]  # the connection is replaced silently
+    assert caplog.messages == []
     own_server.stop()
     try:
         for _ in range(3):
@@ -80,7 +67,6 @@ def test_a_server_that_is_killed_and_started_again_loses_no_job(
     assert [job.id for job in fresh.latest()] == ["a"]
     said = [line for line in caplog.messages if "cannot be used" in line]
     assert len(said) == 2  # each store connects once, for any number of calls
-    assert store.finish(job, "live")
 
 
 @pytest.mark.slow
@@ -141,3 +127,102 @@ def test_no_password_is_in_a_message(
         assert "secret" not in str(raised.value)
         assert raised.value.__cause__ is None
     assert "secret" not in caplog.text
+
+
+@pytest.mark.promise(16)
+def test_a_clock_hours_off_changes_nothing(
+    postgres_jobs: OpenJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All times are the database's: neither the owner nor another host uses its own clock."""
+    store, real = postgres_jobs(), time.time
+    for hours in (-5, 5):
+        monkeypatch.setattr(time, "time", lambda: real() + 3600 * hours)  # noqa: B023
+        add(store, f"job{hours}")
+        job = store.claim_next(ME)
+        assert job is not None
+        assert abs(job.created_at - real()) < 60
+        assert job.lease_ends_at is not None
+        assert LEASE_SECONDS - 60 < job.lease_ends_at - real() < LEASE_SECONDS + 60
+        monkeypatch.setattr(time, "time", lambda: real() - 3600 * hours)  # noqa: B023
+        assert store.take_over(job, OTHER, if_lease_ended=True) is None
+        assert store.finish(job, "live")
+        ended = store.get(job.id)
+        assert ended is not None
+        assert ended.finished_at is not None
+        assert abs(ended.finished_at - real()) < 60
+
+
+def test_a_job_runs_where_its_folder_is_and_is_cancelled_from_anywhere(
+    postgres_jobs: OpenJobs,
+) -> None:
+    here, elsewhere = postgres_jobs(), postgres_jobs("another folder")
+    add(here, "a", queue_limit=0)
+    assert elsewhere.claim_next(ME) is None
+    assert elsewhere.count_unfinished() == 0
+    add(elsewhere, "b", queue_limit=0)  # jobs that wait there use no place here
+    job = here.claim_next(ME)
+    assert job is not None
+    with here.database.transaction() as run:
+        run("UPDATE jobs SET lease_ends_at = 1.0 WHERE id = 'a'", ())
+    assert elsewhere.running() == []  # a replica without the folder cannot clean up after the job
+    assert [job.id for job in elsewhere.latest()] == ["b", "a"]
+    assert {job.id for job in elsewhere.unfinished()} == {"a", "b"}
+    assert elsewhere.request_cancel("a")
+    assert here.is_cancel_requested(job)
+    assert here.finish(job, "cancelled")
+    assert elsewhere.forget_old(kept=0) == []
+    assert here.forget_old(kept=0) == ["a"]
+
+
+def wait_for_readiness(service: Service, status: str) -> None:
+    wait_until(lambda: service.client.get("/readyz").json()["status"] == status)
+
+
+@pytest.mark.slow
+def test_an_outage_of_the_database_loses_no_job(
+    start_service: Callable[..., Service],
+    own_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(postgres_database, "_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(job_runner, "_RETRY_SECONDS", 0.1)
+    address = own_server.make("outage")
+    service = start_service(
+        start_process=start_child, engine="python", jobs_database=SecretStr(address)
+    )
+    assert service.wait(service.start())["state"] == "live"
+    job_id = service.start(**SLOW)
+    pid = service.wait_for_child(job_id)
+    own_server.stop()
+    try:
+        wait_for_readiness(service, "degraded")
+        assert "job database" in service.client.get("/readyz").json()["reason"]
+        for method, path, body in (
+            ("GET", "/jobs", None),
+            ("GET", f"/jobs/{job_id}/events", None),
+            ("DELETE", f"/jobs/{job_id}", None),
+            ("POST", "/train", {"documents": ["a a"]}),
+            ("DELETE", "/tokenizers/n/20261121T041500Z-1a2b3c4d", None),
+        ):
+            answer = service.client.request(method, path, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (503, "job_store_unavailable"), (
+                path,
+                answer.text,
+            )
+            assert answer.headers["retry-after"]
+            assert "Encoding" in answer.json()["detail"]
+        assert service.client.post("/encode", json={"text": "low"}).status_code == 200
+        assert "tokenizer_jobs{" not in service.client.get("/metrics").raise_for_status().text
+    finally:
+        own_server.start()
+    wait_for_readiness(service, "ok")
+    job = service.jobs.get(job_id)
+    assert job is not None
+    assert (job.state, job.attempt) == ("running", 1)
+    assert job.child is not None
+    assert job.child.pid == pid  # the job continued
+    service.client.delete(f"/jobs/{job_id}")
+    assert service.wait(job_id)["state"] == "cancelled"
+    assert service.wait(service.start(name="after"))["state"] == "live"
+    assert PASSWORD not in caplog.text

@@ -21,31 +21,30 @@ __all__ = ["ray_cluster"]
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("kept", ["here", "bucket"])
 def test_a_training_job_on_a_real_cluster(
     ray_cluster: str,
     start_service: Callable[..., Service],
     s3_server: S3Server,
     monkeypatch: pytest.MonkeyPatch,
-    kept: str,
 ) -> None:
+    """Its run is in a bucket; `test_a_cancelled_job_leaves_no_task` has its own in a folder."""
+    import s3fs
+
     for name, value in aws_environment(s3_server).items():
         monkeypatch.setenv(name, value)
-    place = {"here": {}, "bucket": {"run_storage": "s3://runs-of-jobs/some"}}[kept]
-    if place:
-        httpx.put(f"{s3_server.endpoint}/runs-of-jobs", timeout=30).raise_for_status()
+    httpx.put(f"{s3_server.endpoint}/runs-of-jobs", timeout=30).raise_for_status()
     service = start_service(
-        start_process=start_child, executor="ray", ray_address=ray_cluster, **place
+        start_process=start_child,
+        executor="ray",
+        ray_address=ray_cluster,
+        run_storage="s3://runs-of-jobs/some",
     )
     asked = {"input_paths": ["small.txt", "slow.txt"], "vocab_size": 500}
     ended = service.wait(service.start(name="there", **asked))
     assert ended["state"] == "live", json.dumps(ended)
     folder = JobFolder.of(service.settings.artifacts_dir, ended["id"])
     assert sorted(path.name for path in folder.path.iterdir()) == ["request.json", "train.log"]
-    if place:
-        import s3fs
-
-        assert s3fs.S3FileSystem(skip_instance_cache=True).find("runs-of-jobs") == []
+    assert s3fs.S3FileSystem(skip_instance_cache=True).find("runs-of-jobs") == []
     here = train(
         [service.corpus / name for name in asked["input_paths"]],
         TrainingOptions(vocab_size=500, special_tokens=["<|endoftext|>"]),

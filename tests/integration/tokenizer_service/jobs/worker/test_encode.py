@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
 from tests.integration.server_process import wait_until
@@ -22,20 +18,16 @@ from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.corpus import (
     CorpusFormat,
     TokenFiles,
-    corpus_encoding,
     encode_corpus,
-    encoding_run,
     plan_token_files,
-    verify_token_files,
 )
 from tokenizer_core.registry import ArtifactRef
-from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.queue import JobStore
 from tokenizer_service.jobs.token_files import TokenFilesFolder, TokenFilesTakenError
 from tokenizer_service.jobs.worker import encode as encode_child
+from tokenizer_service.jobs.worker.child import describe_failure
 from tokenizer_service.jobs.worker.context import WorkerJob
-from tokenizer_service.serving.workers import ProcessIdentity
 
 END = "<|endoftext|>"
 TEXTS = [f"The {n}th document, 東京 {n * 7}.\n" * (n % 5) for n in range(300)]
@@ -55,45 +47,15 @@ def tokenizer_of(service: Service) -> tuple[Tokenizer, ArtifactRef]:
     return Tokenizer.from_spec(service.store.open(ref)), ref
 
 
-def expected_files(
-    service: Service,
-    tmp_path: Path,
-    corpus_ids: Sequence[str] = ("news",),
-    *,
-    seed: int = 0,
-    **options: Any,
-) -> dict[str, bytes]:
+def expected_files(service: Service, tmp_path: Path) -> dict[str, bytes]:
     """What the library writes for NEWS."""
-    (tmp_path / "plain").mkdir(parents=True)
-    sources = [tmp_path / "plain" / corpus_id for corpus_id in corpus_ids]
-    for source in sources:
-        source.write_text(NEWS)
+    source, folder = tmp_path / "news", tmp_path / "expected"
+    source.write_text(NEWS)
     tokenizer, ref = tokenizer_of(service)
-    plan = plan_token_files(tokenizer, end_of_document=END, seed=seed, ref=ref)
+    plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
     form = CorpusFormat(format="txt", separator=END)
-    folder = tmp_path / "expected"
-    encode_corpus(tokenizer, sources, folder, plan, corpus_format=form, **options)
+    encode_corpus(tokenizer, [source], folder, plan, corpus_format=form)
     return contents(folder)
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until the event is set, a finished job waits for permission to publish."""
-    opened = threading.Event()
-    real = JobStore.allow_publishing
-
-    def wait_at_the_gate(store: JobStore, job: Any) -> bool:
-        opened.wait(300)
-        return real(store, job)
-
-    monkeypatch.setattr(JobStore, "allow_publishing", wait_at_the_gate)
-    yield opened
-    opened.set()
-
-
-def wait_at_gate(service: Service, job_id: str) -> None:
-    note = folder_of(service).note(folder_of(service).growing(job_id))
-    wait_until(note.exists, seconds=120)  # its last step before the request
 
 
 def test_the_files_are_those_of_the_library(shared_service: Service, tmp_path: Path) -> None:
@@ -103,19 +65,16 @@ def test_the_files_are_those_of_the_library(shared_service: Service, tmp_path: P
     assert (job["state"], job["progress"], job["error"]) == ("succeeded", 1.0, None), job
     place = folder_of(service).path("tokens")
     assert contents(place) == expected_files(service, tmp_path)
-    tokenizer, _ = tokenizer_of(service)
-    verify_token_files(place, tokenizer=tokenizer, texts={"train": TEXTS})
-    ids = np.concatenate([tokenizer.encode(text + END) for text in TEXTS])
-    assert (np.memmap(place / "train.bin", np.uint16, mode="r") == ids).all()
+    n_tokens = TokenFiles.open(place).n_tokens()
     assert job["result"] == {
         "id": "tokens",
         "documents": len(TEXTS),
-        "tokens": len(ids),
-        "bytes": 2 * len(ids) + 8 * len(TEXTS) + 8 * 257,
+        "tokens": n_tokens,
+        "bytes": 2 * n_tokens + 8 * len(TEXTS) + 8 * 257,
     }
     counters, size = job["counters"], len(NEWS.encode())
     assert (counters["encode_done"], counters["encode_total"]) == (size, size)
-    assert (counters["documents"], counters["tokens"]) == (len(TEXTS), len(ids))
+    assert (counters["documents"], counters["tokens"]) == (len(TEXTS), n_tokens)
     assert folder_of(service).left_over() == []
     assert not JobFolder.of(service.settings.artifacts_dir, job["id"]).scratch_path.exists()
 
@@ -135,11 +94,13 @@ def test_all_options_reach_the_files(shared_service: Service) -> None:
         "end_of_document": "",
         "allowed_special": "none",
         "validation_share": 0.3,
+        "shuffle": True,
         "seed": 3,
         "workers": 2,
     }
     job = service.wait(service.encode("first", token_files_id="options", **body))
     assert job["state"] == "succeeded", job
+    assert job["counters"]["shuffle_done"] == job["counters"]["shuffle_total"] > 0
     tokenizer, ref = tokenizer_of(service)
     files = TokenFiles.open(folder_of(service).path("options"), tokenizer)
     manifest = files.manifest
@@ -156,17 +117,12 @@ def test_all_options_reach_the_files(shared_service: Service) -> None:
         for split in manifest.splits
     }
     assert len(documents["validation"]) > 4
-    both = sorted(documents["train"] + documents["validation"])
-    assert both == sorted([f"{END}one{END}", f"{END}two", *[f"{END}three"] * 40])
+    both = documents["train"] + documents["validation"]
+    assert sorted(both) == sorted([f"{END}one{END}", f"{END}two", *[f"{END}three"] * 40])
     # "<|endoftext|>" in the text was plain text: 13 ids of bytes, not one.
     assert manifest.split("train").n_tokens + manifest.split("validation").n_tokens == (
         42 + len(f"one{END}two") + 40 * len("three")
     )
-    described = service.client.get("/token-files/options").json()
-    # The counts of texts exclude the ids around the documents.
-    found = [split["special_tokens_found"] for split in described["splits"].values()]
-    assert found == [{}, {}]
-    assert [corpus["name"] for corpus in described["corpora"]] == ["first", "second"]
 
 
 def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
@@ -174,7 +130,7 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
     template = "{% for m in messages %}{{ m.content + '<|endoftext|>' }}{% endfor %}"
     tokenizer, _ = tokenizer_of(service)
     templates = {"default": "{{ raise_exception('not this one') }}", "plain": template}
-    ref = service.store.publish(tokenizer.with_chat_templates(templates).spec, name="chatty")
+    service.store.publish(tokenizer.with_chat_templates(templates).spec, name="chatty")
     lines = [
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
         '{"conversations": [{"from": "human", "value": "cd"}, {"from": "gpt", "value": "efg"}]}',
@@ -187,14 +143,18 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
         "chat_template": "plain",
         "max_length": 6,
     }
+    before = folder_of(service).names()
     job = service.wait(service.encode("chats", token_files_id="bad", **asked))
-    assert job["state"] == "failed"
+    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
     assert "'chats', line 3: the conversation has no messages" in job["error"]["detail"]
+    assert job["log_tail"][-1].endswith(f"invalid_corpus: {job['error']['detail']}")
+    assert str(service.settings.artifacts_dir) not in json.dumps([job["error"], job["log_tail"]])
+    assert folder_of(service).left_over() == []
+    assert folder_of(service).names() == before
     body = {**asked, "skip_bad": True, "loss": "role"}
     job = service.wait(service.encode("chats", token_files_id="chats", **body))
     assert job["state"] == "succeeded", job
     files = TokenFiles.open(folder_of(service).path("chats"))
-    assert files.manifest.plan.tokenizer.version == ref.version
     end = 256
     assert [files.document(n).tolist() for n in range(2)] == [
         [*b"a", end, *b"b", end],
@@ -205,78 +165,46 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
         [0, 0, 0, 1, 1, 1],
     ]
     described = service.client.get("/token-files/chats").json()
-    assert described["document_encoder"]["chat_templates"] == [
-        {"name": "plain", "sha256": hashlib.sha256(template.encode()).hexdigest()}
-    ]
     assert described["document_encoder"]["loss"] == "role"
     assert (described["max_length"], described["over_length"]) == (6, "truncate")
     split = described["splits"]["train"]
-    shown = {
-        "loss_tokens": 5,
-        "documents_truncated": 1,
-        "documents_dropped": 0,
-        "tokens_lost": 1,
-        "conversations_refused": 1,
-    }
-    assert {name: split[name] for name in shown} == shown
+    assert (split["loss_tokens"], split["documents_truncated"], split["tokens_lost"]) == (5, 1, 1)
+    assert (split["documents_dropped"], split["conversations_refused"]) == (0, 1)
 
 
-def test_a_shuffle_is_that_of_the_library(shared_service: Service, tmp_path: Path) -> None:
-    service = shared_service
-    service.put("news", NEWS)
-    job = service.wait(service.encode(token_files_id="shuffled", shuffle=True, seed=4))
-    assert job["state"] == "succeeded", job
-    counters = job["counters"]
-    assert counters["shuffle_done"] == counters["shuffle_total"] > 0
-    expected = expected_files(service, tmp_path, seed=4, shuffle=True)
-    assert contents(folder_of(service).path("shuffled")) == expected
-
-
-def test_an_invalid_corpus_fails_the_job_and_leaves_nothing(shared_service: Service) -> None:
-    service = shared_service
-    service.put("broken?format=jsonl", '{"text": "one"}\n{"story": "two"}\n')
-    before = folder_of(service).names()
-    job = service.wait(service.encode("broken", format="jsonl"))
-    assert (job["state"], job["error"]["code"]) == ("failed", "invalid_corpus"), job
-    assert "broken" in job["error"]["detail"]
-    assert job["log_tail"][-1].endswith(f"invalid_corpus: {job['error']['detail']}")
-    assert str(service.settings.artifacts_dir) not in json.dumps([job["error"], job["log_tail"]])
-    assert folder_of(service).left_over() == []
-    assert folder_of(service).names() == before
-
-
-def test_a_job_encodes_with_the_version_of_its_request(
-    service: Service, gate: threading.Event
-) -> None:
-    """A waiting and a running job encode with the version that was active at their creation."""
+def test_a_job_encodes_with_the_version_of_its_request(service: Service) -> None:
     service.put("news", NEWS)
     _, pinned = tokenizer_of(service)
-    first, second = (service.encode(token_files_id=name) for name in ("a", "b"))
-    wait_at_gate(service, first)
+    service.stop_runner()
+    job_id = service.encode(token_files_id="a")
     vocab = {1000 + byte: bytes([byte]) for byte in range(256)}
-    other = service.store.publish(TokenizerSpec.from_merges(vocab, [], [END]), name="other")
-    newer = service.store.publish(TokenizerSpec.from_merges(vocab, [], [END]), name="starter")
-    for ref in (newer, other):
+    for name in ("starter", "other"):
+        ref = service.store.publish(TokenizerSpec.from_merges(vocab, [], [END]), name=name)
         swap = service.client.put("/tokenizers/active", json={"tokenizer": str(ref)})
         assert swap.status_code == 200
-    gate.set()
-    assert [service.wait(job)["state"] for job in (first, second)] == ["succeeded"] * 2
-    files = [contents(folder_of(service).path(name)) for name in ("a", "b")]
-    assert files[0] == files[1]
-    identity = TokenFiles.open(folder_of(service).path("b")).manifest.plan.tokenizer
+    service.start_runner()
+    assert service.wait(job_id)["state"] == "succeeded"
+    files = TokenFiles.open(folder_of(service).path("a"))
+    identity = files.manifest.plan.tokenizer
     assert (identity.name, identity.version) == (pinned.name, pinned.version)
+    assert max(files.document(1)) <= 256
 
 
 @pytest.mark.row(33)
 @pytest.mark.promise(2)
 def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
-    process_service: Service, gate: threading.Event, tmp_path: Path
+    process_service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    service = process_service
+    service, folder, gate = process_service, folder_of(process_service), threading.Event()
+    allow = JobStore.allow_publishing
+    # Until it is set, a finished job waits for permission to publish.
+    monkeypatch.setattr(
+        JobStore, "allow_publishing", lambda self, job: gate.wait(300) and allow(self, job)
+    )
     service.put("news", NEWS)
     killed, cancelled = (service.encode(token_files_id=name) for name in ("killed", "cancelled"))
-    wait_at_gate(service, killed)
-    growing = folder_of(service).growing(killed)
+    growing = folder.growing(killed)
+    wait_until(folder.note(growing).exists, seconds=120)  # its last step before the request
     written = {path.name: path.stat().st_ino for path in growing.iterdir()}
     child = service.row(killed).child
     assert child is not None
@@ -285,9 +213,9 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     job = service.wait(killed)
     assert job["state"] == "succeeded", job
     assert (service.row(killed).deaths, service.row(killed).attempt) == (1, 2)
-    place = folder_of(service).path("killed")
-    assert contents(place) == expected_files(service, tmp_path)
-    assert {path.name: path.stat().st_ino for path in place.iterdir()} == written
+    assert contents(folder.path("killed")) == expected_files(service, tmp_path)
+    kept = {path.name: path.stat().st_ino for path in folder.path("killed").iterdir()}
+    assert kept == written
 
     gate.clear()
     wait_until(lambda: service.row(cancelled).child, seconds=300)
@@ -298,8 +226,8 @@ def test_a_killed_child_is_resumed_and_a_cancelled_one_leaves_nothing(
     gate.set()
     assert service.wait(cancelled)["state"] == "cancelled"
     assert not child.is_alive()
-    assert folder_of(service).left_over() == []
-    assert folder_of(service).names() == ["killed"]
+    assert folder.left_over() == []
+    assert folder.names() == ["killed"]
 
 
 def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
@@ -313,72 +241,6 @@ def worker_job(service: Service, job_id: str, **changes: Any) -> WorkerJob:
     return job
 
 
-def test_a_server_that_lost_its_job_leaves_its_files_to_the_next(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its lease ended while it slept, and a server of another host has queued the job again."""
-    service.stop_runner()
-    assert service.client.portal is not None
-    runner = service.services.runner
-    service.put("news", NEWS)
-    job_id = service.encode()
-    late = service.jobs.claim_next(ProcessIdentity.of_this_process())
-    assert late is not None
-    growing = folder_of(service).growing(job_id)
-    growing.mkdir(parents=True)
-    assert service.jobs.requeue(late, died=True)
-
-    async def run(*_: object) -> Outcome:
-        return Outcome("cancelled")  # the message of an attempt that lost its job
-
-    monkeypatch.setattr(Attempt, "run", run)
-    service.client.portal.call(runner._run, late)
-    assert service.job(job_id)["state"] == "queued"
-    assert growing.exists()
-    service.client.delete(f"/jobs/{job_id}")
-    growing.mkdir()  # files that the late child has written since
-    service.client.portal.call(runner._run, late)
-    assert not growing.exists()
-
-
-def test_an_attempt_goes_on_after_the_checkpoint_of_a_dead_one(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    service.stop_runner()
-    monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 1500)
-    monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    corpus_ids = [f"news{n}" for n in range(3)]
-    n_documents = len(corpus_ids) * len(TEXTS)
-    for corpus_id in corpus_ids:
-        service.put(corpus_id, NEWS)
-    body: Fields = {"further_corpora": corpus_ids[1:], "token_files_id": "tokens", "workers": 1}
-    job_id = service.encode(corpus_ids[0], **body)
-
-    def attempt(last: float) -> list[int]:
-        """The documents that an attempt had done at each report; it dies at this share of all."""
-        seen: list[int] = []
-
-        def report(phase: str, done: int, total: int, message: str, counters: Fields) -> None:
-            seen.append(counters["documents"])
-            if seen[-1] >= last * n_documents:
-                raise KeyboardInterrupt
-
-        job = worker_job(service, job_id)
-        job.events.report = report  # type: ignore[assignment]
-        with contextlib.suppress(KeyboardInterrupt):
-            encode_child.encode_and_publish(job)
-        return seen
-
-    first, second, third = attempt(0.3), attempt(0.6), attempt(2)
-    assert len(first) > 2
-    assert first[0] < first[-1] <= second[0] < second[-1]
-    assert second[-1] <= third[0] < third[-1]
-    assert third[-1] == n_documents
-    expected = expected_files(service, tmp_path, corpus_ids)
-    assert contents(folder_of(service).path("tokens")) == expected
-
-
 def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_path: Path) -> None:
     """The tokenizer, the plan and the corpora may be the same; that does not matter."""
     service.stop_runner()
@@ -390,8 +252,10 @@ def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_pat
     (tmp_path / "news").write_text(NEWS)
     form = CorpusFormat(format="txt")  # all of it is one document
     encode_corpus(tokenizer, [tmp_path / "news"], place, plan, corpus_format=form)
-    with pytest.raises(TokenFilesTakenError, match="DELETE"):
+    with pytest.raises(TokenFilesTakenError, match="DELETE") as raised:
         encode_child.encode_and_publish(job)
+    assert describe_failure(raised.value)[0] == "token_files_exist"
+    assert TokenFiles.open(place).manifest.split("train").n_documents == 1
     folder_of(service).remove("tokens")
     encode_child.encode_and_publish(job)
     published = contents(place)
@@ -428,27 +292,4 @@ def test_a_late_owner_and_its_successor_write_apart_and_publish_once(
         (published,) = [c for c in told.send.call_args_list if c.args[0] == "published"]
         assert published.kwargs["result"]["id"] == "tokens"
     folder_of(service).drop(job_id)
-    assert folder_of(service).left_over() == []
-
-
-def test_token_files_of_the_same_id_are_never_replaced(
-    service: Service, gate: threading.Event, tmp_path: Path
-) -> None:
-    """They start while one job waits for permission, and another for its turn."""
-    service.put("news", NEWS)
-    running, queued = (service.encode(token_files_id=name) for name in ("a", "b"))
-    wait_at_gate(service, running)
-    tokenizer, _ = tokenizer_of(service)
-    source = tmp_path / "other.txt"
-    source.write_text("other")
-    for name in ("a", "b"):
-        place = folder_of(service).path(name)
-        encode_corpus(tokenizer, [source], place, plan_token_files(tokenizer))
-    gate.set()
-    for job_id in (running, queued):
-        job = service.wait(job_id)
-        assert (job["state"], job["error"]["code"]) == ("failed", "token_files_exist"), job
-        assert "DELETE" in job["error"]["detail"]
-    for name in ("a", "b"):
-        assert TokenFiles.open(folder_of(service).path(name)).n_tokens() == len("other")
     assert folder_of(service).left_over() == []
