@@ -1,5 +1,6 @@
 """The command `tokenizer`, run in a folder with its own artifacts; in this process, for speed."""
 
+import base64
 import io
 import os
 import sys
@@ -49,3 +50,10 @@ class Cli:
         assert error.count("\n") == 1, error
         assert error.startswith("tokenizer")
         return error
+
+
+def write_tiktoken(path: Path) -> None:
+    """A file of ranks: the bytes, `lo` and `low`."""
+    tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
+    lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]
+    path.write_bytes(b"\n".join(lines) + b"\n")

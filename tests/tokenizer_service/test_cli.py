@@ -1,7 +1,6 @@
 """The command `tokenizer`: what it prints, writes and refuses."""
 
 import argparse
-import base64
 import json
 import re
 import shlex
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_core.formats.small_specs import small_tekken
-from tests.tokenizer_service.run_cli import Cli
+from tests.tokenizer_service.run_cli import Cli, write_tiktoken
 from tokenizer_core import AddedToken, TokenizerSpec
 from tokenizer_core.engines import native
 from tokenizer_core.formats import save_gpt2_files
@@ -131,9 +130,7 @@ def test_any_bytes_of_utf8_come_back_exactly(trained: Cli) -> None:
 
 def test_import_of_a_rank_file_requires_pattern_and_special_tokens(cli: Cli) -> None:
     file = "cl100k_base.tiktoken"
-    tokens = [bytes([byte]) for byte in range(256)] + [b"lo", b"low"]
-    lines = [base64.b64encode(token) + b" %d" % rank for rank, token in enumerate(tokens)]
-    (cli.folder / file).write_bytes(b"\n".join(lines) + b"\n")
+    write_tiktoken(cli.folder / file)
     error = cli.fail("import", file, "--name", "mine", code=2)
     assert "--pattern" in error
     assert "--special '<|endofprompt|>=100276'" in error  # what this file expects as published

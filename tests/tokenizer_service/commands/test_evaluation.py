@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tokenizer_core.evaluation.test_pages import Page
-from tests.tokenizer_service.test_cli import Cli, write_tiktoken
+from tests.tokenizer_service.run_cli import Cli, write_tiktoken
 from tokenizer_core import Tokenizer
 from tokenizer_core.registry import ArtifactStore
 
