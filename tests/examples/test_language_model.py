@@ -55,7 +55,7 @@ def assert_close(ours, theirs, tolerance=1e-9):
 # ---- Layers
 
 
-def test_causal_attention_is_torchs():
+def test_causal_attention_equals_torch():
     torchs = torch.nn.MultiheadAttention(32, 4, bias=False, batch_first=True).eval()
     ours = lm.CausalAttention(32, 4)
     names = ("q_proj.weight", "k_proj.weight", "v_proj.weight")
@@ -66,7 +66,7 @@ def test_causal_attention_is_torchs():
     assert_close(ours(x), torchs(x, x, x, attn_mask=hidden, need_weights=False)[0], 1e-5)
 
 
-def test_cross_entropy_and_its_gradient_are_torchs():
+def test_cross_entropy_and_its_gradient_equal_torch():
     logits = (random(5, 7, 11, dtype=torch.float32) * 300).requires_grad_()
     targets = torch.randint(0, 11, (5, 7), generator=torch.Generator().manual_seed(0))
     ours = lm.token_losses(logits, targets).mean()
@@ -75,7 +75,7 @@ def test_cross_entropy_and_its_gradient_are_torchs():
     assert_close(torch.autograd.grad(ours, logits)[0], torch.autograd.grad(theirs, logits)[0], 1e-5)
 
 
-def test_adamw_is_torchs():
+def test_adamw_equals_torch():
     options = {"lr": 0.05, "betas": (0.8, 0.97), "eps": 1e-6, "weight_decay": 0.3}
     parameters = [torch.nn.Parameter(random(4, 3)) for _ in range(2)]
     optimizers = [

@@ -81,7 +81,7 @@ def test_encoding_straight_to_json(seed, kind, pattern, text, n_before, n_after,
 
 
 @given(seeds, st.sampled_from(["gpt2", "cl100k", "o200k"]), trap_texts)
-def test_ranks_in_any_order_equal_tiktokens(seed, pattern, text):
+def test_ranks_in_any_order_give_the_ids_of_tiktoken(seed, pattern, text):
     # Of special tokens with a common beginning tiktoken takes any; here the longest wins.
     spec = tiny_spec(seed, "ranks", pattern, specials=["<|a|>", "  ", "中", "\n\n"])
     specials = dict(spec.special_tokens)

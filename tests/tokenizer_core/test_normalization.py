@@ -54,7 +54,7 @@ def theirs_of(normalizer: dict) -> theirs.Normalizer:
 
 
 @given(normalizer=normalizers, text=texts)
-def test_texts_equal_hugging_faces(normalizer, text):
+def test_texts_equal_those_of_tokenizers(normalizer, text):
     run = run_of(normalizer)
     assert run.normalize(text) == theirs_of(normalizer).normalize_str(text)
     normalized, spans = run.normalize_with_spans(text)
@@ -64,7 +64,7 @@ def test_texts_equal_hugging_faces(normalizer, text):
 
 @needs_native
 @given(normalizer=normalizers, text=texts, is_first=st.booleans())
-def test_the_compiled_steps_equal_pythons(normalizer, text, is_first):
+def test_compiled_steps_equal_those_in_python(normalizer, text, is_first):
     run = run_of(normalizer)
     steps = tuple(map(NormalizerStep.from_fields, normalizer["normalizers"]))
     compiled = compiled_normalizer(steps)

@@ -65,7 +65,7 @@ def test_gpt2_is_in_the_package(monkeypatch, tmp_path):
         Tokenizer.from_preset("cl100k_base")
 
 
-def test_the_caches_are_tiktokens_and_then_our_own(tiny, tmp_path, monkeypatch):
+def test_caches_of_tiktoken_come_before_our_own(tiny, tmp_path, monkeypatch):
     own = tmp_path / "cache" / "tokenizer-service" / "vocabularies" / "tiny.tiktoken"
     key = hashlib.sha1(tiny.url.encode()).hexdigest()
     assert list(cached_paths(tiny)) == [own]

@@ -72,7 +72,7 @@ def outcome(call, *arguments, **options):
 @every_name
 @given(text=TEXTS)
 @examples(2 / 3)
-def test_ids_are_tiktokens_with_every_policy(name, text):
+def test_ids_equal_tiktoken_with_every_policy(name, text):
     our, their = pair(name)
     assert our.encode_ordinary(text) == their.encode_ordinary(text)
     for options in (
@@ -101,7 +101,7 @@ def test_ids_are_tiktokens_with_every_policy(name, text):
 @given(text=st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
 @example(text="  !\n")  # white space before and at the end of the last piece
 @examples(1 / 2)
-def test_unstable_ids_are_tiktokens(name, text):
+def test_unstable_ids_equal_tiktoken(name, text):
     our, their = pair(name)
     for options in ({"allowed_special": "all"}, {"disallowed_special": ()}):
         clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text(name, data):
 
 @pytest.mark.parametrize("name", ["gpt2", "small"])
 @given(seed=st.integers(0, 10_000))
-def test_decoding_is_tiktokens(name, seed):
+def test_decoding_equals_tiktoken(name, seed):
     our, their = pair(name)
     rng = random.Random(seed)
     known = sorted(our.tokenizer.spec.vocab)
@@ -179,7 +179,7 @@ def test_every_public_name_of_tiktoken_is_there_with_its_parameters():
     assert functions <= set(ours.__all__)
 
 
-def test_the_models_are_tiktokens():
+def test_models_are_those_of_tiktoken():
     for model, name in their_model.MODEL_TO_ENCODING.items():
         assert ours.encoding_name_for_model(model) == name
     for prefix, name in their_model.MODEL_PREFIX_TO_ENCODING.items():

@@ -76,7 +76,7 @@ def assert_same(both, text: str) -> None:
     assert native.decode_bytes(np.array(ids, dtype=np.uint32)) == kept
 
 
-def test_ids_of_adversarial_texts_equal_the_python_engines(both):
+def test_ids_of_adversarial_texts_equal_those_of_the_python_engine(both):
     texts = adversarial_texts(n_random=200, seed=5)
     for text in texts:
         assert_same(both, text)
@@ -87,7 +87,7 @@ def test_ids_of_adversarial_texts_equal_the_python_engines(both):
 
 
 @given(st.integers(0, 10**6), st.text("ab7.,(\n жя中文é🙂", max_size=80))
-def test_merges_of_whole_characters_equal_the_python_engines(seed, text):
+def test_merges_of_whole_characters_equal_those_of_the_python_engine(seed, text):
     """As in SentencePiece's vocabularies: bytes stand only for characters that have no token."""
     native_module()
     rng = random.Random(seed)

@@ -21,7 +21,7 @@ SPEC = trained_spec(30, special_tokens=[AddedToken("<|a|>", 400), AddedToken("<Ã
 FIELDS = render_spec_fields(SPEC)
 
 
-def test_fields_and_back():
+def test_fields_are_read_back():
     data = render_manifest_json(FIELDS)
     assert parse_manifest_json(data) == json.loads(json.dumps(FIELDS))
     assert build_spec(FIELDS, SPEC.vocab, SPEC.merges) == SPEC

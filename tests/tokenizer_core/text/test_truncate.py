@@ -149,7 +149,7 @@ def test_a_shorter_text_with_more_tokens_is_cut_further_back(engine):
     assert [chunk.text for chunk in chunk_text(tokenizer, "a'll", 2)] == ["a", "'ll"]
 
 
-def test_arguments_that_are_refused():
+def test_wrong_arguments_are_refused():
     tokenizer = word_tokenizer()
     for limit, options in ((-1, {}), (1, {"side": "middle"})):
         with pytest.raises(ValueError):

@@ -249,7 +249,7 @@ def test_it_ends_when_it_needs_too_much_memory(template: str) -> None:
     assert still_works()
 
 
-def test_it_writes_only_so_much() -> None:
+def test_output_is_limited() -> None:
     for template, with_borders in (
         ("{{ 'a' * (2**20 + 1) }}", False),
         ("{% for i in range(1050) %}{{ 'a' * 999 }}{% endfor %}", False),
