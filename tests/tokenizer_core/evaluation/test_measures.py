@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
@@ -84,6 +84,7 @@ WORD = regex.compile(rf"(?V1){LETTER}++(?:['’]{LETTER}++)*+")
 PARTS = [*"'’aé世ーｰﾊﾞﾟ〆〱〼ไ한_3🙂 .", "か\u3099", "き\u309a", "e\u0301", "\u07ff\u0800", "\uffef"]
 
 
+@example("don't 'quoted' l’été")
 @given(st.lists(st.text(max_size=9) | st.sampled_from(PARTS)).map("".join))
 def test_words_are_what_an_expression_for_them_matches(text):
     data = text.encode()
@@ -131,9 +132,12 @@ def reasons(tokenizer):
     }
 
 
+NEVER_IN_UTF8 = [0xC0, 0xC1, *range(0xF5, 0x100)]
+
+
 def test_bytes_that_begin_no_character_are_unreachable(engine):
     found = unreachable_tokens(merging([], engine=engine))
-    assert [token.id for token in found] == [0xC0, 0xC1, *range(0xF5, 0x100)]
+    assert [token.id for token in found] == NEVER_IN_UTF8
     assert {token.reason for token in found} == {"bytes"}
     wrong = [(b"\xe0", b"\x80"), (b"\xed", b"\xa0"), (b"\x80", b"\x80"), (b"\xe4", b"a")]
     merges = [*wrong, (b"\x80\x80", b"\x80\x80"), (b"\xe4", b"\xb8"), (b"a", b"\xe4")]
@@ -141,6 +145,14 @@ def test_bytes_that_begin_no_character_are_unreachable(engine):
     for token in (b"\xe0\x80", b"\xed\xa0", b"\x80\x80\x80\x80", b"\xe4a"):
         assert found[token] == "bytes", token  # overlong, a surrogate, too long, cut off
     assert not {b"\x80\x80", b"\xe4\xb8", b"a\xe4"} & found.keys()
+
+
+@pytest.mark.shared_data
+def test_gpt2_has_no_unreachable_tokens_but_bytes(shared_data):
+    """Land and Bartolo (2024) report none for GPT-2."""
+    path = shared_data / "vocab" / "r50k_base.tiktoken"
+    found = unreachable_tokens(Tokenizer.from_tiktoken(path, pattern="gpt2", special_tokens={}))
+    assert sorted(token.token for token in found) == [bytes([byte]) for byte in NEVER_IN_UTF8]
 
 
 DIGITS = [(b"1", b"2"), (b"12", b"3"), (b"123", b"4"), (b"a", b" ")]
