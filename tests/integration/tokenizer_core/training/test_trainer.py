@@ -1,6 +1,7 @@
 """Counting and training with real worker processes, and within a ceiling of memory."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -98,10 +99,12 @@ def test_memory_stays_near_the_ceiling(engine, tmp_path):
             file.write(words.translate(letters) + "\n")
     Path(f"{corpus}.first").write_text("what is needed once, whatever is counted")
     command = [sys.executable, "-c", MEASURE, corpus, engine, str(ceiling)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    # glibc returns freed blocks at once; what it keeps otherwise depends on addresses.
+    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(1 << 17)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     measured = json.loads(done.stdout)
     assert measured["spills"] > 1
     assert measured["n_bytes"] == corpus.stat().st_size
     # After counting, the native engine holds the sum in packed form: text, length and count.
     packed = 24 * measured["distinct"] if engine == "native" else 0
-    assert measured["took"] < max(ceiling, packed) + (20 << 20)
+    assert measured["took"] < max(ceiling, packed) + (16 << 20)
