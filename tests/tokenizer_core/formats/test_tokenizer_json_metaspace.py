@@ -189,7 +189,8 @@ def test_long_texts_have_the_ids_of_tokenizers(rule):
         assert both[0].count(text) == len(expected)
     stream = StreamingEncoder(both[-1])
     assert stream.feed("ab ab " * 1000)
-    assert stream.bytes_settled > 5900 or rule not in RULES
+    if rule in RULES:
+        assert stream.bytes_settled > 5900
 
 
 def test_texts_are_cut_where_no_merge_joins_two_words():
