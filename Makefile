@@ -38,7 +38,7 @@ REQUIREMENTS := pyproject.toml constraints.txt setup.py $(NATIVE)/Cargo.toml $(N
 	tokenizer_core/_native.pyi $(shell find $(NATIVE)/src -name '*.rs')
 
 SAY_COMPILES = if command -v $(CARGO) >/dev/null; \
-	then echo "compiling the native engine: about a minute on two cores, most of it the last crate"; \
+	then echo "compiling the native engine: one to two minutes on two cores, most of it the last crate"; \
 	else echo "no $(CARGO): the service runs on the Python engine"; fi
 
 # Installs the project. While it builds, pip prints nothing or everything: of everything, this shows what
