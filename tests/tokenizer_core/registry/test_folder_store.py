@@ -462,6 +462,9 @@ def test_chat_templates_belong_to_a_version(store):
     assert store.publish(TALKING, name="t") == talking
     other = A.with_chat(ChatTemplates(CHAT.sources))
     assert store.publish(other, name="t") not in (plain, talking)
+    # Nor are declared tokens without a template.
+    declared = A.with_chat(ChatTemplates(variables={"eos_token": "<end>"}))
+    assert store.open(store.publish(declared, name="t")).chat == declared.chat
     # The pointer distinguishes versions of one digest.
     store.promote(plain)
     assert store.promote(talking) == plain
