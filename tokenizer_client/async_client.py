@@ -1,7 +1,7 @@
 """AsyncClient: every call of the service as a method to await.
 
-Made by make_async_client.py of client.py: change methods there. The file is long
-because each method spells out its parameters, for `help`, completion and type checkers.
+Made by make_async_client.py of client.py: change methods there.
+Each method spells out its parameters, for `help`, completion and type checkers.
 """
 
 from __future__ import annotations

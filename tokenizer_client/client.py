@@ -1,7 +1,7 @@
 """Client: every call of the service as a blocking method.
 
-`make_async_client.py` makes async_client.py of this file: change methods here. The file is long
-because each method spells out its parameters, for `help`, completion and type checkers.
+`make_async_client.py` makes async_client.py of this file: change methods here.
+Each method spells out its parameters, for `help`, completion and type checkers.
 """
 
 from __future__ import annotations

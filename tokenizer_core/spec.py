@@ -1,7 +1,6 @@
 """TokenizerSpec: everything that decides an id, frozen, with its fingerprint.
 
-Formats read and write a spec, engines run one, and the registry stores one. The file is long
-because each setting is declared, hashed and checked here.
+Formats read and write a spec, engines run one, and the registry stores one.
 """
 
 from __future__ import annotations

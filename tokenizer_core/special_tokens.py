@@ -2,8 +2,7 @@
 
 Matching is leftmost, then longest: with `<|a|>` and `<|a|><|a|>` the doubled one wins. The options
 (`allowed_special`, `disallowed_special`) have tiktoken's names. Training, encoding and streaming
-all cut at special tokens with this module, before any split pattern is applied. The file is long
-because every way of finding added tokens is here.
+all cut at special tokens with this module, before any split pattern is applied.
 
 Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are found as in
 `find_matches` of Hugging Face's `tokenizers`:
