@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -345,3 +346,18 @@ def test_aliases_are_known_while_the_storage_is_unreachable(
     assert objects().aliases() == {"qwen": "t"}
     with pytest.raises(ArtifactStorageError):
         objects("b").aliases()
+
+
+def test_no_other_version_answers_for_a_promoted_one_that_is_gone(
+    make: Make, tmp_path: Path
+) -> None:
+    make().publish(A, name="t")
+    promoted = make().publish(B, name="t")
+    make().add_alias("qwen", "t")
+    make().promote(promoted)
+    root = next(tmp_path.glob("s*"))  # not the folder of a host
+    shutil.rmtree(root / "tokenizers" / "t" / promoted.version)
+    for model in ("t", "qwen"):
+        with pytest.raises(ArtifactNotFoundError, match=promoted.version):
+            make("b").resolve_model(model)
+    assert make("b").models() == {"qwen": str(promoted), "t": str(promoted)}
