@@ -152,12 +152,13 @@ class BucketArtifactStore(Artifacts):
             try:
                 self._require_reachable()
                 state = self._aliases_state()
-                self._cache.keep_aliases(state)
             except ArtifactStorageError:
-                state = self._cache.aliases_state()
-                if state is None:
+                kept = self._cache.aliases_state()
+                if kept is None:
                     raise
+                state = kept
             read = self._aliases = time.monotonic() + _LISTING_SECONDS, parse_aliases(state)
+            self._cache.keep_aliases(state)
         return dict(read[1])
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:

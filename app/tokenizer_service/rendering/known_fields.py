@@ -256,10 +256,9 @@ def reporting_ignored(
 
     def rendered(wanted: Wanted, live: LiveTokenizer) -> Rendered:
         result = render(wanted, live)
-        extra = getattr(wanted, "model_extra", None)
-        if not extra or type(wanted) not in NEUTRAL:
-            return result
-        listed = [name for name in extra if _is_unknown(name, type(wanted))]
+        model: Any = type(wanted)
+        extra = getattr(wanted, "model_extra", None) if model in NEUTRAL else None
+        listed = [name for name in extra or () if _is_unknown(name, model)]
         if not listed:
             return result
         value = ", ".join(quote(name, safe="")[:_MAX_LISTED_CHARS] for name in listed)

@@ -83,14 +83,13 @@ async def remove_alias(request: Request, alias: str) -> None:
 
 def _models(services: Services) -> dict[str, ModelResponse]:
     """Each name and alias, those of the active tokenizer first."""
-    active = services.live.active
-    found = {}
+    live = services.live.active
+    active = {} if live is None else {live.ref.name: str(live.ref)}
+    found = []
     for model, ref in services.store.models().items():
         name = ref.partition("@")[0]
-        is_active = active is not None and active.ref.name == name
-        found[model] = (not is_active, model != name), str(active.ref) if is_active else ref
-    ordered = sorted(found.items(), key=lambda item: item[1][0])
-    return {model: _describe(model, ref) for model, (_, ref) in ordered}
+        found.append((name not in active, model != name, model, active.get(name, ref)))
+    return {model: _describe(model, ref) for _, _, model, ref in sorted(found)}
 
 
 def _model(services: Services, model: str) -> ModelResponse:

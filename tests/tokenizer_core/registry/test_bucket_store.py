@@ -325,9 +325,9 @@ def test_damaged_aliases_are_an_error_and_do_not_stop_a_publisher(
     ref = make().publish(A, name="t")
     root = next(tmp_path.glob("s*"))  # not the folder of a host
     (root / "aliases.json").write_bytes(content)
-    for ask in (lambda s: s.resolve_model("qwen"), lambda s: s.add_alias("qwen", "t")):
+    for ask, asked in (("resolve_model", ["qwen"]), ("add_alias", ["qwen", "t"])):
         with pytest.raises(ArtifactStorageError, match="remove the file, and add the aliases"):
-            ask(make())
+            getattr(make(), ask)(*asked)
     assert make().resolve_model("t") == ref
     make().publish(B, name="t")
 
