@@ -136,16 +136,16 @@ class Settings(BaseSettings):
         min_length=1,
         description="Tokenizer to serve until one is promoted: `name` or `name@version`.",
     )
+    engine: Literal["auto", "native", "python"] = Field(
+        default="auto",
+        description="Engine that encodes and trains: `native`, `python`, or `auto` for native "
+        "where it is built, else python.",
+    )
     model: Literal["strict", "ignore"] = Field(
         default="strict",
         description="What `model` means in requests of other servers' clients: `strict`, a "
         "tokenizer's name or alias, and 404 for any other; `ignore`, nothing, so that every "
         "`model` gets the active tokenizer.",
-    )
-    engine: Literal["auto", "native", "python"] = Field(
-        default="auto",
-        description="Engine that encodes and trains: `native`, `python`, or `auto` for native "
-        "where it is built, else python.",
     )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info",
