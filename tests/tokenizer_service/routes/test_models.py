@@ -148,6 +148,9 @@ def test_an_alias_follows_promotions_and_is_unique(
         assert version(here) == version(here, "starter") == str(old)
         here.put("/tokenizers/active", json={"tokenizer": str(new)}, headers=ADMIN)
         assert version(here) == str(new)
+        assert version(here, str(old)) == str(old)
+        both = {"prompt": "the", "model": str(old), "tokenizer": str(new)}
+        problem(here.post("/tokenize", json=both), 422, "model_conflict")
         for alias, tokenizer, status, code in (
             (ALIAS, "other", 409, "alias_taken"),
             ("other", "starter", 409, "alias_taken"),
