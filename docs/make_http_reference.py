@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizer_service.main import create_app
+from tokenizer_service.rendering.known_fields import MAX_IGNORED, NEUTRAL, REFUSED, prompt_fields
 from tokenizer_service.settings import Settings
 
 PAGE = Path(__file__).with_name("http-reference.md")
@@ -20,6 +21,16 @@ service has that document at `/openapi.json`, and at `/docs` a page to try the r
 [http.md](http.md) explains them.
 
 Every route may also answer 400, 408, 431, 500, 501 and 503 ([errors](http.md#errors)).
+"""
+_BORROWED = f"""
+## Fields of other servers' requests
+
+What a request in another server's format may have. Fields that are *done* may change the ids or the
+text. Those that are *carried* are in the response, for the server that generates; those that are
+*accepted* concern only a server with a model. A *refused* field is a 422 with the remedy, because
+ids without it would be wrong, and so is an unknown one within two edits of a field that is done or
+refused. Up to {MAX_IGNORED} others are ignored; the header `Ignored-Fields` lists them.
+
 """
 OF_ANY_ROUTE = {"400", "408", "431", "500", "501", "503"}
 Json = dict[str, Any]
@@ -41,6 +52,13 @@ def render() -> str:
     for name, schema in sorted(document["components"]["schemas"].items()):
         if schema.get("properties"):
             parts.append(f"\n### {name}\n\n{_fields(schema)}")
+    parts.append(_BORROWED)
+    for model, neutral in NEUTRAL.items():
+        uses = {"done": prompt_fields(model), **neutral._asdict()}
+        told = [f"{use}: `{'`, `'.join(names)}`" for use, names in uses.items() if names]
+        parts.append(f"- `{model.__name__}`. {'; '.join(told)}.\n")
+    rows = "".join(f"| `{name}` | {remedy} |\n" for name, remedy in sorted(REFUSED.items()))
+    parts.append(f"\n| refused where it is not done | remedy |\n|---|---|\n{rows}")
     return "".join(parts)
 
 

@@ -398,6 +398,18 @@ class ArtifactInUseError(ArtifactError):
     code = "tokenizer_in_use"
 
 
+class ModelNotFoundError(ArtifactNotFoundError):
+    """No tokenizer has that name or alias."""
+
+    code = "model_not_found"
+
+
+class AliasTakenError(ArtifactError):
+    """The alias is a tokenizer's name or belongs to another one; or the name is an alias."""
+
+    code = "alias_taken"
+
+
 class PointerMovedError(ArtifactError):
     """Another promotion moved the pointer first; read it again and retry."""
 

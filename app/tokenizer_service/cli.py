@@ -50,6 +50,7 @@ _GROUPS: Final = {
         "convert": ("conversion", "write a tokenizer in another format"),
         "promote": ("artifacts", "choose the tokenizer that serves"),
         "rollback": ("artifacts", "go back to the tokenizer that served before"),
+        "alias": ("artifacts", "give a tokenizer the names that clients send as `model`"),
     },
     "service": {
         "serve": ("serving", "run the HTTP service"),

@@ -52,6 +52,7 @@ from tokenizer_service.routes import (
     encode,
     jobs,
     metrics,
+    models,
     playground,
     status,
     stream,
@@ -64,6 +65,7 @@ from tokenizer_service.routes import (
 from tokenizer_service.services import Services
 from tokenizer_service.serving.artifact_files import ArtifactFiles
 from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+from tokenizer_service.serving.models import ModelNames
 from tokenizer_service.settings import Settings, unknown_variables
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ ROUTERS: Final = (
     text.router,
     vocab.router,
     tokenizers.router,
+    models.router,
     training.router,
     corpora.router,
     token_files.router,
@@ -262,6 +265,7 @@ async def _lifespan(
             engine=engine,
             store=store,
             live=live,
+            models=ModelNames(store, live),
             files=ArtifactFiles(store, live),
             corpora=stored,
             token_files=written,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokenizer_service.observability.metrics import ServiceMetrics
     from tokenizer_service.serving.artifact_files import ArtifactFiles
     from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+    from tokenizer_service.serving.models import ModelNames
     from tokenizer_service.settings import Settings
 
 
@@ -33,6 +34,7 @@ class Services:
     engine: EngineChoice
     store: Artifacts
     live: LiveTokenizers
+    models: ModelNames
     files: ArtifactFiles
     corpora: CorpusStore
     token_files: TokenFilesStore

@@ -141,6 +141,12 @@ class Settings(BaseSettings):
         description="Engine that encodes and trains: `native`, `python`, or `auto` for native "
         "where it is built, else python.",
     )
+    model: Literal["strict", "ignore"] = Field(
+        default="strict",
+        description="What `model` means in requests of other servers' clients: `strict`, a "
+        "tokenizer's name or alias, and 404 for any other; `ignore`, nothing, so that every "
+        "`model` gets the active tokenizer.",
+    )
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="info",
         description="Least severe level to log: `critical`, `error`, `warning`, `info` or `debug`.",

@@ -45,6 +45,8 @@ ROWS = {
     34: "log lines and metric labels",
     35: "500 distinct pre-tokens of a megabyte",
     36: "disks that fail",
+    44: "unknown and contradictory models",
+    45: "unknown fields on other servers' routes",
 }
 PROMISES = {
     1: "a published version is whole or absent",

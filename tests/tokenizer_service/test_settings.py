@@ -25,6 +25,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "WORKERS": ("3", 3),
         "DEFAULT": ("starter@20261121T044841Z-a9df1cc4",) * 2,
         "ENGINE": ("python", "python"),
+        "MODEL": ("ignore", "ignore"),
         "LOG_LEVEL": ("debug", "debug"),
         "LOG_FORMAT": ("json", "json"),
         "MAX_BODY_BYTES": ("4096", 4096),

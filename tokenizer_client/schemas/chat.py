@@ -1,7 +1,7 @@
 """Schemas of requests with a conversation: our own route, and routes of other servers.
 
-`/tokenize` takes messages too, see `dialects`. The models of other servers ignore fields that do
-not change the prompt; a field that is `null` counts as not sent.
+`/tokenize` takes messages too, see `dialects`. Further fields of other servers' requests: see
+docs/http-reference.md; a field that is `null` counts as not sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenizer_client.schemas.tokens import RequestModel, TokenizerIdentity, TokenizerName
+from tokenizer_client.schemas.tokens import (
+    ModelName,
+    RequestModel,
+    TokenizerIdentity,
+    TokenizerName,
+)
 
 MAX_CHAT_NESTING: Final = 64
 """Greatest nesting of objects and lists in a request with a conversation."""
@@ -74,13 +79,11 @@ class ChatEncodeRequest(RequestModel):
 
 
 class _OtherServersRequest(BaseModel):
-    """Base of the requests of other servers, whose further fields have no effect here."""
+    """Base of the requests of other servers, which have further fields."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, hide_input_in_errors=True)
 
-    model: str | None = Field(
-        default=None, description="Ignored; `tokenizer` chooses the tokenizer."
-    )
+    model: ModelName = None
     tokenizer: TokenizerName | None = None
     chat_template: TemplateName = None
     chat_template_kwargs: TemplateArguments = None
@@ -89,8 +92,6 @@ class _OtherServersRequest(BaseModel):
 
 class ChatRenderRequest(_OtherServersRequest):
     """`/v1/chat/completions/render` of vLLM: a chat completion that is rendered and not run."""
-
-    model_config = ConfigDict(extra="allow")
 
     messages: Messages
     documents: Documents = None
@@ -102,7 +103,6 @@ class ChatRenderRequest(_OtherServersRequest):
     reasoning_effort: str | None = Field(
         default=None, description="A variable of the template; also sets `enable_thinking`."
     )
-    truncate_prompt_tokens: Any = Field(default=None, description="Refused: cut the ids yourself.")
     return_token_offsets: bool | None = False
 
 
@@ -111,6 +111,9 @@ class CountTokensRequest(_OtherServersRequest):
 
     messages: Messages
     system: str | Objects | None = None
+    output_config: dict[str, Any] | None = Field(
+        default=None, description="`effort` is `reasoning_effort` of a chat completion."
+    )
 
 
 class InputTokensRequest(_OtherServersRequest):
@@ -121,8 +124,6 @@ class InputTokensRequest(_OtherServersRequest):
     reasoning: dict[str, Any] | None = Field(
         default=None, description="`effort` is a variable of the template."
     )
-    previous_response_id: Any = Field(default=None, description="Refused: nothing is stored here.")
-    conversation: Any = Field(default=None, description="Refused: nothing is stored here.")
 
 
 class ChatTemplateIdentity(BaseModel):
@@ -173,6 +174,7 @@ class ChatRenderResponse(BaseModel):
     stream_options: dict[str, Any] | None
     cache_salt: str | None
     priority: int
+    kv_transfer_params: dict[str, Any] | None
 
 
 class CountTokensResponse(BaseModel):

@@ -8,12 +8,13 @@ November 2026. A field that is `null` counts as not sent, see `routes.dialects`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from tokenizer_client.schemas.chat import Messages, TemplateArguments, TemplateName, Tools
 from tokenizer_client.schemas.tokens import (
+    ModelName,
     RequestModel,
     Texts,
     TokenizerIdentity,
@@ -26,11 +27,11 @@ NO_MODEL_LENGTH: Final = -1
 
 
 class DialectRequest(RequestModel):
-    """The fields that all dialects accept."""
+    """The fields that all dialects accept; further ones: see docs/http-reference.md."""
 
-    model: str | None = Field(
-        default=None, description="Ignored; `tokenizer` chooses the tokenizer."
-    )
+    model_config = ConfigDict(extra="allow")
+
+    model: ModelName = None
     tokenizer: TokenizerName | None = None
 
 
@@ -85,8 +86,6 @@ class MessagesRequest(DialectRequest):
     chat_template: TemplateName = None
     chat_template_kwargs: TemplateArguments = None
     return_token_strs: bool = False
-    media_io_kwargs: Any = Field(default=None, description="Ignored; media are refused.")
-    mm_processor_kwargs: Any = Field(default=None, description="Ignored; media are refused.")
 
 
 TokenizeRequest = (

@@ -318,6 +318,39 @@ class PromoteRequest(RequestModel):
     tokenizer: TokenizerName
 
 
+ModelName = Annotated[
+    str | None,
+    Field(
+        description="Name or alias of a tokenizer, or `name@version`; 404 for any other. Empty: "
+        "the active one. TOKENIZER_MODEL=ignore ignores it."
+    ),
+]
+"""`model`, by which clients of other servers choose a tokenizer."""
+
+
+class AliasRequest(RequestModel):
+    """The tokenizer that an alias belongs to."""
+
+    tokenizer: Annotated[str, Field(pattern=PLAIN_NAME_PATTERN, description="Its name.")]
+
+
+class ModelResponse(BaseModel):
+    """A name or an alias of a tokenizer, as OpenAI's API describes a model."""
+
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="When the version was published, in seconds since 1970.")
+    owned_by: str
+    root: str = Field(description="The `name@version` that serves requests for it.")
+
+
+class ModelsResponse(BaseModel):
+    """Every name and alias; the active tokenizer's come first."""
+
+    object: Literal["list"]
+    data: list[ModelResponse]
+
+
 class TokenizerIdentity(BaseModel):
     """One published version; equal digests give equal ids."""
 

@@ -2,6 +2,7 @@
 
     tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, chat_templates.json, manifest.json}
     active.json                                the pointer, moved by compare-and-set
+    aliases.json                               further names of tokenizers, changed in the same way
 
 A publisher creates the manifest last, and `remove` removes it first: a version exists while its
 manifest does. This host copies a version into a cache folder, laid out like that of
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tokenizer_core.blobs import open_storage
-from tokenizer_core.blobs.atomic_files import open_folder, remove_folder
+from tokenizer_core.blobs.atomic_files import open_folder, remove_folder, replacing
 from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import (
     ArtifactCorruptError,
@@ -45,6 +46,7 @@ from tokenizer_core.errors import (
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from tokenizer_core.formats.pickle_files import MAX_PICKLE_BYTES
+from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES, parse_aliases
 from tokenizer_core.registry.manifest import FILE_NAMES, Manifest
 from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
 from tokenizer_core.registry.store import Artifacts, Names
@@ -92,6 +94,7 @@ class BucketArtifactStore(Artifacts):
         self._unreachable_until = 0.0
         self._overdue: Future[ArtifactRef] | None = None
         self._listed: tuple[float, dict[str, Names]] | None = None
+        self._aliases: tuple[float, dict[str, str]] | None = None
 
     def names(self) -> Names:
         """See `Artifacts`; an error if the storage is unreachable and was never listed."""
@@ -139,7 +142,24 @@ class BucketArtifactStore(Artifacts):
         return self.pointer_state().version
 
     def pointer_state(self) -> PointerState:
-        return self._request(_read_pointer)
+        return self._request(functools.partial(_read_state, POINTER_NAME, MAX_POINTER_BYTES))
+
+    def aliases(self) -> dict[str, str]:
+        """See `Artifacts`. They are at most a second old, or, while the storage is unreachable,
+        those that a process of this host read last."""
+        read = self._aliases
+        if read is None or time.monotonic() >= read[0]:
+            try:
+                self._require_reachable()
+                state = self._aliases_state()
+            except ArtifactStorageError:
+                kept = self._cache.aliases_state()
+                if kept is None:
+                    raise
+                state = kept
+            read = self._aliases = time.monotonic() + _LISTING_SECONDS, parse_aliases(state)
+            self._cache.keep_aliases(state)
+        return dict(read[1])
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:
         """See `Artifacts`; a damaged version in the cache is fetched again."""
@@ -159,11 +179,20 @@ class BucketArtifactStore(Artifacts):
 
     # Internals
 
+    def _aliases_state(self) -> PointerState:
+        return self._request(functools.partial(_read_state, ALIASES_NAME, MAX_ALIASES_BYTES))
+
+    def _write_aliases(self, data: bytes, state: PointerState) -> bool:
+        self._aliases = None
+        return self._request(
+            lambda storage: storage.swap(ALIASES_NAME, data, expected=state.version)
+        )
+
     @contextlib.contextmanager
     def _publishing(self) -> Iterator[None]:
         """See `Artifacts`. Two hosts that publish the same spec at once may get one version or
-        two."""
-        self._listed = None
+        two. A name published while another host makes it an alias wins over the alias."""
+        self._listed = self._aliases = None
         yield
 
     def _write_version(self, ref: ArtifactRef, files: Mapping[str, bytes]) -> bool:
@@ -368,6 +397,21 @@ class VersionCache:
         cached = self._tokenizers / checked_name(name)
         return sorted(path.name for path in cached.glob("*") if VERSION.fullmatch(path.name))
 
+    def keep_aliases(self, state: PointerState) -> None:
+        """Keep the file of aliases, for when the storage is unreachable."""
+        kept, data = self.aliases_state(), state.data if state.version else b"{}"
+        if state.damage is None and (kept is None or kept.data != data):
+            with contextlib.suppress(OSError):  # a full disk ends no request
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with replacing(self._folder / ALIASES_NAME) as new:
+                    new.write_bytes(data)
+
+    def aliases_state(self) -> PointerState | None:
+        """The file of aliases as it was kept last, or None."""
+        with contextlib.suppress(OSError):
+            return PointerState("kept", (self._folder / ALIASES_NAME).read_bytes())
+        return None
+
     @contextlib.contextmanager
     def opened(self, name: str, version: str) -> Iterator[Folder]:
         """A descriptor of the folder of a cached version, which now counts as used."""
@@ -454,9 +498,9 @@ def _remove_left_over(storage: Storage, prefix: str, file: str) -> None:
         storage.create(f"{prefix}/{file}", data)
 
 
-def _read_pointer(storage: Storage) -> PointerState:
+def _read_state(name: str, max_bytes: int, storage: Storage) -> PointerState:
     try:
-        found = storage.read_versioned(POINTER_NAME, max_bytes=MAX_POINTER_BYTES)
+        found = storage.read_versioned(name, max_bytes=max_bytes)
     except StorageTooLargeError as error:
         return PointerState(error.version, damage=str(error))
     return PointerState(None) if found is None else PointerState(found.version, found.data)

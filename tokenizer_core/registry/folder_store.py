@@ -3,6 +3,7 @@
     root/tokenizers/<name>/<version>/{vocab.pkl, merges.pkl, chat_templates.json, manifest.json}
     root/tokenizers/.staging/         versions being written; renamed when they are whole
     root/active.json                  the pointer to the active version
+    root/aliases.json                 further names of tokenizers
     root/.publish.lock, .active.lock  held while writing; the kernel frees them with the process
 
 A publisher writes a version into `.staging`, syncs each file and then the folder, opens and
@@ -29,6 +30,7 @@ from tokenizer_core.blobs import atomic_files
 from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
 from tokenizer_core.blobs.locks import hold_lock
 from tokenizer_core.errors import ArtifactError, ArtifactNotFoundError, FormatError
+from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES
 from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
 from tokenizer_core.registry.store import Artifacts, Names
 from tokenizer_core.registry.version_folder import (
@@ -113,17 +115,28 @@ class ArtifactStore(Artifacts):
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def pointer_state(self) -> PointerState:
-        with reading(POINTER_NAME):
-            if not os.path.lexists(self._pointer):
+        return self._state_of(POINTER_NAME, MAX_POINTER_BYTES)
+
+    # Internals
+
+    def _state_of(self, name: str, max_bytes: int) -> PointerState:
+        with reading(name):
+            if not os.path.lexists(self.root / name):
                 return PointerState(None)
             try:
                 with open_folder(self.root) as folder:
-                    data = read_file_in(folder, POINTER_NAME, max_bytes=MAX_POINTER_BYTES)
+                    data = read_file_in(folder, name, max_bytes=max_bytes)
             except FormatError as error:  # not a regular file, or too large
                 return PointerState("unreadable", damage=str(error))
             return PointerState(hashlib.sha256(data).hexdigest(), data)
 
-    # Internals
+    def _aliases_state(self) -> PointerState:
+        return self._state_of(ALIASES_NAME, MAX_ALIASES_BYTES)
+
+    def _write_aliases(self, data: bytes, state: PointerState) -> bool:
+        # The caller holds the lock of publishers, so the state is still the same.
+        atomic_files.replace_synced(self.root / ALIASES_NAME, data)
+        return True
 
     def _move_pointer(self, data: bytes, state: PointerState, ref: ArtifactRef | None) -> bool:
         with writing("promote"), self._locked(".active.lock"):

@@ -93,6 +93,13 @@ class PointerState:
         except (ArtifactCorruptError, FormatError) as error:
             raise ArtifactCorruptError(f"{POINTER_NAME}: {error}") from error
 
+    def recorded(self) -> tuple[str, ...]:
+        """`name@version` of the versions that it names as active, now and before, newest first;
+        raise as `pointer`."""
+        pointer = self.pointer()
+        named = (pointer.active, pointer.previous) if pointer else ()
+        return tuple(ref for ref in named if ref is not None)
+
     def moved_to(self, ref: ArtifactRef, previous: ArtifactRef | None) -> bytes:
         """The content of the next pointer, which names `ref`."""
         return ActivePointer(

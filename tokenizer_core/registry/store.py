@@ -15,15 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.chat_templates import CHAT_FILE
 from tokenizer_core.errors import (
+    AliasTakenError,
     ArtifactCorruptError,
     ArtifactError,
     ArtifactInUseError,
     ArtifactNotFoundError,
+    ArtifactStorageError,
     FormatError,
+    ModelNotFoundError,
     PointerMovedError,
 )
 from tokenizer_core.formats.manifest_fields import MANIFEST_NAME
 from tokenizer_core.formats.pickle_files import render_pickle
+from tokenizer_core.registry.aliases import (
+    MAX_ALIASES,
+    checked_alias,
+    parse_aliases,
+    render_aliases,
+)
 from tokenizer_core.registry.golden_text import check_golden_text
 from tokenizer_core.registry.manifest import (
     FILE_NAMES,
@@ -40,10 +49,17 @@ from tokenizer_core.registry.version_folder import (
     reading,
     writing,
 )
-from tokenizer_core.registry.versions import ACTIVE, ArtifactRef, checked_name, next_version
+from tokenizer_core.registry.versions import (
+    ACTIVE,
+    NAME,
+    VERSION,
+    ArtifactRef,
+    checked_name,
+    next_version,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tokenizer_core.blobs.local_files import Folder
@@ -57,8 +73,8 @@ Refs = list[ArtifactRef]
 
 
 class Artifacts(ABC):
-    """Versions of tokenizers and the pointer to the active one: `ArtifactStore` keeps them in a
-    folder, `BucketArtifactStore` in a bucket.
+    """Versions of tokenizers, the pointer to the active one, and aliases: `ArtifactStore` keeps
+    them in a folder, `BucketArtifactStore` in a bucket.
 
     Raises (from every method):
         ArtifactNameError: a name or version is malformed.
@@ -113,16 +129,51 @@ class Artifacts(ABC):
         checked_name(name)
         if at:
             return self._ref(name, version)
-        versions = self._version_names(name)
-        if not versions:
-            known = ", ".join(self.names()) or "none"
-            raise ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
-        return self._ref(name, versions[-1])
+        return self._ref(name, self._versions_of(name)[-1])
 
     def resolve_near(self, wanted: str) -> ArtifactRef:
         """As `resolve`, for callers that must not wait. It may return a version that another host
         has removed, and uses the last listing of a storage that does not respond."""
         return self.resolve(wanted)
+
+    def resolve_model(self, model: str) -> ArtifactRef:
+        """The version that serves requests for `model`: `name@version`, or a name or an alias.
+
+        Of a name it is the version that was active last, or the newest if the pointer names none.
+
+        Raises:
+            ModelNotFoundError: `model` is none of these.
+            ArtifactCorruptError: the pointer, or the manifest of the version, is damaged.
+        """
+        name, _, version = model.partition("@")
+        is_pinned = NAME.fullmatch(name) and VERSION.fullmatch(version)
+        if not is_pinned:
+            name = self._name_of(model)
+        versions = self._version_names(name) if name else []
+        if is_pinned and version in versions:
+            return self._ref(name, version)
+        if is_pinned or not versions:
+            raise ModelNotFoundError(
+                f"no tokenizer has the name or alias {model!a:.220}; `tokenizer alias NAME ALIAS` "
+                f"adds an alias"
+            )
+        recorded = self.pointer_state().recorded()
+        return self._ref(name, _active_last(name, versions, recorded))
+
+    def models(self) -> dict[str, str]:
+        """Each name and alias -> the `name@version` that `resolve_model` finds for it; sorted.
+
+        Raises:
+            ArtifactCorruptError: the pointer is damaged.
+            ArtifactStorageError: the file of aliases is.
+        """
+        recorded = self.pointer_state().recorded()
+        served = {}
+        for name in self.names():
+            if versions := self._version_names(name):
+                served[name] = f"{name}@{_active_last(name, versions, recorded)}"
+        named = {alias: served[name] for alias, name in self.aliases().items() if name in served}
+        return dict(sorted((named | served).items()))
 
     def read_manifest(self, ref: ArtifactRef) -> Manifest:
         """The manifest of a version, its seal checked.
@@ -191,12 +242,14 @@ class Artifacts(ABC):
         back.
 
         Raises:
+            AliasTakenError: `name` is an alias of another tokenizer.
             ArtifactError: a report is not JSON, the spec fails verification, or another process has
                 held the lock for a minute.
             ArtifactStorageError: the disk is full, failing or read-only; nothing is visible.
         """
         checked_name(name)
         with writing("publish"), self._publishing():
+            self.check_no_alias(name)
             taken = self._version_names(name)
             if taken:
                 with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError):
@@ -227,6 +280,57 @@ class Artifacts(ABC):
             ArtifactNotFoundError: the version does not exist.
             ArtifactInUseError: it is active.
         """
+
+    # Aliases
+
+    def aliases(self) -> dict[str, str]:
+        """Alias -> the name of its tokenizer.
+
+        Raises:
+            ArtifactStorageError: the file of the aliases is damaged.
+        """
+        return parse_aliases(self._aliases_state())
+
+    def check_no_alias(self, name: str) -> None:
+        """Raise AliasTakenError if `name` is an alias. A damaged file of aliases does not raise."""
+        with contextlib.suppress(ArtifactStorageError):
+            owner = self.aliases().get(name)
+            if owner is not None:
+                raise AliasTakenError(
+                    f"{name} is an alias of {owner}; take another name, or remove the alias"
+                )
+
+    def add_alias(self, alias: str, name: str) -> None:
+        """Let requests name the tokenizer `name` as `alias`; nothing happens if they can already.
+
+        Raises:
+            ArtifactNameError: the alias is malformed.
+            ArtifactNotFoundError: there is no tokenizer `name`.
+            AliasTakenError: the alias belongs to another tokenizer, or is a tokenizer's name.
+            ArtifactError: there are `MAX_ALIASES` aliases.
+        """
+        checked_alias(alias)
+
+        def add(aliases: dict[str, str]) -> None:
+            self._versions_of(checked_name(name))
+            owner = aliases.setdefault(alias, name)
+            if owner != name:
+                raise AliasTakenError(f"it is an alias of {owner} already; remove it first")
+            if NAME.fullmatch(alias) and self._version_names(alias):
+                raise AliasTakenError(f"there is a tokenizer named {alias}")
+            if len(aliases) > MAX_ALIASES:
+                raise ArtifactError(f"there are {MAX_ALIASES} aliases; remove one first")
+
+        self._change_aliases(add)
+
+    def remove_alias(self, alias: str) -> None:
+        """Remove an alias; raise ModelNotFoundError if there is none such."""
+
+        def remove(aliases: dict[str, str]) -> None:
+            if aliases.pop(alias, None) is None:
+                raise ModelNotFoundError("there is no such alias; tokenizer alias lists them")
+
+        self._change_aliases(remove)
 
     # The pointer
 
@@ -316,6 +420,32 @@ class Artifacts(ABC):
     def _ref(self, name: str, version: str) -> ArtifactRef:
         return ArtifactRef(name, version, self._read_manifest(name, version).fingerprint)
 
+    def _versions_of(self, name: str) -> Names:
+        """The versions of a tokenizer, sound or damaged; raise ArtifactNotFoundError for none."""
+        versions = self._version_names(name)
+        if not versions:
+            known = ", ".join(self.names()) or "none"
+            raise ArtifactNotFoundError(f"there is no tokenizer {name!r}; there are: {known}")
+        return versions
+
+    def _name_of(self, model: str) -> str:
+        """The name that `model` is or belongs to; empty for neither."""
+        if NAME.fullmatch(model) and self._version_names(model):
+            return model
+        return self.aliases().get(model, "")
+
+    def _change_aliases(self, change: Callable[[dict[str, str]], None]) -> None:
+        """Change the aliases; nobody publishes or changes them meanwhile, or this tries again."""
+        with writing("change the aliases"), self._publishing():
+            for _ in range(_MAX_MOVES):
+                state = self._aliases_state()
+                aliases = parse_aliases(state)
+                before = dict(aliases)
+                change(aliases)
+                if aliases == before or self._write_aliases(render_aliases(aliases), state):
+                    return
+        raise PointerMovedError("others keep changing the aliases; try again")
+
     def _read_manifest(self, name: str, version: str) -> Manifest:
         with self._version_folder(name, version) as folder:
             return read_manifest(folder, name, version)
@@ -347,6 +477,14 @@ class Artifacts(ABC):
                 )
 
     # A subclass implements these, and `remove`, `pointer_mark` and `pointer_state` above
+
+    @abstractmethod
+    def _aliases_state(self) -> PointerState:
+        """The current state of the file of aliases; damaged content does not raise."""
+
+    @abstractmethod
+    def _write_aliases(self, data: bytes, state: PointerState) -> bool:
+        """Write the aliases if they are still in `state`, and return whether they were."""
 
     @abstractmethod
     def names(self) -> Names:
@@ -381,6 +519,17 @@ class Artifacts(ABC):
         Raises:
             ArtifactNotFoundError: `ref` was removed meanwhile; the pointer is unchanged.
         """
+
+
+def _active_last(name: str, versions: Names, recorded: tuple[str, ...]) -> str:
+    """The version of `name` that was active last, or the newest if `recorded` names none.
+
+    The first of `recorded` is active: if it is gone, that is an error, and no other one serves.
+    """
+    for index, (of, _, version) in enumerate(ref.partition("@") for ref in recorded):
+        if of == name and (index == 0 or version in versions):
+            return version
+    return versions[-1]
 
 
 def _render_version(

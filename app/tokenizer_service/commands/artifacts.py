@@ -1,4 +1,4 @@
-"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`: the artifacts folder."""
+"""`tokenizer list`, `inspect`, `import`, `promote`, `rollback`, `alias`: the artifacts folder."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ _MOST_SPECIAL_TOKENS: Final = 20
 
 
 def add_parsers(subcommands: Any) -> None:
-    """Add the five subcommands."""
+    """Add the six subcommands."""
     _add_list(subcommands)
     _add_inspect(subcommands)
     _add_import(subcommands)
     _add_promote(subcommands)
     _add_rollback(subcommands)
+    _add_alias(subcommands)
 
 
 def _add_list(subcommands: Any) -> None:
@@ -175,6 +176,32 @@ def _add_rollback(subcommands: Any) -> None:
     )
     add_artifacts_dir(rollback)
     rollback.set_defaults(run=run_rollback)
+
+
+def _add_alias(subcommands: Any) -> None:
+    alias = subcommands.add_parser(
+        "alias",
+        description=(
+            "Let clients of other servers, which can only name a model, choose a tokenizer: a\n"
+            "request whose `model` is ALIAS gets NAME, in the version of it that was promoted\n"
+            "last, or its newest. Without arguments, list the aliases. Running servers follow\n"
+            "within a second."
+        ),
+        epilog=(
+            "examples:\n"
+            "  tokenizer alias qwen3 Qwen/Qwen3-8B\n"
+            "  tokenizer alias\n"
+            "  tokenizer alias --remove Qwen/Qwen3-8B"
+        ),
+    )
+    alias.add_argument("name", nargs="?", metavar="NAME", help="name of a published tokenizer")
+    alias.add_argument(
+        "alias", nargs="?", metavar="ALIAS", help="1 to 200 printable ASCII characters"
+    )
+    alias.add_argument("--remove", metavar="ALIAS", help="remove this alias; its tokenizer stays")
+    alias.add_argument("--json", action="store_true", help="print the aliases as JSON")
+    add_artifacts_dir(alias)
+    alias.set_defaults(run=run_alias)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
@@ -377,6 +404,30 @@ def run_rollback(arguments: argparse.Namespace) -> None:
     store = open_store(arguments)
     ref = _version_before(store, arguments.name) if arguments.name else _served_before(store)
     _promote(store, ref, as_json=arguments.json)
+
+
+def run_alias(arguments: argparse.Namespace) -> None:
+    """Add or remove an alias, or list all."""
+    if (arguments.name is None) != (arguments.alias is None):
+        raise UsageError("name the tokenizer and the alias: tokenizer alias NAME ALIAS")
+    if arguments.name is not None and arguments.remove is not None:
+        raise UsageError("add an alias or remove one, in two commands")
+    store = open_store(arguments)
+    if arguments.name is not None:
+        store.add_alias(arguments.alias, arguments.name)
+    if arguments.remove is not None:
+        store.remove_alias(arguments.remove)
+    aliases = store.aliases()
+    if arguments.json:
+        print_json(aliases)
+    elif arguments.remove is not None:
+        print(f"{arguments.remove} is no alias any more")
+    elif arguments.name is not None:
+        print(f"{arguments.alias} is {arguments.name}")
+    else:
+        print(
+            "\n".join(f"{alias}  {name}" for alias, name in sorted(aliases.items())) or "no alias"
+        )
 
 
 def _served_before(store: Artifacts) -> ArtifactRef:

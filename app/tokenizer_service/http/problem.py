@@ -207,6 +207,8 @@ def _openai_type(status: int) -> str:
         return "authentication_error"
     if status == 403:
         return "permission_error"
+    if status == 404:
+        return "not_found_error"
     if status == 429:
         return "rate_limit_error"
     return "server_error" if status >= 500 else "invalid_request_error"

@@ -101,16 +101,16 @@ REQUEST_EXAMPLES: Final[dict[str, Examples]] = {
     "CountTokensRequest": {
         "Anthropic": _example(
             "As Anthropic asks",
-            model="any",
             system="Be brief.",
             messages=[{"role": "user", "content": "Hello"}],
         )
     },
     "InputTokensRequest": {
-        "OpenAI": _example("As OpenAI asks", model="any", input="Hello", instructions="Be brief.")
+        "OpenAI": _example("As OpenAI asks", input="Hello", instructions="Be brief.")
     },
     "DetokenizeRequest": {"ids": _example("All dialects", tokens=[72, 105])},
     "PromoteRequest": {"newest": _example("The newest version of a name", tokenizer="starter")},
+    "AliasRequest": {"name": _example("The tokenizer that it belongs to", tokenizer="starter")},
     "TrainRequest": {
         "documents": _example(
             "From a few texts in the request",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from tokenizer_service.rendering.conversations import (
     as_vllm,
     from_anthropic,
     from_responses,
+    with_effort,
 )
 from tokenizer_service.rendering.encode import check_counts, check_detailed
 from tokenizer_service.rendering.json_values import (
@@ -36,6 +38,7 @@ from tokenizer_service.rendering.json_values import (
     render_text,
     utf8_length,
 )
+from tokenizer_service.rendering.known_fields import EXTRA_ARGUMENTS, SAMPLING
 from tokenizer_service.rendering.problems import problem_of
 
 if TYPE_CHECKING:
@@ -48,29 +51,8 @@ if TYPE_CHECKING:
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
     from tokenizer_service.settings import Settings
 
-_SAMPLING: Final = (
-    "n",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "bad_words",
-    "ignore_eos",
-    "min_tokens",
-    "prompt_logprobs",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "include_stop_str_in_output",
-    "logit_bias",
-    "allowed_token_ids",
-)
-"""Fields of a chat completion that are sampling parameters of vLLM under the same name."""
+_CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+"""Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +145,13 @@ def render_generate_request(
     Raises:
         Problem: as `encode_conversation`; 422 for what only a server with a model can do.
     """
-    if request.truncate_prompt_tokens is not None:
-        detail = "is not supported: the ids of a cut conversation are not those of a model's turn"
-        pointer = "/truncate_prompt_tokens"
-        raise Problem(422, "invalid_request", f"{pointer}: {detail}", errors=[(pointer, detail)])
-    kwargs = dict(request.chat_template_kwargs or {})
-    if request.reasoning_effort is not None:
-        kwargs.setdefault("enable_thinking", request.reasoning_effort != "none")
-        kwargs["reasoning_effort"] = request.reasoning_effort
-    chat = encode_chat_completion(request, live, limits, kwargs)
     extra: Mapping[str, Any] = request.model_extra or {}
+    if extra.get("tool_choice", "auto") not in ("auto", "none"):
+        # As the model's tool parser would, which only its own server has.
+        _refuse("tool_choice", "cannot constrain the output here; send structured_outputs")
+    sampling = _sampling_parameters(extra)
+    kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
+    chat = encode_chat_completion(request, live, limits, kwargs)
     is_stream = bool(extra.get("stream"))
     offsets: list[bytes] = [b"null"]
     if request.return_token_offsets:
@@ -180,15 +159,19 @@ def render_generate_request(
         offsets = [dump(_char_offsets(chat).tolist())]
     fields = {
         "features": None,
-        "sampling_params": _sampling_parameters(extra),
+        "sampling_params": sampling,
         "model": request.model,
         "stream": is_stream,
         "stream_options": extra.get("stream_options") if is_stream else None,
         "cache_salt": extra.get("cache_salt"),
         "priority": extra.get("priority") or 0,
+        "kv_transfer_params": extra.get("kv_transfer_params"),
     }
+    request_id = extra.get("request_id") or f"chatcmpl-{uuid.uuid4().hex}"
+    if not isinstance(request_id, str):
+        _refuse("request_id", "must be a string")
     chunks = [
-        b'{"request_id":"chatcmpl-%b","token_ids":' % uuid.uuid4().hex.encode(),
+        b'{"request_id":%b,"token_ids":' % dump(request_id),
         *render_ids(chat.ids, live.tokenizer),
         b',"token_offsets":',
         *offsets,
@@ -335,15 +318,65 @@ def _problem(error: Exception, pointer: str) -> Exception:
 
 
 def _sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a chat completion sets, under the names of vLLM's sampling parameters."""
-    found = {name: fields[name] for name in _SAMPLING if fields.get(name) is not None}
-    if fields.get("logprobs"):
+    """What a chat completion sets, under the names of vLLM's sampling parameters.
+
+    Raises:
+        Problem: 422 for a constraint of the output that is of another shape, or the second one.
+    """
+    found = {name: fields[name] for name in SAMPLING if fields.get(name) is not None}
+    if fields.get("logprobs") and not fields.get("logprob_token_ids"):
         found["logprobs"] = fields.get("top_logprobs") or 0
+    if fields.get("echo"):
+        found.setdefault("prompt_logprobs", fields.get("top_logprobs") or 0)
+    constraint = _structured_outputs(fields)
+    if constraint:
+        found["structured_outputs"] = constraint
+    arguments = dict(_object(fields, "vllm_xargs"))
+    arguments |= {name: given for name in EXTRA_ARGUMENTS if (given := _object(fields, name))}
+    if arguments:
+        found["extra_args"] = arguments
     for name in ("max_completion_tokens", "max_tokens"):
         if fields.get(name) is not None:
             found["max_tokens"] = fields[name]
             break
     return found
+
+
+def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`response_format` and `structured_outputs` as vLLM joins them."""
+    joined = dict(_object(fields, "structured_outputs"))
+    given = _object(fields, "response_format")
+    kind = given.get("type", "text" if not given else None)
+    if kind == "json_object":
+        constraint: dict[str, Any] = {"json_object": True}
+    elif kind == "json_schema":
+        schema = _object(given, "json_schema", "/response_format").get("schema")
+        if not isinstance(schema, dict):
+            _refuse("response_format/json_schema/schema", "must be an object")
+        constraint = {"json": schema}
+    elif kind == "structural_tag":
+        constraint = {"structural_tag": json.dumps(given)}
+    elif kind == "text":
+        constraint = {}
+    else:
+        known = "text, json_object, json_schema or structural_tag"
+        _refuse("response_format/type", f"must be {known}")
+    if sum(joined.get(name) is not None for name in _CONSTRAINTS) + len(constraint) > 1:
+        _refuse("structured_outputs", "is a second constraint of the output; send one")
+    return joined | constraint
+
+
+def _object(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, Any]:
+    """The object in field `name`, empty if it is absent."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, dict):
+        _refuse(f"{place}/{name}"[1:], "must be an object")
+    return value or {}
+
+
+def _refuse(name: str, detail: str) -> NoReturn:
+    pointer = f"/{name}"
+    raise Problem(422, "invalid_request", f"{pointer}: {detail}", errors=[(pointer, detail)])
 
 
 def _char_offsets(chat: EncodedChat) -> NDArray[np.uint64]:

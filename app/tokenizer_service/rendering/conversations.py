@@ -103,6 +103,15 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
+def with_effort(kwargs: Mapping[str, Any] | None, effort: Any) -> dict[str, Any]:
+    """The template variables of a request with `reasoning_effort`, as vLLM sets them."""
+    variables = dict(kwargs or {})
+    if effort is not None:
+        variables.setdefault("enable_thinking", effort != "none")
+        variables["reasoning_effort"] = effort
+    return variables
+
+
 def as_vllm(conversation: Conversation, source: str, loops_over_content: bool) -> Conversation:
     """Change the messages and tools as vLLM does before it renders the template `source`.
 
@@ -160,7 +169,9 @@ def from_anthropic(request: CountTokensRequest) -> Conversation:
         collected.pointers,
         _tools(request.tools, _anthropic_tool),
         chat_template=request.chat_template,
-        kwargs=request.chat_template_kwargs or {},
+        kwargs=with_effort(
+            request.chat_template_kwargs, (request.output_config or {}).get("effort")
+        ),
         add_generation_prompt=not is_continued,
         continue_final_message=is_continued,
     )
@@ -174,11 +185,8 @@ def from_responses(request: InputTokensRequest) -> Conversation:
     the role `tool`. A last item whose status is unfinished is continued, as by vLLM.
 
     Raises:
-        Problem: 422 for an item that is no text, of another shape, or stored elsewhere.
+        Problem: 422 for an item that is no text or of another shape.
     """
-    for name in ("previous_response_id", "conversation"):
-        if getattr(request, name) is not None:
-            _refuse(f"/{name}", "no conversation is stored here; send all items in input")
     collected = _Collected()
     if request.instructions:
         collected.add("/instructions", {"role": "system", "content": request.instructions})

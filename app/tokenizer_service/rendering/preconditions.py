@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import Query
 from starlette.responses import Response
@@ -29,6 +29,8 @@ TokenizerQuery = Annotated[
 ]
 """The tokenizer of a request, for routes with query parameters."""
 
+_DISAGREE: Final = "model and tokenizer name two tokenizers; send one of them"
+
 
 def require_known_query(request: HTTPConnection, *known: str, lists: Collection[str] = ()) -> None:
     """Raise 422 for a query parameter that would be ignored silently: one outside `known` and
@@ -51,31 +53,53 @@ def require_no_query(request: HTTPConnection) -> None:
         raise Problem(422, "invalid_request", detail)
 
 
-async def choose_tokenizer(request: Request, name: str | None) -> LiveTokenizer:
-    """The tokenizer that serves `request`: the named one, or the active one.
+async def choose_tokenizer(
+    request: Request, name: str | None, model: str | None = None
+) -> LiveTokenizer:
+    """The tokenizer that serves `request`: that of `name` or `model`, or the active one.
+
+    `model` is what clients of other servers send; empty counts as absent.
 
     Raises:
-        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 503 without any
-            tokenizer.
+        Problem: 404 unknown, 409 corrupt, 412 when If-Match names another digest, 422 for a `name`
+            and a `model` of two tokenizers, 503 without any tokenizer.
     """
-    live = find_tokenizer(request, name)
+    live = find_tokenizer(request, name, model)
     if live is None:
-        live = await asyncio.to_thread(choose_tokenizer_on_thread, request, name)
+        live = await asyncio.to_thread(choose_tokenizer_on_thread, request, name, model)
     return live
 
 
-def find_tokenizer(request: HTTPConnection, name: str | None) -> LiveTokenizer | None:
+def find_tokenizer(
+    request: HTTPConnection, name: str | None, model: str | None = None
+) -> LiveTokenizer | None:
     """Same as `choose_tokenizer`, without a wait: None for a tokenizer that is not in memory."""
     services: Services = request.scope["app"].services
-    live = services.live.active if name is None else services.live.peek(name)
+    if model and services.settings.model == "strict":
+        live = services.models.find(model) if name is None else None
+    else:
+        live = services.live.active if name is None else services.live.peek(name)
     if live is not None:
         _require_chosen(request, live)
     return live
 
 
-def choose_tokenizer_on_thread(request: HTTPConnection, name: str | None) -> LiveTokenizer:
+def choose_tokenizer_on_thread(
+    request: HTTPConnection, name: str | None, model: str | None = None
+) -> LiveTokenizer:
     """Same as `choose_tokenizer`, for a thread, which may wait for the disk."""
-    live = services_of(request).live.get(name)
+    services = services_of(request)
+    if model and services.settings.model == "strict":
+        live = services.models.get(model)
+        if name is not None:
+            named = services.live.get(name)
+            is_version = model == str(live.ref)
+            if named.ref.name != live.ref.name or (is_version and named.ref != live.ref):
+                errors = [("/model", _DISAGREE), ("/tokenizer", _DISAGREE)]
+                raise Problem(422, "model_conflict", f"/model: {_DISAGREE}.", errors=errors)
+            live = named
+    else:
+        live = services.live.get(name)
     _require_chosen(request, live)
     return live
 
@@ -132,8 +156,8 @@ def refuse_match(request: HTTPConnection) -> None:
         raise Problem(
             412,
             "no_entity_tag",
-            "Corpora and token files have no ETag, so If-Match cannot be checked; nothing was "
-            "changed. Compare the sha256 that GET says, and send the request without If-Match.",
+            "Corpora, token files and aliases have no ETag, so If-Match cannot be checked; nothing "
+            "was changed. Compare what GET says, and send the request without If-Match.",
         )
 
 

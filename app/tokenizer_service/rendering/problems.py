@@ -326,10 +326,23 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.ArtifactNotFoundError: Row(
         404, "No such tokenizer or version; GET /tokenizers lists them."
     ),
+    core.ModelNotFoundError: Row(
+        404,
+        "No tokenizer has the name or alias that `model` gives; GET /v1/models lists them. "
+        "`tokenizer alias NAME ALIAS`, or PUT /v1/models/ALIAS, adds an alias. With "
+        "TOKENIZER_MODEL=ignore the service ignores `model`.",
+    ),
+    core.AliasTakenError: Row(
+        409,
+        "This alias belongs to another tokenizer, or a tokenizer has it as its name; GET "
+        "/v1/models lists them. Remove the alias first with DELETE /v1/models/ALIAS, or take "
+        "another name.",
+    ),
     core.ArtifactNameError: Row(
         422,
         "Invalid name: a name has up to 64 of a-z 0-9 . _ - and starts with a "
-        "letter or digit, a version reads like 20261121T041500Z-1a2b3c4d, and 'active' is taken.",
+        "letter or digit, a version reads like 20261121T041500Z-1a2b3c4d, an alias has 1 to 200 "
+        "printable ASCII characters, and 'active' is taken.",
     ),
     core.ArtifactInUseError: Row(409),
     core.PointerMovedError: Row(409),

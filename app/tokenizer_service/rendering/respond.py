@@ -75,7 +75,7 @@ def respond_now(
     if not work.is_short:
         return None
     wanted = work.parse(body)
-    live = find_tokenizer(request, wanted.tokenizer)
+    live = find_tokenizer(request, wanted.tokenizer, _model_of(wanted))
     if live is None or not _is_light(wanted, len(body)):
         return None
     rendered = work.render(wanted, live)
@@ -83,8 +83,10 @@ def respond_now(
     if len(content) > _UNLEASED_BYTES:
         return None
     _count(services, work, rendered)
-    headers = b"%bcontent-length: %d\r\ncontent-type: %b\r\n"
-    return headers % (live.header_lines, len(content), rendered.media_type.encode()), content
+    further = b"".join(b"%b: %b\r\n" % header for header in rendered.headers)
+    headers = b"%b%bcontent-length: %d\r\ncontent-type: %b\r\n"
+    kind = rendered.media_type.encode()
+    return headers % (live.header_lines, further, len(content), kind), content
 
 
 async def respond(request: Request, work: Work) -> Response:
@@ -116,7 +118,7 @@ async def respond(request: Request, work: Work) -> Response:
         if lease is not None:
             lease.release()
         wanted = work.parse(bytes(body))
-        live = await choose_tokenizer(request, wanted.tokenizer)
+        live = await choose_tokenizer(request, wanted.tokenizer, _model_of(wanted))
         if _TEMPLATE in vars(wanted):
             lease = services.budget.lease()
             rendered = await _render_chat(request, lease, len(body), work.render, wanted, live)
@@ -155,6 +157,12 @@ def _count(services: Services, work: Work, rendered: Rendered) -> None:
         services.metrics.count_decoded(rendered.n_tokens)
     else:
         services.metrics.count_encoded(rendered.n_bytes, rendered.n_tokens)
+
+
+def _model_of(wanted: Any) -> str | None:
+    """The `model` of a request in another server's format."""
+    model: str | None = vars(wanted).get("model")
+    return model
 
 
 def _is_light(wanted: Any, n_bytes: int) -> bool:
@@ -198,7 +206,7 @@ def _work(
     as much.
     """
     wanted = work.parse(bodies.pop())
-    live = choose_tokenizer_on_thread(request, wanted.tokenizer)
+    live = choose_tokenizer_on_thread(request, wanted.tokenizer, _model_of(wanted))
     return (wanted if _TEMPLATE in vars(wanted) else work.render(wanted, live)), live
 
 

@@ -39,6 +39,7 @@ from tokenizer_service.rendering.chat import (
     render_message_count,
 )
 from tokenizer_service.rendering.conversations import require_shallow, without_nulls
+from tokenizer_service.rendering.known_fields import reporting_ignored, validate_borrowed
 from tokenizer_service.rendering.preconditions import require_no_query
 from tokenizer_service.rendering.problems import problem_responses
 from tokenizer_service.rendering.respond import Work, respond
@@ -143,7 +144,7 @@ async def _respond(
         return render(wanted, live, limits=limits)
 
     parse_it = partial(parse, engine=services.engine)
-    return await respond(request, Work(parse_it, render_within))
+    return await respond(request, Work(parse_it, reporting_ignored(render_within)))
 
 
 def _read(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
@@ -155,4 +156,4 @@ def _read(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
 def _read_others(model: type[Wanted], body: bytes, *, engine: EngineChoice) -> Wanted:
     value = without_nulls(parse_strict_json(body, engine))
     require_shallow(value)
-    return validate(value, model)
+    return validate_borrowed(value, model)

@@ -30,8 +30,10 @@ from tokenizer_service.http.id_formats import (
 )
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
+from tokenizer_service.rendering.conversations import without_nulls
 from tokenizer_service.rendering.decode import render_decoding
 from tokenizer_service.rendering.dialects import render_inference_texts
+from tokenizer_service.rendering.known_fields import reporting_ignored, validate_borrowed
 from tokenizer_service.rendering.preconditions import require_known_query, require_no_query
 from tokenizer_service.rendering.problems import problem_responses
 from tokenizer_service.rendering.respond import Work, respond
@@ -107,7 +109,7 @@ def decode_work(request: HTTPConnection) -> Work:
         return render_inference_texts(wanted, live, max_decoded_bytes=maximum)
 
     parse_it = partial(parse, form=form, options=request.query_params, engine=services.engine)
-    return Work(parse_it, answer, is_decoding=True)
+    return Work(parse_it, reporting_ignored(answer), is_decoding=True)
 
 
 def parse(
@@ -120,7 +122,7 @@ def parse(
     if form is None:
         value = parse_strict_json(body, engine)
         if isinstance(value, dict) and "ids" in value and "tokens" not in value:
-            return validate(value, IdsRequest)
+            return validate_borrowed(without_nulls(value), IdsRequest)
         return validate(value, DecodeRequest)
     fields: dict[str, Any] = {"tokens": [], **options}
     skip = fields.get("skip_special_tokens")

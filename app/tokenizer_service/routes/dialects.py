@@ -17,8 +17,9 @@ from tokenizer_client.schemas.dialects import (
     PromptResponse,
     TokenizerInfoResponse,
 )
+from tokenizer_client.schemas.tokens import ModelName
 from tokenizer_service.access.auth import require_read
-from tokenizer_service.http.bodies import json_request, require_acceptable, require_json, validate
+from tokenizer_service.http.bodies import json_request, require_acceptable, require_json
 from tokenizer_service.http.json import parse_strict_json
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.rendering.chat import render_limits_of
@@ -28,6 +29,7 @@ from tokenizer_service.rendering.dialects import (
     render_detokenize,
     render_tokenize,
 )
+from tokenizer_service.rendering.known_fields import reporting_ignored, validate_borrowed
 from tokenizer_service.rendering.preconditions import (
     TokenizerQuery,
     choose_tokenizer,
@@ -76,7 +78,7 @@ def tokenize_work(request: HTTPConnection) -> Work:
     require_json(request)
     require_acceptable(request, "application/json")
     services = services_of(request)
-    render = partial(render_tokenize, limits=render_limits_of(services.settings))
+    render = reporting_ignored(partial(render_tokenize, limits=render_limits_of(services.settings)))
     return Work(partial(parse_tokenize, engine=services.engine), render)
 
 
@@ -99,7 +101,7 @@ def detokenize_work(request: HTTPConnection) -> Work:
     require_acceptable(request, "application/json")
     services = services_of(request)
     maximum = services.settings.response_limit
-    render = partial(render_detokenize, max_decoded_bytes=maximum)
+    render = reporting_ignored(partial(render_detokenize, max_decoded_bytes=maximum))
     parse = partial(parse_detokenize, engine=services.engine)
     return Work(parse, render, is_decoding=True)
 
@@ -113,10 +115,11 @@ async def tokenizer_info(
     request: Request,
     response: Response,
     tokenizer: TokenizerQuery = None,
+    model: ModelName = None,
 ) -> TokenizerInfoResponse:
     """Show the values that its `tokenizer_config.json` would have."""
-    require_known_query(request, "tokenizer")
-    live = await choose_tokenizer(request, tokenizer)
+    require_known_query(request, "tokenizer", "model")
+    live = await choose_tokenizer(request, tokenizer, model)
     response.headers.update(live.headers)
     return describe_tokenizer(live)
 
@@ -140,9 +143,9 @@ def parse_tokenize(body: bytes, engine: EngineChoice | None = None) -> TokenizeR
         )
     if keys == ["messages"]:
         require_shallow(value)
-    return validate(value, DIALECTS[keys[0]])
+    return validate_borrowed(value, DIALECTS[keys[0]])
 
 
 def parse_detokenize(body: bytes, engine: EngineChoice | None = None) -> DetokenizeRequest:
     """Parse the request in `body`; raises Problem."""
-    return validate(without_nulls(parse_strict_json(body, engine)), DetokenizeRequest)
+    return validate_borrowed(without_nulls(parse_strict_json(body, engine)), DetokenizeRequest)

@@ -134,6 +134,7 @@ def _take_training(services: Services, body: bytes, idempotency_key: str | None)
     del body
 
     def prepare(folder: JobFolder) -> dict[str, Any]:
+        services.store.check_no_alias(asked.name)
         files = find_training_inputs(asked, services.settings, services.corpora, folder)
         request = asked.model_dump(mode="json", exclude={"input_paths", "documents"})
         return {

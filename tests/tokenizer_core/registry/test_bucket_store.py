@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +19,13 @@ import pytest
 from tests.tokenizer_core.formats.small_specs import trained_spec
 from tests.tokenizer_core.registry.test_folder_store import TALKING, A, B
 from tokenizer_core.errors import (
+    AliasTakenError,
     ArtifactCorruptError,
     ArtifactInUseError,
+    ArtifactNameError,
     ArtifactNotFoundError,
     ArtifactStorageError,
+    ModelNotFoundError,
     PointerMovedError,
     StorageError,
 )
@@ -256,3 +260,104 @@ def test_two_hosts_publish_one_vocabulary_with_other_templates(
     assert first.version != second.version
     assert objects("c").open(first).chat == A.chat
     assert objects("c").open(second).chat == TALKING.chat
+
+
+def test_an_alias_follows_the_promoted_version_of_its_name(make: Make) -> None:
+    here, there = make("a"), make("b")
+    old, new, other = (here.publish(spec, name=n) for spec, n in ((A, "t"), (B, "t"), (A, "u")))
+    alias = "Qwen/Qwen3-8B:free"
+    here.add_alias(alias, "t")
+    here.add_alias(alias, "t")
+    assert there.aliases() == {alias: "t"}
+    served = []
+    for promoted in (None, old, other, new):
+        if promoted is not None:
+            here.promote(promoted)
+        assert there.resolve_model(alias) == there.resolve_model("t")
+        served.append(there.resolve_model(alias))
+    assert served == [new, old, old, new]
+    assert there.resolve_model(str(old)) == old
+    there.remove_alias(alias)
+    assert make("c").aliases() == {}
+    for model in (alias, "", "none", f"none@{old.version}", "t@20000101T000000Z-00000000"):
+        with pytest.raises(ModelNotFoundError):
+            make("c").resolve_model(model)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "error"),
+    [
+        ("qwen", "u", AliasTakenError),  # it is one of t
+        ("u", "t", AliasTakenError),  # a tokenizer's name
+        ("u", "u", AliasTakenError),
+        ("new", "none", ArtifactNotFoundError),
+        ("", "t", ArtifactNameError),
+        ("é", "t", ArtifactNameError),
+        ("a\n", "t", ArtifactNameError),
+        ("a" * 201, "t", ArtifactNameError),
+        ("active", "t", ArtifactNameError),
+        ("t@20261121T041500Z-1a2b3c4d", "t", ArtifactNameError),
+    ],
+)
+def test_an_alias_that_is_taken_or_malformed_is_refused(
+    make: Make, alias: str, name: str, error: type[Exception]
+) -> None:
+    store = make()
+    store.publish(A, name="t")
+    store.publish(A, name="u")
+    for known in ("qwen", "a" * 200):
+        store.add_alias(known, "t")
+    with pytest.raises(error):
+        store.add_alias(alias, name)
+    with pytest.raises(AliasTakenError):
+        store.publish(A, name="qwen")
+    with pytest.raises(ModelNotFoundError):
+        store.remove_alias("u")
+    assert store.aliases() == {"qwen": "t", "a" * 200: "t"}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"a": 1}', b'{"a": "../x"}', b'{"\\u00e9": "t"}', b"x" * (1 << 20)]
+)
+def test_damaged_aliases_are_an_error_and_do_not_stop_a_publisher(
+    make: Make, tmp_path: Path, content: bytes
+) -> None:
+    ref = make().publish(A, name="t")
+    root = next(tmp_path.glob("s*"))  # not the folder of a host
+    (root / "aliases.json").write_bytes(content)
+    for ask, asked in (("resolve_model", ["qwen"]), ("add_alias", ["qwen", "t"])):
+        with pytest.raises(ArtifactStorageError, match="remove the file, and add the aliases"):
+            getattr(make(), ask)(*asked)
+    assert make().resolve_model("t") == ref
+    make().publish(B, name="t")
+
+
+def test_aliases_are_known_while_the_storage_is_unreachable(
+    objects: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects().publish(A, name="t")
+    objects().add_alias("qwen", "t")
+    assert objects().aliases() == {"qwen": "t"}
+
+    def fail(address: str) -> Any:
+        raise StorageError("it is away")
+
+    monkeypatch.setattr(bucket_store, "open_storage", fail)
+    assert objects().aliases() == {"qwen": "t"}
+    with pytest.raises(ArtifactStorageError):
+        objects("b").aliases()
+
+
+def test_no_other_version_answers_for_a_promoted_one_that_is_gone(
+    make: Make, tmp_path: Path
+) -> None:
+    make().publish(A, name="t")
+    promoted = make().publish(B, name="t")
+    make().add_alias("qwen", "t")
+    make().promote(promoted)
+    root = next(tmp_path.glob("s*"))  # not the folder of a host
+    shutil.rmtree(root / "tokenizers" / "t" / promoted.version)
+    for model in ("t", "qwen"):
+        with pytest.raises(ArtifactNotFoundError, match=promoted.version):
+            make("b").resolve_model(model)
+    assert make("b").models() == {"qwen": str(promoted), "t": str(promoted)}

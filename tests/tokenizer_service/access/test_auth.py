@@ -50,6 +50,8 @@ READ = {
     ("GET", "/tokenizers/active"),
     ("GET", "/tokenizers/{name}"),
     ("GET", "/tokenizers/{name}/{version:path}/{file}"),
+    ("GET", "/models"),
+    ("GET", "/models/{model:path}"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),
@@ -57,6 +59,8 @@ READ = {
 }
 ADMIN = {
     ("PUT", "/tokenizers/active"),
+    ("PUT", "/models/{alias:path}"),
+    ("DELETE", "/models/{alias:path}"),
     ("DELETE", "/tokenizers/{name}/{version}"),
     ("GET", "/corpora"),
     ("PUT", "/corpora/{corpus_id}"),

@@ -118,3 +118,27 @@ def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli):
     spec = store.open(store.resolve("m"))
     assert spec == Tokenizer.load(folder / "tokenizer.json").spec
     assert dict(spec.chat.sources) == {"default": "{{ messages }}"}
+
+
+def test_aliases_are_added_listed_and_removed(cli):
+    cli.run("train", "corpus.txt", "--vocab-size=258", "--name=news")
+    out, _ = cli.run("alias", "news", "Qwen/Qwen3-8B")
+    assert out == b"Qwen/Qwen3-8B is news\n"
+    assert json.loads(cli.run("alias", "--json")[0]) == {"Qwen/Qwen3-8B": "news"}
+    assert cli.run("alias")[0] == b"Qwen/Qwen3-8B  news\n"
+    train = ("train", "corpus.txt", "--vocab-size=258", "--name")
+    cli.run("alias", "news", "qwen")
+    for words, code, reason in (
+        (("alias", "none", "x"), 1, "there is no tokenizer 'none'"),
+        (("alias", "news", "news"), 1, "there is a tokenizer named news"),
+        (("alias", "news", "é"), 1, "printable ASCII"),
+        (("alias", "news"), 2, "tokenizer alias NAME ALIAS"),
+        (("alias", "news", "x", "--remove", "y"), 2, "in two commands"),
+        (("alias", "--remove", "x"), 1, "no such alias"),
+        ((*train, "qwen"), 1, "qwen is an alias of news"),
+    ):
+        assert reason in cli.fail(*words, code=code)
+    cli.run("alias", "--remove", "qwen")
+    cli.run(*train, "qwen")
+    cli.run("alias", "--remove", "Qwen/Qwen3-8B")
+    assert cli.run("alias")[0] == b"no alias\n"

@@ -203,6 +203,7 @@ AT_ONCE: list[tuple[str, bytes | dict[str, Any], list[str]]] = [
     ("/encode", TEXT, ["Connection: close"]),
     ("/encode", b' { "text" : "\\u0061\\ud83d\\ude00" } ', []),
     ("/tokenize", {"content": "a b", "with_pieces": True}, []),
+    ("/tokenize", {"prompt": "a b", "model": "starter", "ignored": 1}, []),
     ("/decode?skip_special_tokens=true", b"\1\0\2\0", [f"Content-Type: {OCTETS}; dtype=u16"]),
     ("/decode", {"tokens": [72, 105]}, ["Accept: application/octet-stream"]),
     ("/detokenize", {"tokens": [72, 105]}, []),

@@ -26,11 +26,18 @@ from tests.tokenizer_service.chats import (
 )
 from tests.tokenizer_service.conftest import settings_for
 from tests.tokenizer_service.routes.exchanges import Post, Refused, metrics, problem
+from tokenizer_client.schemas.chat import (
+    ChatRenderRequest,
+    CountTokensRequest,
+    InputTokensRequest,
+)
+from tokenizer_client.schemas.dialects import MessagesRequest
 from tokenizer_core import TokenizerSpec, tokenizer
 from tokenizer_core.chat import renderer
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_service.main import create_app
+from tokenizer_service.rendering.known_fields import NEUTRAL
 
 __all__ = ["rendering_here"]
 
@@ -113,7 +120,7 @@ def test_tokenize_as_vllm(post: Post) -> None:
     def tokenize(messages: Any = HELLO, **options: Any) -> Any:
         return post("/v1/tokenize", messages=messages, **options)
 
-    whole = tokenize(model="m")
+    whole = tokenize(model="chat")
     n_tokens = len(HELLO_IDS)
     fixed = {"count": n_tokens, "max_model_len": -1, "token_strs": None}
     assert whole == {"tokens": HELLO_IDS, **fixed}
@@ -138,15 +145,16 @@ def test_render_as_vllm(post: Post) -> None:
     chosen = {"temperature": 0.5, "stop": ["x"]}
     streaming = {"stream": True, "stream_options": {"include_usage": True}, "cache_salt": "salt"}
     limits = {"max_completion_tokens": 8, "max_tokens": 9, "logprobs": True, "top_logprobs": 3}
-    others = {"user": "someone", "tool_choice": "none", "unknown_field": 1}
-    answer = render(model="m", **chosen, **streaming, **limits, **others)
+    others = {"user": "someone", "tool_choice": "none", "return_token_ids": True}
+    answer = render(model="chat", **chosen, **streaming, **limits, **others)
     assert answer.pop("request_id").startswith("chatcmpl-")
     assert answer == {
+        "kv_transfer_params": None,
         "token_ids": HELLO_IDS,
         "token_offsets": None,
         "features": None,
         "sampling_params": {**chosen, "logprobs": 3, "max_tokens": 8},
-        "model": "m",
+        "model": "chat",
         **streaming,
         "priority": 0,
     }
@@ -163,9 +171,90 @@ def test_render_as_vllm(post: Post) -> None:
     assert chosen["token_ids"] == HELLO_IDS
 
 
+def test_render_carries_what_constrains_the_output(post: Post, refused: Refused) -> None:
+    path = "/v1/chat/completions/render"
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    by_schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    tag = {"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}
+    moved = {"do_remote_prefill": True}
+    for asked, sampling in (
+        ({"response_format": {"type": "text"}}, {}),
+        (
+            {"response_format": {"type": "json_object"}},
+            {"structured_outputs": {"json_object": True}},
+        ),
+        ({"response_format": by_schema}, {"structured_outputs": {"json": schema}}),
+        ({"response_format": tag}, {"structured_outputs": {"structural_tag": json.dumps(tag)}}),
+        ({"structured_outputs": {"regex": "a+"}}, {"structured_outputs": {"regex": "a+"}}),
+        (
+            {"structured_outputs": {"whitespace_pattern": " "}, "response_format": by_schema},
+            {"structured_outputs": {"whitespace_pattern": " ", "json": schema}},
+        ),
+        ({"vllm_xargs": {"a": 1}}, {"extra_args": {"a": 1}}),
+        (
+            {"kv_transfer_params": moved, "vllm_xargs": {"a": 1}},
+            {"extra_args": {"a": 1, "kv_transfer_params": moved}},
+        ),
+        ({"thinking_token_budget": 5, "stop": ["x"]}, {"thinking_token_budget": 5, "stop": ["x"]}),
+        ({"tool_choice": "auto", "use_beam_search": False}, {}),
+    ):
+        answer = post(path, messages=HELLO, request_id="r1", **asked)
+        assert answer["sampling_params"] == sampling, asked
+        assert answer["kv_transfer_params"] == asked.get("kv_transfer_params")
+        assert (answer["token_ids"], answer["request_id"]) == (HELLO_IDS, "r1")
+    named = {"type": "function", "function": {"name": "f"}}
+    for wrong, place in (
+        ({"response_format": {"type": "grammar"}}, "/response_format/type"),
+        ({"response_format": "json_object"}, "/response_format"),
+        ({"response_format": {"type": "json_schema"}}, "/response_format/json_schema/schema"),
+        ({"response_format": by_schema, "structured_outputs": {"regex": "a"}}, None),
+        ({"structured_outputs": {"choice": ["a"], "regex": "a"}}, "/structured_outputs"),
+        ({"vllm_xargs": [1]}, "/vllm_xargs"),
+        ({"kv_transfer_params": "x"}, "/kv_transfer_params"),
+        ({"request_id": 5}, "/request_id"),
+        ({"tool_choice": "required", "tools": [TOOL]}, "/tool_choice"),
+        ({"tool_choice": named, "tools": [TOOL]}, "/tool_choice"),
+        ({"use_beam_search": True}, "/use_beam_search"),
+        ({"guided_json": schema}, "/guided_json"),
+    ):
+        found = refused(path, messages=HELLO, **wrong)
+        assert found == ("invalid_request", place or "/structured_outputs"), wrong
+
+
+@pytest.mark.row(45)
+@pytest.mark.parametrize(
+    ("path", "model", "done", "others"),
+    [
+        (ROUTES[1], MessagesRequest, "tools model continue_final_message", "documents system"),
+        (ROUTES[2], ChatRenderRequest, "tools documents reasoning_effort", "functions input"),
+        (ROUTES[3], CountTokensRequest, "tools system chat_template_kwargs", "documents prompt"),
+        (ROUTES[4], InputTokensRequest, "tools instructions tokenizer", "conversation messages"),
+    ],
+)
+def test_a_field_that_changes_the_prompt_is_done_or_refused_by_name(
+    client: TestClient, refused: Refused, path: str, model: Any, done: str, others: str
+) -> None:
+    body = {"input": "Hello"} if path == ROUTES[4] else {"messages": HELLO}
+    refused_here = f"{others} truncate_prompt_tokens mcp_servers".split()
+    for name in refused_here:
+        assert refused(path, **body, **{name: "x"}) == ("invalid_request", f"/{name}")
+    for name in [*done.split(), *refused_here]:
+        for near in (name[:-1], name[1:] + "z"):
+            assert refused(path, **body, **{near: [TOOL]}) == ("invalid_request", f"/{near}")
+    plain = client.post(path, json=body)
+    known = (*NEUTRAL[model].accepted, "lora_path", "samplers", "a b\n,é")
+    answer = client.post(path, json={**body, **dict.fromkeys(known, "none"), "mcp_servers": []})
+    assert answer.status_code == 200, answer.text
+    assert answer.content.endswith(plain.content[-30:])
+    assert answer.headers["Ignored-Fields"] == "lora_path, samplers, a%20b%0A%2C%C3%A9"
+    assert "Ignored-Fields" not in plain.headers
+    many = {f"unknown_{number}": 1 for number in range(33)}
+    assert refused(path, **body, **many)[0] == "invalid_request"
+
+
 def test_count_tokens_as_anthropic(post: Post) -> None:
     path = "/v1/messages/count_tokens"
-    answer = post(path, model="claude", messages=HELLO, max_tokens=100)
+    answer = post(path, messages=HELLO, max_tokens=100)
     assert answer == {"input_tokens": len(HELLO_IDS)}
     parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief"}]
     with_system = chatml_ids(("system", "Be brief"), ("user", "Hello"), prompt=True)
@@ -174,6 +263,9 @@ def test_count_tokens_as_anthropic(post: Post) -> None:
     prefilled = post(path, messages=say("a", "The answer is ("))
     begun = chatml_ids(("user", "a"), ("assistant", "The answer is ("))[:-2]
     assert prefilled["input_tokens"] == len(begun)
+    effort = {"output_config": {"effort": "none"}}  # a variable of the template
+    thought = len([*HELLO_IDS, *b"<think></think>"])
+    assert post(path, messages=HELLO, **effort)["input_tokens"] == thought
     calling = [
         {"type": "thinking", "thinking": "Hm", "signature": "s"},
         {"type": "text", "text": "Let me see"},
@@ -200,7 +292,7 @@ def test_count_tokens_as_anthropic(post: Post) -> None:
 
 def test_input_tokens_as_openai(post: Post) -> None:
     path = "/v1/responses/input_tokens"
-    answer = post(path, model="gpt", input="Hello")
+    answer = post(path, model=None, input="Hello")
     assert answer == {"object": "response.input_tokens", "input_tokens": len(HELLO_IDS)}
     assert post(path, input=HELLO) == answer
     items = [

@@ -62,7 +62,7 @@ def test_vllm_spells_a_vocabulary_of_characters_as_its_file_does(
 
 
 def test_vllm_and_sglang(post: Post) -> None:
-    answer = post("/v1/tokenize", model="meta-llama/Llama-3", prompt="Hello")
+    answer = post("/v1/tokenize", prompt="Hello")
     fixed = {"count": 5, "max_model_len": -1, "token_strs": None}
     assert answer == {"tokens": [262, *HELLO, 263], **fixed}
     assert post("/tokenize", prompt="Hello", add_special_tokens=False)["tokens"] == HELLO
@@ -70,10 +70,10 @@ def test_vllm_and_sglang(post: Post) -> None:
     named = post("/tokenize", **asked)
     assert named["tokens"] == [262, 259, 0xC3, 0xA9, 262, 264, 263]
     assert named["token_strs"] == ["<s>", "Ġw", "Ã", "©", "<s>", "<a mark>", "<end>"]
-    back = post("/v1/detokenize", model="m", tokens=[262, *HELLO, 263])
+    back = post("/v1/detokenize", model="around", tokens=[262, *HELLO, 263])
     assert back["prompt"] == "<s>Hello<end>"
     # Only SGLang takes a batch.
-    batch = post("/v1/tokenize", model="default", prompt=["Hello", ""])
+    batch = post("/v1/tokenize", model="", prompt=["Hello", ""])
     assert batch["tokens"] == [[262, *HELLO, 263], [262, 263]]
     assert (batch["count"], batch["max_model_len"]) == ([5, 2], -1)
     tokens = [262, *HELLO, 264, 263]
@@ -128,10 +128,10 @@ def test_text_embeddings_inference(post: Post, spec: TokenizerSpec, tmp_path: An
 
 
 def test_cohere(post: Post) -> None:
-    answer = post("/v1/tokenize", text="Hello w\u00e1", model="command-a-03-2025")
+    answer = post("/v1/tokenize", text="Hello w\u00e1", model="around")
     strings = ["He", "ll", "o", " w", "\ufffd", "\ufffd"]
     assert answer == {"tokens": [*HELLO, 259, 195, 161], "token_strings": strings}
-    assert post("/detokenize", tokens=HELLO, model="command-a-03-2025")["text"] == "Hello"
+    assert post("/detokenize", tokens=HELLO, model="around")["text"] == "Hello"
 
 
 def test_decode_and_detokenize(client: TestClient, post: Post) -> None:
@@ -170,7 +170,7 @@ def test_unsupported_requests_are_refused(client: TestClient, refused: Refused) 
         ({"text": "x", "inputs": "x"}, "ambiguous_dialect"),
         ({"messages": []}, "invalid_request"),
         ({}, "invalid_request"),
-        # An option that would change ids or the response, and is not supported, is never ignored.
+        # An option that would change ids, and is not supported here, is never ignored.
         ({"inputs": "x", "prompt_name": "query"}, "invalid_request"),
         ({"prompt": "x", "truncate_prompt_tokens": 5}, "invalid_request"),
         ({"content": "x", "add_special_tokens": False}, "invalid_request"),
@@ -183,6 +183,30 @@ def test_unsupported_requests_are_refused(client: TestClient, refused: Refused) 
     refused("/decode", ids=[1], tokens=[1])
     html = {"Accept": "text/html"}
     assert client.post("/tokenize", json={"text": "x"}, headers=html).status_code == 406
+
+
+@pytest.mark.row(45)
+@pytest.mark.parametrize(
+    ("path", "body", "near"),
+    [
+        ("/tokenize", {"prompt": "Hello"}, ("add_special_token", "modle", "prompt_names")),
+        ("/tokenize", {"content": "Hello"}, ("parse_specials", "add_spezial", "tool")),
+        ("/tokenize", {"inputs": "Hello"}, ("add_special_toknes", "tokeniser", "prompt_nam")),
+        ("/tokenize", {"text": "Hello"}, ("texts", "models")),
+        ("/detokenize", {"tokens": [97]}, ("skip_special_token", "token")),
+        ("/decode", {"ids": [97]}, ("skip_special_token", "id")),
+    ],
+)
+def test_unknown_fields_are_listed_and_near_misses_refused(
+    client: TestClient, refused: Refused, path: str, body: dict[str, Any], near: tuple[str, ...]
+) -> None:
+    for name in near:
+        assert refused(path, **body, **{name: "x"}) == ("invalid_request", f"/{name}")
+    plain = client.post(path, json=body)
+    asked = {**body, "temperature": 0.5, "stream": False, "user": None}
+    answer = client.post(path, json=asked)
+    assert answer.headers["Ignored-Fields"] == "temperature, stream"
+    assert (answer.content, "Ignored-Fields" in plain.headers) == (plain.content, False)
 
 
 def test_a_request_may_name_a_tokenizer_or_its_digest(

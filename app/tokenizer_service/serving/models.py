@@ -1,0 +1,89 @@
+"""ModelNames: the tokenizer for the `model` of a request, which is a name, an alias or a version.
+
+Clients of other servers can only name a model. The registry says which version that is; this module
+keeps its response for the interval at which processes poll the pointer, so that most requests need
+no thread. A new alias is known at once, a removed one and a promotion of a name that is not active
+within that interval.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from tokenizer_core.errors import ArtifactStorageError, ModelNotFoundError
+from tokenizer_service.serving.live_tokenizers import ACTIVE
+
+if TYPE_CHECKING:
+    from tokenizer_core.registry import ArtifactRef, Artifacts
+    from tokenizer_service.serving.live_tokenizer import LiveTokenizer
+    from tokenizer_service.serving.live_tokenizers import LiveTokenizers
+
+_MOST_KEPT: Final = 4096
+
+
+class ModelNames:
+    """Finds the tokenizers of `live` by the names that clients give models."""
+
+    def __init__(self, store: Artifacts, live: LiveTokenizers) -> None:
+        self._store, self._live = store, live
+        self._kept: dict[str, tuple[float, ArtifactRef]] = {}
+        self._asking = threading.Lock()
+
+    def find(self, model: str) -> LiveTokenizer | None:
+        """As `get`, but only from memory: None if the registry must be asked.
+
+        Raises:
+            NoTokenizerError: `model` is `active`, and nothing is served.
+        """
+        active = self._live.active
+        if model == ACTIVE or (active is not None and active.ref.name == model):
+            return self._live.require_active()
+        until, ref = self._kept.get(model, (0.0, None))
+        if ref is None or time.monotonic() >= until:
+            return None
+        return self._live.peek(self._served(model, ref))
+
+    def get(self, model: str) -> LiveTokenizer:
+        """The tokenizer for `model`. Of the name that is active it is what this process serves.
+
+        May ask the registry and load from the disk: call it from a thread.
+
+        Raises:
+            ModelNotFoundError: no tokenizer has that name or alias.
+            ArtifactCorruptError, ArtifactStorageError, NoTokenizerError: it cannot be loaded, or
+                the registry does not say which version it is.
+        """
+        return self.find(model) or self._live.get(self._served(model, self._resolve(model)))
+
+    def forget(self) -> None:
+        """Ask the registry again, because this process has changed the aliases."""
+        self._kept.clear()
+
+    def _served(self, model: str, ref: ArtifactRef) -> str:
+        """What `live` calls the tokenizer for `model`, which the registry resolves to `ref`."""
+        active = self._live.active
+        is_active = active is not None and active.ref.name == ref.name and model != str(ref)
+        return ACTIVE if is_active else str(ref)
+
+    def _resolve(self, model: str) -> ArtifactRef:
+        kept = self._kept.get(model)
+        if kept is not None and not self._asking.acquire(blocking=False):
+            return kept[1]  # while another request asks, which may be slow
+        try:
+            ref = self._store.resolve_model(model)
+        except ModelNotFoundError:
+            self._kept.pop(model, None)
+            raise
+        except ArtifactStorageError:
+            if kept is None:
+                raise
+            ref = kept[1]
+        finally:
+            if kept is not None:
+                self._asking.release()
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[model] = time.monotonic() + self._store.poll_seconds, ref
+        return ref

@@ -1,0 +1,170 @@
+"""`model` chooses the tokenizer on the routes of other servers; /models lists names and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.tokenizer_service.chats import SPEC, rendering_here, say, with_templates
+from tests.tokenizer_service.conftest import ADMIN_KEY, settings_for
+from tests.tokenizer_service.routes.exchanges import pointer, problem
+from tokenizer_core import TokenizerSpec
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_service.main import create_app
+from tokenizer_service.settings import Settings
+
+__all__ = ["rendering_here"]
+
+pytestmark = pytest.mark.usefixtures("rendering_here")
+
+ADMIN = {"X-API-Key": ADMIN_KEY}
+ALIAS = "Qwen/Qwen3-8B:free"
+HELLO = say("Hello")
+BORROWED: dict[str, dict[str, Any]] = {
+    "/tokenize prompt": {"prompt": "Hello"},
+    "/tokenize content": {"content": "Hello"},
+    "/tokenize inputs": {"inputs": "Hello"},
+    "/tokenize text": {"text": "Hello"},
+    "/tokenize messages": {"messages": HELLO},
+    "/detokenize": {"tokens": []},
+    "/decode": {"ids": []},
+    "/v1/chat/completions/render": {"messages": HELLO},
+    "/v1/messages/count_tokens": {"messages": HELLO},
+    "/v1/responses/input_tokens": {"input": "Hello"},
+}
+
+
+@pytest.fixture(scope="module")
+def client(shared_store: ArtifactStore, other_spec: TokenizerSpec) -> Iterator[TestClient]:
+    """A service whose active tokenizer is `chat`; `other` has another version that is promoted by
+    nobody, and the alias."""
+    shared_store.publish(with_templates(SPEC), name="chat")
+    shared_store.publish(with_templates(other_spec), name="other")
+    shared_store.add_alias(ALIAS, "other")
+    settings = settings_for(shared_store).model_copy(update={"default": "chat"})
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def served(client: TestClient, route: str, **fields: Any) -> str:
+    """The name of the tokenizer that served this request."""
+    response = client.post(route.split()[0], json={**BORROWED[route], **fields})
+    assert response.status_code == 200, response.text
+    return response.headers["Tokenizer-Version"].partition("@")[0]
+
+
+@pytest.mark.row(44)
+@pytest.mark.parametrize("route", BORROWED)
+def test_model_chooses_by_name_alias_or_version(
+    client: TestClient, shared_store: ArtifactStore, route: str
+) -> None:
+    exact = str(shared_store.resolve("other"))
+    for absent in ({}, {"model": None}, {"model": ""}, {"model": "chat"}, {"model": "active"}):
+        assert served(client, route, **absent) == "chat"
+    for model in ("other", ALIAS, exact):
+        assert served(client, route, model=model) == "other"
+        assert served(client, route, model=model, tokenizer="other") == "other"
+        assert served(client, route, model=model, tokenizer=exact) == "other"
+
+
+@pytest.mark.row(44)
+@pytest.mark.parametrize("route", BORROWED)
+def test_unknown_or_contradictory_model_is_refused(client: TestClient, route: str) -> None:
+    path, body = route.split()[0], BORROWED[route]
+    for model in ("gpt-4", "Chat", ALIAS + "x", "other@20000101T000000Z-00000000", "é", "../x"):
+        for named in ({}, {"tokenizer": "chat"}):
+            asked = {**body, **named, "model": model}
+            found = problem(client.post(path, json=asked), 404, "model_not_found")
+            assert found["error"]["type"] == "not_found_error"
+            assert "TOKENIZER_MODEL=ignore" in found["detail"]
+            assert "tokenizer alias" in found["detail"]
+            assert model not in found["detail"]
+    for model, tokenizer in ((ALIAS, "chat"), ("chat", "other"), ("other", "active")):
+        asked = {**body, "model": model, "tokenizer": tokenizer}
+        found = problem(client.post(path, json=asked), 422, "model_conflict")
+        assert pointer(found) == "/model"
+    assert problem(client.post(path, json={**body, "model": 5}), 422, "invalid_request")
+
+
+def test_tokenizer_info_takes_a_model(client: TestClient) -> None:
+    def asked(**query: str) -> Any:
+        return client.get("/v1/tokenizer_info", params=query)
+
+    assert asked().json()["tokenizer"]["name"] == asked(model="").json()["tokenizer"]["name"]
+    assert asked(model=ALIAS).json()["tokenizer"]["name"] == "other"
+    assert (asked(model="gpt-4").status_code, asked(model=ALIAS, tokenizer="chat").status_code) == (
+        404,
+        422,
+    )
+
+
+def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
+    ignoring = settings.model_copy(update={"model": "ignore"})
+    with TestClient(create_app(ignoring)) as client:
+        answer = client.post("/tokenize", json={"prompt": "the", "model": "gpt-4"})
+        assert answer.headers["Tokenizer-Version"].startswith("starter@")
+
+
+def test_models_are_listed_and_shown_as_openai_does(
+    client: TestClient, shared_store: ArtifactStore
+) -> None:
+    refs = {name: str(shared_store.resolve(name)) for name in ("chat", "other", "starter")}
+    listed = client.get("/v1/models").json()
+    assert listed["object"] == "list"
+    found = [(model["id"], model["root"]) for model in listed["data"]]
+    others = [(ALIAS, refs["other"]), ("other", refs["other"]), ("starter", refs["starter"])]
+    assert (found[0], sorted(found[1:])) == (("chat", refs["chat"]), others)
+    for model in listed["data"]:
+        assert (model["object"], model["owned_by"]) == ("model", "tokenizer-service")
+        assert client.get(f"/v1/models/{model['id']}").json() == model
+    for written in (ALIAS, "Qwen%2FQwen3-8B%3Afree"):
+        assert client.get(f"/models/{written}").json()["id"] == ALIAS
+    problem(client.get("/v1/models/gpt-4"), 404, "model_not_found")
+
+
+def test_an_alias_follows_promotions_and_is_unique(
+    make_client: Callable[..., TestClient], store: ArtifactStore, other_spec: TokenizerSpec
+) -> None:
+    old: ArtifactRef = store.resolve("starter")
+    store.publish(other_spec, name="other")
+
+    def put(alias: str, tokenizer: str) -> Any:
+        return here.put(f"/v1/models/{alias}", json={"tokenizer": tokenizer}, headers=ADMIN)
+
+    def version(client: TestClient, model: str = ALIAS) -> str:
+        answer = client.post("/tokenize", json={"prompt": "the", "model": model})
+        return answer.headers["Tokenizer-Version"]
+
+    with make_client() as here, make_client() as there:
+        for client in (here, there):
+            assert client.post("/tokenize", json={"prompt": "a", "model": ALIAS}).status_code == 404
+        assert put(ALIAS, "starter").json()["root"] == str(old)
+        assert put(ALIAS, "starter").status_code == 200
+        assert version(here) == version(there) == str(old)
+        new = store.publish(other_spec, name="starter")
+        assert version(here) == version(here, "starter") == str(old)
+        here.put("/tokenizers/active", json={"tokenizer": str(new)}, headers=ADMIN)
+        assert version(here) == str(new)
+        assert version(here, str(old)) == str(old)
+        both = {"prompt": "the", "model": str(old), "tokenizer": str(new)}
+        problem(here.post("/tokenize", json=both), 422, "model_conflict")
+        for alias, tokenizer, status, code in (
+            (ALIAS, "other", 409, "alias_taken"),
+            ("other", "starter", 409, "alias_taken"),
+            ("new", "none", 404, "tokenizer_not_found"),
+            ("a" * 201, "other", 422, "invalid_tokenizer_name"),
+            ("new", "../x", 422, "invalid_request"),
+        ):
+            problem(put(alias, tokenizer), status, code)
+        training = {"documents": ["a b"], "vocab_size": 300, "name": "qwen"}
+        assert put("qwen", "starter").status_code == 200
+        problem(here.post("/train", json=training, headers=ADMIN), 409, "alias_taken")
+        assert here.put("/models/new", json={"tokenizer": "other"}).status_code == 401
+        matching = {**ADMIN, "If-Match": '"x"'}
+        assert here.delete(f"/v1/models/{ALIAS}", headers=matching).status_code == 412
+        assert here.delete(f"/v1/models/{ALIAS}", headers=ADMIN).status_code == 204
+        problem(here.delete(f"/v1/models/{ALIAS}", headers=ADMIN), 404, "model_not_found")
+        problem(here.post("/tokenize", json={"prompt": "a", "model": ALIAS}), 404)
