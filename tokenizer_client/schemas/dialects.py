@@ -191,14 +191,21 @@ class TokenizerInfoResponse(BaseModel):
 
     tokenizer_class: str
     bos_token: str | None = Field(
-        description="The token that the post-processor puts before a text."
+        description="As the model folder declares; without one, what the post-processor puts "
+        "before a text."
     )
     eos_token: str | None = Field(
-        description="The token that the post-processor puts after a text, else the first of "
-        "<|endoftext|>, <|end_of_text|>, </s>, <eos> that is a special token."
+        description="As the model folder declares; without one, what the post-processor puts after "
+        "a text, or else the only known document end."
     )
-    pad_token: str | None = Field(description="Always null: no format has it.")
-    unk_token: str | None = Field(description="Always null: byte-level BPE has no unknown token.")
+    pad_token: str | None = Field(description="As the model folder declares.")
+    unk_token: str | None
+    sep_token: str | None = Field(default=None, description="Absent if no folder declares it.")
+    cls_token: str | None = Field(default=None, description="Absent if no folder declares it.")
+    mask_token: str | None = Field(default=None, description="Absent if no folder declares it.")
+    model_max_length: int | None = Field(
+        default=None, description="Absent if no folder declares one of at most 2^31."
+    )
     add_bos_token: bool
     add_eos_token: bool
     additional_special_tokens: list[str]

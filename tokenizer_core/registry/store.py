@@ -397,7 +397,7 @@ def _render_version(
         ArtifactError: a report is not JSON.
     """
     files = {VOCAB_NAME: render_pickle(spec.vocab), MERGES_NAME: render_pickle(spec.merges)}
-    chat = {CHAT_FILE: spec.chat.to_json()} if spec.chat.sources else {}
+    chat = {CHAT_FILE: spec.chat.to_json()} if spec.chat.record() else {}
     records = {
         file: FileRecord(hashlib.sha256(data).hexdigest(), len(data))
         for file, data in files.items()
