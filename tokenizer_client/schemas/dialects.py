@@ -22,7 +22,7 @@ from tokenizer_client.schemas.tokens import (
 )
 
 NO_MODEL_LENGTH: Final = -1
-"""`max_model_len` without a model, as in SGLang."""
+"""`max_model_len` where no import says it, as in SGLang."""
 
 
 class DialectRequest(RequestModel):
@@ -127,7 +127,7 @@ class PromptResponse(BaseModel):
     """For a batch, each field except `max_model_len` is a list with one entry per text."""
 
     count: int | list[int]
-    max_model_len: int = Field(description="-1: there is no model here.")
+    max_model_len: int = Field(description="As the import says (--max-model-len), else -1.")
     tokens: list[int] | list[list[int]]
     token_strs: list[str] | list[list[str]] | None = Field(
         description="One character a byte, in GPT-2's alphabet; special tokens as they are."

@@ -170,7 +170,8 @@ def _vllm_chunks(
     return [
         b'{"count":',
         *render_each((iter([b"%d" % len(ids)]) for ids in rows), is_batch=is_batch),
-        b',"max_model_len":%d,"tokens":' % NO_MODEL_LENGTH,
+        b',"max_model_len":%d,"tokens":'
+        % (live.tokenizer.spec.chat.max_model_len or NO_MODEL_LENGTH),
         *render_each((render_ids(ids, live.tokenizer) for ids in rows), is_batch=is_batch),
         b',"token_strs":',
         *strings,

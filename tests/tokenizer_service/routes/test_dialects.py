@@ -225,12 +225,14 @@ def test_tokenizer_info_has_what_the_folder_declared(
     client: TestClient, spec: TokenizerSpec, shared_store: ArtifactStore
 ) -> None:
     declared = {"eos_token": "<s>", "pad_token": "<end>", "sep_token": "<s>"}
-    chat = ChatTemplates({}, declared, model_max_length=131072)
+    chat = ChatTemplates({}, declared, model_max_length=131072, max_model_len=40960)
     shared_store.publish(spec.with_chat(chat), name="declared")
     info = client.get("/tokenizer_info?tokenizer=declared").json()
     assert info.items() >= {**declared, "model_max_length": 131072}.items()
     assert (info["bos_token"], info["unk_token"], "cls_token" in info) == (None, None, False)
     assert (info["add_bos_token"], info["add_eos_token"]) == (False, False)
+    asked = {"prompt": "a", "tokenizer": "declared"}
+    assert client.post("/tokenize", json=asked).json()["max_model_len"] == 40960
 
 
 def test_metrics_and_the_limit_of_detailed_tokens(
