@@ -35,6 +35,7 @@ _FIELDS: Final = {
     "stop_tokens",
     "control_tokens",
     "model_max_length",
+    "max_model_len",
 }
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -51,6 +52,8 @@ class ChatTemplates:
     - `control_tokens`: added tokens that no user may write, beside the special ones and those that
       a template writes.
     - `model_max_length`: the most tokens of a text, from 1 to 2^31; None: no limit is declared.
+    - `max_model_len`: the most tokens of prompt and answer in the served model, as the import says.
+      The two differ: Qwen 3's folder declares 131,072, and vLLM serves 40,960.
 
     Raises:
         InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
@@ -66,6 +69,7 @@ class ChatTemplates:
     stop_tokens: tuple[str, ...] = ()
     control_tokens: tuple[str, ...] = ()
     model_max_length: int | None = None
+    max_model_len: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.sources) > MAX_TEMPLATES:
@@ -90,9 +94,11 @@ class ChatTemplates:
                 raise InvalidSpecError(f"at most {_MAX_TOKENS} stop or control tokens are allowed")
             for token in tokens:
                 _check_text(token, "a stop or control token")
-        length = self.model_max_length
-        if length is not None and (type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH):
-            raise InvalidSpecError("model_max_length must be an integer from 1 to 2^31")
+        for name in ("model_max_length", "max_model_len"):
+            length = getattr(self, name)
+            is_length = type(length) is int and 0 < length <= MAX_MODEL_LENGTH
+            if length is not None and not is_length:
+                raise InvalidSpecError(f"{name} must be an integer from 1 to 2^31")
         ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
         object.__setattr__(self, "sources", ordered)
         if self.variables is not None:
@@ -121,6 +127,7 @@ class ChatTemplates:
             "stop_tokens": self.stop_tokens,
             "control_tokens": self.control_tokens,
             "model_max_length": self.model_max_length,
+            "max_model_len": self.max_model_len,
         }
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
         if len(data) > MAX_CHAT_FILE_BYTES:
@@ -146,8 +153,8 @@ class ChatTemplates:
         stops, controls = table["stop_tokens"], table["control_tokens"]
         if not isinstance(stops, list) or not isinstance(controls, list):
             raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
-        length = table["model_max_length"]
-        return cls(sources, variables, tuple(stops), tuple(controls), length)
+        lengths = table["model_max_length"], table["max_model_len"]
+        return cls(sources, variables, tuple(stops), tuple(controls), *lengths)
 
 
 def is_variable_name(name: str) -> bool:

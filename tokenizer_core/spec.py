@@ -55,6 +55,18 @@ WHITE_SPACE: Final = (
 )
 """The white space of Unicode, which `lstrip` and `rstrip` tokens include."""
 
+DOCUMENT_ENDS: Final = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<｜end▁of▁sentence｜>",
+    "[EOS]",
+    "<EOS_TOKEN>",
+)
+"""The tokens that end a document in the corpora of public models: those of GPT-2, NeoX and Qwen; of
+Llama 3; of Llama 2, Mistral and RoBERTa; of Gemma; of DeepSeek; of Kimi; of Command R."""
+
 _SOUND_SIDES: Final[tuple[tuple[set[int], set[type]], ...]] = (({2}, {bytes}), (set(), set()))
 _DERIVED: Final = (
     "added_token_set",
@@ -456,6 +468,55 @@ class TokenizerSpec:
     def special_tokens(self) -> dict[str, int]:
         """content -> id of the added tokens that are special, in order."""
         return {token.content: token.id for token in self.added_tokens if token.special}
+
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends what the model writes: the `eos_token` of the model folder. Without
+        a folder that names tokens, what the post-processor puts after a text, or else the only
+        known document end. None if none of them says."""
+        if self.chat.variables:
+            return self.chat.variables.get("eos_token")
+        if self.suffix_ids:
+            last = self.suffix_ids[-1]
+            return next((token.content for token in self.added_tokens if token.id == last), None)
+        known = self._document_ends
+        return known[0] if len(known) == 1 else None
+
+    @property
+    def _document_ends(self) -> list[str]:
+        special = self.special_tokens
+        return [content for content in DOCUMENT_ENDS if content in special]
+
+    def find_document_end(self) -> tuple[str, str]:
+        """The token that ends a document of a corpus, and why it is that one.
+
+        It is the only one of DOCUMENT_ENDS in the vocabulary, or the one of several that is
+        `eos_token`. Another eos must be known to end turns: a chat template writes it, or
+        `generation_config.json` lists the document end as well.
+
+        Raises:
+            LookupError: nothing says which token it is; names those that come into question.
+
+        Example:
+            >>> vocab = {i: bytes([i]) for i in range(256)}
+            >>> TokenizerSpec.from_merges(vocab, [], ["<s>", "</s>"]).find_document_end()
+            ('</s>', 'the only known document end of the vocabulary')
+        """
+        known, eos = self._document_ends, self.eos_token
+        if len(known) == 1:
+            why = "the only known document end of the vocabulary"
+            if eos is None or eos == known[0]:
+                return known[0], why
+            templates = self.chat.sources.values()
+            if known[0] in self.chat.stop_tokens or any(eos in source for source in templates):
+                return known[0], f"{why}; its eos {eos!r:.60} ends turns"
+        elif eos in known:
+            return eos, "the eos of the tokenizer, and a known document end"
+        listed = " and ".join(map(repr, known)) or "none"
+        raise LookupError(
+            f"nothing says which token ends a document: of the known ones the vocabulary has "
+            f"{listed}, and its eos is {'not declared' if eos is None else repr(eos)[:60]}"
+        )
 
     @cached_property
     def reachable_special_ids(self) -> frozenset[int]:

@@ -53,9 +53,6 @@ _WORD_CHARACTER: Final = compile_exactly(
 _SPECIAL_SHAPE: Final = re.compile(rb"<[!-;=?-~]*[A-Za-z][!-;=?-~]*>|\[[A-Z_]*[A-Z][0-9A-Z_]*\]")
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
-ENDS_OF_TEXT: Final = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>")
-"""The tokens by which models mark the end of a text, in the order in which they are looked for."""
-
 Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 
@@ -717,11 +714,6 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
             f"its special tokens: {listed}"
         )
     return names
-
-
-def end_of_text(special_tokens: Collection[str]) -> str | None:
-    """The first of ENDS_OF_TEXT among `special_tokens`, or None."""
-    return next((content for content in ENDS_OF_TEXT if content in special_tokens), None)
 
 
 def warn_of_unmarked(spec: TokenizerSpec, *, stacklevel: int = 2) -> None:

@@ -47,10 +47,8 @@ from tokenizer_core.pieces import Pieces
 from tokenizer_core.presets import load_path_spec, load_preset_spec
 from tokenizer_core.spec import TokenizerSpec
 from tokenizer_core.special_tokens import (
-    ENDS_OF_TEXT,
     Trust,
     TrustedTokenMatcher,
-    end_of_text,
     forbid,
     matcher_for,
     matcher_of,
@@ -304,21 +302,19 @@ class Tokenizer:
 
     @property
     def eot_token(self) -> int:
-        """The id of the token that ends a text: the first of `<|endoftext|>`, `<|end_of_text|>`,
-        `<｜end▁of▁sentence｜>` and `</s>` that is a special token.
+        """The id of the token that ends a document: see `TokenizerSpec.find_document_end`.
 
         Raises:
-            LookupError: there is none of them.
+            LookupError: nothing says which token it is.
         """
         known = self._spec.special_tokens
-        content = end_of_text(known)
-        if content is not None:
-            return known[content]
-        listed = ", ".join(map(repr, list(known)[:8])) or "none"
-        raise LookupError(
-            f"this tokenizer has none of {', '.join(ENDS_OF_TEXT)}; choose one of its special "
-            f"tokens with token_to_id: {listed}"
-        )
+        try:
+            return known[self._spec.find_document_end()[0]]
+        except LookupError as error:
+            listed = ", ".join(map(repr, list(known)[:8])) or "none"
+            raise LookupError(
+                f"{error}; choose one of its special tokens with token_to_id: {listed}"
+            ) from None
 
     def with_chat_templates(
         self, templates: Mapping[str, str], *, variables: Mapping[str, str] | None = None

@@ -1,9 +1,10 @@
 """datatrove's DocumentTokenizer, with this library's engine.
 
-    python examples/journeys/datatrove_tokens.py stories.jsonl tokenizer.json tokens
+    python examples/journeys/datatrove_tokens.py stories.jsonl tokenizer.json tokens [END]
 
 Reads documents of a JSONL file (`text`) and writes datatrove's token files. The tokenizer is any
-file or folder that `Tokenizer.load` reads.
+file or folder that `Tokenizer.load` reads. END is the special token after each document; by default
+the one that `find_document_end` knows.
 """
 
 import sys
@@ -16,8 +17,6 @@ from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.tokens import DocumentTokenizer
 
 from tokenizer_core import Tokenizer
-
-END = "<|endoftext|>"
 
 
 class Encoded(NamedTuple):
@@ -56,8 +55,9 @@ class ExactDocumentTokenizer(DocumentTokenizer):
 
 def main() -> None:
     """Tokenize one file."""
-    documents, tokenizer, output = sys.argv[1:]
-    step = ExactDocumentTokenizer(output, tokenizer, eos_token=END, shuffle_documents=False)
+    documents, tokenizer, output, *named = sys.argv[1:]
+    end = named[0] if named else Tokenizer.load(tokenizer).spec.find_document_end()[0]
+    step = ExactDocumentTokenizer(output, tokenizer, eos_token=end, shuffle_documents=False)
     LocalPipelineExecutor([JsonlReader(documents), step], logging_dir=f"{output}-logs").run()
 
 

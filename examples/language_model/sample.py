@@ -17,8 +17,7 @@ from torch import Tensor
 from train import Config, load_checkpoint, open_tokenizer
 
 from tokenizer_core import StreamingDecoder, TokenizerCoreError
-
-END_OF_TEXT = "<|endoftext|>"
+from tokenizer_core.corpus import TokenFiles
 
 
 def load_model(path: Path, *, tokenizer: str) -> TransformerLM:
@@ -73,7 +72,7 @@ def generate(
         ValueError: the prompt is empty, or an option is out of its range.
     """
     if not prompt:
-        raise ValueError("the prompt has no ids; start with <|endoftext|> or with some text")
+        raise ValueError("the prompt has no ids; start with some text")
     if temperature < 0 or not 0 < top_p <= 1:
         raise ValueError("temperature must be at least 0, and top_p above 0 and at most 1")
     context_length = model.config.context_length
@@ -109,11 +108,11 @@ def main() -> int:
 
 
 def sample(arguments: argparse.Namespace) -> None:
-    """Continue the prompt until `<|endoftext|>` or `--max-tokens`."""
-    saved = json.loads((arguments.run / "config.json").read_text())
-    tokenizer = open_tokenizer(Config(**saved))
+    """Continue the prompt until the end of a document or `--max-tokens`."""
+    config = Config(**json.loads((arguments.run / "config.json").read_text()))
+    tokenizer = open_tokenizer(config)
     model = load_model(arguments.run / "checkpoint.pt", tokenizer=tokenizer.spec.fingerprint)
-    end_id = tokenizer.spec.special_tokens.get(END_OF_TEXT)
+    end_id = TokenFiles.open(config.tokens).manifest.plan.end_of_document_id
     prompt = tokenizer.encode_ordinary(arguments.prompt)
     if not prompt and end_id is not None:
         prompt = [end_id]  # a new document

@@ -57,6 +57,7 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
         ({}, None, {"control_tokens": ("<b>",) * 1025}, "at most 1024 stop or control tokens"),
         ({}, None, {"model_max_length": 0}, "an integer from 1 to 2^31"),
         ({}, None, {"model_max_length": 2**31 + 1}, "an integer from 1 to 2^31"),
+        ({}, None, {"max_model_len": True}, "max_model_len must be an integer"),
     ],
 )
 def test_wrong_fields_are_refused(sources, variables, more, words):

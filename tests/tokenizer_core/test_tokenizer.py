@@ -18,6 +18,7 @@ from tests.adversarial import _FRAGMENTS, adversarial_texts
 from tests.conftest import REPOSITORY
 from tests.tokenizer_core.every_way import SHAPES, check_stream
 from tokenizer_core import StreamingEncoder, Tokenizer, TokenizerSpec, reference, truncate_text
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import (
     InvalidSpecError,
     SpecialTokenForbiddenError,
@@ -340,15 +341,36 @@ def test_tokens_and_ids(engine):
         tokenizer.decode_batch([[260]], "strict")
 
 
-def test_the_end_of_a_text_is_named_or_refused():
-    for names, expected in [
-        (["</s>", "<|end_of_text|>"], "<|end_of_text|>"),
-        (["<｜end▁of▁sentence｜>"], "<｜end▁of▁sentence｜>"),
-    ]:
-        tokenizer = Tokenizer(BYTES, [], names)
-        assert tokenizer.eot_token == tokenizer.special_tokens[expected]
-    with pytest.raises(LookupError, match=r"token_to_id: '<\|im_end\|>'$"):
-        _ = Tokenizer(BYTES, [], ["<|im_end|>"]).eot_token
+END, TURN = "<|endoftext|>", "<|im_end|>"
+
+
+def declared(eos, *, source="", stops=()):
+    return {"chat": ChatTemplates({"default": source}, {"eos_token": eos}, stop_tokens=stops)}
+
+
+EOS_AND_DOCUMENT_END = [
+    ([TURN, "<eos>"], {}, "<eos>", "<eos>"),
+    (["</s>", END], declared("</s>"), "</s>", "</s>"),
+    ([TURN, END], declared(TURN, source="{{ messages }}" + TURN), TURN, END),
+    ([TURN, END], declared(TURN, stops=(TURN, END)), TURN, END),
+    ([TURN, END], {"chat": ChatTemplates({}, {"pad_token": END})}, None, END),
+    (["<|end|>"], {}, None, "has none, and its eos is not declared; choose"),
+    (["</s>", END], {}, None, f"has '{END}' and '</s>', and its eos is not declared"),
+    ([TURN, END], declared(TURN), TURN, f"has '{END}', and its eos is '{TURN}'"),
+    (["<e>"], declared("<e>"), "<e>", "has none, and its eos is '<e>'"),
+    (["[SEP]", END], {"suffix_ids": (256,)}, "[SEP]", f"has '{END}', and its eos is '[SEP]'"),
+]
+
+
+@pytest.mark.parametrize(("names", "how", "eos", "end"), EOS_AND_DOCUMENT_END)
+def test_eos_and_document_end_are_two_roles(names, how, eos, end):
+    tokenizer = Tokenizer.from_spec(replace(TokenizerSpec.from_merges(BYTES, [], names), **how))
+    assert tokenizer.spec.eos_token == eos
+    if end in names:
+        assert tokenizer.eot_token == tokenizer.special_tokens[end]
+        return
+    with pytest.raises(LookupError, match=re.escape(end)):
+        _ = tokenizer.eot_token
 
 
 PIECE_MERGES = [(b"<", b"&"), (b"<&", b">"), (b"\xe6", b"\x9d"), (b"l", b"o")]

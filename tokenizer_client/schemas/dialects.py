@@ -23,7 +23,7 @@ from tokenizer_client.schemas.tokens import (
 )
 
 NO_MODEL_LENGTH: Final = -1
-"""`max_model_len` without a model, as in SGLang."""
+"""`max_model_len` where no import says it, as in SGLang."""
 
 
 class DialectRequest(RequestModel):
@@ -126,7 +126,7 @@ class PromptResponse(BaseModel):
     """For a batch, each field except `max_model_len` is a list with one entry per text."""
 
     count: int | list[int]
-    max_model_len: int = Field(description="-1: there is no model here.")
+    max_model_len: int = Field(description="As the import says (--max-model-len), else -1.")
     tokens: list[int] | list[list[int]]
     token_strs: list[str] | list[list[str]] | None = Field(
         description="One character a byte, in GPT-2's alphabet; special tokens as they are."
@@ -190,14 +190,21 @@ class TokenizerInfoResponse(BaseModel):
 
     tokenizer_class: str
     bos_token: str | None = Field(
-        description="The token that the post-processor puts before a text."
+        description="As the model folder declares; without one, what the post-processor puts "
+        "before a text."
     )
     eos_token: str | None = Field(
-        description="The token that the post-processor puts after a text, else the first of "
-        "<|endoftext|>, <|end_of_text|>, </s>, <eos> that is a special token."
+        description="As the model folder declares; without one, what the post-processor puts after "
+        "a text, or else the only known document end."
     )
-    pad_token: str | None = Field(description="Always null: no format has it.")
-    unk_token: str | None = Field(description="Always null: byte-level BPE has no unknown token.")
+    pad_token: str | None = Field(description="As the model folder declares.")
+    unk_token: str | None
+    sep_token: str | None = Field(default=None, description="Absent if no folder declares it.")
+    cls_token: str | None = Field(default=None, description="Absent if no folder declares it.")
+    mask_token: str | None = Field(default=None, description="Absent if no folder declares it.")
+    model_max_length: int | None = Field(
+        default=None, description="Absent if no folder declares one of at most 2^31."
+    )
     add_bos_token: bool
     add_eos_token: bool
     additional_special_tokens: list[str]

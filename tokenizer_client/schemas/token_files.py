@@ -109,8 +109,8 @@ class EncodeCorpusRequest(RequestModel):
     end_of_document: _Token | None = Field(
         default=None,
         description=(
-            f"Special token after each document; by default `{END_OF_TEXT}` if the tokenizer has "
-            "it; empty for none."
+            "Special token after each document; by default the only one of the vocabulary that is "
+            "known to end documents, and none for conversations; empty for none."
         ),
     )
     layout: Literal["raw", "npy", "megatron", "llmc"] = Field(
@@ -251,6 +251,11 @@ class TokenFilesView(TokenFilesSummary):
     tokens_per_shard: int | None
     begin_of_document_id: int | None
     end_of_document_id: int | None
+    end_of_document: str | None = Field(description="Token after each document")
+    end_reason: str = Field(description="Why it is that token, or none")
+    not_added: list[str] = Field(
+        description="Tokens that the post-processor puts around a text, and documents do not get"
+    )
     seed: int | None
     max_length: int | None = Field(default=None, description="Most tokens of a document")
     over_length: OverLength | None = Field(

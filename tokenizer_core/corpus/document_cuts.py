@@ -36,7 +36,7 @@ class DocumentCuts:
         >>> from tokenizer_core import Tokenizer
         >>> from tokenizer_core.corpus import plan_token_files
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
-        >>> cuts = DocumentCuts(plan_token_files(tokenizer))
+        >>> cuts = DocumentCuts(plan_token_files(tokenizer, end_of_document=""))
         >>> text = "some words and mor"
         >>> text[:cuts.find_last(text)]
         'some words and'

@@ -149,7 +149,8 @@ def pack_token_files(
         >>> from tokenizer_core.corpus import TokenDataset, TokenFilesWriter, plan_token_files
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> with TokenFilesWriter(folder, plan_token_files(tokenizer)) as writer:
+        >>> plan = plan_token_files(tokenizer, end_of_document="")
+        >>> with TokenFilesWriter(folder, plan) as writer:
         ...     for text in ("12345", "abcd", "xyz"):
         ...         writer.append(tokenizer.encode(text))
         ...     _ = writer.finish()

@@ -62,7 +62,8 @@ def upload_token_files(
         >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> here = Path(tempfile.mkdtemp())
-        >>> with TokenFilesWriter(here / "tokens", plan_token_files(tokenizer)) as writer:
+        >>> plan = plan_token_files(tokenizer, end_of_document="")
+        >>> with TokenFilesWriter(here / "tokens", plan) as writer:
         ...     writer.append(tokenizer.encode("first"))
         ...     _ = writer.finish()
         >>> _ = upload_token_files(here / "tokens", str(here / "shared"))  # or s3://...

@@ -38,7 +38,8 @@ class TokenDataset:
         >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> with TokenFilesWriter(folder, plan_token_files(tokenizer)) as writer:
+        >>> plan = plan_token_files(tokenizer, end_of_document="")
+        >>> with TokenFilesWriter(folder, plan) as writer:
         ...     writer.append(tokenizer.encode("to be or not to be"))
         ...     _ = writer.finish()
         >>> dataset = TokenDataset.open(folder, tokenizer)

@@ -189,6 +189,8 @@ class TokenManifest:
         largest_id = self.plan.tokenizer.largest_id
         for id_ in (self.plan.begin_of_document_id, self.plan.end_of_document_id):
             _require(id_ is None or 0 <= id_ <= largest_id, "a document's first or last id")
+        has_end = self.plan.end_of_document_id is not None
+        _require(has_end == (self.plan.end_of_document is not None), "the end of a document")
         are_ids = all(0 <= id_ <= largest_id for id_ in self.plan.special_ids)
         _require(are_ids, "the id of a special token")
         names = [split.name for split in self.splits]
@@ -341,6 +343,9 @@ def render_plan(plan: TokenFilesPlan) -> dict[str, object]:
         },
         "begin_of_document_id": plan.begin_of_document_id,
         "end_of_document_id": plan.end_of_document_id,
+        "end_of_document": plan.end_of_document,
+        "end_reason": plan.end_reason,
+        "not_added": list(plan.not_added),
         "seed": plan.seed,
         "loss_mask": plan.loss_mask,
         "max_length": plan.max_length,
@@ -406,6 +411,9 @@ def _parse_plan(fields: Mapping[str, Any]) -> TokenFilesPlan:
         forbidden_special=tuple(typed(name, str) for name in special["forbidden"]),
         begin_of_document_id=_optional(fields["begin_of_document_id"], int),
         end_of_document_id=_optional(fields["end_of_document_id"], int),
+        end_of_document=_optional(fields["end_of_document"], str),
+        end_reason=typed(fields["end_reason"], str),
+        not_added=tuple(typed(token, str) for token in fields["not_added"]),
         seed=_optional(fields["seed"], int),
         loss_mask=typed(fields["loss_mask"], bool),
         max_length=_optional(fields["max_length"], int),

@@ -79,7 +79,9 @@ class TokenFilesPlan:
     - `recognised_special`, `forbidden_special`: the special-token policy of the encoding, by name;
       `special_ids`: the ids of the recognised tokens.
     - `begin_of_document_id`, `end_of_document_id`: the first and last id of each document, or None.
-      `seed`: of the shuffle and the splits; None if the documents keep their order.
+      `end_of_document`: the last token, and `end_reason` why it is that one. `not_added`: tokens
+      that the post-processor puts around a text, and that documents do not get.
+    - `seed`: of the shuffle and the splits; None if the documents keep their order.
     - `loss_mask`: whether each shard has a file of one byte per id, 1 where the loss counts.
     - `max_length`: the most ids of a document, with those around it; None for no limit.
       `over_length`: what becomes of a longer one, `truncate` or `drop`.
@@ -94,6 +96,9 @@ class TokenFilesPlan:
     forbidden_special: tuple[str, ...] = ()
     begin_of_document_id: int | None = None
     end_of_document_id: int | None = None
+    end_of_document: str | None = None
+    end_reason: str = ""
+    not_added: tuple[str, ...] = ()
     seed: int | None = None
     loss_mask: bool = False
     max_length: int | None = None
@@ -108,6 +113,14 @@ class TokenFilesPlan:
     def disk_dtype(self) -> np.dtype[Any]:
         """The stored dtype of an id, little-endian."""
         return self.layout.disk_dtype(self.dtype)
+
+    @property
+    def end_in_words(self) -> str:
+        """What ends a document, why, and what is not added, in one line."""
+        token = self.end_of_document
+        end = "no token" if token is None else f"the token {token!r:.60}"
+        left_out = f"; not added: {' '.join(self.not_added)}" if self.not_added else ""
+        return f"{end} ends a document: {self.end_reason}{left_out}"
 
     def shard_name(self, split: Split, index: int) -> str:
         """The file of ids of shard `index` (from 0): `train.bin`, or `train_000000.bin` if the plan
@@ -199,14 +212,16 @@ def plan_token_files(
     (not the number of tokens) is at most 65,535, else uint32. `tokens_per_shard` is the number of
     ids per file; None writes one file per split (for `llmc`, whose file size is limited, files of
     100,000,000 ids). `begin_of_document` and `end_of_document` name the special tokens around each
-    document. `ref` is the published name and version of the tokenizer. With `loss_mask` each id has
-    a byte that is 1 where the loss counts. `encode_corpus` truncates or drops documents of more
-    than `max_length` ids, those around them included; a truncated one keeps its end-of-document id.
+    document; by default nothing begins one, and `spec.find_document_end()` ends it; empty for none.
+    `ref` is the published name and version of the tokenizer. With `loss_mask` each id has a byte
+    that is 1 where the loss counts, and by default nothing ends a document. `encode_corpus`
+    truncates or drops documents of more than `max_length` ids, those around them included; a
+    truncated one keeps its end-of-document id.
 
     Raises:
         TokenFilesPlanError: ids do not fit into `dtype`, the layout is unknown or cannot have this
-            number of tokens, the tokenizer lacks a special token, the seed is below 0, or
-            `max_length` has no room for a document.
+            number of tokens, the tokenizer lacks a special token, nothing says which one ends a
+            document, the seed is below 0, or `max_length` has no room for a document.
         ValueError: `allowed_special` names a token that the tokenizer does not have.
 
     Example:
@@ -225,6 +240,9 @@ def plan_token_files(
     default = find_layout(layout).default_tokens_per_shard
     recognised, forbidden = resolve_policy(spec.added_tokens, allowed_special, disallowed_special)
     ids = {token.content: token.id for token in spec.added_tokens}
+    end, end_reason = _choose_end(spec, end_of_document, loss_mask=loss_mask)
+    begin_id, end_id = _special_id(spec, begin_of_document or None), _special_id(spec, end)
+    around = {} if loss_mask else dict.fromkeys((*spec.prefix_ids, *spec.suffix_ids))
     plan = TokenFilesPlan(
         layout_name=layout,
         dtype=width,
@@ -233,8 +251,15 @@ def plan_token_files(
         recognised_special=tuple(sorted(recognised)),
         special_ids=tuple(ids[name] for name in sorted(recognised)),
         forbidden_special=tuple(sorted(forbidden)),
-        begin_of_document_id=_special_id(spec, begin_of_document),
-        end_of_document_id=_special_id(spec, end_of_document),
+        begin_of_document_id=begin_id,
+        end_of_document_id=end_id,
+        end_of_document=end,
+        end_reason=end_reason,
+        not_added=tuple(
+            spec.vocab[id_].decode(errors="replace")
+            for id_ in around
+            if id_ not in (begin_id, end_id)
+        ),
         seed=_plain(seed),
         loss_mask=_plain(loss_mask),
         max_length=_plain(max_length),
@@ -247,6 +272,23 @@ def plan_token_files(
 def _plain(value: Any) -> Any:
     """The Python value of one of NumPy, which JSON cannot hold."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _choose_end(
+    spec: TokenizerSpec, named: str | None, *, loss_mask: bool
+) -> tuple[str | None, str]:
+    """The token that ends each document, None for none, and why."""
+    if named is not None:
+        return named or None, "as the options say"
+    if loss_mask:
+        return None, "with a loss mask it has its own end"
+    try:
+        return spec.find_document_end()
+    except LookupError as error:
+        raise TokenFilesPlanError(
+            f"{error}; name one of its special tokens with --end-of-document (end_of_document), "
+            f"or '' for none"
+        ) from None
 
 
 def _special_id(spec: TokenizerSpec, name: str | None) -> int | None:

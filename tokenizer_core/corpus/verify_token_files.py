@@ -92,7 +92,8 @@ def verify_token_files(
         >>> from tokenizer_core.corpus import TokenFilesWriter, plan_token_files
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> folder = Path(tempfile.mkdtemp()) / "tokens"
-        >>> with TokenFilesWriter(folder, plan_token_files(tokenizer)) as writer:
+        >>> plan = plan_token_files(tokenizer, end_of_document="")
+        >>> with TokenFilesWriter(folder, plan) as writer:
         ...     writer.append(tokenizer.encode("one"))
         ...     _ = writer.finish()
         >>> verify_token_files(folder, tokenizer=tokenizer, texts={"train": ["one"]}).n_texts

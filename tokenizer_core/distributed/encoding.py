@@ -106,8 +106,9 @@ def encode_distributed(
         >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
         >>> here = Path(tempfile.mkdtemp())
         >>> _ = (here / "some.txt").write_text("one|two|three")
+        >>> plan = plan_token_files(tokenizer, end_of_document="")
         >>> manifest = encode_distributed(
-        ...     tokenizer, [here / "some.txt"], here / "tokens", plan_token_files(tokenizer),
+        ...     tokenizer, [here / "some.txt"], here / "tokens", plan,
         ...     storage=here / "run", executor=LocalExecutor(1),
         ...     corpus_format=CorpusFormat(separator="|"), shard_bytes=4,
         ... )

@@ -48,7 +48,6 @@ from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, rende
 from tokenizer_core.normalizer_steps import NormalizerStep
 from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern
 from tokenizer_core.spec import MissingBytes
-from tokenizer_core.special_tokens import end_of_text
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -448,14 +447,12 @@ def named_special_tokens(spec: TokenizerSpec) -> dict[str, str]:
         for token in reversed(spec.added_tokens)
         if token.special and not token.flags
     }
-    if spec.chat.variables is not None:
+    if spec.chat.variables:
         contents = set(plain.values())
         return {name: value for name, value in spec.chat.variables.items() if value in contents}
     found = {
         "bos_token": plain.get(spec.prefix_ids[0]) if spec.prefix_ids else None,
-        "eos_token": (
-            plain.get(spec.suffix_ids[-1]) if spec.suffix_ids else end_of_text([*plain.values()])
-        ),
+        "eos_token": spec.eos_token if spec.eos_token in plain.values() else None,
         "unk_token": plain.get(spec.missing.unk_id)
         if spec.missing and spec.missing.unk_id is not None
         else None,

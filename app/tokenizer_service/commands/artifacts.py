@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,6 +130,12 @@ def _add_import(subcommands: Any) -> None:
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
+    importing.add_argument(
+        "--max-model-len",
+        type=int,
+        metavar="N",
+        help="most tokens of the served model, as max_model_len of POST /tokenize (default: -1)",
+    )
     importing.add_argument("--promote", action="store_true", help="promote it")
     importing.add_argument("--json", action="store_true", help="print what was published as JSON")
     add_artifacts_dir(importing)
@@ -379,6 +386,8 @@ def run_import(arguments: argparse.Namespace) -> None:
     else:
         spec = read_files([], arguments, name=arguments.name)
     spec = with_chat_option(spec, arguments)
+    if arguments.max_model_len is not None:
+        spec = spec.with_chat(replace(spec.chat, max_model_len=arguments.max_model_len))
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
     if arguments.promote:

@@ -41,7 +41,6 @@ from tokenizer_service.commands.command_line import (
 )
 from tokenizer_service.commands.corpus_options import (
     CHAT,
-    END_OF_TEXT,
     add_corpus_format,
     corpus_format_of,
     files_in_order,
@@ -160,7 +159,8 @@ def _add_encode(subcommands: Any) -> None:
     parser.add_argument(
         "--end-of-document",
         metavar="TOKEN",
-        help=f"special token after each document, '' for none (default: {END_OF_TEXT} if known)",
+        help="special token after each document, '' for none (default: the only one of the "
+        "vocabulary that is known to end documents)",
     )
     parser.add_argument(
         "--allowed-special",
@@ -414,23 +414,19 @@ def _conversation_encoder(
 def _plan(
     arguments: argparse.Namespace, tokenizer: Tokenizer, ref: ArtifactRef | None
 ) -> TokenFilesPlan:
-    end: str | None = arguments.end_of_document
-    is_chat = arguments.format == CHAT  # a chat template writes the end of a conversation
-    if end is None and not is_chat and END_OF_TEXT in tokenizer.spec.special_tokens:
-        end = END_OF_TEXT
     return plan_token_files(
         tokenizer,
         layout=arguments.layout,
         dtype=arguments.dtype,
         tokens_per_shard=arguments.tokens_per_shard,
-        begin_of_document=arguments.begin_of_document or None,
-        end_of_document=end or None,
+        begin_of_document=arguments.begin_of_document,
+        end_of_document=arguments.end_of_document,
         allowed_special=allowed_special(tokenizer, arguments.allowed_special),
         seed=arguments.seed,
         ref=ref,
         max_length=arguments.max_length,
         over_length=arguments.over_length or "truncate",
-        loss_mask=is_chat,
+        loss_mask=arguments.format == CHAT,
     )
 
 
@@ -535,6 +531,7 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
             )
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
+    print(plan.end_in_words)
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")

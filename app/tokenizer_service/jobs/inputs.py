@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tokenizer_client.schemas.jobs import find_document_separator
-from tokenizer_client.schemas.token_files import END_OF_TEXT
 from tokenizer_core.corpus import ConversationEncoder, plan_token_files
 from tokenizer_core.documents import format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError
@@ -166,11 +165,9 @@ def plan_encoding(
     """
     tokenizer = live.tokenizer
     known = tokenizer.spec.special_tokens
-    end, is_chat = asked.end_of_document, asked.format == "chat"
-    # A chat template writes the end of a conversation.
-    if end is None and not is_chat and END_OF_TEXT in known:
-        end = END_OF_TEXT
-    for field, token in (("begin_of_document", asked.begin_of_document), ("end_of_document", end)):
+    is_chat = asked.format == "chat"
+    for field in ("begin_of_document", "end_of_document"):
+        token = getattr(asked, field)
         if token and token not in known:
             raise UnknownSpecialTokenError(field)
     for field in ("allowed_special", "disallowed_special"):
@@ -181,8 +178,8 @@ def plan_encoding(
         "layout": asked.layout,
         "dtype": asked.dtype,
         "tokens_per_shard": asked.tokens_per_shard,
-        "begin_of_document": asked.begin_of_document or None,
-        "end_of_document": end or None,
+        "begin_of_document": asked.begin_of_document,
+        "end_of_document": asked.end_of_document,
         "allowed_special": _as_json(asked.allowed_special),
         "disallowed_special": _as_json(asked.disallowed_special),
         "seed": asked.seed,

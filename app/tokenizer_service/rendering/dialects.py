@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.renderer import RenderLimits
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
 
-_END_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
-"""End tokens of public vocabularies whose files do not name an end token."""
+_NAMED_FURTHER: Final = ("sep_token", "cls_token", "mask_token")
 
 
 def render_tokenize(
@@ -111,18 +110,22 @@ def render_inference_texts(
 
 
 def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
-    """The tokenizer as a `tokenizer_config.json` would describe it."""
-    spec = live.tokenizer.spec
+    """The tokenizer as its `tokenizer_config.json` describes it, or would do."""
+    spec, named = live.tokenizer.spec, live.tokenizer.template_variables
     special = spec.special_tokens
-    before, after = (_only_token(live, ids) for ids in (spec.prefix_ids, spec.suffix_ids))
+    begin, end = named.get("bos_token"), spec.eos_token
+    declared: dict[str, Any] = {name: named[name] for name in _NAMED_FURTHER if name in named}
+    if spec.chat.model_max_length is not None:
+        declared["model_max_length"] = spec.chat.model_max_length
     return TokenizerInfoResponse(
         tokenizer_class="PreTrainedTokenizerFast",
-        bos_token=before,
-        eos_token=after or next((token for token in _END_TOKENS if token in special), None),
-        pad_token=None,
-        unk_token=None,
-        add_bos_token=before is not None,
-        add_eos_token=after is not None,
+        bos_token=begin,
+        eos_token=end,
+        pad_token=named.get("pad_token"),
+        unk_token=named.get("unk_token"),
+        **declared,
+        add_bos_token=begin is not None and special.get(begin) in spec.prefix_ids,
+        add_eos_token=end is not None and special.get(end) in spec.suffix_ids,
         additional_special_tokens=list(special),
         added_tokens_decoder={
             token.id: token.content
@@ -134,13 +137,6 @@ def describe_tokenizer(live: LiveTokenizer) -> TokenizerInfoResponse:
         vocab_size=live.tokenizer.vocab_size,
         tokenizer=TokenizerIdentity(**live.identity),
     )
-
-
-def _only_token(live: LiveTokenizer, ids: tuple[int, ...]) -> str | None:
-    """The token that a post-processor adds on one side, if it adds exactly one."""
-    if len(ids) != 1:
-        return None
-    return live.tokenizer.spec.vocab[ids[0]].decode(errors="replace")
 
 
 def _render_prompt(request: PromptRequest, live: LiveTokenizer) -> Rendered:
@@ -174,7 +170,8 @@ def _vllm_chunks(
     return [
         b'{"count":',
         *render_each((iter([b"%d" % len(ids)]) for ids in rows), is_batch=is_batch),
-        b',"max_model_len":%d,"tokens":' % NO_MODEL_LENGTH,
+        b',"max_model_len":%d,"tokens":'
+        % (live.tokenizer.spec.chat.max_model_len or NO_MODEL_LENGTH),
         *render_each((render_ids(ids, live.tokenizer) for ids in rows), is_batch=is_batch),
         b',"token_strs":',
         *strings,

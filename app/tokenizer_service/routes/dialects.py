@@ -109,6 +109,7 @@ def detokenize_work(request: HTTPConnection) -> Work:
 @router.get(
     "/tokenizer_info",
     summary="The tokenizer in vLLM's format",
+    response_model_exclude_unset=True,
     responses=problem_responses(404, 409, 412, 422, 503),
 )
 async def tokenizer_info(
@@ -117,7 +118,7 @@ async def tokenizer_info(
     tokenizer: TokenizerQuery = None,
     model: ModelName = None,
 ) -> TokenizerInfoResponse:
-    """Show the values that its `tokenizer_config.json` would have."""
+    """Show the values of its `tokenizer_config.json`, or those that it would have."""
     require_known_query(request, "tokenizer", "model")
     live = await choose_tokenizer(request, tokenizer, model)
     response.headers.update(live.headers)

@@ -136,7 +136,9 @@ def test_a_trainer_reads_batches_through_a_data_loader(tmp_path):
     import torch
 
     tokenizer = Tokenizer.from_preset("gpt2")
-    with TokenFilesWriter(tmp_path / "tokens", plan_token_files(tokenizer)) as writer:
+    with TokenFilesWriter(
+        tmp_path / "tokens", plan_token_files(tokenizer, end_of_document="")
+    ) as writer:
         for story in STORIES:
             writer.append(tokenizer.encode(story + END))
         writer.finish()

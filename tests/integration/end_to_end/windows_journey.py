@@ -121,14 +121,15 @@ def write_token_files(tokenizer):
     ids = tokenizer.encode(TEXT)
     files = TokenFiles.open(FOLDER / "raw", tokenizer)
     assert files.document(3)[: len(ids)].tolist() == ids
-    writer = TokenFilesWriter(FOLDER / "resumed", plan_token_files(tokenizer))
+    plan = plan_token_files(tokenizer, end_of_document="")
+    writer = TokenFilesWriter(FOLDER / "resumed", plan)
     writer.append(ids)
     with pytest.raises(TokenFilesError, match="another process is writing"):
-        TokenFilesWriter(FOLDER / "resumed", plan_token_files(tokenizer))
+        TokenFilesWriter(FOLDER / "resumed", plan)
     writer.checkpoint({})
     writer.append(ids[:5])
     writer._leave()
-    writer = TokenFilesWriter(FOLDER / "resumed", plan_token_files(tokenizer), resume=True)
+    writer = TokenFilesWriter(FOLDER / "resumed", plan, resume=True)
     writer.append(ids[5:])
     writer.finish()
     assert verify_token_files(FOLDER / "resumed").n_tokens == 2 * len(ids) - 5

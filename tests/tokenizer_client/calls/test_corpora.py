@@ -25,8 +25,8 @@ def token_files(files):
     view = {
         "id": "t", "written_at": "", "bytes": 1, "layout": "raw", "dtype": "uint16",
         "tokenizer": tokenizer, "splits": {}, "tokens_per_shard": None,
-        "begin_of_document_id": None, "end_of_document_id": None, "seed": None, "corpora": [],
-        "files": listed,
+        "begin_of_document_id": None, "end_of_document_id": None, "end_of_document": None,
+        "end_reason": "", "not_added": [], "seed": None, "corpora": [], "files": listed,
     }  # fmt: skip
     return httpx.Response(200, json=view)
 

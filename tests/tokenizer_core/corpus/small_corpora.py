@@ -60,7 +60,8 @@ def write(
 
 def write_texts(folder: Path, layout: str = "raw", tokenizer: Tokenizer = NARROW, **options):
     """Token files of TEXTS, in shards of 7 ids."""
-    plan = plan_token_files(tokenizer, layout=layout, **{"tokens_per_shard": 7} | options)
+    options = {"tokens_per_shard": 7, "end_of_document": ""} | options
+    plan = plan_token_files(tokenizer, layout=layout, **options)
     return write(folder, plan, encode_all(tokenizer, TEXTS), validation=[[104, 105]])
 
 

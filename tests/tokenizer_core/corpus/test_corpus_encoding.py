@@ -71,15 +71,15 @@ def encode(
     file = write_lines(folder / "corpus.jsonl", texts)
     plan_names = ("layout", "begin_of_document", "end_of_document", "seed", "allowed_special")
     planned = {name: options.pop(name) for name in plan_names if name in options}
-    plan = plan_token_files(tokenizer, **planned)
+    plan = plan_token_files(tokenizer, **{"end_of_document": ""} | planned)
     return encode_corpus(tokenizer, [file], folder / "tokens", plan, **options)
 
 
 @examples(1 / 5)  # other threads run meanwhile
 @given(
     documents,
-    st.sampled_from([None, "<|begin|>"]),
-    st.sampled_from([None, "<|end|>"]),
+    st.sampled_from(["", "<|begin|>"]),
+    st.sampled_from(["", "<|end|>"]),
     st.integers(1, 60),
     st.sampled_from(["all", "none"]),
     st.sampled_from([NARROW, WIDE]),
@@ -164,13 +164,15 @@ def test_a_file_that_changes_between_two_batches_is_an_error(
             changes.pop()(file)
 
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
-    plan = plan_token_files(tokenizer)
+    plan = plan_token_files(tokenizer, end_of_document="")
     with pytest.raises(CorpusChangedError, match="changed while it was read"):
         encode_corpus(tokenizer, [file], tmp_path / "tokens", plan, progress=change_once)
 
 
 def test_a_failed_encoding_leaves_nothing(tmp_path):
-    forbids = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
+    forbids = plan_token_files(
+        NARROW, end_of_document="", allowed_special="none", disallowed_special="all"
+    )
     file = write_lines(tmp_path / "corpus.jsonl", ["text <|end|>", ""])
     for error, match, how in (
         (TokenFilesPlanError, "validation_share", {"validation_share": 1.0}),
@@ -181,7 +183,7 @@ def test_a_failed_encoding_leaves_nothing(tmp_path):
         (TokenizerMismatchError, None, {"tokenizer": WIDE}),
         (SpecialTokenForbiddenError, None, {"plan": forbids}),
     ):
-        given = {"tokenizer": NARROW, "plan": plan_token_files(NARROW)} | how
+        given = {"tokenizer": NARROW, "plan": plan_token_files(NARROW, end_of_document="")} | how
         with pytest.raises(error, match=match):
             encode_corpus(files=[file], folder=tmp_path / "tokens", **given)
         assert list(tmp_path.iterdir()) == [file]
@@ -206,7 +208,9 @@ def test_a_bad_document_is_reported_with_file_and_place(
     tokenizer = Tokenizer.from_spec(replace(NARROW.spec, normalizer=normalizer), engine=engine)
     texts = [f"number e\u0301 {number}" for number in range(40)]
     files = [write_corpus(tmp_path / "a.txt", ["one", "two"], "txt"), tmp_path / name]
-    plan = plan_token_files(tokenizer, allowed_special="none", disallowed_special="all")
+    plan = plan_token_files(
+        tokenizer, end_of_document="", allowed_special="none", disallowed_special="all"
+    )
     for text, error, message in (
         ("a long text " * 100 + "<|end|> and", SpecialTokenForbiddenError, "the text holds"),
         ("one two " * 100 + "ACGT" * 1000, CorpusError, "a document has no"),
@@ -230,7 +234,7 @@ def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     files[0].write_text("good|words")
     files[1].write_bytes("né|".encode() * 30 + b"more\xffwords|" + b"end")
-    plan, how = plan_token_files(tokenizer), CorpusFormat(separator="|")
+    plan, how = plan_token_files(tokenizer, end_of_document=""), CorpusFormat(separator="|")
     with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: its text is wrong at byte 124;"):
         encode_corpus(tokenizer, files, tmp_path / "tokens", plan, corpus_format=how)
     assert sorted(tmp_path.iterdir()) == files
@@ -272,7 +276,7 @@ def test_the_manifest_counts_lost_tokens(over, shuffle, batch_bytes, tmp_path, m
 
 
 @pytest.mark.parametrize("normalizer", ["none", "nfc"])
-@pytest.mark.parametrize("end", [None, "<|end|>"])
+@pytest.mark.parametrize("end", ["", "<|end|>"])
 def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
     end, normalizer, tmp_path
 ):
@@ -292,7 +296,7 @@ def test_truncated_documents_are_compared_with_the_beginning_of_their_text(
 
 
 def test_a_longer_document_is_refused_and_found(tmp_path):
-    plan = plan_token_files(NARROW, max_length=3)
+    plan = plan_token_files(NARROW, end_of_document="", max_length=3)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         with pytest.raises(TokenFilesPlanError, match="has 4 ids, and the plan's max_length is 3"):
             writer.append([1, 2, 3, 4])
@@ -387,7 +391,7 @@ def test_resuming_after_any_batch_gives_the_same_bytes(layout, shuffle, tmp_path
 
 @pytest.mark.usefixtures("small_batches")
 def test_other_files_or_settings_are_refused(tmp_path):
-    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
+    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
     n_batches = encode_until(tmp_path / "expected", files, plan)
     with pytest.raises(Interrupted):
         encode_until(tmp_path / "t", files, plan, 10)
@@ -425,7 +429,7 @@ def test_other_files_or_settings_are_refused(tmp_path):
 )
 def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
     (tmp_path / "a.txt").write_text("one|two")
-    cuts = DocumentCuts(plan_token_files(NARROW))
+    cuts = DocumentCuts(plan_token_files(NARROW, end_of_document=""))
     how = CorpusFormat(separator="|")
     with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed"):
         list(iterate_batches([str(tmp_path / "a.txt")], how, cuts, position, 50))
@@ -434,7 +438,7 @@ def test_a_file_that_has_fewer_documents_now_is_refused(position, tmp_path):
 @pytest.mark.usefixtures("small_batches")
 def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
     store = fsspec.filesystem("memory")
-    paths, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
+    paths, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
     store.pipe({f"/resume/{path.name}": path.read_bytes() for path in paths})
     files = [f"memory://resume/{path.name}" for path in paths]
     n_batches = encode_until(tmp_path / "expected", paths, plan)
@@ -510,7 +514,7 @@ def test_a_shuffle_is_a_permutation_of_all_documents(layout, tmp_path):
 
 def test_progress_names_the_second_phase(tmp_path):
     seen: list[EncodingProgress] = []
-    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW)
+    files, plan = write_mixed_corpus(tmp_path), plan_token_files(NARROW, end_of_document="")
     encode_corpus(NARROW, files, tmp_path / "t", plan, shuffle=True, progress=seen.append)
     assert {now.phase for now in seen} == {"encoding", "shuffling"}
     last = seen[-1]
@@ -526,7 +530,7 @@ def test_progress_names_the_second_phase(tmp_path):
 def test_memory_does_not_grow_with_the_corpus(separator, shuffle, workers, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 1 << 16)
     monkeypatch.setattr(document_shuffle, "BATCH_TOKENS", 1 << 16)
-    files, plan = [tmp_path / "a.txt"], plan_token_files(NARROW)
+    files, plan = [tmp_path / "a.txt"], plan_token_files(NARROW, end_of_document="")
     files[0].write_bytes(b"some words of a document\n" * 20 + b"x " * 8_000_000)
     how = {"corpus_format": CorpusFormat(separator=separator), "workers": workers}
     tracemalloc.start()

@@ -107,7 +107,7 @@ def test_packed_samples_are_the_documents(data, tmp_path_factory):
     documents = documents_of(lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        plan = plan_token_files(NARROW, tokens_per_shard=9, loss_mask=is_masked)
+        plan = plan_token_files(NARROW, end_of_document="", tokens_per_shard=9, loss_mask=is_masked)
         write(folder, plan, documents)
         dataset = TokenDataset.open(folder)
         manifest = pack_token_files(dataset.files, length, split_documents=splits)
@@ -145,7 +145,12 @@ def test_packed_samples_are_the_documents(data, tmp_path_factory):
 def dataset(tmp_path):
     lengths = [int(n) for n in np.random.default_rng(3).integers(1, 12, 60)]
     documents, validation = documents_of(lengths), documents_of([3, 4, 5])
-    write(tmp_path / "t", plan_token_files(NARROW), documents, validation=validation)
+    write(
+        tmp_path / "t",
+        plan_token_files(NARROW, end_of_document=""),
+        documents,
+        validation=validation,
+    )
     pack_token_files(TokenFiles.open(tmp_path / "t"), 16)
     return TokenDataset.open(tmp_path / "t")
 
@@ -214,7 +219,7 @@ def test_ranks_share_the_sequences_and_go_on_from_a_state(dataset):
 
 def test_a_pack_of_other_token_files_or_a_damaged_one_is_refused(dataset, tmp_path):
     folder = default_pack_folder(tmp_path / "t", 16)
-    write(tmp_path / "other", plan_token_files(NARROW), documents_of([3, 4]))
+    write(tmp_path / "other", plan_token_files(NARROW, end_of_document=""), documents_of([3, 4]))
     with pytest.raises(TokenFilesError, match="is the pack of other token files"):
         TokenDataset.open(tmp_path / "other").packed(folder)
     with pytest.raises(TokenFilesError, match=r"t.packed-17. holds no pack; make one"):

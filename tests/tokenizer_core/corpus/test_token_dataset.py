@@ -38,7 +38,7 @@ DOCUMENTS = [*(list(range(start, start + 5)) for start in range(0, 60, 5)), [60]
 
 @pytest.fixture
 def dataset(tmp_path):
-    plan = plan_token_files(NARROW, tokens_per_shard=7)
+    plan = plan_token_files(NARROW, end_of_document="", tokens_per_shard=7)
     write(tmp_path / "t", plan, DOCUMENTS, validation=[[1, 2, 3]])
     return TokenDataset.open(tmp_path / "t", NARROW)
 
@@ -187,7 +187,11 @@ def test_numbers_of_numpy_are_saved_as_json(dataset):
 
 
 def test_a_state_of_other_samples_is_refused(dataset, tmp_path):
-    write(tmp_path / "other", plan_token_files(NARROW), [list(range(N_TOKENS))[::-1]])
+    write(
+        tmp_path / "other",
+        plan_token_files(NARROW, end_of_document=""),
+        [list(range(N_TOKENS))[::-1]],
+    )
     other = TokenDataset.open(tmp_path / "other", NARROW)
     state = dataset.samples(CONTEXT, seed=5).state_dict()
     for samples, message in (
@@ -255,7 +259,7 @@ def test_files_in_a_bucket_bring_their_mask(tmp_path):
 
 
 def test_a_mask_belongs_to_a_plan_that_has_one(dataset, tmp_path):
-    plan = plan_token_files(NARROW)
+    plan = plan_token_files(NARROW, end_of_document="")
     with (
         TokenFilesWriter(tmp_path / "u", plan) as writer,
         pytest.raises(TokenFilesPlanError, match="the plan has no mask"),

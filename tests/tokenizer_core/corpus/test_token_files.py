@@ -350,7 +350,7 @@ def test_a_megatron_index_of_another_number_of_documents_is_refused(count, messa
 
 @pytest.mark.parametrize(("name", "place"), [("begin", 0), ("end", 1)])
 def test_documents_without_their_begin_or_end_are_found(name, place, tmp_path):
-    plan = plan_token_files(NARROW, **{f"{name}_of_document": "<|end|>"})
+    plan = plan_token_files(NARROW, **{"end_of_document": "", f"{name}_of_document": "<|end|>"})
     for number, (file, change) in enumerate(
         (("train.bin", put(place, 5, "<u2")), (ENDS, put(0, 3)))
     ):
@@ -418,7 +418,11 @@ CHANGED = {
 def test_texts_that_a_tokenizer_changes_are_lossy_and_not_corrupt(kind, tmp_path):
     make, texts, n_lossy = CHANGED[kind]
     tokenizer = Tokenizer.from_spec(make())
-    write(tmp_path / "t", plan_token_files(tokenizer), encode_all(tokenizer, texts))
+    write(
+        tmp_path / "t",
+        plan_token_files(tokenizer, end_of_document=""),
+        encode_all(tokenizer, texts),
+    )
     found = verify_token_files(tmp_path / "t", tokenizer=tokenizer, texts={"train": texts})
     assert (found.n_texts, found.n_lossy) == (3, n_lossy)
     for other in ("lows \ufb01 b A", "lower"):

@@ -82,6 +82,7 @@ CONTRADICTIONS = [
     (("dtype",), "uint16"),
     (("dtype",), "int64"),
     (("end_of_document_id",), 70_001),
+    (("end_of_document",), "<|end|>"),
     (("begin_of_document_id",), -1),
     (("tokenizer", "fingerprint"), "0" * 63),
     (("sources", 0, "sha256"), "G" * 64),
@@ -124,8 +125,8 @@ def test_fields_that_contradict_each_other_are_refused(path, value, manifest):
 def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype):
     spec = TokenizerSpec.from_merges(BYTES, [], [AddedToken("<|x|>", largest_id)])
     tokenizer = Tokenizer.from_spec(spec)
-    assert plan_token_files(tokenizer).dtype == dtype
-    assert plan_token_files(tokenizer, dtype="uint32").dtype == "uint32"
+    assert plan_token_files(tokenizer, end_of_document="").dtype == dtype
+    assert plan_token_files(tokenizer, end_of_document="", dtype="uint32").dtype == "uint32"
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,7 @@ def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype)
         ({"layout": "llmc", "tokens_per_shard": 1 << 31}, "be between 1 and 2147483647"),
         ({"end_of_document": "<|eot|>"}, r"no .* '<\|eot\|>' .*has '<\|begin\|>', '<\|end\|>'"),
         ({"begin_of_document": "ab"}, "no special token 'ab'"),
+        ({"end_of_document": None}, "has none, .*; name .* with --end-of-document .*'' for none"),
         ({"max_length": 1, "end_of_document": "<|end|>"}, "must be at least 2"),
         ({"max_length": 0}, "must be at least 1"),
         ({"max_length": 9, "over_length": "wrap"}, "take truncate or drop"),
@@ -152,10 +154,40 @@ def test_the_width_depends_on_the_largest_id_not_on_the_count(largest_id, dtype)
 )
 def test_an_impossible_plan_is_refused(options, message):
     with pytest.raises(ValueError, match=message) as raised:
-        plan_token_files(**{"tokenizer": NARROW} | options)
+        plan_token_files(**{"tokenizer": NARROW, "end_of_document": ""} | options)
     if "allowed_special" not in options:
         assert isinstance(raised.value, TokenFilesPlanError)
         assert raised.value.code == "invalid_token_files_plan"
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "end", "not_added"),
+    [
+        ("vocab/llama3_1.tokenizer.json", "<|end_of_text|>", ["<|begin_of_text|>"]),
+        ("vocab/qwen3.tokenizer.json", "<|endoftext|>", []),
+        ("vocab_open/deepseek_v3.tokenizer.json", "<｜end▁of▁sentence｜>", []),
+        ("vocab_open/mistral01.tokenizer.json", "</s>", ["<s>"]),
+        ("vocab_open/tekken_240911.json", "</s>", []),
+        ("vocab_open/roberta.tokenizer.json", "</s>", ["<s>"]),
+    ],
+)
+def test_public_vocabularies_have_their_document_end(name, end, not_added, shared_data):
+    tokenizer = Tokenizer.load(shared_data / name)
+    plan = plan_token_files(tokenizer, layout="megatron")
+    found = (plan.end_of_document, plan.end_of_document_id, list(plan.not_added))
+    assert found == (end, tokenizer.special_tokens[end], not_added)
+    assert plan.end_reason == "the only known document end of the vocabulary"
+
+
+@pytest.mark.shared_data
+def test_a_vocabulary_whose_eos_is_no_document_end_needs_the_option(shared_data):
+    modern = Tokenizer.load(shared_data / "vocab_open/modernbert.tokenizer.json")
+    with pytest.raises(TokenFilesPlanError, match=r"'<\|endoftext\|>', and its eos is '\[SEP\]'"):
+        plan_token_files(modern)
+    plan = plan_token_files(modern, begin_of_document="[CLS]", end_of_document="")
+    assert plan.end_in_words == "no token ends a document: as the options say; not added: [SEP]"
+    assert (plan.end_of_document_id, plan.begin_of_document_id) == (None, 50281)
 
 
 def test_the_numbers_of_numpy_become_those_of_python():
@@ -171,6 +203,7 @@ def test_the_plan_names_the_tokenizer_and_its_settings():
     special = {"allowed_special": {"<|end|>"}, "disallowed_special": "all"}
     plan = plan_token_files(NARROW, **around, **special, seed=3, ref=ref)
     assert (plan.begin_of_document_id, plan.end_of_document_id, plan.seed) == (257, 258, 3)
+    assert plan.end_in_words == "the token '<|end|>' ends a document: as the options say"
     assert plan.recognised_special == ("<|end|>",)
     assert plan.forbidden_special == ("<|begin|>",)
     identity = plan.tokenizer
@@ -181,12 +214,12 @@ def test_the_plan_names_the_tokenizer_and_its_settings():
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_the_names_of_the_files_sort_in_their_order(layout):
-    plan = plan_token_files(WIDE, layout=layout, tokens_per_shard=5)
+    plan = plan_token_files(WIDE, end_of_document="", layout=layout, tokens_per_shard=5)
     names = [plan.file_names("train", index)[0] for index in range(1001)]
     assert names == sorted(names)
     assert names[0].startswith("train_000000.")
     suffixes = {"npy": ["npy"], "megatron": ["bin", "idx"]}.get(layout, ["bin"])
-    one = plan_token_files(NARROW, layout=layout)
+    one = plan_token_files(NARROW, end_of_document="", layout=layout)
     sharded = layout == "llmc"  # in files of at most a hundred million ids
     assert (one.tokens_per_shard == 100_000_000) is sharded
     stem = "val_000000" if sharded else "val"

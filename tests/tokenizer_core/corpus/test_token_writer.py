@@ -61,7 +61,9 @@ def test_the_readers_of_trainers_read_the_ids_back(layout, data, tmp_path_factor
     limit = data.draw(st.none() | st.integers(1, 20))
     folder = tmp_path_factory.mktemp("t") / "tokens"
     is_masked = data.draw(st.booleans())
-    plan = plan_token_files(tokenizer, layout=layout, tokens_per_shard=limit, loss_mask=is_masked)
+    plan = plan_token_files(
+        tokenizer, layout=layout, end_of_document="", tokens_per_shard=limit, loss_mask=is_masked
+    )
     batch = data.draw(st.integers(1, 9))
     cuts = data.draw(st.lists(st.integers(0, len(joined(documents))), max_size=6))
     with pytest.MonkeyPatch.context() as patch:
@@ -154,7 +156,7 @@ def check_cuts(layout, limit, shards, expected, folder, stem, wide):
     ],
 )
 def test_a_refused_batch_does_not_change_the_writer(ids, offsets, message, tmp_path):
-    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, end_of_document="")) as writer:
         writer.append([1, 2], n_bytes=np.int64(1))
         for split in ("train", "validation"):
             with pytest.raises(TokenFilesPlanError, match=message):
@@ -189,7 +191,7 @@ def test_a_document_in_parts_begins_and_ends_as_the_plan_says(tmp_path):
 
 def test_a_document_of_megatron_is_set_aside_until_it_is_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(token_writer, "MAX_DOCUMENT_TOKENS", 3)
-    plan = plan_token_files(NARROW, layout="megatron", tokens_per_shard=3)
+    plan = plan_token_files(NARROW, end_of_document="", layout="megatron", tokens_per_shard=3)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         with pytest.raises(TokenFilesPlanError, match=r"a document has 4 ids.*another layout"):
             writer.append([1, 2, 3, 4])
@@ -209,7 +211,7 @@ def test_a_document_of_megatron_is_set_aside_until_it_is_whole(tmp_path, monkeyp
 
 
 def test_files_without_any_id_are_refused(tmp_path):
-    plan = plan_token_files(NARROW)
+    plan = plan_token_files(NARROW, end_of_document="")
     for n_ids, empty in ((0, "train and validation"), (1, "validation")):
         with TokenFilesWriter(tmp_path / "t", plan) as writer:
             if n_ids:
@@ -229,8 +231,8 @@ def test_an_existing_folder_is_never_overwritten(tmp_path):
     (tmp_path / "u").mkdir()
     for name in "tuu":
         with pytest.raises(TokenFilesError, match=rf"'{name}' is there already.*remove it"):
-            TokenFilesWriter(tmp_path / name, plan_token_files(NARROW))
-    with TokenFilesWriter(tmp_path / "v", plan_token_files(NARROW)) as writer:
+            TokenFilesWriter(tmp_path / name, plan_token_files(NARROW, end_of_document=""))
+    with TokenFilesWriter(tmp_path / "v", plan_token_files(NARROW, end_of_document="")) as writer:
         writer.append([1])
         with pytest.raises(TokenFilesError, match="another process is writing 'v'"):
             StagedFolder(tmp_path / "v")
@@ -243,7 +245,7 @@ def test_an_existing_folder_is_never_overwritten(tmp_path):
 
 def test_a_writer_that_waited_for_the_lock_keeps_finished_files(tmp_path, monkeypatch):
     """The other writer's folder gets its final name between the opening and the lock."""
-    first = TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW))
+    first = TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, end_of_document=""))
     first.append([1])
     real = fcntl.flock
 
@@ -253,7 +255,7 @@ def test_a_writer_that_waited_for_the_lock_keeps_finished_files(tmp_path, monkey
 
     monkeypatch.setattr(fcntl, "flock", locked_late)
     with pytest.raises(TokenFilesError, match="another process is writing 't'"):
-        TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW))
+        TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, end_of_document=""))
     assert verify_token_files(tmp_path / "t").n_tokens == 1
 
 
@@ -280,12 +282,15 @@ def interrupted(folder, plan, documents):
 
 
 def test_a_checkpoint_is_removed_without_resume_and_by_abort(tmp_path):
-    plan = plan_token_files(NARROW)
+    plan = plan_token_files(NARROW, end_of_document="")
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
         assert writer.position is None
     assert list(tmp_path.iterdir()) == []
     interrupted(tmp_path / "t", plan, [[1]])
-    for other in (plan_token_files(NARROW, seed=1), plan_token_files(WIDE)):
+    for other in (
+        plan_token_files(NARROW, end_of_document="", seed=1),
+        plan_token_files(WIDE, end_of_document=""),
+    ):
         with pytest.raises(TokenFilesPlanError, match="'t' was begun with another plan"):
             TokenFilesWriter(tmp_path / "t", other, resume=True)
     with TokenFilesWriter(tmp_path / "t", plan, resume=True) as writer:
@@ -320,7 +325,7 @@ def test_a_checkpoint_that_does_not_fit_its_files_is_refused(tmp_path):
 
 @pytest.mark.parametrize("step", ["append", "checkpoint", "finish"])
 def test_a_failing_disk_leaves_the_checkpoint_and_ends_the_writer(step, tmp_path, monkeypatch):
-    plan = plan_token_files(NARROW, tokens_per_shard=1)
+    plan = plan_token_files(NARROW, end_of_document="", tokens_per_shard=1)
     with TokenFilesWriter(tmp_path / "t", plan) as writer:
         writer.append([1])
         writer.checkpoint({"done": 1})
@@ -443,7 +448,7 @@ def events(monkeypatch):
 
 
 def test_everything_is_synced_before_the_rename_and_the_folder_after(tmp_path, events):
-    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW)) as writer:
+    with TokenFilesWriter(tmp_path / "t", plan_token_files(NARROW, end_of_document="")) as writer:
         writer.append([1])
         assert events == [tmp_path.name, ".t.partial"]  # the new folders
         events.clear()

@@ -113,8 +113,8 @@ def distribute(
         {
             "layout": st.sampled_from(LAYOUT_NAMES),
             "tokens_per_shard": st.sampled_from([None, 7]),
-            "begin_of_document": st.sampled_from([None, "<|begin|>"]),
-            "end_of_document": st.sampled_from([None, "<|end|>"]),
+            "begin_of_document": st.sampled_from(["", "<|begin|>"]),
+            "end_of_document": st.sampled_from(["", "<|end|>"]),
         }
     ),
     how=st.fixed_dictionaries(
@@ -241,7 +241,7 @@ LINES = CorpusFormat(separator="\n")
 
 
 def encoding(plan: TokenFilesPlan | None = None) -> ShardEncoding:
-    plan = plan or plan_token_files(NARROW)
+    plan = plan or plan_token_files(NARROW, end_of_document="")
     return ShardEncoding(BatchEncoder(NARROW, plan), plan, LINES)
 
 
@@ -293,7 +293,9 @@ FORBIDDEN = r"the text holds .*<\|end\|>"
 )
 def test_a_bad_document_is_reported_with_its_place(tmp_path, attempt, data, start, message):
     (tmp_path / "a.txt").write_bytes(data)
-    plan = plan_token_files(NARROW, allowed_special="none", disallowed_special="all")
+    plan = plan_token_files(
+        NARROW, end_of_document="", allowed_special="none", disallowed_special="all"
+    )
     with pytest.raises(CorpusError, match=message):
         encode_shard(encoding(plan), shard_of(tmp_path / "a.txt", start), attempt)
 

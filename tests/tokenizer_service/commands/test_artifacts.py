@@ -1,6 +1,7 @@
 """`tokenizer promote` and `rollback`: which version is served, and how to go back."""
 
 import json
+from dataclasses import replace
 
 from tests.tokenizer_core.formats.model_folders import make_folder
 from tokenizer_core import Tokenizer
@@ -93,6 +94,9 @@ def test_chat_templates_of_a_folder_and_of_files(cli):
         output = f"m{len(options)}"
         cli.run("convert", "m", "--to=transformers", f"--output={output}")
         assert Tokenizer.load(cli.folder / output).spec.chat == chat
+    cli.run("import", "m", "--name=n", "--max-model-len=40960")
+    assert store.open(store.versions("n")[-1]).chat == replace(chat, max_model_len=40960)
+    assert "from 1 to 2^31" in cli.fail("import", "m", "--name=n", "--max-model-len=0")
     out = cli.run("inspect", "m")[0].decode()
     for name in ("default", "rag"):
         assert f"chat         {name}  2 bytes  sha256 " in out

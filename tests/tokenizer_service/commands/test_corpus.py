@@ -40,6 +40,8 @@ def cli(tmp_path, monkeypatch):
 def test_token_files_can_be_verified_and_read(cli):
     out, _ = cli.run(*ENCODE, "tokens")
     assert out.decode().startswith("train: 2 documents, ")
+    why = "the only known document end of the vocabulary"
+    assert f"the token '{END}' ends a document: {why}\n" in out.decode()
     assert "uint16 ids as raw, by the tokenizer mine@" in out.decode()
     assert b"tokens: 4 files, 2 documents, " in cli.run("corpus", "verify", "tokens")[0]
     out, _ = cli.run("corpus", "verify", "tokens", "--json")
@@ -208,6 +210,7 @@ def test_without_a_separator_a_file_is_one_document(cli):
 
 
 def test_errors_are_one_line_with_the_remedy(cli):
+    cli.run("train", "stories.txt", "--vocab-size=260", "--name=bare", "--special-token=<|x|>")
     for options, code, said in (
         (["--executor=ray"], 2, "--executor ray needs --checkpoint-dir"),
         (["--ray-address=auto"], 2, "--ray-address needs --executor ray"),
@@ -217,6 +220,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--over-length=drop"], 2, "--over-length belongs to --max-length"),
         (["--loss=role"], 2, "belong to --format chat"),
         (["--begin-of-document=<|none|>"], 1, "special token"),
+        (["--tokenizer=bare"], 1, "with --end-of-document"),
         (["--validation-share=2"], 1, "validation"),
         (["--validation-share=0.5", "--seed=-1"], 1, "seed"),
         (["--separator=\udcff"], 2, "--separator: it is not UTF-8"),

@@ -57,7 +57,7 @@ def test_the_estimate_is_within_a_tenth_of_the_size(
     files = [write(tmp_path, f"{n}.txt", text) for n, text in enumerate(texts)]
     paths = [tmp_path / file.path for file in files]
     for dtype in ("uint16", "uint32"):
-        plan = plan_token_files(small_tokenizer, dtype=dtype)  # type: ignore[arg-type]
+        plan = plan_token_files(small_tokenizer, end_of_document="", dtype=dtype)  # type: ignore[arg-type]
         estimate = estimate_bytes(files, small_tokenizer, plan)
         encode_corpus(small_tokenizer, paths, tmp_path / dtype, plan)
         written = (tmp_path / dtype / "train.bin").stat().st_size

@@ -13,6 +13,7 @@ from tests.tokenizer_core.formats.small_specs import character_spec
 from tests.tokenizer_service.conftest import settings_for
 from tests.tokenizer_service.routes.exchanges import Post, Refused, metrics, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.registry import ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_service.main import create_app
@@ -238,9 +239,24 @@ def test_tokenizer_info(client: TestClient) -> None:
     trained = client.get("/tokenizer_info?tokenizer=starter").json()
     assert (trained["bos_token"], trained["eos_token"]) == (None, "<|endoftext|>")
     assert trained["add_eos_token"] is False
+    assert "model_max_length" not in trained
     for query, status in (("tokeniser=x", 422), ("tokenizer=nope", 404)):
         assert client.get(f"/tokenizer_info?{query}").status_code == status
     assert client.get("/tokenizer_info", headers={"If-Match": '"x"'}).status_code == 412
+
+
+def test_tokenizer_info_has_what_the_folder_declared(
+    client: TestClient, spec: TokenizerSpec, shared_store: ArtifactStore
+) -> None:
+    declared = {"eos_token": "<s>", "pad_token": "<end>", "sep_token": "<s>"}
+    chat = ChatTemplates({}, declared, model_max_length=131072, max_model_len=40960)
+    shared_store.publish(spec.with_chat(chat), name="declared")
+    info = client.get("/tokenizer_info?tokenizer=declared").json()
+    assert info.items() >= {**declared, "model_max_length": 131072}.items()
+    assert (info["bos_token"], info["unk_token"], "cls_token" in info) == (None, None, False)
+    assert (info["add_bos_token"], info["add_eos_token"]) == (False, False)
+    asked = {"prompt": "a", "tokenizer": "declared"}
+    assert client.post("/tokenize", json=asked).json()["max_model_len"] == 40960
 
 
 def test_metrics_and_the_limit_of_detailed_tokens(

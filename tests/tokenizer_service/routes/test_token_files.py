@@ -66,7 +66,7 @@ def folder(settings: Settings) -> TokenFilesFolder:
 def stories(folder: TokenFilesFolder, small_tokenizer: Tokenizer, starter: ArtifactRef) -> Path:
     """Token files as a job writes them, called `stories`."""
     place = folder.path("stories")
-    plan = plan_token_files(small_tokenizer, tokens_per_shard=4, ref=starter)
+    plan = plan_token_files(small_tokenizer, end_of_document="", tokens_per_shard=4, ref=starter)
     with TokenFilesWriter(place, plan) as writer:
         writer.append(range(10), n_bytes=12)
         writer.append([1], n_bytes=1, split="validation")
@@ -159,7 +159,7 @@ def test_combinations_of_fields_that_are_accepted(admin: TestClient) -> None:
 def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: ArtifactStore) -> None:
     vocab = {70_000 + byte: bytes([byte]) for byte in range(256)}
     store.publish(TokenizerSpec.from_merges(vocab, [], []), name="large")
-    answer = encode(admin, tokenizer="large", dtype="uint16")
+    answer = encode(admin, tokenizer="large", dtype="uint16", end_of_document="")
     assert "70255" in problem(answer, 422, "invalid_token_files_plan")["detail"]
     answer = encode(admin, layout="llmc", tokens_per_shard=1 << 40)
     assert "2147483647" in problem(answer, 422, "invalid_token_files_plan")["detail"]
@@ -174,8 +174,10 @@ def test_a_plan_that_cannot_be_written_is_refused(admin: TestClient, store: Arti
     admin.put("/corpora/empty", content=b"")
     problem(encode(admin, "empty"), 422, "empty_corpus")
     assert jobs(admin) == []
-    # The same `end` in a tokenizer without `<|endoftext|>` is not an error: it adds no end.
-    assert encode(admin, "empty", further_corpora=["news"], tokenizer="large").status_code == 202
+    answer = encode(admin, tokenizer="large")
+    assert "(end_of_document)" in problem(answer, 422, "invalid_token_files_plan")["detail"]
+    body: dict[str, Any] = {"further_corpora": ["news"], "tokenizer": "large"}
+    assert encode(admin, "empty", **body, end_of_document="").status_code == 202
 
 
 def test_a_key_and_an_id_belong_to_one_job(start: Callable[..., TestClient], stories: Path) -> None:
@@ -209,7 +211,9 @@ def test_the_inputs_of_a_job_are_not_removed(
     ref = store.publish(TokenizerSpec.from_merges(vocab, [], []), name="pinned")
     first = start()
     first.put("/corpora/second", content=TEXT)
-    job_id = encode(first, tokenizer="pinned", further_corpora=["second"]).json()["id"]
+    job_id = encode(
+        first, tokenizer="pinned", further_corpora=["second"], end_of_document=""
+    ).json()["id"]
     in_memory = f"{ref.name}@{ref.version}"
     held = list((store.root / "run" / "workers").glob("*.pinned"))
     assert [json.loads(path.read_text()) for path in held] == [[in_memory]]

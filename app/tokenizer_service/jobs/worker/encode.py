@@ -46,6 +46,7 @@ def encode_and_publish(job: WorkerJob) -> None:
     """Encode as requested, and publish the token files once the server allows it."""
     request = job.request
     tokenizer, plan = _open_pinned(job)
+    say(plan.end_in_words)
     folders = TokenFilesFolder.of(job.artifacts_dir)
     growing = folders.growing(request["job_id"], request["takeovers"])
     path = folders.path(request["token_files_id"])

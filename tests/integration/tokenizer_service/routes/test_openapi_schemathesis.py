@@ -156,7 +156,7 @@ def test_what_is_there_is_answered_as_described(client: TestClient) -> None:
         answer("GET", f"{path}/{{job_id}}/events", 200, **its)
     services: Services = client.app.services  # type: ignore[attr-defined]
     place = TokenFilesFolder.of(services.settings.artifacts_dir).path("tokens")
-    plan = plan_token_files(services.live.require_active().tokenizer)
+    plan = plan_token_files(services.live.require_active().tokenizer, end_of_document="")
     with TokenFilesWriter(place, plan) as writer:
         writer.append([1, 2])
         writer.finish()

@@ -78,7 +78,9 @@ def test_a_corpus_that_changes_while_it_is_encoded(tmp_path: Path, corpus: Path)
     how = {"validation_share": 0.0, "shuffle": False}
     job = make_job(tmp_path, file, rewrite, **how)
     with pytest.raises((InputChangedError, TokenizerCoreError)) as raised:
-        _encode(job, tokenizer, plan_token_files(tokenizer), tmp_path / "growing")
+        _encode(
+            job, tokenizer, plan_token_files(tokenizer, end_of_document=""), tmp_path / "growing"
+        )
     assert describe_failure(raised.value)[0] == "corpus_changed"
 
 

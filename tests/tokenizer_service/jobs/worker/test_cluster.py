@@ -137,7 +137,7 @@ def test_token_files_of_another_executor_are_started_again(
     job: WorkerJob, corpus: Path, tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|endoftext|>"])
-    plan, growing = plan_token_files(tokenizer), tmp_path / "growing"
+    plan, growing = plan_token_files(tokenizer, end_of_document=""), tmp_path / "growing"
     how = {"corpus_format": {"format": "txt"}, "validation_share": 0.0, "shuffle": False}
     inputs = [find_input_file([corpus], "small.txt").to_json()]
     job.request.update(how | {"inputs": inputs, "num_workers": 1, "conversations": None})

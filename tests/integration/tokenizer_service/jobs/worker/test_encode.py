@@ -52,7 +52,7 @@ def expected_files(service: Service, tmp_path: Path) -> dict[str, bytes]:
     source, folder = tmp_path / "news", tmp_path / "expected"
     source.write_text(NEWS)
     tokenizer, ref = tokenizer_of(service)
-    plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
+    plan = plan_token_files(tokenizer, seed=0, ref=ref)
     form = CorpusFormat(format="txt", separator=END)
     encode_corpus(tokenizer, [source], folder, plan, corpus_format=form)
     return contents(folder)
@@ -247,7 +247,7 @@ def test_equal_files_of_another_job_are_not_taken_over(service: Service, tmp_pat
     service.put("news", NEWS)
     job = worker_job(service, service.encode(token_files_id="tokens"))
     tokenizer, ref = tokenizer_of(service)
-    plan = plan_token_files(tokenizer, end_of_document=END, seed=0, ref=ref)
+    plan = plan_token_files(tokenizer, seed=0, ref=ref)
     place = folder_of(service).path("tokens")
     (tmp_path / "news").write_text(NEWS)
     form = CorpusFormat(format="txt")  # all of it is one document
