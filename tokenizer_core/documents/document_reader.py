@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
+from tokenizer_core.documents.bad_documents import BadDocument, empty_invalid_utf8
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import CorpusFileBytes, enter_part, open_corpus_file
 from tokenizer_core.documents.document_pieces import (
@@ -78,6 +79,7 @@ class _Options:
     max_line_bytes: int
     max_expansion: float
     within: tuple[int, int] | None
+    bad: list[BadDocument] | None = None
 
 
 class DocumentReader(Iterator[Piece]):
@@ -86,7 +88,8 @@ class DocumentReader(Iterator[Piece]):
 
     `path` (of an address, without secrets), `format` and `size_bytes` describe the file.
     `position_bytes` is how much of it is read, for progress: bytes of an archive; for Parquet, the
-    fraction of rows. A context manager: leaving it closes the file.
+    fraction of rows. `bad` is the list that `open_utf8_documents` was given. A context manager:
+    leaving it closes the file.
     """
 
     def __init__(
@@ -94,15 +97,21 @@ class DocumentReader(Iterator[Piece]):
         source: CorpusFileBytes,
         format: str,  # noqa: A002
         pieces: Generator[Piece, None, None],
+        bad: list[BadDocument] | None = None,
     ) -> None:
         self.path, self.format, self.size_bytes = source.name, format, source.size_bytes
-        self._source = source
+        self._source, self.bad = source, bad
         self._pieces: Generator[Piece, None, None] = pieces
 
     @property
     def position_bytes(self) -> int:
         """How many of the `size_bytes` are read."""
         return self._source.position_bytes
+
+    @property
+    def first_byte(self) -> int:
+        """Where the first document begins, once it is read: not at 0 only with `within`."""
+        return self._source.first_byte
 
     @property
     def identity(self) -> tuple[int, str]:
@@ -224,11 +233,16 @@ def open_utf8_documents(
     separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
+    bad: list[BadDocument] | None = None,
 ) -> DocumentReader[Utf8Piece]:
     """As `open_documents` with `hash_source`, but with the bytes of each document, for an engine
     that takes UTF-8: half the work. The bytes of a text file are not checked; use `open_documents`
     to find the position of bytes that are not UTF-8. A piece has at most about `max_piece_bytes`
     bytes.
+
+    With a list `bad`, a document that cannot be read, or is not UTF-8, is an empty document of one
+    piece, and appended to the list before it is yielded; lines count from the first one that is
+    read, after `within` begins.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
@@ -243,11 +257,11 @@ def open_utf8_documents(
     name = os.fspath(path)
     chosen, is_told = _choose_format(name, format, of_records=field is None)
     _check_part(chosen, separator, within)
-    options = _Options(field, separator, *limits, within)
+    options = _Options(field, separator, *limits, within, bad)
     source = open_corpus_file(name, hash_source=True)
     if not is_told and (within is None or within[0] == 0):
         _check_content(source)
-    return DocumentReader(source, chosen, _read_utf8(source, chosen, options))
+    return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
 
 
 def read_documents(
@@ -391,7 +405,7 @@ def _read(
     with source.reading():
         if format_name == "parquet":
             yield from read_parquet_rows(
-                source, options.field, options.max_expansion, options.max_piece_chars
+                source, options.field, options.max_expansion, options.max_piece_chars, options.bad
             )
             source.hash_apart()
         else:
@@ -405,6 +419,7 @@ def _read(
                     options.max_line_bytes,
                     options.max_piece_chars,
                     source.count_lines,
+                    options.bad,
                 )
             else:
                 texts = decode_blocks(blocks, source.part_name)
@@ -421,7 +436,10 @@ def _read_utf8(
     separator = options.separator.encode() if options.separator else None
     with source.reading():
         blocks = _open_blocks(source, format_name, options)
-        yield from split_utf8_text(blocks, separator, options.max_piece_chars)
+        pieces = split_utf8_text(blocks, separator, options.max_piece_chars)
+        if options.bad is not None:
+            pieces = empty_invalid_utf8(pieces, separator or b"", source.name, options.bad)
+        yield from pieces
 
 
 def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -> Iterator[bytes]:
