@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 
@@ -24,19 +24,17 @@ import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import LEFT_OUT, BatchEncoder, DocumentIds
 from tokenizer_core.corpus.document_batches import iterate_open_file
-from tokenizer_core.distributed.corpus_sources import check_tables
+from tokenizer_core.distributed.corpus_sources import check_tables, place_in_file
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
     BadDocument,
     BadDocuments,
     CorpusFormat,
     can_be_entered,
-    corpus_file_name,
     open_documents,
     open_utf8_documents,
     place_of_document,
 )
-from tokenizer_core.documents.corpus_files import open_corpus_file
 from tokenizer_core.documents.remote_files import StoreReadError
 from tokenizer_core.errors import (
     CorpusChangedError,
@@ -155,7 +153,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
                 for documents, is_open, bad in encoded:
                     writer.append(documents, is_open=is_open)
                     found = found.plus(bad)
-        found = _place_in_file(found, shard.source, reader.first_byte)
+        found = place_in_file(found, shard.source, reader.first_byte)
         source.check()
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
@@ -186,19 +184,6 @@ def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -
 def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, bool, BadDocuments]:
     documents, bad = encoder.encode_documents(batch)
     return documents, batch.is_open, BadDocuments.of(bad[index] for index in sorted(bad))
-
-
-def _place_in_file(bad: BadDocuments, source: SourceFile, first_byte: int) -> BadDocuments:
-    """The bad documents of a shard that begins at `first_byte`, with the name of its file, and the
-    lines of the whole file."""
-    n_before = 0
-    if bad.first and first_byte:
-        opened = open_corpus_file(source.path)
-        with opened.file:
-            n_before = opened.count_lines(first_byte + 1) - 1  # the shard may begin within a line
-    name = corpus_file_name(source.shown)
-    placed = (replace(one, file=name, number=one.number + n_before) for one in bad.first)
-    return replace(bad, first=tuple(placed))
 
 
 def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:

@@ -84,15 +84,27 @@ class BadDocuments:
     def check_share(self, n_documents: int, max_bad: float) -> None:
         """Raise TooManyBadDocumentsError if more than the share `max_bad` of the documents read,
         `n_documents` with these, is bad."""
-        if self.count <= max_bad * n_documents:
-            return
-        reasons = ", ".join(f"{name} {n:,}" for name, n in sorted(self.reasons.items()))
-        places = ", ".join(f"{one.file!r} {one.unit} {one.number}" for one in self.first)
-        raise TooManyBadDocumentsError(
-            f"{self.count:,} of {n_documents:,} documents are bad ({reasons}), more than "
-            f"{max_bad:.3%} (--max-bad, in Python and requests max_bad): {places}"
-            f"{' and more' if self.count > len(self.first) else ''}; mend them, or allow more"
+        if self.count > max_bad * n_documents:
+            raise self.too_many(n_documents, max_bad)
+
+    def too_many(self, n_documents: int, max_bad: float) -> TooManyBadDocumentsError:
+        """The error for more than the share `max_bad` of `n_documents`."""
+        return TooManyBadDocumentsError(
+            f"{self} of {n_documents:,} documents, more than {max_bad:.3%} (--max-bad, in Python "
+            f"and requests max_bad); mend them, or allow more"
         )
+
+    def __str__(self) -> str:
+        """For people.
+
+        Example:
+            >>> str(BadDocuments.of([BadDocument("a.jsonl", "line", 3, "no_field")]))
+            '1 bad (no_field 1: a.jsonl line 3)'
+        """
+        reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(self.reasons.items()))
+        places = ", ".join(f"{one.file} {one.unit} {one.number}" for one in self.first)
+        more = " and more" if self.count > len(self.first) else ""
+        return f"{self.count:,} bad ({reasons}: {places}{more})"
 
     def to_fields(self) -> dict[str, Any]:
         """As JSON, for manifests and checkpoints."""
@@ -128,9 +140,8 @@ def check_running_share(
     """
     found = before.plus(bad)
     for count, number in enumerate(numbers, before.count + 1):
-        n_read = max(number + 1, FEWEST_READ)
-        if count > max_bad * n_read:
-            found.check_share(n_read, max_bad)
+        if count > max_bad * max(number + 1, FEWEST_READ):
+            raise found.too_many(numbers[-1] + 1, max_bad)
     return found
 
 

@@ -7,7 +7,8 @@ UTF-8; reading bytes costs little more than hashing the file.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tokenizer_core.errors import CorpusError
@@ -117,6 +118,40 @@ def split_utf8_text(
             is_open = True
     if is_open or carried:
         yield Utf8Piece(carried, True)
+
+
+def end_documents_at(pieces: Iterable[Utf8Piece], endings: Sequence[bytes]) -> Iterator[Utf8Piece]:
+    """The same text in more documents: one also ends after each of the `endings`, such as special
+    tokens, which stay in it. They match leftmost, the longest of equals.
+
+    Example:
+        >>> [tuple(piece) for piece in end_documents_at([Utf8Piece(b"a<|>b", True)], [b"<|>"])]
+        [(b'a<|>', True), (b'b', True)]
+    """
+    longest = max(map(len, endings))
+    any_ending = re.compile(b"|".join(map(re.escape, sorted(endings, key=len, reverse=True))))
+    pending, is_open = b"", False
+    for text, is_last in pieces:
+        pending += text
+        # Of an ending that begins later, a longer one may follow.
+        stop = len(pending) if is_last else max(0, len(pending) - longest + 1)
+        start = 0
+        for found in any_ending.finditer(pending):
+            if found.start() >= stop:
+                break
+            yield Utf8Piece(pending[start : found.end()], True)
+            start, is_open = found.end(), False
+        if is_last:
+            if start < len(pending) or is_open or not start:
+                yield Utf8Piece(pending[start:], True)
+            pending, is_open = b"", False
+            continue
+        stop = max(start, stop)
+        stop -= _character_begun(pending[start:stop])
+        if start < stop:
+            yield Utf8Piece(pending[start:stop], False)
+            is_open = True
+        pending = pending[stop:]
 
 
 def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:

@@ -30,7 +30,12 @@ from tokenizer_service.commands.command_line import (
     parse_place,
     require_files,
 )
-from tokenizer_service.commands.corpus_options import corpus_format_of, files_in_order
+from tokenizer_service.commands.corpus_options import (
+    add_bad_documents,
+    corpus_format_of,
+    files_in_order,
+    max_bad_of,
+)
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,
@@ -48,7 +53,10 @@ from tokenizer_service.commands.outputs import (
 from tokenizer_service.commands.progress import ProgressBars, add_quiet
 
 _REPORT_SCHEMA: Final = "tokenizer-training/1"
-_OF_COUNTING: Final = ("format", "field", "separator", "workers", "memory_limit", "temp_dir")
+_OF_COUNTING: Final = (
+    *("format", "field", "separator", "skip_bad", "max_bad"),
+    *("workers", "memory_limit", "temp_dir"),
+)
 """Options that have no effect with --from-counts."""
 
 
@@ -83,6 +91,7 @@ def add_parsers(subcommands: Any) -> None:
         help="all entries: 256 bytes, special, learned and reserved tokens (default: 10000)",
     )
     add_counting_options(parser)
+    add_bad_documents(parser)
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name of the published tokenizer")
     parser.add_argument(
@@ -244,6 +253,7 @@ def _check(arguments: argparse.Namespace) -> list[str]:
     elif not arguments.inputs:
         raise UsageError("no input; name one or more files")
     check_counting_options(arguments)
+    max_bad_of(arguments)
     if arguments.reserved_name != LLAMA3_RESERVED_NAME and not (
         arguments.reserved or arguments.pad_to_multiple > 1
     ):
@@ -285,6 +295,7 @@ def _learn(
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
+            max_bad=max_bad_of(arguments),
         ),
         progress=bars.show,
     )
@@ -338,5 +349,7 @@ def _report(result: TrainingResult) -> None:
     )
     if report.pruning:
         print(describe_pruning(report.pruning, report.n_bytes))
+    if report.bad_documents.count:
+        print(f"documents left out: {report.bad_documents}")
     if report.stopped_early:
         print(f"ended early: {report.stopped_early}")
