@@ -80,8 +80,9 @@ def encode_corpus(
     The call writes a checkpoint every few seconds, and when a document ends it. With `resume` it
     continues from the checkpoint of an earlier call for the same folder, even of a killed one, and
     the files become those of an uninterrupted call. It reads again the file in which the earlier
-    call stopped; if that has changed, it continues after the last file that was whole. `max_bad`
-    may be another one. Without `resume`, or without a checkpoint, it starts from the beginning.
+    call stopped; if a file has changed, it continues before that one, after a file that was read to
+    its end. `max_bad` may be another one. Without `resume`, or without a checkpoint, it starts from
+    the beginning.
 
     Memory: a few batches of `BATCH_BYTES` for each worker, for any corpus and documents;
     with `shuffle` eight bytes per document, and disk space for all ids twice.
@@ -93,7 +94,7 @@ def encode_corpus(
         TokenFilesError: the folder exists already, or the files have no text.
         TooManyBadDocumentsError: more than `max_bad` of the documents are bad.
         TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
-            checkpoint has other files or settings, or a file that was whole has changed since.
+            checkpoint has other files or settings, or a file has changed since a shuffle began.
         TokenizerMismatchError: the plan is for another tokenizer.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids; names the document.
         WorkerProcessError: a worker process died.
@@ -178,15 +179,19 @@ class _Files:
         self._workers, self._has_threads = workers, has_threads
         self.bytes_total = sum(corpus_file_size(file) for file in files)
         self.settings = settings
+        self._identities: dict[str, tuple[int, str]] = {}
 
     def identities(self) -> list[Any]:
         return [list(corpus_file_identity(file)) for file in self._files]
 
     def is_current(self, position: Mapping[str, Any]) -> bool:
-        reached = CorpusPosition.from_fields(position)
-        n_whole = len(reached.sources)
-        begun = reached.identities[n_whole:]
-        return not begun or begun == (corpus_file_identity(self._files[n_whole]),)
+        begun = CorpusPosition.from_fields(position).identities
+        for file, identity in zip(self._files, begun, strict=False):
+            if file not in self._identities:
+                self._identities[file] = corpus_file_identity(file)
+            if self._identities[file] != identity:
+                return False
+        return True
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None

@@ -74,7 +74,7 @@ class EncodedCorpus(Protocol):
         ...
 
     def is_current(self, position: Mapping[str, Any]) -> bool:
-        """Whether the file that a position from `Position.to_fields` is in has not changed."""
+        """Whether no file changed that was begun before a position from `Position.to_fields`."""
         ...
 
     def batches(
@@ -256,8 +256,8 @@ class _Run:
         return {"settings": self._settings, "n_tokens": self._n_tokens, **fields}
 
     def is_current(self, position: Mapping[str, Any]) -> bool:
-        """Whether this run can continue from the position of a checkpoint: the file that it is in
-        has not changed. Raise TokenFilesPlanError if the checkpoint has other settings."""
+        """Whether this run can continue from the position of a checkpoint: no file that was begun
+        has changed. Raise TokenFilesPlanError if the checkpoint has other settings."""
         self._check_settings(position)
         return "place" not in position or self._corpus.is_current(position["place"])
 

@@ -52,6 +52,8 @@ _CHECKPOINT: Final = SealedFormat(
     "token-files-checkpoint", 3, "unfinished token files", MAX_MANIFEST_BYTES
 )
 
+_MOST_MARKS: Final = 8
+
 
 class TokenFilesWriter:
     """Writes the documents of a corpus as token files into a new folder.
@@ -61,8 +63,8 @@ class TokenFilesWriter:
     `with` block without `finish` or a checkpoint removes it; so does the next writer. With
     `resume=True` a writer continues from the last `checkpoint`, if any: `position` is its position,
     and the files become those of an uninterrupted writer. If `is_current` is false for that
-    position, it continues from the mark of `mark_whole_files` that the checkpoint has, or from the
-    beginning. Not thread-safe.
+    position, it continues from the newest mark of `mark_whole_files` for which it is true, or from
+    the beginning. Not thread-safe.
 
     Raises:
         TokenFilesError: the folder exists already, or another process is writing it.
@@ -96,7 +98,7 @@ class TokenFilesWriter:
     ) -> None:
         plan.check()
         self.folder, self.plan = Path(folder), plan
-        self._is_current, self._whole_files = is_current, dict[str, Any]()
+        self._is_current, self._marks = is_current, list[dict[str, Any]]()
         self._splits: dict[Split, SplitWriter] = {}
         self._position: dict[str, Any] | None = None
         self._staged = StagedFolder(self.folder)
@@ -253,9 +255,12 @@ class TokenFilesWriter:
         return all(split.can_sync for split in self._splits.values())
 
     def mark_whole_files(self, position: Mapping[str, Any]) -> None:
-        """Mark what was appended so far, to which the next checkpoints can return: the documents of
-        complete corpus files. `position` is as for `checkpoint`."""
-        self._whole_files = self._state(position)
+        """Mark what was appended so far, the documents of complete corpus files, so that a later
+        writer can return to it from any checkpoint. Of many marks, every other one is dropped, but
+        not the last. `position` is as for `checkpoint`."""
+        if len(self._marks) == _MOST_MARKS:
+            del self._marks[:-1:2]
+        self._marks.append(self._state(position))
 
     def _state(self, position: Mapping[str, Any]) -> dict[str, Any]:
         splits = {name: split.state() for name, split in self._splits.items()}
@@ -281,7 +286,7 @@ class TokenFilesWriter:
             fields = {
                 "plan": render_plan(self.plan),
                 **self._state(position),
-                "whole_files": self._whole_files,
+                "marks": self._marks,
             }
             self._staged.write_checkpoint(_CHECKPOINT.render(fields))
         except OSError:  # after a failed fsync, a later one that succeeds proves nothing
@@ -331,11 +336,14 @@ class TokenFilesWriter:
                 f"{self.folder.name!r:.80} was begun with another plan or tokenizer; go on with "
                 f"that one, or start anew, without resume"
             )
-        self._whole_files = fields["whole_files"]
-        if not self._is_current(fields["position"]):
-            if not self._whole_files:
+        self._marks, mark = fields["marks"], fields
+        while not self._is_current(mark["position"]):
+            if not self._marks:
                 return False
-            fields = self._whole_files
+            mark = self._marks.pop()
+        if mark is not fields:
+            self._marks.append(mark)
+        fields = mark
         files = self._staged.files
         for name, state in fields["splits"].items():
             self._splits[name] = SplitWriter.restore(files, self.plan, name, state)

@@ -42,8 +42,8 @@ class ShardRules:
     engine: str
     n_partitions: int
     max_memory_bytes: int
-    skips_bad: bool
     unicode_tables: str = UNICODE_TABLES
+    skips_bad: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,9 +173,8 @@ def count_distributed(
     )
     run = Run(storage, plan.identity(), scratch=scratch_folder)
     rules = CountingRules(plan.pattern, plan.special_tokens)
-    state = ShardRules(
-        rules, engine, plan.n_partitions, max_memory_bytes or MEMORY_BYTES, plan.skips_bad
-    )
+    memory_bytes = max_memory_bytes or MEMORY_BYTES
+    state = ShardRules(rules, engine, plan.n_partitions, memory_bytes, skips_bad=plan.skips_bad)
     report = _Report(plan, progress)
 
     def carry_out(*stages: Stage) -> Mapping[str, list[ShardManifest]]:

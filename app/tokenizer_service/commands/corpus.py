@@ -385,8 +385,7 @@ def _encode(
         except CorpusError as error:
             if arguments.checkpoint_dir is None and can_resume(folder):
                 raise CommandError(
-                    f"{error}. What was encoded before is kept: the same command with --resume "
-                    f"continues, of a file that was mended from its beginning"
+                    f"{error}. The files before are kept: the same command with --resume continues"
                 ) from error
             raise
         except KeyboardInterrupt as interrupt:

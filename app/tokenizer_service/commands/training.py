@@ -31,7 +31,6 @@ from tokenizer_service.commands.command_line import (
     require_files,
 )
 from tokenizer_service.commands.corpus_options import (
-    add_bad_documents,
     corpus_format_of,
     files_in_order,
     max_bad_of,
@@ -91,7 +90,6 @@ def add_parsers(subcommands: Any) -> None:
         help="all entries: 256 bytes, special, learned and reserved tokens (default: 10000)",
     )
     add_counting_options(parser)
-    add_bad_documents(parser)
     _add_vocabulary_options(parser)
     parser.add_argument("--name", default="trained", help="name of the published tokenizer")
     parser.add_argument(
@@ -253,7 +251,6 @@ def _check(arguments: argparse.Namespace) -> list[str]:
     elif not arguments.inputs:
         raise UsageError("no input; name one or more files")
     check_counting_options(arguments)
-    max_bad_of(arguments)
     if arguments.reserved_name != LLAMA3_RESERVED_NAME and not (
         arguments.reserved or arguments.pad_to_multiple > 1
     ):
