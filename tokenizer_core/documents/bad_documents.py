@@ -162,32 +162,32 @@ def report_bad(
 
 
 def empty_invalid_utf8(
-    pieces: Iterable[Utf8Piece], separator: bytes, file: str, bad: list[BadDocument]
+    pieces: Iterable[tuple[bytes, bool, bytes]], file: str, bad: list[BadDocument]
 ) -> Iterator[Utf8Piece]:
     r"""The documents of plain text; one that is not UTF-8 becomes empty and is appended to `bad`.
-    A document in several pieces is held until it is complete: the first 16 MiB in memory, a longer
+    `pieces` are a text, whether it is the last of its document, and the separator after it. A
+    document in several pieces is held until it is complete: the first 16 MiB in memory, a longer
     one in a temporary file.
 
     Example:
-        >>> pieces, bad = [Utf8Piece(b"a\n", True), Utf8Piece(b"\xff", True)], []
-        >>> [piece.text for piece in empty_invalid_utf8(pieces, b"|", "a.txt", bad)], bad[0].number
-        ([b'a\n', b''], 2)
+        >>> pieces, bad = [(b"a", True, b"|\n"), (b"\xff", True, b"")], []
+        >>> [piece.text for piece in empty_invalid_utf8(pieces, "a.txt", bad)], bad[0].number
+        ([b'a', b''], 2)
     """
     n_ends, wrong_line = 0, 0
     sizes: list[int] = []
     with tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES) as held:
-        for text, is_last in pieces:
+        for text, is_last, separator in pieces:
             if not wrong_line:
                 try:
                     text.decode()
                 except UnicodeDecodeError as error:
                     wrong_line = n_ends + text.count(b"\n", 0, error.start) + 1
-            n_ends += text.count(b"\n")
+            n_ends += text.count(b"\n") + separator.count(b"\n")
             if not is_last:
-                if not wrong_line:
+                if text and not wrong_line:
                     sizes.append(held.write(text))
                 continue
-            n_ends += separator.count(b"\n")
             if sizes:
                 held.seek(0)
                 if not wrong_line:

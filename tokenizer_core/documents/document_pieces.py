@@ -120,17 +120,23 @@ def split_utf8_text(
         yield Utf8Piece(carried, True)
 
 
-def end_documents_at(pieces: Iterable[Utf8Piece], endings: Sequence[bytes]) -> Iterator[Utf8Piece]:
-    """The same text in more documents: one also ends after each of the `endings`, such as special
-    tokens, which stay in it. They match leftmost, the longest of equals.
+def end_documents_at(
+    pieces: Iterable[Utf8Piece], separator: bytes, endings: Sequence[bytes]
+) -> Iterator[tuple[bytes, bool, bytes]]:
+    """The pieces with the separator after them, in more documents: one also ends after each of the
+    `endings`, such as special tokens, which stay in its text. They match leftmost, the longest of
+    equals.
 
     Example:
-        >>> [tuple(piece) for piece in end_documents_at([Utf8Piece(b"a<|>b", True)], [b"<|>"])]
-        [(b'a<|>', True), (b'b', True)]
+        >>> list(end_documents_at([Utf8Piece(b"a<|>b", True)], b"|", [b"<|>"]))
+        [(b'a<|>', True, b''), (b'b', True, b'|')]
     """
+    if not endings:
+        yield from ((text, last, separator if last else b"") for text, last in pieces)
+        return
     longest = max(map(len, endings))
     any_ending = re.compile(b"|".join(map(re.escape, sorted(endings, key=len, reverse=True))))
-    pending, is_open = b"", False
+    pending, is_begun = b"", True
     for text, is_last in pieces:
         pending += text
         # Of an ending that begins later, a longer one may follow.
@@ -139,18 +145,18 @@ def end_documents_at(pieces: Iterable[Utf8Piece], endings: Sequence[bytes]) -> I
         for found in any_ending.finditer(pending):
             if found.start() >= stop:
                 break
-            yield Utf8Piece(pending[start : found.end()], True)
-            start, is_open = found.end(), False
+            yield pending[start : found.end()], True, b""
+            start, is_begun = found.end(), False
         if is_last:
-            if start < len(pending) or is_open or not start:
-                yield Utf8Piece(pending[start:], True)
-            pending, is_open = b"", False
+            # After an ending, an empty rest is not a document.
+            yield pending[start:], is_begun or start < len(pending), separator
+            pending, is_begun = b"", True
             continue
         stop = max(start, stop)
         stop -= _character_begun(pending[start:stop])
         if start < stop:
-            yield Utf8Piece(pending[start:stop], False)
-            is_open = True
+            yield pending[start:stop], False, b""
+            is_begun = True
         pending = pending[stop:]
 
 

@@ -373,13 +373,19 @@ def plain_text_copies(
             if is_plain:
                 with open_documents(file, **asdict(corpus_format)) as opened:
                     path, size = opened.path, opened.size_bytes
-                if max_bad is None or not _has_bad(file, corpus_format, keeps, skipped, progress):
+                n_bad = skipped.bad.count
+                if max_bad is not None:
+                    checked = open_good_documents(file, corpus_format, skipped, endings=keeps)
+                    with checked as (_, pieces):
+                        for _ in pieces:
+                            progress(n_read)
+                if skipped.bad.count == n_bad:
                     copies.append(PlainTextCopy(path, path, size, size))
                     continue
             noted = SkippedDocuments(1.0) if is_plain else skipped  # those of text are noted now
             with open_good_documents(file, corpus_format, noted, endings=keeps) as (reader, pieces):
                 copied = Path(scratch, f"{number}.txt")
-                reported = _reported(reader, pieces, 0 if is_plain else n_read, progress)
+                reported = pieces if is_plain else _reported(reader, pieces, n_read, progress)
                 n_bytes = write_separated(copied, reported, separator)
                 n_read += 0 if is_plain else reader.size_bytes
                 copies.append(
@@ -441,10 +447,9 @@ def open_good_documents(
     with open_utf8_documents(path, **how, bad=None if is_text else bad) as reader:
         pieces: Iterator[Utf8Piece] = reader
         if is_text:
-            if endings:
-                pieces = end_documents_at(pieces, [ending.encode() for ending in endings])
             separator = (corpus_format.separator or "").encode()
-            pieces = empty_invalid_utf8(pieces, separator, reader.path, bad)
+            ended = end_documents_at(pieces, separator, [ending.encode() for ending in endings])
+            pieces = empty_invalid_utf8(ended, reader.path, bad)
         yield reader, _noted(pieces, bad, skipped)
 
 
@@ -455,21 +460,6 @@ def _noted(
         if piece.is_last:
             skipped.note(bad)
         yield piece
-
-
-def _has_bad(
-    file: str | os.PathLike[str],
-    corpus_format: CorpusFormat,
-    endings: Sequence[str],
-    skipped: SkippedDocuments,
-    progress: Callable[[int], object],
-) -> bool:
-    """Whether a file of plain text has bad documents, which are noted."""
-    n_before = skipped.bad.count
-    with open_good_documents(file, corpus_format, skipped, endings=endings) as (_, pieces):
-        for _ in pieces:
-            progress(0)
-    return skipped.bad.count > n_before
 
 
 def _reported(
@@ -538,7 +528,8 @@ def _read_utf8(
         blocks = _open_blocks(source, format_name, options)
         pieces = split_utf8_text(blocks, separator, options.max_piece_chars)
         if options.bad is not None:
-            pieces = empty_invalid_utf8(pieces, separator or b"", source.name, options.bad)
+            ended = end_documents_at(pieces, separator or b"", ())
+            pieces = empty_invalid_utf8(ended, source.name, options.bad)
         yield from pieces
 
 
