@@ -344,7 +344,8 @@ def _count_in_run(
 
 def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print_json(_figures(counts))
+        bad = {"bad_documents": counts.bad_documents.to_fields()} if "skip_bad" in arguments else {}
+        print_json(_figures(counts) | bad)
         return
     print(
         f"{path}: {counts.n_pre_tokens:,} pre-tokens, {len(counts.counts):,} distinct, of "
@@ -376,7 +377,6 @@ def _figures(counts: PretokenCounts) -> dict[str, Any]:
         "n_documents": counts.n_documents,
         "n_pre_tokens": counts.n_pre_tokens,
         "n_distinct_pre_tokens": len(counts.counts),
-        "bad_documents": counts.bad_documents.to_fields(),
         "pruning": None if counts.pruning is None else asdict(counts.pruning),
         "sources": [asdict(source) | {"weight": weight} for source, weight in sources],
     }
