@@ -162,7 +162,8 @@ def count_distributed(
         >>> from tokenizer_core.patterns import PATTERNS
         >>> from tokenizer_core.training import PretokenCounts
         >>> _ = (folder / "text").write_text("low low lower")
-        >>> _ = count_distributed([folder / "text"], pattern=PATTERNS["gpt2"], storage=folder / "run",
+        >>> _ = count_distributed(
+        ...     [folder / "text"], pattern=PATTERNS["gpt2"], storage=folder / "run",
         ...     executor=LocalExecutor(1), output=folder / "counts")
         >>> dict(PretokenCounts.load(folder / "counts").counts)
         {' low': 1, ' lower': 1, 'low': 1}
