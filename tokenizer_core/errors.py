@@ -298,10 +298,21 @@ class CorpusError(TrainingError, ValueError):
     code = "invalid_corpus"
 
 
+class TooManyBadDocumentsError(CorpusError):
+    """More of the documents of a corpus are bad than the run may leave out."""
+
+    code = "too_many_bad_documents"
+
+
 class ConversationError(CorpusError):
-    """A record of a corpus is no conversation, or cannot be encoded as one."""
+    """A record of a corpus is no conversation, or cannot be encoded as one; `reason` is a stable
+    word, by which such records are counted."""
 
     code = "invalid_conversation"
+
+    def __init__(self, message: str, reason: str = "no_conversation") -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 class DocumentRefusedError(CorpusError):

@@ -72,6 +72,8 @@ class TrainOptions(TypedDict, total=False):
     format: FileFormat | None
     field: str | None
     separator: str | None
+    skip_bad: bool | None
+    max_bad: float | None
     vocab_size: int | None
     special_tokens: Sequence[str] | None
     name: str | None
@@ -97,6 +99,7 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
     loss: LossRule | None
     chat_template: str | None
     skip_bad: bool | None
+    max_bad: float | None
     max_length: int | None
     over_length: OverLength | None
     begin_of_document: str | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal, Protocol, get_args
 
 from pydantic import (
     BaseModel,
@@ -96,6 +96,32 @@ class TrainLimits(BaseModel):
     )
 
 
+SkipBad = Annotated[
+    bool,
+    Field(
+        description="Leave out documents that cannot be read or encoded, and count them by reason."
+    ),
+]
+MaxBad = Annotated[
+    Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None,
+    Field(
+        description="Fraction of such documents that ends the job, by default 0.01; needs "
+        "`skip_bad`."
+    ),
+]
+
+
+class _SkipsBad(Protocol):
+    skip_bad: bool
+    max_bad: float | None
+
+
+def check_max_bad(asked: _SkipsBad) -> None:
+    """Raise PydanticCustomError if a request has `max_bad` and not `skip_bad`."""
+    if asked.max_bad is not None and not asked.skip_bad:
+        raise PydanticCustomError("invalid", "max_bad belongs to skip_bad; set it, or omit max_bad")
+
+
 class TrainRequest(BaseModel):
     """A training run: its input, its vocabulary, and whether to promote the result."""
 
@@ -142,6 +168,8 @@ class TrainRequest(BaseModel):
         max_length=MAX_SPECIAL_TOKEN_CHARS,
         description="Text that also ends a document in plain text, besides special tokens.",
     )
+    skip_bad: SkipBad = False
+    max_bad: MaxBad = None
     vocab_size: int = Field(
         10_000,
         le=MAX_VOCAB_SIZE,
@@ -221,6 +249,7 @@ class TrainRequest(BaseModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> TrainRequest:
+        check_max_bad(self)
         sources = (self.input_paths, self.input_urls, self.corpus_ids, self.documents)
         if sum(source is not None for source in sources) != 1:
             raise PydanticCustomError(

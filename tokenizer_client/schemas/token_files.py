@@ -19,7 +19,10 @@ from tokenizer_client.schemas.jobs import (
     CorpusId,
     FieldName,
     FileFormat,
+    MaxBad,
+    SkipBad,
     TrainLimits,
+    check_max_bad,
 )
 from tokenizer_client.schemas.tokens import (
     PLAIN_NAME_PATTERN,
@@ -76,10 +79,8 @@ class EncodeCorpusRequest(RequestModel):
         ),
     )
     chat_template: TemplateName = None
-    skip_bad: bool = Field(
-        default=False,
-        description="Leave out conversations that cannot be encoded, and count them.",
-    )
+    skip_bad: SkipBad = False
+    max_bad: MaxBad = None
     max_length: int | None = Field(
         default=None,
         ge=1,
@@ -175,11 +176,11 @@ class EncodeCorpusRequest(RequestModel):
             raise PydanticCustomError(
                 "invalid", "a conversation is a whole record; omit field and separator"
             )
-        if not is_chat and (self.loss != "auto" or self.chat_template or self.skip_bad):
+        if not is_chat and (self.loss != "auto" or self.chat_template):
             raise PydanticCustomError(
-                "invalid",
-                "loss, chat_template and skip_bad need format chat; omit them, or set it",
+                "invalid", "loss and chat_template need format chat; omit them, or set it"
             )
+        check_max_bad(self)
         return self
 
     def digest(self, corpus_id: str) -> str:
@@ -219,9 +220,8 @@ class TokenFilesSplit(BaseModel):
     documents_truncated: int = Field(default=0, description="Documents cut at `max_length`")
     documents_dropped: int = Field(default=0, description="Documents over `max_length` left out")
     tokens_lost: int = Field(default=0, description="Tokens cut or left out by `max_length`")
-    conversations_refused: int = Field(
-        default=0,
-        description="Conversations left out: refused (`skip_bad`), or without loss in `max_length`",
+    conversations_without_loss: int = Field(
+        default=0, description="Conversations left out: without loss in their first `max_length`"
     )
 
 
@@ -243,6 +243,22 @@ class TokenFilesSummary(BaseModel):
     dtype: str
     tokenizer: TokenFilesTokenizer
     splits: dict[str, TokenFilesSplit]
+
+
+class BadDocumentPlace(BaseModel):
+    """Where a bad document is."""
+
+    file: str
+    line: int | None = Field(default=None, description="From 1; null for Parquet")
+    row: int | None = Field(default=None, description="From 0; only for Parquet")
+    reason: str
+
+
+class BadDocumentsView(BaseModel):
+    """The bad documents that were left out (`skip_bad`)."""
+
+    reasons: dict[str, int] = Field(description="Their number, by reason")
+    first: list[BadDocumentPlace] = Field(description="The first ten")
 
 
 class TokenFilesView(TokenFilesSummary):
@@ -268,6 +284,7 @@ class TokenFilesView(TokenFilesSummary):
             "their variables, loss rule. Null for texts."
         ),
     )
+    bad_documents: BadDocumentsView
     corpora: list[TokenFile] = Field(description="The encoded corpora, in order")
     files: list[TokenFile]
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from tokenizer_core.corpus.document_cuts import DocumentCuts
 from tokenizer_core.corpus.loss_mask import mark_ids
+from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocument, BadDocuments
 from tokenizer_core.engines.base import join_documents, join_with_offsets
 from tokenizer_core.errors import (
     ConversationError,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
 
+LEFT_OUT: Final = np.uint64(2**64 - 1)
+"""The number of bytes of a bad document that was left out: it has no ids, but keeps its number."""
+
 _BATCHES_AHEAD: Final = 2
 _BATCHES_AHEAD_OF_OLDEST: Final = 8
 """Batches per process: the other processes continue for a while when one batch takes long."""
@@ -59,7 +63,7 @@ class DocumentIds(NamedTuple):
     """Consecutive documents of a corpus, each between the plan's tokens: document `i` is
     `ids[offsets[i]:offsets[i + 1]]`, of a text of `n_bytes[i]` bytes of UTF-8. The first may
     continue the document before, and the last may be incomplete. If the plan has a mask, the ids
-    are from `mark_ids`."""
+    are from `mark_ids`. A bad document has no ids, and `LEFT_OUT` bytes."""
 
     ids: Ids
     offsets: Offsets
@@ -77,13 +81,10 @@ class DocumentEncoder(Protocol):
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterable[EncodedConversation | None]:
+    ) -> Iterable[EncodedConversation | ConversationError]:
         """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
-        elsewhere; without the plan's ids around documents. None for a document that is left out.
-
-        Raises:
-            ConversationError: the document after those that were yielded cannot be encoded.
-        """
+        elsewhere; without the plan's ids around documents. For a document that cannot be encoded,
+        the error."""
         ...
 
 
@@ -100,6 +101,9 @@ class Position(Protocol):
     @property
     def sources(self) -> tuple[CorpusSource, ...]: ...  # noqa: D102
 
+    @property
+    def is_between_files(self) -> bool: ...  # noqa: D102
+
     def to_fields(self) -> dict[str, Any]:
         """The position as JSON."""
         ...
@@ -108,10 +112,12 @@ class Position(Protocol):
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """The ids of a batch, with the plan's tokens around each document, and the position after
-    it."""
+    it; the bad documents that it leaves out, and their numbers in the corpus."""
 
     parts: list[SplitPart]
     position: Position
+    bad: BadDocuments = NO_BAD_DOCUMENTS
+    bad_numbers: Sequence[int] = ()
 
 
 class SplitDraw:
@@ -126,20 +132,23 @@ class SplitDraw:
     def parts(
         self, first_document: int, documents: DocumentIds, *, is_open: bool
     ) -> list[SplitPart]:
-        """The documents of the corpus from `first_document` on, by split; with `is_open` the last
-        one is incomplete."""
-        ids, offsets, n_bytes = documents
-        n_documents = len(offsets) - 1
-        if not n_documents:
+        """The documents of the corpus from `first_document` on that are not left out, by split;
+        with `is_open` the last one is incomplete."""
+        n_documents = len(documents.offsets) - 1
+        is_present = documents.n_bytes != LEFT_OUT
+        if not is_present.any():
             return []
         if not self._share:
-            return [SplitPart("train", ids, offsets, n_bytes, is_open)]
+            return [SplitPart("train", *choose_documents(documents, is_present), is_open)]
         bits = np.random.PCG64(self._seed)
         bits.advance(first_document)
         is_held_out = np.random.Generator(bits).random(n_documents) < self._share
         found = []
         split: Split
-        for split, chosen in (("train", ~is_held_out), ("validation", is_held_out)):
+        for split, chosen in (
+            ("train", ~is_held_out & is_present),
+            ("validation", is_held_out & is_present),
+        ):
             if chosen.any():
                 documents_of_split = choose_documents(documents, chosen)
                 ends_open = is_open and bool(chosen[-1])
@@ -148,8 +157,8 @@ class SplitDraw:
 
 
 class BatchEncoder:
-    """Encodes batches according to a plan, with `document_encoder` if there is one. Can be
-    pickled."""
+    """Encodes batches according to a plan, with `document_encoder` if there is one; with `skip_bad`
+    it leaves out what that refuses. Can be pickled."""
 
     def __init__(
         self,
@@ -157,8 +166,11 @@ class BatchEncoder:
         plan: TokenFilesPlan,
         validation_share: float = 0.0,
         document_encoder: DocumentEncoder | None = None,
+        *,
+        skip_bad: bool = False,
     ) -> None:
         self._tokenizer, self._plan, self._document_encoder = tokenizer, plan, document_encoder
+        self.skip_bad = skip_bad
         self._draw = SplitDraw(plan, validation_share)
         self._allowed = plan.recognised_special
         self._recognised, self._forbidden = resolve_policy(
@@ -180,18 +192,26 @@ class BatchEncoder:
             DocumentRefusedError: a text holds a token that the plan forbids, or the document
                 encoder refuses it.
         """
-        documents = self.encode_documents(batch)
+        documents, bad = self.encode_documents(batch)
         parts = self._draw.parts(batch.first_document, documents, is_open=batch.is_open)
-        return EncodedBatch(parts, batch.position)
+        numbers = [batch.first_document + index for index in sorted(bad)]
+        found = BadDocuments.of(bad[index] for index in sorted(bad)) if bad else NO_BAD_DOCUMENTS
+        return EncodedBatch(parts, batch.position, found, numbers)
 
-    def encode_documents(self, batch: DocumentBatch) -> DocumentIds:
+    def encode_documents(self, batch: DocumentBatch) -> tuple[DocumentIds, dict[int, BadDocument]]:
         """The documents between the begin and end ids: no begin id before a continued document, no
-        end id after an open one. Raise as `encode`."""
+        end id after an open one; and the bad ones by index. Raise as `encode`."""
+        bad = dict(batch.bad)
+        if self._document_encoder is not None:
+            documents = self._encode_whole(self._document_encoder, batch, bad)
+        else:
+            documents = self._encode_batch(batch)
+        return (_leave_out(documents, list(bad)) if bad else documents), bad
+
+    def _encode_batch(self, batch: DocumentBatch) -> DocumentIds:
         if not batch.texts:
             no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
-        if self._document_encoder is not None:
-            return self._encode_whole(self._document_encoder, batch)
         ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts, batch.first_document)
         offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
@@ -200,28 +220,30 @@ class BatchEncoder:
             ids, offsets = ids[:-1], np.minimum(offsets, len(ids) - 1)
         return DocumentIds(ids, offsets, n_bytes)
 
-    def _encode_whole(self, encoder: DocumentEncoder, batch: DocumentBatch) -> DocumentIds:
+    def _encode_whole(
+        self, encoder: DocumentEncoder, batch: DocumentBatch, bad: dict[int, BadDocument]
+    ) -> DocumentIds:
         """The loss counts at the end id if it counts at the id before, and never at the begin
-        id. A document that is left out has no ids, not even those around it."""
-        texts, found = batch.texts, []
-        try:
-            for encoded in encoder.encode(self._tokenizer, texts):
-                found.append(
-                    np.empty(0, np.uint32) if encoded is None else self._put_around(*encoded)
-                )
-        except ConversationError as error:
-            raise DocumentRefusedError(batch.first_document + len(found), str(error)) from None
-        if len(found) != len(texts):
-            raise ValueError(f"{len(texts)} documents were given, and {len(found)} are encoded")
+        id. What the encoder refuses is added to `bad`."""
+        found = [np.empty(0, np.uint32)] * len(batch.texts)
+        given = [index for index in range(len(found)) if index not in bad]
+        encoded = encoder.encode(self._tokenizer, [batch.texts[index] for index in given])
+        for index, one in zip(given, encoded, strict=True):
+            if not isinstance(one, ConversationError):
+                found[index] = self._put_around(*one)
+            elif self.skip_bad:
+                bad[index] = batch.as_bad(index, one.reason)
+            else:
+                raise DocumentRefusedError(batch.first_document + index, str(one))
         marked, offsets = join_with_offsets(found)
-        n_bytes = np.array([len(text) for text in texts], dtype=np.uint64)
+        n_bytes = np.array([len(text) for text in batch.texts], dtype=np.uint64)
         return DocumentIds(marked, offsets.astype(np.int64), n_bytes)
 
     def _put_around(self, ids: NDArray[np.integer[Any]], mask: NDArray[Any]) -> NDArray[np.uint32]:
         if not 0 < len(ids) == len(mask):
             raise ValueError(
                 f"a document has {len(ids)} ids and a mask of {len(mask)}; give as many of both, "
-                f"or None to leave the document out"
+                f"or a ConversationError"
             )
         begin, end = ([] if id_ is None else [id_] for id_ in (self._begin, self._end))
         around = [0] * len(begin), [int(mask[-1])] * len(end)
@@ -303,6 +325,16 @@ def _encode_in_processes(
             while next_index in waiting:
                 yield waiting.pop(next_index)
                 next_index += 1
+
+
+def _leave_out(documents: DocumentIds, bad: list[int]) -> DocumentIds:
+    """The documents without the ids of the bad ones, of which none is open."""
+    ids, offsets, n_bytes = documents
+    lengths, is_present = np.diff(offsets), np.ones(len(n_bytes), np.bool_)
+    is_present[bad] = False
+    kept = ids[np.repeat(is_present, lengths)]
+    ends = np.cumsum(np.where(is_present, lengths, 0))
+    return DocumentIds(kept, np.concatenate(([0], ends)), np.where(is_present, n_bytes, LEFT_OUT))
 
 
 def choose_documents(documents: DocumentIds, chosen: NDArray[np.bool_]) -> DocumentIds:

@@ -30,9 +30,8 @@ class ConversationEncoder:
 
     `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
     the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
-    `chat_template` is the name of one of the tokenizer's, or a Jinja source. With `skip_bad` a
-    conversation that cannot be encoded, or that has nothing to learn, is left out, and the manifest
-    counts it; else it is an error.
+    `chat_template` is the name of one of the tokenizer's, or a Jinja source. A conversation that
+    cannot be encoded, or that has nothing to learn, is a bad document (`encode_corpus`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -58,7 +57,6 @@ class ConversationEncoder:
         *,
         loss: LossRule = "auto",
         chat_template: str | None = None,
-        skip_bad: bool = False,
     ) -> None:
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
         if loss == "template" and not has_generation_tags(source):
@@ -66,19 +64,17 @@ class ConversationEncoder:
                 "the chat template has no {% generation %} tags, which say what the assistant "
                 "writes; use the loss rule 'role'"
             )
-        self._loss, self._template, self._skip_bad = loss, chat_template, skip_bad
-        self.settings: Mapping[str, Any] = _settings(tokenizer, chat_template, loss, skip_bad)
+        self._loss, self._template = loss, chat_template
+        self.settings: Mapping[str, Any] = _settings(tokenizer, chat_template, loss)
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterator[EncodedConversation | None]:
+    ) -> Iterator[EncodedConversation | ConversationError]:
         for document in documents:
             try:
                 yield self._encode(tokenizer, parse_conversation(document))
-            except ConversationError:
-                if not self._skip_bad:
-                    raise
-                yield None
+            except ConversationError as error:
+                yield error
 
     def _encode(self, tokenizer: Tokenizer, conversation: Conversation) -> EncodedConversation:
         try:
@@ -92,19 +88,18 @@ class ConversationEncoder:
             )
             mask = encoded.loss_mask(self._loss, unlearned=conversation.unlearned)
         except (ChatInputError, ChatTemplateError, ChatLimitError) as error:
-            raise ConversationError(str(error)) from None
+            raise ConversationError(str(error), error.code) from None
         _check_unlearned(encoded, conversation)
         if not mask.any():
             raise ConversationError(
                 "nothing of the conversation is to be learned: it has no turn of the assistant "
-                "that the template writes; add one, or leave the conversation out"
+                "that the template writes; add one, or leave the conversation out",
+                "nothing_to_learn",
             )
         return encoded.ids, mask
 
 
-def _settings(
-    tokenizer: Tokenizer, chat_template: str | None, loss: LossRule, skip_bad: bool
-) -> dict[str, Any]:
+def _settings(tokenizer: Tokenizer, chat_template: str | None, loss: LossRule) -> dict[str, Any]:
     """What the manifest says: the sha256 of each template that may render a conversation (a source
     has no name), and of the variables; the loss rule, with `auto` resolved unless it depends on the
     conversation."""
@@ -124,7 +119,6 @@ def _settings(
         ],
         "template_variables": _sha256(variables),
         "loss": loss,
-        "skip_bad": skip_bad,
     }
 
 

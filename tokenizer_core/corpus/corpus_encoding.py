@@ -23,6 +23,7 @@ from tokenizer_core.documents import (
     open_utf8_documents,
     place_of_document,
 )
+from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.errors import (
     CorpusChangedError,
@@ -59,6 +60,7 @@ def encode_corpus(
     resume: bool = False,
     progress: Callable[[EncodingProgress], object] | None = None,
     document_encoder: DocumentEncoder | None = None,
+    max_bad: float | None = None,
 ) -> TokenManifest:
     """Encode all documents of `files`, in order, into the new folder `folder`; return the manifest.
 
@@ -71,10 +73,16 @@ def encode_corpus(
     them. A `document_encoder` gives ids and masks of complete documents, in worker processes; it
     belongs to a plan with a `loss_mask`. `progress` is called after each batch.
 
-    The call writes a checkpoint every few seconds. With `resume` it continues from the checkpoint
-    of an earlier call for the same folder, even of a killed one, and the files become those of an
-    uninterrupted call. It reads again the file in which the earlier call stopped. Without `resume`,
-    or without a checkpoint, it starts from the beginning.
+    A bad document (see `documents.bad_documents`) ends the call. With `max_bad` such documents are
+    left out, and the manifest counts them by reason and has the places of the first ten. More than
+    the share `max_bad` of those read, of at least 1,000 before the end, ends the call.
+
+    The call writes a checkpoint every few seconds, and when a document ends it. With `resume` it
+    continues from the checkpoint of an earlier call for the same folder, even of a killed one, and
+    the files become those of an uninterrupted call. It reads again the file in which the earlier
+    call stopped; if a file has changed, it continues before that one, after a file that was read to
+    its end. `max_bad` may be another one. Without `resume`, or without a checkpoint, it starts from
+    the beginning.
 
     Memory: a few batches of `BATCH_BYTES` for each worker, for any corpus and documents;
     with `shuffle` eight bytes per document, and disk space for all ids twice.
@@ -84,8 +92,9 @@ def encode_corpus(
             safe cut, or is a conversation that the `document_encoder` refuses. Names file and line.
         CorpusChangedError: a file was changed, replaced or removed during the call.
         TokenFilesError: the folder exists already, or the files have no text.
+        TooManyBadDocumentsError: more than `max_bad` of the documents are bad.
         TokenFilesPlanError: the share is not between 0 and 1, or `workers` is below 1; the
-            checkpoint has other files or settings, or a file has changed since.
+            checkpoint has other files or settings, or a file has changed since a shuffle began.
         TokenizerMismatchError: the plan is for another tokenizer.
         SpecialTokenForbiddenError: a text holds a token that the plan forbids; names the document.
         WorkerProcessError: a worker process died.
@@ -108,15 +117,19 @@ def encode_corpus(
         'two<|end|>'
     """
     check_settings(tokenizer, plan, validation_share, document_encoder)
+    check_max_bad(max_bad)
     if workers < 1:
         raise TokenFilesPlanError("workers must be at least 1")
     paths = [os.fspath(file) for file in files]
-    encoder = BatchEncoder(tokenizer, plan, validation_share, document_encoder)
+    skip_bad = max_bad is not None
+    encoder = BatchEncoder(tokenizer, plan, validation_share, document_encoder, skip_bad=skip_bad)
     has_threads = tokenizer.engine.has_threads and document_encoder is None
     corpus_format = corpus_format or CorpusFormat()
     settings = corpus_settings(paths, corpus_format, validation_share, document_encoder)
     corpus = _Files(encoder, paths, corpus_format, settings, workers, has_threads=has_threads)
-    return write_encoded(corpus, folder, plan, shuffle=shuffle, resume=resume, progress=progress)
+    return write_encoded(
+        corpus, folder, plan, shuffle=shuffle, resume=resume, progress=progress, max_bad=max_bad
+    )
 
 
 def check_settings(
@@ -166,9 +179,19 @@ class _Files:
         self._workers, self._has_threads = workers, has_threads
         self.bytes_total = sum(corpus_file_size(file) for file in files)
         self.settings = settings
+        self._identities: dict[str, tuple[int, str]] = {}
 
     def identities(self) -> list[Any]:
         return [list(corpus_file_identity(file)) for file in self._files]
+
+    def is_current(self, position: Mapping[str, Any]) -> bool:
+        begun = CorpusPosition.from_fields(position).identities
+        for file, identity in zip(self._files, begun, strict=False):
+            if file not in self._identities:
+                self._identities[file] = corpus_file_identity(file)
+            if self._identities[file] != identity:
+                return False
+        return True
 
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
@@ -178,7 +201,9 @@ class _Files:
         reached = start
         batch_bytes = BATCH_BYTES if self._has_threads else min(BATCH_BYTES, _PROCESS_BATCH_BYTES)
         cuts = self._encoder.find_cuts()
-        batches = iterate_batches(self._files, self._format, cuts, start, batch_bytes)
+        batches = iterate_batches(
+            self._files, self._format, cuts, start, batch_bytes, skip_bad=self._encoder.skip_bad
+        )
         encoded = encode_batches(
             self._encoder, batches, workers=self._workers, in_processes=not self._has_threads
         )

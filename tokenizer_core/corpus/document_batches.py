@@ -12,7 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from tokenizer_core.documents import DEFAULT_PIECE_CHARS, corpus_file_name, open_utf8_documents
+from tokenizer_core.documents import (
+    DEFAULT_PIECE_CHARS,
+    BadDocument,
+    corpus_file_name,
+    open_utf8_documents,
+)
 from tokenizer_core.errors import (
     DocumentRefusedError,
     PreTokenTooLongError,
@@ -58,18 +63,31 @@ class CorpusPosition:
         identities = tuple((size, version) for size, version in fields["identities"])
         return cls(**{**fields, "sources": sources, "identities": identities})
 
+    @property
+    def is_between_files(self) -> bool:
+        """Whether every file that was begun is read to its end."""
+        return not self.n_in_file and not self.n_bytes
+
 
 @dataclass(slots=True)
 class DocumentBatch:
     """Texts to encode, each a document. With `is_continued` the first continues the last document
     of the batch before; with `is_open` the next batch continues the last. `position` is after
-    them."""
+    them. `bad`: the texts, empty here, of which the reader made nothing. `records`: for the texts
+    from an index on, the file, and the bad document that the first of them would be."""
 
     first_document: int
     is_continued: bool
     texts: list[bytes] = field(default_factory=list)
     is_open: bool = False
     position: CorpusPosition = CorpusPosition()
+    bad: dict[int, BadDocument] = field(default_factory=dict)
+    records: list[tuple[int, BadDocument]] = field(default_factory=list)
+
+    def as_bad(self, index: int, reason: str) -> BadDocument:
+        """The text `index`, a line or a row that was read, as a bad document."""
+        first, record = next(each for each in reversed(self.records) if each[0] <= index)
+        return replace(record, number=record.number + index - first, reason=reason)
 
 
 def iterate_batches(
@@ -78,9 +96,12 @@ def iterate_batches(
     cuts: DocumentCuts,
     start: CorpusPosition,
     batch_bytes: int,
+    *,
+    skip_bad: bool = False,
 ) -> Iterator[DocumentBatch]:
     """All documents from `start` on, in batches of about `batch_bytes` bytes, at most twice as
-    many. The position of the last batch, which may be empty, is the end of all files.
+    many. A batch ends with each file that has begun another batch. The position of the last batch,
+    which may be empty, is the end of all files. With `skip_bad` a bad document is an empty one.
 
     Raises:
         CorpusError: a file cannot be read.
@@ -91,7 +112,7 @@ def iterate_batches(
     batches = _Batches(cuts, start, batch_bytes)
     options = {**asdict(corpus_format), "max_piece_bytes": min(batch_bytes, DEFAULT_PIECE_CHARS)}
     for index, path in enumerate(files):
-        with open_utf8_documents(path, **options) as reader:
+        with open_utf8_documents(path, **options, bad=[] if skip_bad else None) as reader:
             if index < len(start.identities) and reader.identity != start.identities[index]:
                 raise changed_since(path)
             if index < len(start.sources):
@@ -126,15 +147,23 @@ class _Batches:
         begun = self.position.identities[: len(self.position.sources)]
         self.position = replace(self.position, identities=(*begun, reader.identity))
         pieces: Iterator[tuple[bytes, bool]] = reader
+        bad = [] if reader.bad is None else reader.bad
         if self.position.n_in_file or self.position.n_bytes:
             pieces = self._skip(reader, path)
+            bad.clear()
+        unit, first = ("row", 0) if reader.format == "parquet" else ("line", 1)
+        record = BadDocument(corpus_file_name(path), unit, first, "")
         n_in_file, n_bytes, texts = (
             self.position.n_in_file,
             self.position.n_bytes,
             self._batch.texts,
         )
+        self._batch.records.append((len(texts), replace(record, number=first + n_in_file)))
+        ends_batch = False
         for text, is_last in pieces:
             if is_last and not self._held:
+                if bad:
+                    self._batch.bad[len(texts)] = bad.pop()
                 texts.append(text)
                 self._batch_size += len(text)
             else:
@@ -164,7 +193,11 @@ class _Batches:
                     )
                 )
                 texts = self._batch.texts
+                self._batch.records.append((0, replace(record, number=first + n_in_file)))
+                ends_batch = True
         self._end_file(reader, path, n_in_file, done)
+        if ends_batch:
+            yield self.take(self.position)
 
     def take(self, position: CorpusPosition) -> DocumentBatch:
         """The batch up to `position`; start another one."""

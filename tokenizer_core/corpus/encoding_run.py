@@ -17,14 +17,18 @@ import numpy as np
 
 from tokenizer_core.corpus.batch_encoding import DocumentIds, SplitPart, choose_documents
 from tokenizer_core.corpus.document_batches import changed_since
-from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
 from tokenizer_core.corpus.loss_mask import unmark_ids
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import LostTokens, parse_lost
 from tokenizer_core.corpus.token_plan import SPLITS, Split
 from tokenizer_core.corpus.token_writer import TokenFilesWriter, can_resume
-from tokenizer_core.errors import TokenFilesPlanError
+from tokenizer_core.documents.bad_documents import (
+    NO_BAD_DOCUMENTS,
+    BadDocuments,
+    check_running_share,
+)
+from tokenizer_core.errors import CorpusError, SpecialTokenForbiddenError, TokenFilesPlanError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,6 +73,10 @@ class EncodedCorpus(Protocol):
         (JSON)."""
         ...
 
+    def is_current(self, position: Mapping[str, Any]) -> bool:
+        """Whether no file changed that was begun before a position from `Position.to_fields`."""
+        ...
+
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
@@ -85,10 +93,11 @@ def write_encoded(
     shuffle: bool,
     resume: bool,
     progress: Callable[[EncodingProgress], object] | None,
+    max_bad: float | None,
 ) -> TokenManifest:
     """Write the documents to the new folder of token files `folder`; raise as `encode_corpus`."""
-    run = _Run(corpus, progress, shuffle=shuffle)
-    with TokenFilesWriter(folder, plan, resume=resume) as writer:
+    run = _Run(corpus, progress, shuffle=shuffle, max_bad=max_bad)
+    with TokenFilesWriter(folder, plan, resume=resume, is_current=run.is_current) as writer:
         return run.write_shuffled(writer) if shuffle else run.write(writer)
 
 
@@ -101,31 +110,49 @@ class _Run:
         progress: Callable[[EncodingProgress], object] | None,
         *,
         shuffle: bool,
+        max_bad: float | None,
     ) -> None:
         self._corpus, self._progress = corpus, progress
+        self._max_bad = 0.0 if max_bad is None else max_bad
         self._settings = {**corpus.settings, "shuffle": shuffle}
         self._n_tokens = 0
 
     def write(self, writer: TokenFilesWriter) -> TokenManifest:
         """Append the missing documents, in the order of the files, and finish."""
-        position = None
+        position, bad = None, NO_BAD_DOCUMENTS
         if writer.position is not None:
-            self._check_settings(writer.position)
             position = writer.position["place"]
+            bad = BadDocuments.from_fields(writer.position["bad"])
             self._n_tokens = writer.position["n_tokens"]
         limit = LengthLimit(writer.plan, (writer.position or {}).get("lost", {}))
         checkpoints = _Checkpoints(writer)
+        at: Callable[[], dict[str, Any]] | None = None  # the position, unless a document is held
         sources: tuple[CorpusSource, ...] = ()
-        with closing(self._corpus.batches(writer.plan, position)) as batches:
-            for batch in batches:
-                for part in batch.parts:
-                    self._append(writer, limit.apply(part))
-                if not limit.holds_document:
-                    checkpoints.write_if_due(partial(self._position_at, batch.position, limit))
-                self._report_at(batch.position)
-                sources = batch.position.sources
+        n_documents = 0
+        try:
+            with closing(self._corpus.batches(writer.plan, position)) as batches:
+                for batch in batches:
+                    bad = check_running_share(bad, batch.bad, batch.bad_numbers, self._max_bad)
+                    at = None
+                    for part in batch.parts:
+                        self._append(writer, limit.apply(part))
+                    if not limit.holds_document:
+                        at = partial(self._position_at, batch.position, limit, bad)
+                        if batch.position.is_between_files:
+                            writer.mark_whole_files(at())
+                        checkpoints.write_if_due(at)
+                    self._report_at(batch.position)
+                    sources, n_documents = batch.position.sources, batch.position.n_documents
+            bad.check_share(n_documents, self._max_bad)
+        except (CorpusError, SpecialTokenForbiddenError):
+            if at is not None and writer.can_checkpoint:
+                writer.checkpoint(at())
+            raise
         return writer.finish(
-            sources=sources, lost=limit.lost, document_encoder=self._settings.get("encoder")
+            sources=sources,
+            lost=limit.lost,
+            document_encoder=self._settings.get("encoder"),
+            bad_documents=bad,
         )
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
@@ -134,11 +161,12 @@ class _Run:
         if writer.position is None:
             writer.checkpoint(self._position({"shuffled": ShufflePosition()}))
         position = dict(writer.position or {})
-        self._check_settings(position)
         if not in_order.exists():
             plan = replace(writer.plan, layout_name="raw", tokens_per_shard=None)
             try:
-                with TokenFilesWriter(in_order, plan, resume=True) as first:
+                with TokenFilesWriter(
+                    in_order, plan, resume=True, is_current=self.is_current
+                ) as first:
                     self.write(first)
             except BaseException:
                 if not can_resume(in_order):  # no checkpoint to resume from
@@ -189,6 +217,7 @@ class _Run:
             sources=files.manifest.sources,
             lost=lost,
             document_encoder=files.manifest.document_encoder,
+            bad_documents=files.manifest.bad_documents,
         )
 
     def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
@@ -216,14 +245,23 @@ class _Run:
             position.bytes_done, self._corpus.bytes_total, position.n_documents, "encoding"
         )
 
-    def _position_at(self, position: Position, limit: LengthLimit) -> dict[str, Any]:
-        return self._position({"place": position.to_fields(), **limit.to_fields()})
+    def _position_at(
+        self, position: Position, limit: LengthLimit, bad: BadDocuments
+    ) -> dict[str, Any]:
+        place, lost = position.to_fields(), limit.to_fields()
+        return self._position({"place": place, "bad": bad.to_fields(), **lost})
 
     def _position(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The position field of a checkpoint."""
         return {"settings": self._settings, "n_tokens": self._n_tokens, **fields}
 
-    def _check_settings(self, position: dict[str, Any]) -> None:
+    def is_current(self, position: Mapping[str, Any]) -> bool:
+        """Whether this run can continue from the position of a checkpoint: no file that was begun
+        has changed. Raise TokenFilesPlanError if the checkpoint has other settings."""
+        self._check_settings(position)
+        return "place" not in position or self._corpus.is_current(position["place"])
+
+    def _check_settings(self, position: Mapping[str, Any]) -> None:
         settings = position.get("settings", {})  # empty if another caller wrote the checkpoint
         for name in [*self._settings, *settings]:
             before, now = settings.get(name), self._settings.get(name)
@@ -244,9 +282,9 @@ def _differences(before: object, now: object) -> str:
 
 
 class LengthLimit:
-    """Truncates or drops documents of more than the plan's `max_length` ids, drops those that an
-    encoder of conversations left out, and counts them. A truncated conversation whose loss counts
-    nowhere any more is left out too: the mean loss of such ids is not a number.
+    """Truncates or drops documents of more than the plan's `max_length` ids, and counts them. A
+    truncated conversation whose loss counts nowhere any more is left out: the mean loss of such ids
+    is not a number.
 
     A document that comes in parts is held until it is complete, but never more than `max_length`
     of its ids. A truncated document ends with the plan's end id, where the loss does not count.
@@ -255,8 +293,6 @@ class LengthLimit:
     def __init__(self, plan: TokenFilesPlan, lost: Mapping[str, Any]) -> None:
         """`lost` is that of `to_fields`."""
         self._plan = plan
-        self._is_active = plan.loss_mask or plan.max_length is not None
-        self._limit = MAX_DOCUMENT_TOKENS if plan.max_length is None else plan.max_length
         self.lost: dict[Split, LostTokens] = {
             name: parse_lost(lost[name]) for name in SPLITS if name in lost
         }
@@ -264,7 +300,7 @@ class LengthLimit:
 
     def to_fields(self) -> dict[str, Any]:
         """The counts so far, for checkpoints; nothing if no document can be lost."""
-        if not self._is_active:
+        if self._plan.max_length is None:
             return {}
         return {"lost": {name: asdict(lost) for name, lost in self.lost.items()}}
 
@@ -275,8 +311,8 @@ class LengthLimit:
 
     def apply(self, part: SplitPart) -> SplitPart:
         """The complete documents of `part`, in order, as long as the plan permits."""
-        limit = self._limit
-        if not self._is_active:
+        limit = self._plan.max_length
+        if limit is None:
             return part
         documents, lengths = DocumentIds(*part[1:4]), np.diff(part.offsets)
         if part.split in self._held:
@@ -297,13 +333,7 @@ class LengthLimit:
                 int(lengths[-1]),
             )
             documents, lengths = choose_documents(documents, ~is_last), lengths[:-1]
-        if self._plan.loss_mask and not lengths.all():
-            lost = self.lost.get(part.split, LostTokens())
-            n_refused = int((lengths == 0).sum())
-            self.lost[part.split] = replace(lost, n_refused=lost.n_refused + n_refused)
-            documents = choose_documents(documents, lengths > 0)
-            lengths = lengths[lengths > 0]
-        if self._plan.max_length is not None and len(lengths) and lengths.max() > limit:
+        if len(lengths) and lengths.max() > limit:
             documents = self._shorten(part.split, documents, lengths, limit)
         return SplitPart(part.split, *documents, is_open=False)
 
@@ -333,7 +363,7 @@ class LengthLimit:
         if self._plan.loss_mask:
             mask = unmark_ids(ids.astype(np.uint32, copy=False))[1]
             has_no_loss = is_longer & (np.add.reduceat(mask, offsets[:-1]) == 0)
-            lost = replace(lost, n_refused=lost.n_refused + int(has_no_loss.sum()))
+            lost = replace(lost, n_without_loss=lost.n_without_loss + int(has_no_loss.sum()))
             documents = choose_documents(documents, ~has_no_loss)
             is_longer &= ~has_no_loss
         n_longer = int(is_longer.sum())

@@ -65,7 +65,7 @@ class SplitWriter:
     def restore(
         cls, folder: Path, plan: TokenFilesPlan, split: Split, state: Mapping[str, Any]
     ) -> SplitWriter:
-        """The writer with the `state` that `sync` returned; later data is cut off.
+        """The writer with the `state` that `state` returned; later data is cut off.
 
         Raises:
             TokenFilesCorruptError: a file is missing or too short.
@@ -114,10 +114,13 @@ class SplitWriter:
         """Whether all appended ids are in the files: not while a document is set aside."""
         return self._set_aside is None
 
-    def sync(self) -> dict[str, object]:
-        """Sync everything to the disk; return the state for `restore`, as JSON."""
+    def sync(self) -> None:
+        """Sync everything to the disk."""
         for file in self._open_files():
             file.sync()
+
+    def state(self) -> dict[str, object]:
+        """The state for `restore`, as JSON, which is valid once this or more is synced."""
         return {
             **{name: getattr(self, f"_{name}") for name in _NUMBERS},
             "n_loss_tokens": self._n_loss_tokens,

@@ -23,11 +23,11 @@ from tokenizer_core.corpus.token_plan import (
     TokenizerIdentity,
     split_stem,
 )
+from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import (
     FormatError,
     TokenFilesCorruptError,
     TokenFilesError,
-    TokenFilesPlanError,
 )
 from tokenizer_core.formats.sealed_json import SealedFormat, typed
 from tokenizer_core.patterns import SplitPattern
@@ -60,14 +60,14 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class LostTokens:
-    """What is missing in a split: documents that the plan's `max_length` cut or dropped, and
-    conversations that were left out: they could not be encoded, or the loss counts nowhere in the
-    first `max_length` ids. `n_tokens`: ids of cut and dropped documents that are in no file."""
+    """What the plan's `max_length` cost a split: documents that it cut or dropped, and
+    conversations that were left out, because the loss counts nowhere in their first `max_length`
+    ids. `n_tokens`: ids of cut and dropped documents that are in no file."""
 
     n_cut: int = 0
     n_dropped: int = 0
     n_tokens: int = 0
-    n_refused: int = 0
+    n_without_loss: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class SplitRecord:
     - `token_use`: the file with the count of each id from 0 to the largest, as u64.
     - `special_tokens_found`: how often special tokens occur in the texts; empty with a mask.
     - `n_loss_tokens`: how many ids the loss counts at; None without a mask.
-    - `lost`: what is missing; None without a mask and a `max_length`.
+    - `lost`: what is missing; None without a `max_length`.
     """
 
     name: Split
@@ -117,13 +117,14 @@ class TokenManifest:
 
     `document_encoder`: the settings of the encoder that made ids and masks from conversations, such
     as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
-    an encoder.
+    an encoder. `bad_documents`: those of the corpus that were left out.
     """
 
     plan: TokenFilesPlan
     splits: tuple[SplitRecord, ...]
     sources: tuple[CorpusSource, ...] = ()
     document_encoder: Mapping[str, Any] | None = None
+    bad_documents: BadDocuments = NO_BAD_DOCUMENTS
 
     def split(self, name: str) -> SplitRecord:
         """The split with this name; raise LookupError, which lists the splits."""
@@ -149,6 +150,7 @@ class TokenManifest:
         fields = {
             **render_plan(self.plan),
             "document_encoder": None if encoder is None else dict(encoder),
+            "bad_documents": self.bad_documents.to_fields(),
             "sources": [asdict(source) for source in self.sources],
             "splits": [_render_split(split) for split in self.splits],
         }
@@ -170,12 +172,15 @@ class TokenManifest:
                 splits=tuple(_parse_split(split) for split in fields["splits"]),
                 sources=tuple(_parse_source(source) for source in fields["sources"]),
                 document_encoder=_optional(fields["document_encoder"], dict),
+                bad_documents=BadDocuments.from_fields(fields["bad_documents"]),
             )
             manifest.check()
         except FormatError as error:
             _refuse_pack(data)
             raise TokenFilesCorruptError(f"{error}; {_REMEDY}") from None
-        except (KeyError, TypeError, AttributeError, TokenFilesPlanError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, TokenFilesCorruptError):
+                raise
             raise TokenFilesCorruptError(
                 f"the manifest is malformed: {error!s:.200}; {_REMEDY}"
             ) from None
@@ -218,10 +223,10 @@ class TokenManifest:
         _require((split.n_loss_tokens is not None) == plan.loss_mask, f"the mask of {split.name}")
         counted = split.n_loss_tokens or 0
         _require(0 <= counted <= split.n_tokens, f"the tokens with loss of {split.name}")
-        _require((split.lost is not None) == counts_lost(plan), "the lost documents")
+        _require((split.lost is not None) == (plan.max_length is not None), "the lost documents")
         lost = split.lost or LostTokens()
         n_other_way = lost.n_dropped if plan.over_length == "truncate" else lost.n_cut
-        least = min(lost.n_cut, lost.n_dropped, lost.n_tokens, lost.n_refused)
+        least = min(lost.n_cut, lost.n_dropped, lost.n_tokens, lost.n_without_loss)
         are_counts = least >= 0 == n_other_way
         _require(are_counts, f"the longer documents of {split.name}")
         may_be_many = plan.tokens_per_shard is not None
@@ -310,11 +315,6 @@ def check_size(path: Path, size_bytes: int) -> None:
 def _require(condition: bool, what: str) -> None:
     if not condition:
         raise TokenFilesCorruptError(f"the manifest contradicts itself: {what}; {_REMEDY}")
-
-
-def counts_lost(plan: TokenFilesPlan) -> bool:
-    """Whether the splits record what is missing in them: only a mask or a limit loses anything."""
-    return plan.loss_mask or plan.max_length is not None
 
 
 def render_plan(plan: TokenFilesPlan) -> dict[str, object]:

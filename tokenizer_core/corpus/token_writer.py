@@ -24,10 +24,10 @@ from tokenizer_core.corpus.token_manifest import (
     MAX_MANIFEST_BYTES,
     LostTokens,
     TokenManifest,
-    counts_lost,
     render_plan,
 )
 from tokenizer_core.corpus.token_plan import SPLITS, Split, TokenFilesPlan
+from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.errors import (
     FormatError,
     TokenFilesCorruptError,
@@ -37,7 +37,7 @@ from tokenizer_core.errors import (
 from tokenizer_core.formats.sealed_json import SealedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     Mask = Sequence[int] | NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 _CHECKPOINT: Final = SealedFormat(
-    "token-files-checkpoint", 2, "unfinished token files", MAX_MANIFEST_BYTES
+    "token-files-checkpoint", 3, "unfinished token files", MAX_MANIFEST_BYTES
 )
+
+_MOST_MARKS: Final = 8
 
 
 class TokenFilesWriter:
@@ -60,7 +62,9 @@ class TokenFilesWriter:
     Until then, or if the process dies, only the staged folder `.NAME.partial` exists. Leaving the
     `with` block without `finish` or a checkpoint removes it; so does the next writer. With
     `resume=True` a writer continues from the last `checkpoint`, if any: `position` is its position,
-    and the files become those of an uninterrupted writer. Not thread-safe.
+    and the files become those of an uninterrupted writer. If `is_current` is false for that
+    position, it continues from the newest mark of `mark_whole_files` for which it is true, or from
+    the beginning. Not thread-safe.
 
     Raises:
         TokenFilesError: the folder exists already, or another process is writing it.
@@ -85,20 +89,24 @@ class TokenFilesWriter:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], plan: TokenFilesPlan, *, resume: bool = False
+        self,
+        folder: str | os.PathLike[str],
+        plan: TokenFilesPlan,
+        *,
+        resume: bool = False,
+        is_current: Callable[[Mapping[str, Any]], bool] = lambda position: True,
     ) -> None:
         plan.check()
         self.folder, self.plan = Path(folder), plan
+        self._is_current, self._marks = is_current, list[dict[str, Any]]()
         self._splits: dict[Split, SplitWriter] = {}
         self._position: dict[str, Any] | None = None
         self._staged = StagedFolder(self.folder)
         data: bytes | None = None
         try:
             data = self._staged.read_checkpoint() if resume else None
-            if data is None:
+            if data is None or not self._restore(data):
                 self._staged.clear()
-            else:
-                self._restore(data)
         except BaseException:
             if data is None:
                 self._staged.drop()
@@ -183,12 +191,13 @@ class TokenFilesWriter:
         sources: Iterable[CorpusSource] = (),
         lost: Mapping[Split, LostTokens] | None = None,
         document_encoder: Mapping[str, Any] | None = None,
+        bad_documents: BadDocuments = NO_BAD_DOCUMENTS,
     ) -> TokenManifest:
         """Close all files, write the manifest, rename the folder, and return the manifest.
 
         `sources` are the files of the text, with size and sha256. `lost` is what the caller removed
         from each split, `document_encoder` what the manifest says of how ids and mask were made
-        (JSON; for a plan with a `loss_mask`).
+        (JSON; for a plan with a `loss_mask`), `bad_documents` what it says of those left out.
 
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), or all its
@@ -210,7 +219,7 @@ class TokenFilesWriter:
             found = lost or {}
             for name in sorted(found.keys() - self._splits.keys()):
                 self._require_nothing_lost(name, found[name])
-            if counts_lost(self.plan):
+            if self.plan.max_length is not None:
                 splits = tuple(
                     replace(split, lost=found.get(split.name, LostTokens())) for split in splits
                 )
@@ -220,7 +229,9 @@ class TokenFilesWriter:
                     f"no ids were written for {' and '.join(empty)}, and trainers cannot open "
                     f"empty files; give documents with text"
                 )
-            manifest = TokenManifest(self.plan, splits, tuple(sources), document_encoder)
+            manifest = TokenManifest(
+                self.plan, splits, tuple(sources), document_encoder, bad_documents
+            )
             manifest.check()
             write_synced(self._staged.files / MANIFEST_NAME, manifest.to_json())
             self._staged.publish()
@@ -231,11 +242,10 @@ class TokenFilesWriter:
 
     def _require_nothing_lost(self, split: Split, lost: LostTokens) -> None:
         """Raise if documents of a split that has none were left out: nothing would show it."""
-        if n_lost := lost.n_dropped + lost.n_refused:
+        if n_lost := lost.n_dropped + lost.n_without_loss:
             raise TokenFilesError(
-                f"all {n_lost} documents of {split} were left out: they are too long, or "
-                f"conversations that cannot be encoded; give a greater max_length, another seed, "
-                f"or no validation_share"
+                f"all {n_lost} documents of {split} were left out, because they are too long; give "
+                f"a greater max_length, another seed, or no validation_share"
             )
 
     @property
@@ -243,6 +253,18 @@ class TokenFilesWriter:
         """False while a document is open that must be in one shard (Megatron's, if the plan has
         shards): it is written when its length is known."""
         return all(split.can_sync for split in self._splits.values())
+
+    def mark_whole_files(self, position: Mapping[str, Any]) -> None:
+        """Mark what was appended so far, the documents of complete corpus files, so that a later
+        writer can return to it from any checkpoint. Of many marks, every other one is dropped, but
+        not the last. `position` is as for `checkpoint`."""
+        if len(self._marks) == _MOST_MARKS:
+            del self._marks[:-1:2]
+        self._marks.append(self._state(position))
+
+    def _state(self, position: Mapping[str, Any]) -> dict[str, Any]:
+        splits = {name: split.state() for name, split in self._splits.items()}
+        return {"splits": splits, "position": dict(position)}
 
     def checkpoint(self, position: Mapping[str, Any]) -> None:
         """Sync everything appended so far, so that `resume=True` continues from here.
@@ -259,10 +281,12 @@ class TokenFilesWriter:
         if not self.can_checkpoint:
             raise TokenFilesError("no checkpoint while this document is open; append its end first")
         try:
+            for split in self._splits.values():
+                split.sync()
             fields = {
                 "plan": render_plan(self.plan),
-                "splits": {name: split.sync() for name, split in self._splits.items()},
-                "position": dict(position),
+                **self._state(position),
+                "marks": self._marks,
             }
             self._staged.write_checkpoint(_CHECKPOINT.render(fields))
         except OSError:  # after a failed fsync, a later one that succeeds proves nothing
@@ -298,7 +322,8 @@ class TokenFilesWriter:
         for split in self._splits.values():
             split.discard()
 
-    def _restore(self, data: bytes) -> None:
+    def _restore(self, data: bytes) -> bool:
+        """Continue from a checkpoint; return whether a position of it is current."""
         try:
             fields = _CHECKPOINT.parse(data)
         except FormatError as error:
@@ -311,6 +336,14 @@ class TokenFilesWriter:
                 f"{self.folder.name!r:.80} was begun with another plan or tokenizer; go on with "
                 f"that one, or start anew, without resume"
             )
+        self._marks, mark = fields["marks"], fields
+        while not self._is_current(mark["position"]):
+            if not self._marks:
+                return False
+            mark = self._marks.pop()
+        if mark is not fields:
+            self._marks.append(mark)
+        fields = mark
         files = self._staged.files
         for name, state in fields["splits"].items():
             self._splits[name] = SplitWriter.restore(files, self.plan, name, state)
@@ -319,6 +352,7 @@ class TokenFilesWriter:
             if path.name not in known:  # newer than the checkpoint
                 path.unlink()
         self._position = fields["position"]
+        return True
 
     def _check_documents(
         self,

@@ -10,21 +10,24 @@ import contextlib
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.documents import (
     CONTENT_BYTES,
+    BadDocuments,
     CorpusFormat,
     check_text_content,
+    corpus_file_name,
     open_documents,
     write_separated,
 )
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
-from tokenizer_core.documents.corpus_files import changed_error
+from tokenizer_core.documents.corpus_files import changed_error, open_corpus_file
+from tokenizer_core.documents.document_reader import SkippedDocuments, open_good_documents
 from tokenizer_core.documents.remote_files import RemoteFile, StoreReadError, open_remote_file
 from tokenizer_core.errors import CorpusChangedError, CorpusError, RunError
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
@@ -195,16 +198,19 @@ class Part:
     end: int
     documents: CorpusFormat | None = None
 
-    def to_chunk(self, path: Path, separator: str) -> tuple[Chunk, int]:
+    def to_chunk(
+        self, path: Path, separator: str, skipped: SkippedDocuments, endings: Sequence[str]
+    ) -> tuple[Chunk, int]:
         """The part as a chunk of a local file, and its bytes of text. A part of a file in a store,
-        and documents with `separator` after each, are copied to `path`.
+        and documents with `separator` after each, are copied to `path`; `skipped` and `endings` are
+        for these, as in `open_good_documents`.
 
         Raises:
             CorpusError: as `SourceFile.reading`, or as `open_documents`.
             RunError: as `SourceFile.reading`.
         """
         if self.documents is not None:
-            n_bytes = self._write_documents(self.documents, path, separator)
+            n_bytes = self._write_documents(self.documents, path, separator, skipped, endings)
             copy = CorpusFile.examine(path)
             return Chunk(copy, 0, copy.size_bytes), n_bytes
         n_bytes = self.end - self.start
@@ -217,19 +223,48 @@ class Part:
                 file.write(read(start, min(start + _REQUEST_BYTES, self.end)))
         return Chunk(CorpusFile.examine(path), self.start, self.end), n_bytes
 
-    def _write_documents(self, how: CorpusFormat, path: Path, separator: str) -> int:
+    def _write_documents(
+        self,
+        how: CorpusFormat,
+        path: Path,
+        separator: str,
+        skipped: SkippedDocuments,
+        endings: Sequence[str],
+    ) -> int:
         source = self.source
         is_whole = self.start == 0 and self.end == source.size_bytes
         within = None if is_whole else (self.start, self.end)
         source.check()
         try:
-            with open_documents(source.path, **asdict(how), within=within) as reader:
-                n_bytes = write_separated(path, reader, separator)
+            with open_good_documents(
+                source.path,
+                how,
+                found := SkippedDocuments(skipped.max_bad),
+                endings=endings,
+                within=within,
+                hash_source=False,
+            ) as (reader, pieces):
+                n_bytes = write_separated(path, pieces, separator)
+            skipped.n_documents += found.n_documents
+            skipped.bad = skipped.bad.plus(place_in_file(found.bad, source, reader.first_byte))
         except StoreReadError as error:  # a retry may succeed
             raise RunError(str(error)) from None
         finally:
             source.check()  # a change may be the reason of an error
         return n_bytes
+
+
+def place_in_file(bad: BadDocuments, source: SourceFile, first_byte: int) -> BadDocuments:
+    """The bad documents of a part that begins at `first_byte`, with the name of its file, and the
+    lines of the whole file."""
+    n_before = 0
+    if bad.first and first_byte:
+        opened = open_corpus_file(source.path)
+        with opened.file:
+            n_before = opened.count_lines(first_byte + 1) - 1  # the part may begin within a line
+    name = corpus_file_name(source.shown)
+    placed = (replace(one, file=name, number=one.number + n_before) for one in bad.first)
+    return replace(bad, first=tuple(placed))
 
 
 def _version_of(file: CorpusFile) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from tokenizer_core.distributed.committed_shards import Attempt
 from tokenizer_core.distributed.corpus_sources import Part, SourceFile, check_sum, check_tables
 from tokenizer_core.documents import make_separator
+from tokenizer_core.documents.document_reader import SkippedDocuments
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -42,6 +43,7 @@ class ShardRules:
     n_partitions: int
     max_memory_bytes: int
     unicode_tables: str = UNICODE_TABLES
+    skips_bad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ def hash_sources(
 
 def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> dict[str, Any]:
     """The counts of some parts of the corpus: a sorted run for each partition that is not empty.
-    `n_bytes` of them are text, `n_read` is the size of the parts.
+    `n_bytes` of them are text, `n_read` is the size of the parts. `n_found` of the documents were
+    read, `bad` are left out.
 
     Raises:
         CorpusError: a part is not UTF-8, or its file changed.
@@ -89,12 +92,16 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
     check_tables(state.unicode_tables)
     rules = state.rules
     separator = make_separator(rules.special_tokens)
+    # The caller knows the documents of all shards, and checks the share.
+    skipped = SkippedDocuments(1.0 if state.skips_bad else None)
     if any(part.documents for part in parts):
         rules = replace(rules, special_tokens=(*rules.special_tokens, separator))
     chunks, n_bytes = list[Chunk](), 0
     for i, part in enumerate(parts):
         try:
-            chunk, part_bytes = part.to_chunk(attempt.scratch / f"part-{i}", separator)
+            chunk, part_bytes = part.to_chunk(
+                attempt.scratch / f"part-{i}", separator, skipped, rules.special_tokens
+            )
         except CorpusError as error:
             message = str(error).replace(part.source.path, part.source.shown)
             raise type(error)(message) from None
@@ -121,6 +128,8 @@ def count_shard(state: ShardRules, parts: Sequence[Part], attempt: Attempt) -> d
         "n_read": sum(part.end - part.start for part in parts),
         "special_bytes": counted.special_bytes,
         "n_documents": counted.n_documents,
+        "n_found": skipped.n_documents,
+        "bad": skipped.bad.to_fields(),
         "partition_bytes": partition_bytes,
     }
 

@@ -37,7 +37,8 @@ from tokenizer_core.distributed.merge_shards import (
     merge_partition,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import BY_NAME, CorpusFormat, can_be_entered
+from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat, can_be_entered
+from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, check_max_bad
 from tokenizer_core.errors import CorpusError
 from tokenizer_core.parallel import Executor
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern
@@ -65,7 +66,7 @@ _MOST_PARTITIONS: Final = 256
 _OFFSETS_PER_TASK: Final = 256
 _PARTS_PER_SHARD: Final = 4096
 _FILES_PER_TASK: Final = 256
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 _EMPTY: Final = "the corpus is empty: give at least one file with text in it"
 
 Phase = Literal["count", "merge"]
@@ -82,15 +83,18 @@ class _Plan:
     shard_bytes: int
     n_partitions: int
     corpus_format: CorpusFormat
+    skips_bad: bool
 
     @property
     def n_bytes(self) -> int:
         return sum(source.size_bytes for source in self.sources)
 
     def is_plain(self, source: SourceFile) -> bool:
-        """Whether the bytes of the file are counted, not copies of its documents."""
+        """Whether the bytes of the file are counted, not copies of its documents, of which bad ones
+        can be left out."""
         separator = self.corpus_format.separator
         is_ended = separator is None or separator in self.special_tokens
+        is_ended &= not self.skips_bad
         return is_ended and self.corpus_format.is_plain_text(source.path)
 
     def identity(self) -> dict[str, object]:
@@ -104,6 +108,7 @@ class _Plan:
             "shard_bytes": self.shard_bytes,
             "n_partitions": self.n_partitions,
             "format": asdict(self.corpus_format),
+            "skips_bad": self.skips_bad,
         }
 
 
@@ -123,8 +128,10 @@ def count_distributed(
     corpus_format: CorpusFormat = BY_NAME,
     progress: Progress | None = None,
     while_waiting: Callable[[], object] | None = None,
-) -> None:
-    """Count these files, local or in a store, and write the file of counts to `output`.
+    max_bad: float | None = None,
+) -> BadDocuments:
+    """Count these files, local or in a store, and write the file of counts to `output`; return the
+    bad documents that were left out.
 
     The file equals, byte for byte, the one that `count_pretokens(...).save` writes, for any workers
     and after any failures. The storage at `storage` holds all intermediate results: the same call
@@ -136,7 +143,8 @@ def count_distributed(
       goes to the folder, by default the system's, as do files that a worker fetches, and the text
       of its shard of files that are not plain text.
     - `corpus_format`: how the files hold documents, as for `count_pretokens`. A packed file or
-      Parquet is one shard.
+      Parquet is one shard; with `max_bad`, which is as for `count_pretokens`, so is plain text
+      without a separator.
     - `progress` gets `count` with bytes, then `merge` with partitions; `while_waiting` is called
       several times a second, and an exception in it ends the run.
 
@@ -154,15 +162,20 @@ def count_distributed(
         >>> from tokenizer_core.patterns import PATTERNS
         >>> from tokenizer_core.training import PretokenCounts
         >>> _ = (folder / "text").write_text("low low lower")
-        >>> count_distributed([folder / "text"], pattern=PATTERNS["gpt2"], storage=folder / "run",
+        >>> _ = count_distributed(
+        ...     [folder / "text"], pattern=PATTERNS["gpt2"], storage=folder / "run",
         ...     executor=LocalExecutor(1), output=folder / "counts")
         >>> dict(PretokenCounts.load(folder / "counts").counts)
         {' low': 1, ' lower': 1, 'low': 1}
     """
-    plan = _make_plan(inputs, pattern, special_tokens, shard_bytes, n_partitions, corpus_format)
+    check_max_bad(max_bad)
+    plan = _make_plan(
+        inputs, pattern, special_tokens, shard_bytes, n_partitions, corpus_format, max_bad
+    )
     run = Run(storage, plan.identity(), scratch=scratch_folder)
     rules = CountingRules(plan.pattern, plan.special_tokens)
-    state = ShardRules(rules, engine, plan.n_partitions, max_memory_bytes or MEMORY_BYTES)
+    memory_bytes = max_memory_bytes or MEMORY_BYTES
+    state = ShardRules(rules, engine, plan.n_partitions, memory_bytes, skips_bad=plan.skips_bad)
     report = _Report(plan, progress)
 
     def carry_out(*stages: Stage) -> Mapping[str, list[ShardManifest]]:
@@ -176,12 +189,14 @@ def count_distributed(
             Stage("hash", hash_sources, list(_in_batches(plan))),
             Stage("count", count_shard, list(_shards_of(plan, looks, cuts)), state),
         )
+        bad = _bad_documents(counted["count"], max_bad)
         partitions = _partitions_of(plan, counted["count"])
         merged = carry_out(Stage("merge", merge_partition, partitions))["merge"]
-        corpus = _corpus_of(plan, counted, merged)
+        corpus = _corpus_of(plan, counted, merged, bad)
         (result,) = carry_out(Stage("assemble", assemble_counts, [corpus]))["assemble"]
     result.files[COUNTS].fetch(run.storage, Path(output))
     run.sweep([result])
+    return BadDocuments.from_fields(result.figures["bad"])
 
 
 def _make_plan(
@@ -191,6 +206,7 @@ def _make_plan(
     shard_bytes: int | None,
     n_partitions: int | None,
     corpus_format: CorpusFormat,
+    max_bad: float | None,
 ) -> _Plan:
     refuse_string(special_tokens)
     sources = tuple(
@@ -207,7 +223,15 @@ def _make_plan(
         if given is not None and given < 1:
             raise ValueError(f"{name} must be at least 1, not {given}")
     size = shard_bytes or choose_shard_bytes(n_bytes)
-    return _Plan(sources, pattern, tuple(special_tokens), size, n_partitions or some, corpus_format)
+    return _Plan(
+        sources,
+        pattern,
+        tuple(special_tokens),
+        size,
+        n_partitions or some,
+        corpus_format,
+        max_bad is not None,
+    )
 
 
 def choose_shard_bytes(n_bytes: int) -> int:
@@ -282,8 +306,20 @@ def _partitions_of(plan: _Plan, counted: Sequence[ShardManifest]) -> list[Partit
     ]
 
 
+def _bad_documents(counted: Sequence[ShardManifest], max_bad: float | None) -> BadDocuments:
+    """The bad documents of all shards; raise TooManyBadDocumentsError for more than the share."""
+    found = NO_BAD_DOCUMENTS
+    for manifest in counted:
+        found = found.plus(BadDocuments.from_fields(manifest.figures["bad"]))
+    found.check_share(sum(m.figures["n_found"] for m in counted), max_bad or 0.0)
+    return found
+
+
 def _corpus_of(
-    plan: _Plan, counted: Mapping[str, Sequence[ShardManifest]], merged: Sequence[ShardManifest]
+    plan: _Plan,
+    counted: Mapping[str, Sequence[ShardManifest]],
+    merged: Sequence[ShardManifest],
+    bad: BadDocuments,
 ) -> CountedCorpus:
     n_bytes = sum(manifest.figures["n_bytes"] for manifest in counted["count"])
     if not n_bytes:
@@ -300,6 +336,7 @@ def _corpus_of(
         n_bytes=n_bytes,
         n_documents=sum(manifest.figures["n_documents"] for manifest in counted["count"]),
         special_bytes=sum(manifest.figures["special_bytes"] for manifest in counted["count"]),
+        bad=bad,
     )
 
 

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 
 import numpy as np
 
-from tokenizer_core.corpus.batch_encoding import BatchEncoder, DocumentIds
+from tokenizer_core.corpus.batch_encoding import LEFT_OUT, BatchEncoder, DocumentIds
 from tokenizer_core.corpus.document_batches import iterate_open_file
-from tokenizer_core.distributed.corpus_sources import check_tables
+from tokenizer_core.distributed.corpus_sources import check_tables, place_in_file
 from tokenizer_core.documents import (
     DEFAULT_PIECE_CHARS,
+    BadDocument,
+    BadDocuments,
     CorpusFormat,
     can_be_entered,
     open_documents,
@@ -118,11 +120,9 @@ def _unpack_encoding(data: bytes) -> ShardEncoding:
     return ShardEncoding(*pickle.loads(data))  # noqa: S301 - part of our own pickle
 
 
-def encode_shard(
-    encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt
-) -> dict[str, int | str | None]:
-    """Encode the documents of a shard; return the numbers of documents, ids and bytes, and the
-    sha256 of the file if the shard is the whole file.
+def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) -> dict[str, Any]:
+    """Encode the documents of a shard; return the numbers of documents, ids and bytes, the bad
+    documents that were left out, and the sha256 of the file if the shard is the whole file.
 
     Raises:
         CorpusError: the file cannot be read, has changed, or holds text that cannot be encoded.
@@ -132,11 +132,13 @@ def encode_shard(
     source, options = shard.source, asdict(encoding.corpus_format)
     within = None if shard.is_whole else (shard.start, shard.stop)
     piece_bytes = min(BATCH_BYTES, DEFAULT_PIECE_CHARS)
+    skipped: list[BadDocument] | None = [] if encoding.encoder.skip_bad else None
+    found = BadDocuments()
     try:
         source.check()
         with (
             open_utf8_documents(
-                source.path, **options, max_piece_bytes=piece_bytes, within=within
+                source.path, **options, max_piece_bytes=piece_bytes, within=within, bad=skipped
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
@@ -148,8 +150,10 @@ def encode_shard(
                     map_ahead(partial(_encode, encoding.encoder), ahead, num_threads=1)
                 ) as encoded,
             ):
-                for documents, is_open in encoded:
+                for documents, is_open, bad in encoded:
                     writer.append(documents, is_open=is_open)
+                    found = found.plus(bad)
+        found = place_in_file(found, shard.source, reader.first_byte)
         source.check()
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
@@ -166,6 +170,7 @@ def encode_shard(
         "n_documents": writer.n_documents,
         "n_tokens": writer.n_tokens,
         "n_bytes": writer.n_bytes,
+        "bad": found.to_fields(),
         "sha256": reader.sha256 if shard.is_whole else None,
     }
 
@@ -176,8 +181,9 @@ def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -
     return {"sha256": source.sha256()}
 
 
-def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, bool]:
-    return encoder.encode_documents(batch), batch.is_open
+def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, bool, BadDocuments]:
+    documents, bad = encoder.encode_documents(batch)
+    return documents, batch.is_open, BadDocuments.of(bad[index] for index in sorted(bad))
 
 
 def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:
@@ -219,7 +225,8 @@ class EncodedShardWriter:
         next call continues it."""
         if not len(documents.n_bytes):
             return
-        rows = np.column_stack((np.diff(documents.offsets), documents.n_bytes)).astype("<u8")
+        lengths = np.diff(documents.offsets).astype("<u8")  # with int64, the rows would be floats
+        rows = np.column_stack((lengths, documents.n_bytes)).astype("<u8")
         if self._open is not None:
             rows[0] += self._open
         self._open = rows[-1].copy() if is_open else None
@@ -228,7 +235,7 @@ class EncodedShardWriter:
         self._rows.write(whole.tobytes())
         self.n_documents += len(whole)
         self.n_tokens += len(documents.ids)
-        self.n_bytes += int(documents.n_bytes.sum())
+        self.n_bytes += int(documents.n_bytes[documents.n_bytes != LEFT_OUT].sum())
 
     def __enter__(self) -> Self:
         return self

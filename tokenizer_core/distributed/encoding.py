@@ -33,7 +33,8 @@ from tokenizer_core.distributed.encode_shards import (
     read_encoded_shard,
 )
 from tokenizer_core.distributed.runs import Run, Stage
-from tokenizer_core.documents import CorpusFormat, corpus_file_name
+from tokenizer_core.documents import BadDocuments, CorpusFormat, corpus_file_name
+from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.errors import TokenFilesPlanError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.patterns import UNICODE_TABLES
@@ -53,7 +54,7 @@ MOST_SHARDS: Final = 1 << 16
 """Reached by a corpus of 2 TiB; larger ones get larger shards, because the joining process keeps
 a list of all shards."""
 
-_LAYOUT: Final = 1
+_LAYOUT: Final = 2
 """Version of the committed files."""
 _ENCODE: Final = "encode"
 _HASH: Final = "hash"
@@ -76,6 +77,7 @@ def encode_distributed(
     shard_bytes: int | None = None,
     scratch_folder: Path | None = None,
     document_encoder: DocumentEncoder | None = None,
+    max_bad: float | None = None,
 ) -> TokenManifest:
     """As `encode_corpus`, with the same bytes, by the workers of `executor`; return the manifest.
 
@@ -83,8 +85,8 @@ def encode_distributed(
     about `shard_bytes` of the files there (by default chosen from their size), and the storage
     keeps them until the token files are complete. The shard of a dead worker is retried; the error
     for a shard that keeps failing names it. Every worker must find the files at the same paths or
-    addresses. With `resume` a call with the same folder and storage continues the last one, on any
-    executor.
+    addresses. `max_bad` is checked after each shard, in order. With `resume` a call with the same
+    folder and storage continues the last one, on any executor; every file must be as it was.
 
     Workers and this process keep the ids of one or two shards in `scratch_folder`, by default the
     system's. Each worker needs the memory of `encode_corpus` with one worker.
@@ -116,6 +118,7 @@ def encode_distributed(
         (3, 11)
     """
     check_settings(tokenizer, plan, validation_share, document_encoder)
+    check_max_bad(max_bad)
     if shard_bytes is not None and shard_bytes < 1:
         raise TokenFilesPlanError("shard_bytes must be at least 1")
     corpus_format = corpus_format or CorpusFormat()
@@ -138,7 +141,9 @@ def encode_distributed(
     # Cut before the run claims the storage: an unknown format is an error.
     shards = list(cut_corpus(sources, corpus_format, shard_bytes))
     run = Run(storage, identity, scratch=scratch_folder)
-    encoder = BatchEncoder(tokenizer, plan, document_encoder=document_encoder)
+    encoder = BatchEncoder(
+        tokenizer, plan, document_encoder=document_encoder, skip_bad=max_bad is not None
+    )
     encoding = ShardEncoding(encoder, plan, corpus_format)
     settings = corpus_settings(
         [s.shown for s in sources], corpus_format, validation_share, document_encoder
@@ -153,7 +158,7 @@ def encode_distributed(
         scratch=scratch_folder,
     )
     manifest = write_encoded(
-        corpus, folder, plan, shuffle=shuffle, resume=resume, progress=progress
+        corpus, folder, plan, shuffle=shuffle, resume=resume, progress=progress, max_bad=max_bad
     )
     run.remove()
     return manifest
@@ -169,6 +174,7 @@ class JoinPosition:
     n_documents: int = 0
     bytes_done: int = 0
     sources: tuple[CorpusSource, ...] = ()
+    is_between_files: bool = False  # the run checks its files
 
     def to_fields(self) -> dict[str, Any]:
         """As JSON, without the sources."""
@@ -216,6 +222,10 @@ class JoinedShards:
     def identities(self) -> list[Any]:
         return []  # the run checks its files
 
+    def is_current(self, position: Mapping[str, Any]) -> bool:
+        del position
+        return True  # the run checks its files
+
     def batches(
         self, plan: TokenFilesPlan, position: Mapping[str, Any] | None
     ) -> Generator[EncodedBatch, None, None]:
@@ -230,6 +240,8 @@ class JoinedShards:
                 yield from self._join(manifest, folder, reached)
                 shutil.rmtree(folder)
                 reached = self._after(reached, manifest)
+                bad = BadDocuments.from_fields(manifest.figures["bad"])
+                yield EncodedBatch([], reached, bad, [reached.n_documents - 1] * bad.count)
         yield EncodedBatch([], replace(reached, sources=self._sources()))
 
     def _in_order(self, first: int) -> Generator[ShardManifest, None, None]:

@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 
 from tokenizer_core.distributed.committed_shards import Attempt, CommittedFile
 from tokenizer_core.distributed.corpus_sources import check_sum
+from tokenizer_core.documents import BadDocuments
 from tokenizer_core.errors import CorpusError, RunError
 from tokenizer_core.parallel import map_ahead
 from tokenizer_core.patterns import SplitPattern
@@ -54,6 +55,7 @@ class CountedCorpus:
     n_bytes: int
     n_documents: int
     special_bytes: int
+    bad: BadDocuments
 
 
 def merge_partition(state: None, partition: Partition, attempt: Attempt) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def assemble_counts(state: None, corpus: CountedCorpus, attempt: Attempt) -> dic
         n_documents=corpus.n_documents,
     ).save(path)
     attempt.put(COUNTS, path)
-    return {"n_entries": len(counts), "n_bytes": n_bytes}
+    return {"n_entries": len(counts), "n_bytes": n_bytes, "bad": corpus.bad.to_fields()}
 
 
 class _Summed:

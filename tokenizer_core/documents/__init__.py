@@ -5,6 +5,11 @@
 `open_documents` defines the documents of each format. These names are public.
 """
 
+from tokenizer_core.documents.bad_documents import (
+    DEFAULT_MAX_BAD,
+    BadDocument,
+    BadDocuments,
+)
 from tokenizer_core.documents.corpus_files import (
     corpus_file_identity,
     corpus_file_name,
@@ -38,8 +43,11 @@ __all__ = [
     "BY_NAME",
     "CONTENT_BYTES",
     "CONTENT_NAMES",
+    "DEFAULT_MAX_BAD",
     "DEFAULT_PIECE_CHARS",
     "FORMATS",
+    "BadDocument",
+    "BadDocuments",
     "CorpusFormat",
     "DocumentPiece",
     "DocumentReader",

@@ -60,7 +60,9 @@ def parse_conversation(data: bytes) -> Conversation:
     try:
         record = read_json(data)
     except StrictJsonError as error:
-        raise ConversationError(f"the record {error}; mend it, or leave it out") from None
+        raise ConversationError(
+            f"the record {error}; mend it, or leave it out", error.code
+        ) from None
     has_messages, has_turns = ("messages" in record, "conversations" in record)
     if has_messages == has_turns:
         both = "both messages and conversations" if has_messages else "no messages"

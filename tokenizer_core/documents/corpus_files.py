@@ -125,7 +125,8 @@ def changed_error(name: str) -> CorpusChangedError:
 class CorpusFileBytes:
     """The bytes of an open corpus file, counted, and hashed if asked.
 
-    `size_bytes` is the size when the file was opened, `position_bytes` how much of it is read.
+    `size_bytes` is the size when the file was opened, `position_bytes` how much of it is read, and
+    `first_byte` where `blocks` begins.
     `name` is for messages, without the secrets of an address.
     """
 
@@ -139,7 +140,7 @@ class CorpusFileBytes:
             self.identity = self._version.identity
         self.size_bytes = self.identity[0]
         self.position_bytes = 0
-        self._start, self._stop = 0, self.size_bytes
+        self.first_byte, self._stop = 0, self.size_bytes
         self._digest = hashlib.sha256() if hash_source else None
         self.sha256: str | None = None
 
@@ -150,12 +151,12 @@ class CorpusFileBytes:
             CorpusError: the store cannot read from there.
         """
         self.file.seek(start)
-        self.position_bytes, self._start, self._stop = start, start, stop
+        self.position_bytes, self.first_byte, self._stop = start, start, stop
 
     @property
     def part_name(self) -> str:
         """The name, and where `blocks` begins, for messages that count bytes from there."""
-        return f"{self.name} from byte {self._start}" if self._start else self.name
+        return f"{self.name} from byte {self.first_byte}" if self.first_byte else self.name
 
     def count_lines(self, offset: int | None = None) -> int:
         """How many lines begin before a byte, by default before the first of `blocks`; reads the
@@ -164,7 +165,7 @@ class CorpusFileBytes:
         Raises:
             CorpusError: the file cannot be read.
         """
-        stop = (self._start if offset is None else offset) - 1  # its line begins later
+        stop = (self.first_byte if offset is None else offset) - 1  # its line begins later
         at, n_lines = 0, int(stop >= 0)
         while at < stop and (block := self.read_at(at, min(BLOCK_BYTES, stop - at))):
             n_lines += block.count(b"\n")

@@ -7,7 +7,8 @@ UTF-8; reading bytes costs little more than hashing the file.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tokenizer_core.errors import CorpusError
@@ -117,6 +118,46 @@ def split_utf8_text(
             is_open = True
     if is_open or carried:
         yield Utf8Piece(carried, True)
+
+
+def end_documents_at(
+    pieces: Iterable[Utf8Piece], separator: bytes, endings: Sequence[bytes]
+) -> Iterator[tuple[bytes, bool, bytes]]:
+    """The pieces with the separator after them, in more documents: one also ends after each of the
+    `endings`, such as special tokens, which stay in its text. They match leftmost, the longest of
+    equals.
+
+    Example:
+        >>> list(end_documents_at([Utf8Piece(b"a<|>b", True)], b"|", [b"<|>"]))
+        [(b'a<|>', True, b''), (b'b', True, b'|')]
+    """
+    if not endings:
+        yield from ((text, last, separator if last else b"") for text, last in pieces)
+        return
+    longest = max(map(len, endings))
+    any_ending = re.compile(b"|".join(map(re.escape, sorted(endings, key=len, reverse=True))))
+    pending, is_begun = b"", True
+    for text, is_last in pieces:
+        pending += text
+        # Of an ending that begins later, a longer one may follow.
+        stop = len(pending) if is_last else max(0, len(pending) - longest + 1)
+        start = 0
+        for found in any_ending.finditer(pending):
+            if found.start() >= stop:
+                break
+            yield pending[start : found.end()], True, b""
+            start, is_begun = found.end(), False
+        if is_last:
+            # After an ending, an empty rest is not a document.
+            yield pending[start:], is_begun or start < len(pending), separator
+            pending, is_begun = b"", True
+            continue
+        stop = max(start, stop)
+        stop -= _character_begun(pending[start:stop])
+        if start < stop:
+            yield pending[start:stop], False, b""
+            is_begun = True
+        pending = pending[stop:]
 
 
 def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:

@@ -16,9 +16,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from tokenizer_core.documents.archives import DEFAULT_MAX_EXPANSION, unpack_gzip, unpack_zstd
+from tokenizer_core.documents.bad_documents import (
+    NO_BAD_DOCUMENTS,
+    BadDocument,
+    BadDocuments,
+    check_running_share,
+    empty_invalid_utf8,
+)
 from tokenizer_core.documents.corpus_addresses import is_address, parse_address
 from tokenizer_core.documents.corpus_files import CorpusFileBytes, enter_part, open_corpus_file
 from tokenizer_core.documents.document_pieces import (
@@ -27,6 +34,7 @@ from tokenizer_core.documents.document_pieces import (
     DocumentPiece,
     Utf8Piece,
     decode_blocks,
+    end_documents_at,
     split_plain_text,
     split_utf8_text,
 )
@@ -78,6 +86,7 @@ class _Options:
     max_line_bytes: int
     max_expansion: float
     within: tuple[int, int] | None
+    bad: list[BadDocument] | None = None
 
 
 class DocumentReader(Iterator[Piece]):
@@ -86,7 +95,8 @@ class DocumentReader(Iterator[Piece]):
 
     `path` (of an address, without secrets), `format` and `size_bytes` describe the file.
     `position_bytes` is how much of it is read, for progress: bytes of an archive; for Parquet, the
-    fraction of rows. A context manager: leaving it closes the file.
+    fraction of rows. `bad` is the list that `open_utf8_documents` was given. A context manager:
+    leaving it closes the file.
     """
 
     def __init__(
@@ -94,15 +104,21 @@ class DocumentReader(Iterator[Piece]):
         source: CorpusFileBytes,
         format: str,  # noqa: A002
         pieces: Generator[Piece, None, None],
+        bad: list[BadDocument] | None = None,
     ) -> None:
         self.path, self.format, self.size_bytes = source.name, format, source.size_bytes
-        self._source = source
+        self._source, self.bad = source, bad
         self._pieces: Generator[Piece, None, None] = pieces
 
     @property
     def position_bytes(self) -> int:
         """How many of the `size_bytes` are read."""
         return self._source.position_bytes
+
+    @property
+    def first_byte(self) -> int:
+        """Where the first document begins, once it is read: not at 0 only with `within`."""
+        return self._source.first_byte
 
     @property
     def identity(self) -> tuple[int, str]:
@@ -224,11 +240,16 @@ def open_utf8_documents(
     separator: str | None = None,
     max_piece_bytes: int = DEFAULT_PIECE_CHARS,
     within: tuple[int, int] | None = None,
+    bad: list[BadDocument] | None = None,
 ) -> DocumentReader[Utf8Piece]:
     """As `open_documents` with `hash_source`, but with the bytes of each document, for an engine
     that takes UTF-8: half the work. The bytes of a text file are not checked; use `open_documents`
     to find the position of bytes that are not UTF-8. A piece has at most about `max_piece_bytes`
     bytes.
+
+    With a list `bad`, a document that cannot be read, or is not UTF-8, is an empty document of one
+    piece, and appended to the list before it is yielded; lines count from the first one that is
+    read, after `within` begins.
 
     Example:
         >>> import tempfile; folder = tempfile.TemporaryDirectory()
@@ -243,11 +264,11 @@ def open_utf8_documents(
     name = os.fspath(path)
     chosen, is_told = _choose_format(name, format, of_records=field is None)
     _check_part(chosen, separator, within)
-    options = _Options(field, separator, *limits, within)
+    options = _Options(field, separator, *limits, within, bad)
     source = open_corpus_file(name, hash_source=True)
     if not is_told and (within is None or within[0] == 0):
         _check_content(source)
-    return DocumentReader(source, chosen, _read_utf8(source, chosen, options))
+    return DocumentReader(source, chosen, _read_utf8(source, chosen, options), bad)
 
 
 def read_documents(
@@ -315,16 +336,23 @@ def plain_text_copies(
     keeps: Sequence[str] = (),
     folder: str | os.PathLike[str] | None = None,
     progress: Callable[[int], object] = lambda n_bytes: None,
-) -> Iterator[tuple[list[PlainTextCopy], str]]:
-    """The files as plain text, and the separator that ends each document of a copy; no file has it.
+    max_bad: float | None = None,
+) -> Iterator[tuple[list[PlainTextCopy], str, BadDocuments]]:
+    """The files as plain text, the separator that ends each document of a copy (no file has it),
+    and the bad documents that were left out.
 
     A plain text file is copied only if `corpus_format` has a separator that is not one of `keeps`,
     the special tokens that are cut out of the text later.
     Copies are in `folder`, by default the system's, as long as the block runs; they take as much
     disk as the text. `progress` gets the bytes read of the files that are copied.
 
+    With `max_bad`, bad documents are left out of the copies. Those of plain text end at a separator
+    or at one of `keeps`, and a file that has a bad one is copied; to find it, the file is read once
+    more.
+
     Raises:
         CorpusError: as `open_documents`.
+        TooManyBadDocumentsError: more than the share `max_bad` is bad.
         OSError: the folder is full or unusable.
 
     Example:
@@ -332,54 +360,130 @@ def plain_text_copies(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder, "some.jsonl")
         ...     _ = file.write_text('{"text": "one"}' + chr(10) + '{"text": "two"}')
-        ...     with plain_text_copies([file], CorpusFormat()) as ([copy], separator):
+        ...     with plain_text_copies([file], CorpusFormat()) as ([copy], separator, _):
         ...         Path(copy.path).read_text().split(separator)
         ['one', 'two', '']
     """
-    separator = make_separator(keeps)
+    separator, skipped = make_separator(keeps), SkippedDocuments(max_bad)
     copies = []
     n_read = 0
     with tempfile.TemporaryDirectory(dir=folder, prefix="documents-") as scratch:
         for number, file in enumerate(files):
             is_plain = not corpus_format.needs_copy(file, keeps)
-            with open_documents(file, **asdict(corpus_format), hash_source=not is_plain) as reader:
-                if is_plain:
-                    size = reader.size_bytes
-                    copies.append(PlainTextCopy(reader.path, reader.path, size, size))
+            if is_plain:
+                with open_documents(file, **asdict(corpus_format)) as opened:
+                    path, size = opened.path, opened.size_bytes
+                n_bad = skipped.bad.count
+                if max_bad is not None:
+                    checked = open_good_documents(file, corpus_format, skipped, endings=keeps)
+                    with checked as (_, pieces):
+                        for _ in pieces:
+                            progress(n_read)
+                if skipped.bad.count == n_bad:
+                    copies.append(PlainTextCopy(path, path, size, size))
                     continue
+            noted = SkippedDocuments(1.0) if is_plain else skipped  # those of text are noted now
+            with open_good_documents(file, corpus_format, noted, endings=keeps) as (reader, pieces):
                 copied = Path(scratch, f"{number}.txt")
-
-                pieces = _reported(reader, n_read, progress)
-                n_bytes = write_separated(copied, pieces, separator)
-                n_read += reader.size_bytes
+                reported = pieces if is_plain else _reported(reader, pieces, n_read, progress)
+                n_bytes = write_separated(copied, reported, separator)
+                n_read += 0 if is_plain else reader.size_bytes
                 copies.append(
                     PlainTextCopy(
                         str(copied), reader.path, reader.size_bytes, n_bytes, reader.sha256
                     )
                 )
-        yield copies, separator
+        skipped.check()
+        yield copies, separator, skipped.bad
+
+
+@dataclass(slots=True)
+class SkippedDocuments:
+    """The documents read so far, and the bad ones among them, at most the share `max_bad`; None:
+    the first bad one is an error."""
+
+    max_bad: float | None
+    n_documents: int = 0
+    bad: BadDocuments = NO_BAD_DOCUMENTS
+
+    def note(self, bad: list[BadDocument]) -> None:
+        """Note one more document, bad if the list is not empty; empty the list."""
+        if bad and self.max_bad is not None:
+            found = BadDocuments.of(bad)
+            self.bad = check_running_share(self.bad, found, [self.n_documents], self.max_bad)
+            bad.clear()
+        self.n_documents += 1
+
+    def check(self) -> None:
+        """Raise TooManyBadDocumentsError if too many of all documents are bad."""
+        self.bad.check_share(self.n_documents, self.max_bad or 0.0)
+
+
+@contextlib.contextmanager
+def open_good_documents(
+    path: str | os.PathLike[str],
+    corpus_format: CorpusFormat,
+    skipped: SkippedDocuments,
+    *,
+    endings: Sequence[str] = (),
+    within: tuple[int, int] | None = None,
+    hash_source: bool = True,
+) -> Iterator[tuple[DocumentReader[Any], Iterator[Utf8Piece]]]:
+    """The open reader, and the pieces of its documents in checked UTF-8; bad ones are empty, and
+    noted in `skipped`. Of plain text, `endings` end a document too, if bad ones are left out. If
+    they are, the file is hashed in any case.
+
+    Raises:
+        CorpusError: as `open_documents`.
+        TooManyBadDocumentsError: while reading, as `SkippedDocuments`.
+    """
+    how = {**asdict(corpus_format), "within": within}
+    if skipped.max_bad is None:
+        with open_documents(path, **how, hash_source=hash_source) as decoded:
+            yield decoded, (Utf8Piece(text.encode(), is_last) for text, is_last in decoded)
+        return
+    is_text = _choose_format(os.fspath(path), corpus_format.format)[0].startswith("txt")
+    bad: list[BadDocument] = []
+    with open_utf8_documents(path, **how, bad=None if is_text else bad) as reader:
+        pieces: Iterator[Utf8Piece] = reader
+        if is_text:
+            separator = (corpus_format.separator or "").encode()
+            ended = end_documents_at(pieces, separator, [ending.encode() for ending in endings])
+            pieces = empty_invalid_utf8(ended, reader.path, bad)
+        yield reader, _noted(pieces, bad, skipped)
+
+
+def _noted(
+    pieces: Iterator[Utf8Piece], bad: list[BadDocument], skipped: SkippedDocuments
+) -> Iterator[Utf8Piece]:
+    for piece in pieces:
+        if piece.is_last:
+            skipped.note(bad)
+        yield piece
 
 
 def _reported(
-    reader: DocumentReader[DocumentPiece], n_before: int, progress: Callable[[int], object]
-) -> Iterator[DocumentPiece]:
-    for piece in reader:
+    reader: DocumentReader[Any],
+    pieces: Iterator[Utf8Piece],
+    n_before: int,
+    progress: Callable[[int], object],
+) -> Iterator[Utf8Piece]:
+    for piece in pieces:
         yield piece
         progress(n_before + reader.position_bytes)
 
 
-def write_separated(path: Path, pieces: Iterable[tuple[str, bool]], separator: str) -> int:
-    """Write documents to `path` as UTF-8, `separator` after each, from their pieces: a text, and
+def write_separated(path: Path, pieces: Iterable[tuple[bytes, bool]], separator: str) -> int:
+    """Write documents to `path`, `separator` after each, from their pieces: a text in UTF-8, and
     whether it is the last of its document. The number of bytes without separators.
 
     Raises:
-        UnicodeEncodeError: a piece has a lone surrogate.
         OSError: the disk is full or unusable.
     """
     n_bytes, end = 0, separator.encode()
     with path.open("wb") as file:
         for text, is_last in pieces:
-            n_bytes += file.write(text.encode())
+            n_bytes += file.write(text)
             if is_last:
                 file.write(end)
     return n_bytes
@@ -391,7 +495,7 @@ def _read(
     with source.reading():
         if format_name == "parquet":
             yield from read_parquet_rows(
-                source, options.field, options.max_expansion, options.max_piece_chars
+                source, options.field, options.max_expansion, options.max_piece_chars, options.bad
             )
             source.hash_apart()
         else:
@@ -405,6 +509,7 @@ def _read(
                     options.max_line_bytes,
                     options.max_piece_chars,
                     source.count_lines,
+                    options.bad,
                 )
             else:
                 texts = decode_blocks(blocks, source.part_name)
@@ -421,7 +526,11 @@ def _read_utf8(
     separator = options.separator.encode() if options.separator else None
     with source.reading():
         blocks = _open_blocks(source, format_name, options)
-        yield from split_utf8_text(blocks, separator, options.max_piece_chars)
+        pieces = split_utf8_text(blocks, separator, options.max_piece_chars)
+        if options.bad is not None:
+            ended = end_documents_at(pieces, separator or b"", ())
+            pieces = empty_invalid_utf8(ended, source.name, options.bad)
+        yield from pieces
 
 
 def _open_blocks(source: CorpusFileBytes, format_name: str, options: _Options) -> Iterator[bytes]:

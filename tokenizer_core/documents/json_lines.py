@@ -1,12 +1,18 @@
-"""JSONL: one JSON object per line, with the document in one of its fields. No line is skipped."""
+"""JSONL: one JSON object per line, with the document in one of its fields. No line is skipped: one
+that cannot be read is a bad document."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from tokenizer_core.documents.bad_documents import (
+    INVALID_UTF8,
+    BadDocument,
+    BadDocumentError,
+    report_bad,
+)
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
-from tokenizer_core.errors import CorpusError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
 DEFAULT_LINE_BYTES: Final = 1 << 24
@@ -14,16 +20,12 @@ DEFAULT_LINE_BYTES: Final = 1 << 24
 
 _REMEDIES: Final = {
     "malformed_json": "; each line must hold one whole JSON object",
-    "invalid_utf8": "; convert the file to UTF-8",
+    INVALID_UTF8: "; convert the file to UTF-8",
     "duplicate_key": "; leave one of them out",
     "not_a_number": "; write null",
     "number_too_long": "; write a string",
     "nested_too_deep": "; write it flatter",
 }
-
-
-class _LineError(Exception):
-    """The fault of a line and its remedy; the caller adds file and line."""
 
 
 def read_json_lines(
@@ -33,33 +35,41 @@ def read_json_lines(
     max_line_bytes: int,
     max_piece_chars: int,
     count_before: Callable[[], int] = lambda: 0,
+    bad: list[BadDocument] | None = None,
 ) -> Iterator[DocumentPiece]:
     r"""The documents of a JSONL file that arrives in blocks, cut anywhere; without a `field` a
     document is the whole line.
 
+    A line is bad if it is too long, is not a JSON object, or has no text in `field`: with a list
+    `bad` it is an empty document, and appended to the list with its number among these lines.
+
     Raises:
-        CorpusError: a line is too long, is not a JSON object, or has no text in `field`; the
-            message names file and line, after as many as `count_before` returns.
+        CorpusError: without the list, a line is bad; the message names file and line, after as many
+            as `count_before` returns.
 
     Example:
         >>> blocks = [b'{"text": "a"}\n{"te', b'xt": "b"}']
         >>> [piece.text for piece in read_json_lines(blocks, "some.jsonl", "text", 100, 100)]
         ['a', 'b']
     """
-    number = 1
-    try:
-        for line in _lines(blocks, max_line_bytes):
+    for number, line in enumerate(_lines(blocks, max_line_bytes), 1):
+        try:
+            if line is None:
+                raise BadDocumentError(
+                    f"it is longer than {max_line_bytes} bytes; split it, or read it from Python "
+                    f"with more max_line_bytes (memory for nine times as much is needed)",
+                    "line_too_long",
+                )
             text = _parse_document(line, field)
-            number += 1
-            yield from cut_document(text, max_piece_chars)
-    except _LineError as error:
-        raise CorpusError(
-            f"the corpus file {name!r}, line {count_before() + number}: {error}"
-        ) from None
+        except BadDocumentError as error:
+            report_bad(error, bad, name, "line", number + (count_before() if bad is None else 0))
+            text = ""
+        yield from cut_document(text, max_piece_chars)
 
 
-def _lines(blocks: Iterable[bytes], max_line_bytes: int) -> Iterator[bytes]:
-    """Lines without line ends; an empty rest after the last line end is not a line."""
+def _lines(blocks: Iterable[bytes], max_line_bytes: int) -> Iterator[bytes | None]:
+    """Lines without line ends, None for one that is too long; an empty rest after the last line end
+    is not a line."""
     parts: list[bytes] = []
     n_bytes = 0
     for block in blocks:
@@ -67,47 +77,56 @@ def _lines(blocks: Iterable[bytes], max_line_bytes: int) -> Iterator[bytes]:
         while start < len(block):
             end = block.find(b"\n", start)
             stop = len(block) if end < 0 else end
-            n_bytes += stop - start
-            if n_bytes > max_line_bytes:
-                raise _LineError(
-                    f"it is longer than {max_line_bytes} bytes; split it, or read it from Python "
-                    f"with more max_line_bytes (memory for nine times as much is needed)"
-                )
-            parts.append(block[start:stop])
+            if n_bytes <= max_line_bytes:
+                n_bytes += stop - start
+                parts.append(block[start:stop])
+                if n_bytes > max_line_bytes:
+                    parts.clear()
+                    yield None
             start = stop + 1
             if end >= 0:
-                yield b"".join(parts)
+                if n_bytes <= max_line_bytes:
+                    yield b"".join(parts)
                 parts.clear()
                 n_bytes = 0
-    if n_bytes:
+    if 0 < n_bytes <= max_line_bytes:
         yield b"".join(parts)
 
 
 def _parse_document(line: bytes, field: str | None) -> str:
     if not line or line.isspace():
-        raise _LineError("it is empty; each line must hold a JSON object, so remove it")
+        raise BadDocumentError(
+            "it is empty; each line must hold a JSON object, so remove it", "empty_line"
+        )
     try:
         record = read_json(line, keep_lone_surrogates=True)  # other fields may hold them
     except StrictJsonError as error:
-        raise _LineError(f"it {error}{_REMEDIES.get(error.code, '')}") from None
+        raise BadDocumentError(f"it {error}{_REMEDIES.get(error.code, '')}", error.code) from None
     if not isinstance(record, dict):
-        raise _LineError("it holds no JSON object; write {...} with the text in a field")
+        raise BadDocumentError(
+            "it holds no JSON object; write {...} with the text in a field", "no_object"
+        )
     if field is None:
         return line.decode()
     if field not in record:
-        raise _LineError(
+        raise BadDocumentError(
             f"it has no field {field!r}; name the one with the text (`field`, on the command line "
-            f"--field)"
+            f"--field)",
+            "no_field",
         )
     document = record[field]
     if not isinstance(document, str):
-        raise _LineError(f"its field {field!r} is no string; mend the line, or leave it out")
+        raise BadDocumentError(
+            f"its field {field!r} is no string; mend the line, or leave it out",
+            "null" if document is None else "no_string",
+        )
     if b"\\u" in line:  # only an escape can produce a surrogate
         try:
             document.encode("utf-8")
         except UnicodeEncodeError:
-            raise _LineError(
+            raise BadDocumentError(
                 f"its field {field!r} holds half of a surrogate pair, which is no text; mend the "
-                f"escape, or leave the line out"
+                f"escape, or leave the line out",
+                "lone_surrogate",
             ) from None
     return document

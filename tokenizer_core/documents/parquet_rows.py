@@ -11,6 +11,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from tokenizer_core.documents.archives import FREE_BYTES, expands_too_much
+from tokenizer_core.documents.bad_documents import (
+    INVALID_UTF8,
+    BadDocument,
+    BadDocumentError,
+    report_bad,
+)
 from tokenizer_core.documents.conversations import CONVERSATION_FIELDS
 from tokenizer_core.documents.corpus_files import CorpusFileBytes
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
@@ -21,17 +27,22 @@ _MAX_BATCH_ROWS: Final = 64
 
 
 def read_parquet_rows(
-    source: CorpusFileBytes, column: str | None, max_expansion: float, max_piece_chars: int
+    source: CorpusFileBytes,
+    column: str | None,
+    max_expansion: float,
+    max_piece_chars: int,
+    bad: list[BadDocument] | None = None,
 ) -> Iterator[DocumentPiece]:
     """The documents in a column of a Parquet file, in the order of its rows; without a `column`
     the conversations of its rows, as JSON objects.
 
-    `source.position_bytes` is the fraction of rows read, times the size of the file.
+    `source.position_bytes` is the fraction of rows read, times the size of the file. A row that is
+    null or not UTF-8 is bad: with a list `bad` it is an empty document, and appended to the list.
 
     Raises:
         CorpusError: pyarrow is not installed; the file is damaged or not Parquet; it has no such
-            column, or the column has no strings; a row is null or not UTF-8; the text has more than
-            `max_expansion` times the size of the file (and more than FREE_BYTES).
+            column, or the column has no strings; without the list, a row is bad; the text has more
+            than `max_expansion` times the size of the file (and more than FREE_BYTES).
     """
     pyarrow, parquet = _import_pyarrow(source.name)
     try:
@@ -47,10 +58,14 @@ def read_parquet_rows(
         n_total = file.metadata.num_rows
         n_bytes = n_rows = 0
         for values in _values(file, source, columns, max_expansion):
-            if column is not None:
-                text = _text(values[0], source.name, column, n_rows)
-            else:
-                text = _record(dict(zip(columns, values, strict=True)), source.name, n_rows)
+            try:
+                if column is not None:
+                    text = _text(values[0], column)
+                else:
+                    text = _record(dict(zip(columns, values, strict=True)))
+            except BadDocumentError as error:
+                report_bad(error, bad, source.name, "row", n_rows)
+                text = ""
             n_bytes += len(text)
             if n_bytes > max(FREE_BYTES, max_expansion * source.size_bytes):
                 raise expands_too_much(source.name, max_expansion)
@@ -95,30 +110,30 @@ def _conversation_columns(file: Any, name: str) -> list[str]:
     return columns
 
 
-def _record(values: dict[str, Any], name: str, row: int) -> str:
+def _record(values: dict[str, Any]) -> str:
     try:
         fields = {column: value.as_py() for column, value in values.items()}
         present = {column: value for column, value in fields.items() if value is not None}
         return json.dumps(present, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise CorpusError(
-            f"the corpus file {name!r}, row {row}: the conversation is no JSON ({error!s:.120}); "
-            f"write text, numbers, lists and structs"
+        raise BadDocumentError(
+            f"the conversation is no JSON ({error!s:.120}); write text, numbers, lists and structs",
+            "no_json",
         ) from None
 
 
-def _text(value: Any, name: str, column: str, row: int) -> str:
+def _text(value: Any, column: str) -> str:
     try:
         text = value.as_py()
     except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"the corpus file {name!r}, row {row}: byte {error.start} of the column {column!r} is "
-            f"not UTF-8; write the file again from text"
+        raise BadDocumentError(
+            f"byte {error.start} of the column {column!r} is not UTF-8; write the file again from "
+            f"text",
+            INVALID_UTF8,
         ) from None
     if not isinstance(text, str):
-        raise CorpusError(
-            f"the corpus file {name!r}, row {row}: the column {column!r} is null; leave such rows "
-            f"out, or write an empty string"
+        raise BadDocumentError(
+            f"the column {column!r} is null; leave such rows out, or write an empty string", "null"
         )
     return text
 

@@ -28,6 +28,7 @@ from tokenizer_core.documents import (
     plain_text_copies,
     write_separated,
 )
+from tokenizer_core.documents.bad_documents import check_max_bad
 from tokenizer_core.documents.corpus_files import unchanged_files
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.engines.native import ChunkFailedError, NativeCounter
@@ -122,6 +123,7 @@ def count_pretokens(
     max_memory_bytes: int | None = None,
     scratch_folder: str | os.PathLike[str] | None = None,
     corpus_format: CorpusFormat = BY_NAME,
+    max_bad: float | None = None,
 ) -> PretokenCounts:
     """Count how often each pre-token occurs in the documents of these files. A file that is given
     twice counts twice; `documents.find_corpus_files` gives each once.
@@ -134,6 +136,8 @@ def count_pretokens(
     - `corpus_format`: how the files hold documents (`documents.open_documents`), by default as
       their names say. Files that are not plain text are first unpacked to `scratch_folder`, which
       takes as much disk as their text.
+    - `max_bad`: leave out bad documents, at most this share (`documents.plain_text_copies`). By
+      default the first one is an error.
 
     - `num_workers`: processes or threads; by default one per processor, and one for a small corpus.
     - `chunk_bytes`: the approximate size of a chunk; it changes only memory and time.
@@ -146,14 +150,18 @@ def count_pretokens(
     Raises:
         CorpusError: a file is missing, not a regular file, or not UTF-8 (names file and byte
             offset), or as `documents.open_documents`; or all files are empty.
+        TooManyBadDocumentsError: more than `max_bad` of the documents are bad.
         CorpusChangedError: a file was changed, replaced or removed during the run.
         WorkerProcessError: a worker was killed.
         EngineUnavailableError: the requested engine is not installed.
-        ValueError: `max_memory_bytes` is too small.
+        ValueError: `max_memory_bytes` is too small; `max_bad` is no share, or given with `replace`.
         OSError: the scratch folder is full or unusable.
     """
     if errors not in ("strict", "replace"):
         raise ValueError(f"errors must be 'strict' or 'replace', not {errors!r:.40}")
+    check_max_bad(max_bad)
+    if max_bad is not None and errors == "replace":
+        raise ValueError("max_bad leaves out what errors='replace' would read; take one of them")
     if max_memory_bytes is not None and max_memory_bytes < SMALLEST_CEILING_BYTES:
         raise ValueError(
             f"max_memory_bytes must be at least {SMALLEST_CEILING_BYTES}, not {max_memory_bytes}"
@@ -171,8 +179,13 @@ def count_pretokens(
             progress(n_read, total)
 
     with plain_text_copies(
-        inputs, corpus_format, keeps=special_tokens, folder=scratch_folder, progress=unpack
-    ) as (copies, separator):
+        inputs,
+        corpus_format,
+        keeps=special_tokens,
+        folder=scratch_folder,
+        progress=unpack,
+        max_bad=max_bad,
+    ) as (copies, separator, bad):
         n_bytes = sum(copy.n_bytes for copy in copies)
         if not n_bytes:
             raise CorpusError(
@@ -188,7 +201,9 @@ def count_pretokens(
         counts = _count_plain_text(
             copies,
             CountingRules(
-                pattern, (*special_tokens, *([separator] if any(copied) else ())), errors
+                pattern,
+                (*special_tokens, *([separator] if any(copy.sha256 for copy in copies) else ())),
+                errors,
             ),
             engine=engine,
             num_workers=num_workers,
@@ -198,7 +213,7 @@ def count_pretokens(
             progress=count,
             while_waiting=while_waiting,
         )
-    return replace(counts, special_tokens=tuple(special_tokens), n_bytes=n_bytes)
+    return replace(counts, special_tokens=tuple(special_tokens), n_bytes=n_bytes, bad_documents=bad)
 
 
 def _count_plain_text(
@@ -273,14 +288,14 @@ def count_texts(
     separator = make_separator(special_tokens)
     index = 0
 
-    def documents() -> Iterator[tuple[str, bool]]:
+    def documents() -> Iterator[tuple[bytes, bool]]:
         nonlocal index
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"texts[{index}] is a {type(text).__name__}, not a string")
             if while_waiting is not None:
                 while_waiting()
-            yield text, True
+            yield text.encode(), True
 
     with tempfile.TemporaryDirectory(dir=scratch_folder, prefix="texts-") as folder:
         path = Path(folder, "texts.txt")

@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 from tokenizer_core.blobs import open_stored
 from tokenizer_core.blobs.atomic_files import read_whole_file, require_regular, write_whole_file
 from tokenizer_core.blobs.local_files import open_to_read
+from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS, BadDocuments
 from tokenizer_core.documents.corpus_addresses import is_address
 from tokenizer_core.errors import CorpusError, FormatError
 from tokenizer_core.patterns import UNICODE_TABLES, SplitPattern, resolve_pattern
@@ -104,6 +105,7 @@ class PretokenCounts:
     - `weights`: how often each source was counted, in the order of `sources`; empty: once each.
     - `pruning`: the pre-tokens that `prune_counts` dropped, if any. `n_pre_tokens` and
       `n_pre_token_bytes` do not include them.
+    - `bad_documents`: those that counting left out; a file of counts does not have them.
     """
 
     counts: Mapping[str, int]
@@ -116,6 +118,7 @@ class PretokenCounts:
     weights: tuple[int, ...] = ()
     pruning: Pruning | None = None
     n_spills: int = field(default=0, compare=False)
+    bad_documents: BadDocuments = field(default=NO_BAD_DOCUMENTS, compare=False)
 
     @property
     def source_weights(self) -> tuple[int, ...]:

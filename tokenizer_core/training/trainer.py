@@ -17,7 +17,8 @@ from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
-from tokenizer_core.documents import BY_NAME, CorpusFormat
+from tokenizer_core.documents import BY_NAME, BadDocuments, CorpusFormat
+from tokenizer_core.documents.bad_documents import NO_BAD_DOCUMENTS
 from tokenizer_core.engines import resolve_engine
 from tokenizer_core.errors import TrainingCancelledError, VocabSizeError
 from tokenizer_core.patterns import SplitPattern, resolve_pattern
@@ -68,7 +69,8 @@ class TrainingOptions:
       one per processor. One worker counts a corpus of a few megabytes.
     - `errors`: `strict` refuses bytes that are not UTF-8, `replace` reads them as U+FFFD. Packed
       files, those with a separator, JSON lines and Parquet must be UTF-8 in either case.
-    - `corpus_format`: how files hold documents, by default as their names say.
+    - `corpus_format`: how files hold documents, by default as their names say. `max_bad`: leave
+      out bad documents, at most this share.
     - `chunk_bytes`, `max_memory_bytes`, `scratch_folder`: see `count_pretokens`. Learning needs all
       distinct pre-tokens in memory.
     """
@@ -83,6 +85,7 @@ class TrainingOptions:
     num_workers: int | None = None
     errors: DecodeErrors = "strict"
     corpus_format: CorpusFormat = BY_NAME
+    max_bad: float | None = None
     chunk_bytes: int | None = None
     max_memory_bytes: int | None = None
     scratch_folder: Path | None = None
@@ -129,6 +132,7 @@ class TrainingReport:
     - `seconds_counting`: 0 when the counts came from a file.
     - `pruning`: the pre-tokens dropped before learning, and the bound; None if none were dropped.
       Numbers of tokens and pre-tokens do not include them.
+    - `bad_documents`: those that were left out.
     """
 
     engine: str
@@ -156,11 +160,13 @@ class TrainingReport:
     longest_token_text: str
     curve: tuple[CurvePoint, ...]
     pruning: Pruning | None = None
+    bad_documents: BadDocuments = NO_BAD_DOCUMENTS
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as a JSON-serialisable dict."""
         figures = asdict(self)
         figures["curve"] = list(figures["curve"])
+        figures["bad_documents"] = self.bad_documents.to_fields()
         figures["options"]["seed_tokens"] = list(self.options.seed_tokens)
         return figures
 
@@ -282,7 +288,9 @@ def train(
         EngineUnavailableError: the requested engine is not installed.
     """
     files = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
-    count = partial(count_pretokens, files, corpus_format=options.corpus_format)
+    count = partial(
+        count_pretokens, files, corpus_format=options.corpus_format, max_bad=options.max_bad
+    )
     return _count_and_learn(count, options, progress, should_cancel)
 
 
@@ -501,6 +509,7 @@ def _learn(
         n_pre_tokens=counts.n_pre_tokens,
         n_distinct_pre_tokens=len(counts.counts),
         pruning=counts.pruning,
+        bad_documents=counts.bad_documents,
         **describe_merges(plan, learned, spec, counts.n_pre_token_bytes),
     )
     return TrainingResult(learned.merges, spec, report, counts, plan, learned)

@@ -29,7 +29,7 @@ from tokenizer_core.corpus import (
 from tokenizer_core.corpus.packing import default_pack_folder
 from tokenizer_core.corpus.token_manifest import render_plan
 from tokenizer_core.corpus.token_plan import OVER_LENGTHS
-from tokenizer_core.errors import TokenFilesCorruptError
+from tokenizer_core.errors import CorpusError, TokenFilesCorruptError
 from tokenizer_core.registry import ArtifactRef
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import (
@@ -41,9 +41,11 @@ from tokenizer_service.commands.command_line import (
 )
 from tokenizer_service.commands.corpus_options import (
     CHAT,
+    add_bad_documents,
     add_corpus_format,
     corpus_format_of,
     files_in_order,
+    max_bad_of,
 )
 from tokenizer_service.commands.corpus_sample import add_sample
 from tokenizer_service.commands.outputs import print_json
@@ -148,11 +150,7 @@ def _add_encode(subcommands: Any) -> None:
         metavar="NAME|FILE",
         help="chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
     )
-    parser.add_argument(
-        "--skip-bad",
-        action="store_true",
-        help="leave out conversations that cannot be encoded, and count them",
-    )
+    add_bad_documents(parser)
     parser.add_argument(
         "--begin-of-document", metavar="TOKEN", help="special token before each document"
     )
@@ -311,13 +309,14 @@ def run_encode(arguments: argparse.Namespace) -> None:
             "files are made in the folder of the output"
         )
     is_chat = arguments.format == CHAT
-    if not is_chat and (arguments.loss or arguments.chat_template or arguments.skip_bad):
-        raise UsageError("--loss, --chat-template and --skip-bad belong to --format chat")
+    if not is_chat and (arguments.loss or arguments.chat_template):
+        raise UsageError("--loss and --chat-template belong to --format chat")
     if is_chat and is_given(arguments, "allowed_special"):
         raise UsageError(
             "--allowed-special is of texts; of conversations the chat template alone writes "
             "special tokens, leave it out"
         )
+    max_bad_of(arguments)  # refuse it before the tokenizer is loaded
     tokenizer, ref = find_tokenizer(arguments)
     plan = _plan(arguments, tokenizer, ref)
     files = files_in_order(arguments.inputs)
@@ -381,7 +380,14 @@ def _encode(
                 resume=arguments.resume,
                 progress=show,
                 document_encoder=encoder,
+                max_bad=max_bad_of(arguments),
             )
+        except CorpusError as error:
+            if arguments.checkpoint_dir is None and can_resume(folder):
+                raise CommandError(
+                    f"{error}. The files before are kept: the same command with --resume continues"
+                ) from error
+            raise
         except KeyboardInterrupt as interrupt:
             if arguments.checkpoint_dir is not None:
                 interrupt.add_note("run the same command to continue after the finished shards")
@@ -407,7 +413,6 @@ def _conversation_encoder(
         tokenizer,
         loss=arguments.loss or "auto",
         chat_template=template,
-        skip_bad=arguments.skip_bad,
     )
 
 
@@ -524,11 +529,13 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
                 f"  over {plan.max_length:,} tokens: {split.lost.n_cut:,} documents truncated, "
                 f"{split.lost.n_dropped:,} dropped, {split.lost.n_tokens:,} tokens lost"
             )
-        if split.lost is not None and split.lost.n_refused:
+        if split.lost is not None and split.lost.n_without_loss:
             print(
-                f"  {split.lost.n_refused:,} conversations left out: they could not be encoded "
-                f"(--skip-bad), or have nothing to learn within --max-length"
+                f"  {split.lost.n_without_loss:,} conversations left out: they have nothing to "
+                f"learn within --max-length"
             )
+    if manifest.bad_documents.count:
+        print(f"documents left out: {manifest.bad_documents}")
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
     print(plan.end_in_words)

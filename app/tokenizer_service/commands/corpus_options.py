@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tokenizer_core.documents import (
+    DEFAULT_MAX_BAD,
     FORMATS,
     CorpusFormat,
     corpus_file_name,
@@ -46,6 +47,36 @@ def add_corpus_format(
         metavar="TEXT",
         help=f"text that ends a document in plain text (default: {default})",
     )
+
+
+def add_bad_documents(parser: argparse.ArgumentParser) -> None:
+    """Add `--skip-bad` and `--max-bad`."""
+    parser.add_argument(
+        "--skip-bad",
+        action="store_true",
+        default=None,
+        help="leave out documents that cannot be read or encoded, and count them by reason",
+    )
+    parser.add_argument(
+        "--max-bad",
+        type=_parse_share,
+        metavar="FRACTION",
+        help="fraction of such documents that ends the run (default: "
+        f"{DEFAULT_MAX_BAD:g}); needs --skip-bad",
+    )
+
+
+def max_bad_of(arguments: argparse.Namespace) -> float | None:
+    """The share of bad documents that may be left out; None: none.
+
+    Raises:
+        UsageError: `--max-bad` without `--skip-bad`.
+    """
+    if not arguments.skip_bad:
+        if arguments.max_bad is not None:
+            raise UsageError("--max-bad belongs to --skip-bad")
+        return None
+    return DEFAULT_MAX_BAD if arguments.max_bad is None else float(arguments.max_bad)
 
 
 def corpus_format_of(
@@ -104,6 +135,16 @@ def field_of(
         )
     field: str = arguments.field
     return field
+
+
+def _parse_share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no fraction from 0 to 1, such as 0.01")
+    return share
 
 
 def _parse_utf8(text: str) -> str:

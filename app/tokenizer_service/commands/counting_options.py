@@ -10,7 +10,11 @@ from tokenizer_core.patterns import PATTERNS
 from tokenizer_core.training import Pruning
 from tokenizer_core.training.count_pretokens import SMALLEST_CEILING_BYTES
 from tokenizer_service.commands.command_line import CommandError, CommandParser, UsageError
-from tokenizer_service.commands.corpus_options import add_corpus_format
+from tokenizer_service.commands.corpus_options import (
+    add_bad_documents,
+    add_corpus_format,
+    max_bad_of,
+)
 
 INPUTS_HELP: Final = (
     "text, JSONL or Parquet, also .gz and .zst; files, addresses (s3://...), or patterns of them "
@@ -33,6 +37,7 @@ def add_counting_options(parser: CommandParser) -> None:
         help=f"split pattern: {', '.join(PATTERNS)}, or a regular expression (default: gpt2)",
     )
     add_corpus_format(parser, separator=None)
+    add_bad_documents(parser)
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
     )
@@ -75,6 +80,7 @@ def check_counting_options(arguments: argparse.Namespace) -> None:
     """Raise UsageError if these options exclude each other."""
     if arguments.no_special_token and arguments.special_token:
         raise UsageError("--no-special-token and --special-token exclude each other")
+    max_bad_of(arguments)
     if arguments.workers is not None and arguments.workers < 1:
         raise UsageError("--workers must be at least 1")
     if arguments.temp_dir is not None and not arguments.temp_dir.is_dir():

@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +23,11 @@ from tokenizer_core.training import (
 )
 from tokenizer_service.commands.command_line import UsageError, parse_place, require_files
 from tokenizer_service.commands.corpus_options import (
+    add_bad_documents,
     add_corpus_format,
     corpus_format_of,
     files_in_order,
+    max_bad_of,
 )
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
@@ -108,6 +110,7 @@ def _add_extend(subcommands: Any) -> None:
     extend.add_argument("counts", type=parse_place, metavar="COUNTS", help="a file of counts")
     extend.add_argument("inputs", nargs="+", type=parse_place, metavar="INPUT", help=INPUTS_HELP)
     add_corpus_format(extend, separator=None)
+    add_bad_documents(extend)
     extend.add_argument(
         "--workers", type=int, metavar="N", help="processes that count (default: all processors)"
     )
@@ -240,7 +243,7 @@ def run_extend(arguments: argparse.Namespace) -> None:
         # Another command may have extended the file while this one counted.
         counts = combine_counts([(PretokenCounts.load(arguments.counts), 1), (more, 1)])
         counts.save(arguments.counts)
-    _print(counts, arguments.counts, arguments)
+    _print(replace(counts, bad_documents=more.bad_documents), arguments.counts, arguments)
 
 
 def _only_writer(counts: Path | str) -> AbstractContextManager[None]:
@@ -295,6 +298,7 @@ def _count(
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
+            max_bad=max_bad_of(arguments),
             progress=lambda done, total: bars.show(
                 TrainingProgress("count", done, total, "counting pre-tokens")
             ),
@@ -317,7 +321,7 @@ def _count_in_run(
             output = Path(stack.enter_context(folder), "counts")
         executor = stack.enter_context(open_executor(arguments))
         bars = stack.enter_context(ProgressBars(quiet=arguments.quiet))
-        count_distributed(
+        bad = count_distributed(
             files,
             pattern=pattern,
             special_tokens=special_tokens,
@@ -327,6 +331,7 @@ def _count_in_run(
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
+            max_bad=max_bad_of(arguments),
             progress=lambda phase, done, total: bars.show(
                 TrainingProgress(phase, done, total, messages[phase])
             ),
@@ -334,12 +339,13 @@ def _count_in_run(
         counts = PretokenCounts.load(output)
         if output is not arguments.output:
             counts.save(arguments.output)
-    return counts
+    return replace(counts, bad_documents=bad)
 
 
 def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print_json(_figures(counts))
+        bad = {"bad_documents": counts.bad_documents.to_fields()} if "skip_bad" in arguments else {}
+        print_json(_figures(counts) | bad)
         return
     print(
         f"{path}: {counts.n_pre_tokens:,} pre-tokens, {len(counts.counts):,} distinct, of "
@@ -355,6 +361,8 @@ def _print(counts: PretokenCounts, path: Path | str, arguments: argparse.Namespa
         print(f"  corpus   {times}{name}, {source.size_bytes:,} bytes, sha256 {source.sha256[:16]}")
     if counts.pruning is not None:
         print(f"  pruned   {describe_pruning(counts.pruning, counts.n_bytes)}")
+    if counts.bad_documents.count:
+        print(f"  left out {counts.bad_documents}")
     if counts.n_spills:
         print(f"  memory   the ceiling was reached {counts.n_spills} times; the disk took the rest")
 

@@ -30,7 +30,11 @@ from tokenizer_service.commands.command_line import (
     parse_place,
     require_files,
 )
-from tokenizer_service.commands.corpus_options import corpus_format_of, files_in_order
+from tokenizer_service.commands.corpus_options import (
+    corpus_format_of,
+    files_in_order,
+    max_bad_of,
+)
 from tokenizer_service.commands.counting_options import (
     INPUTS_HELP,
     add_counting_options,
@@ -48,7 +52,10 @@ from tokenizer_service.commands.outputs import (
 from tokenizer_service.commands.progress import ProgressBars, add_quiet
 
 _REPORT_SCHEMA: Final = "tokenizer-training/1"
-_OF_COUNTING: Final = ("format", "field", "separator", "workers", "memory_limit", "temp_dir")
+_OF_COUNTING: Final = (
+    *("format", "field", "separator", "skip_bad", "max_bad"),
+    *("workers", "memory_limit", "temp_dir"),
+)
 """Options that have no effect with --from-counts."""
 
 
@@ -285,6 +292,7 @@ def _learn(
             max_memory_bytes=arguments.memory_limit,
             scratch_folder=arguments.temp_dir,
             corpus_format=corpus_format_of(arguments, files),
+            max_bad=max_bad_of(arguments),
         ),
         progress=bars.show,
     )
@@ -338,5 +346,7 @@ def _report(result: TrainingResult) -> None:
     )
     if report.pruning:
         print(describe_pruning(report.pruning, report.n_bytes))
+    if report.bad_documents.count:
+        print(f"documents left out: {report.bad_documents}")
     if report.stopped_early:
         print(f"ended early: {report.stopped_early}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tokenizer_client.schemas.jobs import find_document_separator
 from tokenizer_core.corpus import ConversationEncoder, plan_token_files
-from tokenizer_core.documents import format_of_name
+from tokenizer_core.documents import DEFAULT_MAX_BAD, format_of_name
 from tokenizer_core.errors import ChatError, TokenFilesPlanError
 from tokenizer_service.egress import CorpusUrl, CorpusUrlError, ListedHost
 from tokenizer_service.jobs.errors import (
@@ -210,8 +210,14 @@ def conversation_options(asked: EncodeCorpusRequest) -> dict[str, Any]:
     return {
         "loss": asked.loss,
         "chat_template": asked.chat_template,
-        "skip_bad": asked.skip_bad,
     }
+
+
+def max_bad(asked: EncodeCorpusRequest | TrainRequest) -> float | None:
+    """The library's `max_bad`."""
+    if not asked.skip_bad:
+        return None
+    return DEFAULT_MAX_BAD if asked.max_bad is None else asked.max_bad
 
 
 def corpus_format(

@@ -239,6 +239,7 @@ class TokenFilesStore:
                 max_length=plan.max_length,
                 over_length=None if plan.max_length is None else plan.over_length,
                 document_encoder=opened.manifest.document_encoder,
+                bad_documents=opened.manifest.bad_documents.to_fields(),
                 corpora=[
                     TokenFile(name=source.path, bytes=source.size_bytes, sha256=source.sha256)
                     for source in opened.manifest.sources
@@ -371,7 +372,7 @@ def _describe_split(split: SplitRecord) -> TokenFilesSplit:
         documents_truncated=lost.n_cut,
         documents_dropped=lost.n_dropped,
         tokens_lost=lost.n_tokens,
-        conversations_refused=lost.n_refused,
+        conversations_without_loss=lost.n_without_loss,
     )
 
 

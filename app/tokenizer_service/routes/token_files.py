@@ -30,6 +30,7 @@ from tokenizer_service.jobs.inputs import (
     corpus_format,
     estimate_bytes,
     find_encoding_inputs,
+    max_bad,
     plan_encoding,
 )
 from tokenizer_service.rendering.jobs import (
@@ -225,6 +226,7 @@ def _take(
             },
             "plan": arguments,
             "corpus_format": corpus_format(asked, files, separator=END_OF_TEXT),
+            "max_bad": max_bad(asked),
             "conversations": conversation_options(asked) if asked.format == "chat" else None,
             "validation_share": asked.validation_share,
             "shuffle": asked.shuffle,

@@ -15,7 +15,7 @@ from tokenizer_client.schemas.jobs import JobList, JobView, TrainRequest
 from tokenizer_service.access.auth import require_admin
 from tokenizer_service.http.bodies import json_request, require_json, validate
 from tokenizer_service.http.json import parse_strict_json
-from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs
+from tokenizer_service.jobs.inputs import corpus_format, find_training_inputs, max_bad
 from tokenizer_service.jobs.train_request import CheckedTrainRequest
 from tokenizer_service.jobs.views import summary_of, view_of
 from tokenizer_service.rendering.jobs import (
@@ -140,6 +140,7 @@ def _take_training(services: Services, body: bytes, idempotency_key: str | None)
         return {
             **request,
             "corpus_format": corpus_format(asked, files),
+            "max_bad": max_bad(asked),
             "inputs": [file.to_json() for file in files],
         }
 

@@ -241,16 +241,23 @@ def test_a_bad_conversation_is_named_by_file_and_line(bad, workers, tmp_path, mo
 def test_bad_conversations_are_left_out_and_counted(tmp_path):
     bad = [record for record, _ in BAD.values()]
     path = write_lines(tmp_path / "chats.jsonl", [*CHATS[:2], *bad, *CHATS[2:], *bad[:1]])
-    encoder = ConversationEncoder(TOKENIZER, skip_bad=True)
-    files = encode(tmp_path / "t", [path], encoder=encoder)
+    files = encode(tmp_path / "t", [path], max_bad=1.0)
     (split,) = files.manifest.splits
-    assert split.lost is not None
-    assert (split.lost.n_refused, split.n_documents) == (4, len(CHATS))
+    found = files.manifest.bad_documents
+    assert found.reasons == {
+        "chat_template_failed": 1,
+        "no_conversation": 1,
+        "nothing_to_learn": 2,
+    }
+    assert [(one.file, one.number) for one in found.first] == [
+        ("chats.jsonl", number) for number in (3, 4, 5, len(CHATS) + 4)
+    ]
+    assert split.n_documents == len(CHATS)
     assert [learned(files, index) for index in range(len(CHATS))] == ANSWERS
     kept = sum(len(json.dumps(chat, ensure_ascii=False).encode()) for chat in CHATS)
     assert split.n_bytes == kept
-    with pytest.raises(TokenFilesError, match="all 3 documents of train were left out"):
-        encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], encoder=encoder)
+    with pytest.raises(TokenFilesError, match="no ids were written"):
+        encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], max_bad=1.0)
 
 
 def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
@@ -259,8 +266,8 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
     chats = [*CHATS, *(record for record, _ in BAD.values()), *CHATS]
     path = write_lines(tmp_path / "chats.jsonl", chats)
-    encoder = ConversationEncoder(TOKENIZER, skip_bad=True)
-    how: dict[str, Any] = {"encoder": encoder, "plan": plan_of(max_length=50)}
+    encoder = ConversationEncoder(TOKENIZER)
+    how: dict[str, Any] = {"encoder": encoder, "plan": plan_of(max_length=50), "max_bad": 1.0}
     (split,) = encode(tmp_path / "expected", [path], **how).manifest.splits
     assert split.lost is not None
     assert split.lost.n_cut > 2
@@ -268,9 +275,7 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     with pytest.raises(StopIteration):
         encode(tmp_path / "t", [path], progress=lambda _: next(stops), **how)
     other = {**how, "encoder": ConversationEncoder(TOKENIZER, chat_template="tagged")}
-    with pytest.raises(
-        TokenFilesPlanError, match=r"another encoder \(chat templates, loss, skip bad\)"
-    ):
+    with pytest.raises(TokenFilesPlanError, match=r"another encoder \(chat templates, loss\)"):
         encode(tmp_path / "t", [path], resume=True, **other)
     encode(tmp_path / "t", [path], resume=True, **how)
     encode_distributed(
@@ -283,6 +288,7 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
         shard_bytes=700,
         storage=tmp_path / "run",
         executor=LocalExecutor(1),
+        max_bad=1.0,
     )
     for name in ("t", "by workers"):
         assert content(tmp_path / name) == content(tmp_path / "expected")
@@ -308,7 +314,7 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
     ):
         encoder = ConversationEncoder(tokenizer, **how)
         says = {"chat_templates": templates, "loss": loss, "template_variables": variables}
-        assert encoder.settings == {**says, "skip_bad": False}
+        assert encoder.settings == says
     for shuffle in (False, True):
         files = encode(tmp_path / str(shuffle), [path], encoder=encoder, shuffle=shuffle)
         assert TokenDataset(files).document_encoder == encoder.settings

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tests.profiles import examples
 from tests.tokenizer_core.corpus.small_corpora import NARROW, WIDE, content
@@ -41,6 +43,7 @@ from tokenizer_core.corpus import (
 )
 from tokenizer_core.corpus.document_batches import CorpusPosition, iterate_batches
 from tokenizer_core.corpus.document_cuts import DocumentCuts
+from tokenizer_core.distributed import encode_distributed
 from tokenizer_core.documents import corpus_files
 from tokenizer_core.errors import (
     CorpusChangedError,
@@ -50,7 +53,9 @@ from tokenizer_core.errors import (
     TokenFilesError,
     TokenFilesPlanError,
     TokenizerMismatchError,
+    TooManyBadDocumentsError,
 )
+from tokenizer_core.parallel import LocalExecutor
 
 documents = st.lists(
     st.text(st.sampled_from("ab \n<|é🙂") | st.characters(exclude_categories=["Cs"]), max_size=40),
@@ -237,7 +242,7 @@ def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
     plan, how = plan_token_files(tokenizer, end_of_document=""), CorpusFormat(separator="|")
     with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: its text is wrong at byte 124;"):
         encode_corpus(tokenizer, files, tmp_path / "tokens", plan, corpus_format=how)
-    assert sorted(tmp_path.iterdir()) == files
+    assert not (tmp_path / "tokens").exists()
 
 
 END = 258
@@ -415,13 +420,101 @@ def test_other_files_or_settings_are_refused(tmp_path):
         refused("another files; go on with the same, or", "another caller's", shuffle=shuffle)
     begun = files[0].stat()
     os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns + 1))
-    refused("'a.txt' has changed since encoding was interrupted; start anew")
     refused("'a.txt' has changed since encoding was", "shuffled", shuffle=True)
-    os.utime(files[0], ns=(begun.st_atime_ns, begun.st_mtime_ns))
-    encode_until(tmp_path / "t", files, plan, resume=True)
+    assert encode_until(tmp_path / "t", files, plan, resume=True) == n_batches
     encode_until(tmp_path / "shuffled", files, plan)  # anew
     for name in ("t", "shuffled"):
         assert content(tmp_path / name) == content(tmp_path / "expected")
+
+
+BAD = {"txt": b"half \xe2\x82", "jsonl.gz": b'{"text": "\\udc00"}', "parquet": None}
+
+
+def write_bad_corpus(folder: Path, *, is_bad: bool) -> list[Path]:
+    """The same texts in three formats, each with one more that is bad or missing."""
+    folder.mkdir()
+    files = [folder / f"corpus.{kind}" for kind in BAD]
+    texts = [*RESUMED[:30], LONG, *RESUMED[30:]]
+    plain = [text.encode() for text in texts]
+    lines = [json.dumps({"text": text}).encode() for text in texts]
+    rows: list[str | None] = [*texts]
+    if is_bad:
+        for documents, bad in zip((plain, lines, rows), BAD.values(), strict=True):
+            documents.insert(40, bad)  # type: ignore[arg-type]
+    files[0].write_bytes(b"<|end|>".join(plain))
+    files[1].write_bytes(gzip.compress(b"\n".join(lines)))
+    parquet.write_table(pa.table({"text": pa.array(rows, pa.string())}), files[2])
+    return files
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("engine", ["auto", "python"])
+def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
+    tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
+    plan = plan_token_files(tokenizer, begin_of_document="<|begin|>", max_length=300)
+    how = {"corpus_format": CorpusFormat(separator="<|end|>"), "max_bad": 0.02}
+    bad = write_bad_corpus(tmp_path / "bad", is_bad=True)
+    good = write_bad_corpus(tmp_path / "good", is_bad=False)
+    manifest = encode_corpus(tokenizer, bad, tmp_path / "t", plan, workers=2, **how)
+    expected = encode_corpus(tokenizer, good, tmp_path / "expected", plan, **how)
+    assert manifest.splits == expected.splits
+    assert expected.bad_documents.to_fields() == {"reasons": {}, "first": []}
+    assert manifest.bad_documents.to_fields() == {
+        "reasons": {"invalid_utf8": 1, "lone_surrogate": 1, "null": 1},
+        "first": [
+            {"file": "corpus.txt", "line": 1, "reason": "invalid_utf8"},
+            {"file": "corpus.jsonl.gz", "line": 41, "reason": "lone_surrogate"},
+            {"file": "corpus.parquet", "row": 40, "reason": "null"},
+        ],
+    }
+    how |= {"validation_share": 0.3, "shuffle": True}
+    encode_corpus(tokenizer, bad, tmp_path / "shuffled", plan, **how)
+    storage = {"storage": tmp_path / "run", "executor": LocalExecutor(1), "shard_bytes": 5000}
+    encode_distributed(tokenizer, bad, tmp_path / "by workers", plan, **how, **storage)
+    assert content(tmp_path / "by workers") == content(tmp_path / "shuffled")
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
+def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, tmp_path):
+    tokenizer = WIDE if layout == "npy" else NARROW
+    plan = plan_token_files(tokenizer, layout=layout, tokens_per_shard=5000, seed=3)
+    files = write_bad_corpus(tmp_path / "mended", is_bad=True)
+    good = write_bad_corpus(tmp_path / "good", is_bad=False)
+    with pytest.raises(CorpusError, match=r"corpus\.txt' is not UTF-8"):
+        encode_until(tmp_path / "t", files, plan, shuffle=shuffle)
+    files[0].write_bytes(good[0].read_bytes())
+    # It begins anew, because no file is whole; later it continues after the first one.
+    for _ in range(2):
+        with pytest.raises(CorpusError, match=r"corpus\.jsonl\.gz', line 41"):
+            encode_until(tmp_path / "t", files, plan, shuffle=shuffle, resume=True)
+    files[1].write_bytes(good[1].read_bytes())
+    first: list[EncodingProgress] = []
+    how = {"validation_share": 0.3, "corpus_format": CorpusFormat(separator="<|end|>")}
+    how |= {"shuffle": shuffle, "max_bad": 0.02}
+    encode_corpus(tokenizer, files, tmp_path / "t", plan, resume=True, progress=first.append, **how)
+    encode_corpus(tokenizer, files, tmp_path / "expected", plan, **how)
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+    assert len(RESUMED) < first[0].n_documents < 2 * len(RESUMED)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
+    files, plan = write_bad_corpus(tmp_path / "bad", is_bad=True), plan_token_files(NARROW)
+    for name in ("t", "mended"):
+        with pytest.raises(TooManyBadDocumentsError, match=r"3 bad .* of 186 documents, more"):
+            encode_until(tmp_path / name, files, plan, max_bad=0.01)
+    assert encode_until(tmp_path / "t", files, plan, max_bad=0.02, resume=True) == 1
+    n_batches = encode_until(tmp_path / "expected", files, plan, max_bad=0.02)
+    assert content(tmp_path / "t") == content(tmp_path / "expected")
+    # The first file keeps its bad document, the second is read again.
+    good = write_bad_corpus(tmp_path / "good", is_bad=False)
+    files[1].write_bytes(good[1].read_bytes())
+    left = encode_until(tmp_path / "mended", files, plan, max_bad=0.02, resume=True)
+    assert 1 < left < n_batches
+    encode_until(tmp_path / "expected mended", files, plan, max_bad=0.02)
+    assert content(tmp_path / "mended") == content(tmp_path / "expected mended")
 
 
 @pytest.mark.parametrize(
@@ -449,8 +542,7 @@ def test_files_in_stores_are_resumed_unless_they_changed(tmp_path):
         assert encode_until(tmp_path / "t", files, plan, resume=True) < n_batches
         assert content(tmp_path / "t") == content(tmp_path / "expected")
         store.pipe(f"/resume/{paths[0].name}", paths[0].read_bytes())
-        with pytest.raises(TokenFilesPlanError, match=r"'a.txt' has changed since encoding"):
-            encode_until(tmp_path / "u", files, plan, resume=True)
+        assert encode_until(tmp_path / "u", files, plan, resume=True) == n_batches
     finally:
         store.rm("/resume", recursive=True)
 

@@ -62,6 +62,8 @@ def test_every_field_that_is_missing_or_of_another_type_is_refused(manifest):
             name = "special_tokens_found"
             if path[2:3] == (name,) and found["splits"][path[1]].get(name) == {}:
                 continue
+            if found == fields:
+                continue
             n_checked += 1
             with pytest.raises(TokenFilesCorruptError):
                 TokenManifest.from_json(_FORMAT.render(found))

@@ -20,7 +20,13 @@ from tokenizer_core.distributed import (
     merge_shards,
 )
 from tokenizer_core.documents import FORMATS, CorpusFormat
-from tokenizer_core.errors import CorpusError, RunConflictError, RunError, ShardFailedError
+from tokenizer_core.errors import (
+    CorpusError,
+    RunConflictError,
+    RunError,
+    ShardFailedError,
+    TooManyBadDocumentsError,
+)
 from tokenizer_core.parallel import LocalExecutor
 from tokenizer_core.patterns import PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.training import count_pretokens
@@ -122,6 +128,27 @@ def test_parquet_is_counted_and_progress_is_reported(tmp_path):
     assert distributed(files, [], tmp_path, **how) == local(files, [], tmp_path / "local")
     total = sum(file.stat().st_size for file in files)
     assert [now for now in seen if now[0] == "count"][-1][1:] == (total, total)
+
+
+def test_bad_documents_are_left_out_as_by_one_machine(tmp_path):
+    texts = [b"low lower", b"wrong \xff", b"two\nlines", b"newest"] * 20
+    for name, end in (("a.txt", b"<|e|>"), ("b.txt", b"%"), ("c.txt", b"\n%")):
+        (tmp_path / name).write_bytes(end.join(texts))
+    lines = [b'{"text": "low"}', b"[]", b'{"text": "lower"}'] * 20
+    (tmp_path / "d.jsonl").write_bytes(b"\n".join(lines))
+    files, specials = sorted(tmp_path.glob("*.*")), ["<|e|>"]
+    how = {"corpus_format": CorpusFormat(separator="%"), "max_bad": 0.3}
+    expected = count_pretokens(files, pattern=GPT2, special_tokens=specials, **how)
+    asked = {"pattern": GPT2, "executor": HERE, "shard_bytes": 100, "special_tokens": specials}
+    asked |= {"storage": tmp_path / "run", "output": tmp_path / "out"}
+    found = count_distributed(files, **asked, **how)
+    assert found == expected.bad_documents
+    assert found.reasons == {"invalid_utf8": 60, "no_object": 20}
+    assert (tmp_path / "out").read_bytes() == local(files, specials, tmp_path / "local", **how)
+    assert count_distributed(files, **asked, **how) == found  # of the finished run
+    asked["storage"] = tmp_path / "another run"
+    with pytest.raises(TooManyBadDocumentsError, match=r"80 bad .* of 300 documents, more than 26"):
+        count_distributed(files, **asked, **how | {"max_bad": 0.26})
 
 
 def test_a_wrong_line_names_the_file_as_the_caller_did(tmp_path):

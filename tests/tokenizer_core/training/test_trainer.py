@@ -1,5 +1,6 @@
 """Training from end to end: counting, the reference, the report, refusals, cancelling."""
 
+import gzip
 import hashlib
 import json
 import sys
@@ -10,10 +11,12 @@ import pytest
 
 from tests.tokenizer_core.documents.file_changes import CHANGES
 from tokenizer_core import reference
+from tokenizer_core.documents import CorpusFormat
 from tokenizer_core.errors import (
     CorpusChangedError,
     CorpusError,
     InvalidSpecError,
+    TooManyBadDocumentsError,
     TrainingCancelledError,
     VocabSizeError,
 )
@@ -194,6 +197,39 @@ def test_several_files_are_counted_each_by_itself(tmp_path):
     )
 
 
+def test_bad_documents_are_left_out_of_the_counts(tmp_path):
+    """In plain text, what one of the special tokens or the separator ends is a document."""
+    texts = [b"low low", b"lower\nlo\xffwest", b"new newer", b"cut \xe6\x9d", b"newest"]
+    ends = [b"<|e|>", b"<|e|><|f|>", b"%", b"<|f|>", b""]
+    plain = b"".join(text + end for text, end in zip(texts, ends, strict=True))
+    lines = ['{"text": "low"}', '{"text": null}', '{"text": "lower"}']
+    (tmp_path / "a.txt").write_bytes(plain)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(plain))
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    (tmp_path / "d.txt").write_text("good")
+    expected = {"low": 1, " low": 1, "new": 1, " newer": 1, "newest": 1}
+    how = {"pattern": GPT2, "special_tokens": ["<|e|>", "<|f|>", "<|e|><|f|>"]}
+    for separator in ("%", "<|e|>"):
+        corpus_format = CorpusFormat(separator=separator)
+        for name, counts, reasons in (
+            ("a.txt", expected, {"invalid_utf8": 2}),
+            ("b.txt.gz", expected, {"invalid_utf8": 2}),
+            ("c.jsonl", {"low": 1, "lower": 1}, {"null": 1}),
+            ("d.txt", {"good": 1}, {}),
+        ):
+            files = [tmp_path / name]
+            found = count_pretokens(files, corpus_format=corpus_format, max_bad=0.5, **how)
+            assert found.bad_documents.reasons == reasons
+            if separator != "%" and counts == expected:  # the third text is a part of the fourth
+                counts = {"low": 1, " low": 1, "newest": 1}
+            assert found.counts == counts
+    with pytest.raises(TooManyBadDocumentsError, match=r"1 bad .* of 3 documents, more than 30"):
+        train([tmp_path / "c.jsonl"], TrainingOptions(257, max_bad=0.3))
+    report = train([tmp_path / "c.jsonl"], TrainingOptions(257, max_bad=0.4)).report.to_dict()
+    place = {"file": "c.jsonl", "line": 2, "reason": "null"}
+    assert report["bad_documents"] == {"reasons": {"null": 1}, "first": [place]}
+
+
 @pytest.mark.row(26)
 @pytest.mark.parametrize(
     ("change", "chunk_bytes"),
@@ -242,6 +278,8 @@ def test_invalid_arguments_of_counting_are_refused(corpus):
     corpus.write_text("")
     for paths, options, kind, said in (
         ([corpus], {"errors": "ignore"}, ValueError, "errors must be 'strict' or 'replace'"),
+        ([corpus], {"errors": "replace", "max_bad": 0.1}, ValueError, "take one of them"),
+        ([corpus], {"max_bad": 1.1}, ValueError, "max_bad is a share from 0 to 1"),
         ([corpus], {"special_tokens": "<|e|>"}, InvalidSpecError, "must be a list of strings"),
         ([], {}, CorpusError, "no corpus file was given"),
         ([corpus, corpus], {}, CorpusError, "the corpus is empty"),

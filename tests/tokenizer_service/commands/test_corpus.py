@@ -124,9 +124,10 @@ def test_conversations_are_encoded_with_their_mask(cli):
     for option in ("--field", "--separator", "--allowed-special"):
         assert "leave it out" in cli.fail(*encode, option, "story", code=2)
     assert "neither a file" in cli.fail(*encode[:-1], "other.jinja")
-    out, _ = cli.run(*encode, "--skip-bad")
+    out, _ = cli.run(*encode, "--skip-bad", "--max-bad", "0.5")
     assert "  the loss counts at 2 tokens (" in out.decode()
-    assert "  1 conversations left out: they could not be encoded (--skip-bad)" in out.decode()
+    left_out = "documents left out: 1 bad (no_conversation 1: chats.jsonl line 2)"
+    assert left_out in out.decode().splitlines()
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]

@@ -72,3 +72,39 @@ def test_text_has_no_field_and_json_lines_have_no_separator(corpora):
         command = tuple(word.replace("corpus.txt", "corpus.jsonl") for word in command)
         error = corpora.fail(*command, "--separator=|", code=2)
         assert "--separator is of plain text, and by its name the corpus is none" in error
+
+
+def test_bad_documents_are_left_out_up_to_a_share(corpora):
+    (corpora.folder / "bad.jsonl").write_text(f'{STORIES}\n{{"story": null}}')
+    read = ("bad.jsonl", "--field=story")
+    corpora.run("counts", "make", "stories.jsonl", "--field=story", "--output=more.counts")
+    for command in (
+        ("train", *read, "--vocab-size=300"),
+        ("counts", "make", *read, "--output=x.counts"),
+        ("counts", "extend", "more.counts", *read),
+        ("corpus", "encode", *read, "--tokenizer=starter", "--output=tokens"),
+    ):
+        place = "'bad.jsonl', line 13: its field 'story' is no string"
+        assert place in corpora.fail(*command, "--quiet")
+        assert "belongs to --skip-bad" in corpora.fail(*command, "--max-bad=0.1", code=2)
+        assert "no fraction" in corpora.fail(*command, "--skip-bad", "--max-bad=2", code=2)
+        command += ("--quiet", "--skip-bad")
+        said = "1 bad (null 1: bad.jsonl line 13)"
+        assert f"{said} of 13 documents, more than 1.000%" in corpora.fail(*command)
+        assert said in corpora.run(*command, "--max-bad=0.1")[0].decode()
+    for folder, wanted in (("x.counts", 1), ("more.counts", 2)):
+        figures = json.loads(corpora.run("counts", "inspect", folder, "--json")[0])
+        assert figures["n_documents"] == 12 * wanted
+
+
+def test_a_mended_corpus_is_continued_with_resume(corpora):
+    encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", "--field=story", "--output=tokens")
+    bad = corpora.folder / "bad.jsonl"
+    bad.write_text(f'{STORIES}\n{{"story": "\\ud800"}}')
+    error = corpora.fail(*encode, "--tokenizer=starter", "--quiet", "--skip-bad")
+    assert "lone_surrogate 1: bad.jsonl line 13" in error
+    assert "the same command with --resume continues" in error
+    bad.write_text(STORIES)
+    out, _ = corpora.run(*encode, "--tokenizer=starter", "--quiet", "--resume")
+    assert out.decode().startswith("train: 24 documents, ")
+    assert "left out" not in out.decode()

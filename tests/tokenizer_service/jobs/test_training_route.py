@@ -41,6 +41,8 @@ WRONG_BODIES: list[tuple[Fields, str]] = [
     ({"documents": ["x"], "vocab_size": 2**20 + 1}, "/vocab_size"),
     ({"documents": ["x"], "vocab_size": "300"}, "/vocab_size"),
     ({"documents": ["x"], "special_tokens": ["<|a|>", "<|a|>"]}, "/special_tokens"),
+    ({"input_paths": ["small.txt"], "max_bad": 0.5}, ""),
+    ({"input_paths": ["small.txt"], "skip_bad": True, "max_bad": -1}, "/max_bad"),
     ({"documents": ["x"], "min_frequency": 0}, "/min_frequency"),
     ({"documents": ["x"], "seed_tokens": ["ab", "a b"]}, "/seed_tokens"),
     ({"documents": ["x"], "seed_tokens": ["b" * 33]}, "/seed_tokens/0"),

@@ -115,6 +115,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"loss": "role"}, ""),
     ({"chat_template": "default"}, ""),
     ({"format": "chat", "loss": "all"}, "/loss"),
+    ({"max_bad": 0.5}, ""),
+    ({"skip_bad": True, "max_bad": 1.5}, "/max_bad"),
     ({"max_length": 0}, "/max_length"),
     ({"over_length": "drop"}, ""),
     ({"tokens_per_shard": True}, "/tokens_per_shard"),
@@ -146,7 +148,11 @@ def test_wrong_requests_are_refused_by_their_place(client: TestClient) -> None:
 
 
 def test_combinations_of_fields_that_are_accepted(admin: TestClient) -> None:
-    for body in ({"over_length": "truncate"}, {"over_length": "drop", "max_length": 9}):
+    for body in (
+        {"over_length": "truncate"},
+        {"over_length": "drop", "max_length": 9},
+        {"skip_bad": True, "max_bad": 0},
+    ):
         assert encode(admin, **body).status_code == 202
     stored = admin.put("/corpora/lines?format=jsonl", content=b'{"text": "ab"}')
     assert stored.status_code == 201

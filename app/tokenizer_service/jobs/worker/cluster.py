@@ -90,7 +90,7 @@ def train_on_cluster(
     started = time.perf_counter()
     output = job.folder.scratch_path / "pretokens.counts"
     with connect_to_ray(request["ray_address"]) as executor:
-        count_distributed(
+        bad = count_distributed(
             [_source_of(file) for file in files],
             pattern=pattern,
             special_tokens=plan.special_tokens,
@@ -99,6 +99,7 @@ def train_on_cluster(
             output=output,
             engine=engine,
             corpus_format=corpus_format,
+            max_bad=request["max_bad"],
             progress=lambda phase, done, total: progress(
                 TrainingProgress(phase, done, total, _MESSAGES[phase])
             ),
@@ -108,7 +109,8 @@ def train_on_cluster(
     result = train_from_counts(
         counts, request["vocab_size"], engine=engine, options=options, progress=progress
     )
-    return replace(result, report=replace(result.report, seconds_counting=seconds_counting))
+    report = replace(result.report, seconds_counting=seconds_counting, bad_documents=bad)
+    return replace(result, report=report)
 
 
 @contextlib.contextmanager

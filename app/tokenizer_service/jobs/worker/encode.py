@@ -63,6 +63,8 @@ def encode_and_publish(job: WorkerJob) -> None:
         except TokenFilesTakenError:
             if _published_before(job, path) is None:  # else an earlier attempt published it
                 raise
+    if manifest.bad_documents.count:
+        say(f"documents left out: {manifest.bad_documents}")
     say(f"published the token files {request['token_files_id']}")
     job.report_published(
         id=request["token_files_id"],
@@ -119,6 +121,7 @@ def _encode(
             folder=growing,
             plan=plan,
             corpus_format=CorpusFormat(**request["corpus_format"]),
+            max_bad=request["max_bad"],
             validation_share=request["validation_share"],
             shuffle=request["shuffle"],
             progress=_reporter(job),

@@ -57,6 +57,7 @@ def train_and_publish(job: WorkerJob) -> None:
                     engine=engine.name,
                     num_workers=request["num_workers"],
                     corpus_format=how,
+                    max_bad=request["max_bad"],
                     scratch_folder=job.folder.scratch_path,
                 ),
                 progress=report,
@@ -69,6 +70,8 @@ def train_and_publish(job: WorkerJob) -> None:
             }
             for source in result.counts.sources
         ]
+    if result.report.bad_documents.count:
+        say(f"documents left out: {result.report.bad_documents}")
     if result.report.stopped_early:
         n_entries = f"{result.report.curve[-1].vocab_size} of {request['vocab_size']} entries"
         say(f"training ended early, with {n_entries}: {result.report.stopped_early}")

@@ -164,6 +164,23 @@ def test_an_empty_corpus_is_422_and_a_wrong_one_a_failed_job(shared_service: Ser
     assert "Traceback" not in str(job["log_tail"])
 
 
+def test_bad_documents_are_left_out_up_to_a_share(shared_service: Service) -> None:
+    service = shared_service
+    service.put("mixed?format=jsonl", '{"text": "low lower"}\n{"text": "\\ud800"}')
+    asked: Fields = {"input_paths": None, "corpus_ids": ["mixed"], "vocab_size": 258}
+    job = service.wait(service.start(**asked))
+    assert job["error"]["code"] == "invalid_corpus"
+    job = service.wait(service.start(**asked, skip_bad=True))
+    assert job["error"]["code"] == "too_many_bad_documents"
+    assert "(lone_surrogate 1: mixed line 2) of 2 documents" in job["error"]["detail"]
+    job = service.wait(service.start(**asked, skip_bad=True, max_bad=0.5))
+    assert job["state"] == "live", job
+    ref = service.store.resolve(f"n@{job['result']['version']}")
+    report = service.store.read_manifest(ref).training
+    place = {"file": "mixed", "line": 2, "reason": "lone_surrogate"}
+    assert report["bad_documents"] == {"reasons": {"lone_surrogate": 1}, "first": [place]}
+
+
 @pytest.mark.row(26)
 def test_files_and_corpora_that_change_before_their_turn_fail_the_job(service: Service) -> None:
     service.stop_runner()

@@ -151,7 +151,7 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
     assert str(service.settings.artifacts_dir) not in json.dumps([job["error"], job["log_tail"]])
     assert folder_of(service).left_over() == []
     assert folder_of(service).names() == before
-    body = {**asked, "skip_bad": True, "loss": "role"}
+    body = {**asked, "skip_bad": True, "max_bad": 0.5, "loss": "role"}
     job = service.wait(service.encode("chats", token_files_id="chats", **body))
     assert job["state"] == "succeeded", job
     files = TokenFiles.open(folder_of(service).path("chats"))
@@ -169,7 +169,9 @@ def test_conversations_become_ids_and_masks(shared_service: Service) -> None:
     assert (described["max_length"], described["over_length"]) == (6, "truncate")
     split = described["splits"]["train"]
     assert (split["loss_tokens"], split["documents_truncated"], split["tokens_lost"]) == (5, 1, 1)
-    assert (split["documents_dropped"], split["conversations_refused"]) == (0, 1)
+    assert (split["documents_dropped"], split["conversations_without_loss"]) == (0, 0)
+    place = {"file": "chats", "line": 3, "row": None, "reason": "no_conversation"}
+    assert described["bad_documents"] == {"reasons": {"no_conversation": 1}, "first": [place]}
 
 
 def test_a_job_encodes_with_the_version_of_its_request(service: Service) -> None:
