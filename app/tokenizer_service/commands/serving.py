@@ -532,13 +532,10 @@ def _lines_to_try(settings: Settings, curl: str, url: str, made_key: str | None)
     ]
     corpus = _find_corpus(settings)
     if corpus is not None:
-        request: dict[str, Any] = {"input_paths": [corpus], "name": "mine", "vocab_size": 1000}
+        request: dict[str, Any] = {"input_paths": [corpus], "vocab_size": 1000}
     else:
-        request = {
-            "documents": ["low lower lowest", "new newer"],
-            "name": "mine",
-            "vocab_size": 270,
-        }
+        request = {"documents": ["low lower lowest", "new newer"], "vocab_size": 270}
+    request |= {"name": "mine", "promote": "always"}
     lines.append(f"{admin} --json {_quote(request)} {url}/train")
     lines.append(f"{admin} {url}/train")
     return lines
