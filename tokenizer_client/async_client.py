@@ -47,6 +47,7 @@ from tokenizer_client.schemas.jobs import (
     EncodeJobView,
     FileFormat,
     JobView,
+    Promote,
 )
 from tokenizer_client.schemas.text import Chunk, TruncateResponse, VerifyResponse, VocabResponse
 from tokenizer_client.schemas.token_files import (
@@ -826,7 +827,7 @@ class AsyncClient(BaseClient):
         seed_tokens: Sequence[str] | None = None,
         reserved: int | None = None,
         pad_to_multiple: int | None = None,
-        promote: Literal["auto", "manual"] | None = None,
+        promote: Promote | None = None,
         limits: JobLimits | None = None,
         idempotency_key: str | None = None,
         wait: bool = False,

@@ -386,9 +386,15 @@ class StorageTooLargeError(StorageError):
 
 
 class ArtifactError(TokenizerCoreError):
-    """An operation on published tokenizers failed."""
+    """An operation on published tokenizers failed.
+
+    `version` (`name@version`) and `file` (a name without a path) say what is damaged or missing, if
+    it is one version or one file.
+    """
 
     code = "artifact_error"
+    version: str | None = None
+    file: str | None = None
 
 
 class ArtifactNotFoundError(ArtifactError, LookupError):

@@ -298,10 +298,12 @@ async def _lifespan(
             _sample(service_metrics, app.services), name="metrics sampler"
         )
         closing.callback(sampler.cancel)
-        yield {STATE_KEY: _guard(settings, service_metrics)}
+        yield {STATE_KEY: _guard(settings, service_metrics, live)}
 
 
-def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGuard:
+def _guard(
+    settings: Settings, service_metrics: ServiceMetrics, live: LiveTokenizers
+) -> ConnectionGuard:
     """The limits on connections of this process, for a server that runs `http.protocol`."""
     return ConnectionGuard(
         max_connections=settings.max_connections,
@@ -311,6 +313,7 @@ def _guard(settings: Settings, service_metrics: ServiceMetrics) -> ConnectionGua
         max_drained_bytes=settings.max_body_bytes,
         hosts=AllowedHosts.of(settings.allowed_hosts, settings.host),
         count=service_metrics.count_rejected,
+        stands_by=lambda: live.stands_by,
     )
 
 

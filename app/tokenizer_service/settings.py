@@ -136,6 +136,12 @@ class Settings(BaseSettings):
         min_length=1,
         description="Tokenizer to serve until one is promoted: `name` or `name@version`.",
     )
+    fallback: Literal["none", "previous"] = Field(
+        default="none",
+        description="What to serve after a start if the active version is damaged: `none`, so that "
+        "requests without a version get 503, or `previous`, the latest sound version that was "
+        "active before, whose ids differ.",
+    )
     engine: Literal["auto", "native", "python"] = Field(
         default="auto",
         description="Engine that encodes and trains: `native`, `python`, or `auto` for native "

@@ -45,6 +45,7 @@ ROWS = {
     34: "log lines and metric labels",
     35: "500 distinct pre-tokens of a megabyte",
     36: "disks that fail",
+    37: "the active version is damaged, then a restart",
     44: "unknown and contradictory models",
     45: "unknown fields on other servers' routes",
 }

@@ -24,6 +24,7 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "REQUIRE_ADMIN_KEY": ("1", True),
         "WORKERS": ("3", 3),
         "DEFAULT": ("starter@20261121T044841Z-a9df1cc4",) * 2,
+        "FALLBACK": ("previous", "previous"),
         "ENGINE": ("python", "python"),
         "MODEL": ("ignore", "ignore"),
         "LOG_LEVEL": ("debug", "debug"),

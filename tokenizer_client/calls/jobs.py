@@ -48,6 +48,7 @@ from tokenizer_client.schemas.jobs import (
     EncodeJobView,
     FileFormat,
     JobView,
+    Promote,
 )
 from tokenizer_client.schemas.token_files import LossRule, OverLength
 
@@ -83,7 +84,7 @@ class TrainOptions(TypedDict, total=False):
     seed_tokens: Sequence[str] | None
     reserved: int | None
     pad_to_multiple: int | None
-    promote: Literal["auto", "manual"] | None
+    promote: Promote | None
     limits: JobLimits | None
 
 

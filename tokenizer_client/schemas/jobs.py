@@ -43,6 +43,9 @@ FileFormat = Literal[
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)[1:]
 """The formats that a name may end in; a test compares them with those of the library."""
 
+Promote = Literal["auto", "always", "manual"]
+"""When to promote a trained tokenizer."""
+
 FieldName = Annotated[str, Field(min_length=1, max_length=256)]
 CorpusId = Annotated[str, Field(pattern=PLAIN_NAME_PATTERN)]
 SeedToken = Annotated[str, Field(min_length=1, max_length=MAX_SEED_TOKEN_CHARS)]
@@ -214,8 +217,11 @@ class TrainRequest(BaseModel):
         ),
         examples=[128],
     )
-    promote: Literal["auto", "manual"] = Field(
-        "auto", description="`auto` serves the new version as soon as it is verified."
+    promote: Promote = Field(
+        "auto",
+        description="`always` serves the new version as soon as it is verified; `auto` too, unless "
+        "it has fewer entries than `vocab_size`, or at most a tenth of those of the version that "
+        "it would replace; `manual` never.",
     )
     limits: TrainLimits = Field(
         TrainLimits(seconds=None, memory_bytes=None), description="Limits that stop the run."
@@ -280,6 +286,28 @@ class TrainRequest(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+class NotPromoted(BaseModel):
+    """Why `promote: auto` left a published version unpromoted."""
+
+    reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"]
+    asked: int = Field(description="Entries that the request asked for.")
+    got: int = Field(description="Entries that the vocabulary has.")
+    replaces: str | None = Field(
+        description="`name@version` of the active version, which stays active."
+    )
+    replaces_vocab_size: int | None = Field(description="Its entries.")
+
+    def __str__(self) -> str:
+        """A sentence for people."""
+        sizes = {
+            "size_not_reached": f"it has {self.got} entries, not the {self.asked} asked for",
+            "ten_times_smaller": f"it has {self.got} entries, and {self.replaces} has "
+            f"{self.replaces_vocab_size}",
+            "replaced_not_readable": f"{self.replaces}, which is active, cannot be loaded",
+        }
+        return f"not promoted: {sizes[self.reason]}"
+
+
 class PublishedVersion(BaseModel):
     """The tokenizer that a job published."""
 
@@ -288,6 +316,9 @@ class PublishedVersion(BaseModel):
     digest: str
     vocab_size: int = Field(
         description="Its entries: fewer than asked for if training ended early."
+    )
+    not_promoted: NotPromoted | None = Field(
+        None, description="Why `promote: auto` did not promote it; null if it did, or need not."
     )
 
 

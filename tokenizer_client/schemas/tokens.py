@@ -449,6 +449,12 @@ class HealthResponse(BaseModel):
     status: Literal["ok", "degraded"]
     reason: str | None = None
     tokenizer: TokenizerIdentity | None = None
+    source: Literal["promoted", "default", "last_good", "previous"] | None = Field(
+        None,
+        description="Why this tokenizer is active: `promoted`; `default` until one is promoted; "
+        "`last_good`, still active because the pointer, its version or the store fails; "
+        "`previous`, by TOKENIZER_FALLBACK.",
+    )
 
 
 class UnhealthyError(BaseModel):

@@ -50,7 +50,7 @@ from tokenizer_core.registry.aliases import ALIASES_NAME, MAX_ALIASES_BYTES, par
 from tokenizer_core.registry.manifest import FILE_NAMES, Manifest
 from tokenizer_core.registry.pointer import MAX_POINTER_BYTES, POINTER_NAME, PointerState
 from tokenizer_core.registry.store import Artifacts, Names
-from tokenizer_core.registry.version_folder import check_version_folder, reading
+from tokenizer_core.registry.version_folder import check_version_folder, reading, reading_file
 from tokenizer_core.registry.versions import (
     ACTIVE,
     NAME,
@@ -160,6 +160,17 @@ class BucketArtifactStore(Artifacts):
             read = self._aliases = time.monotonic() + _LISTING_SECONDS, parse_aliases(state)
             self._cache.keep_aliases(state)
         return dict(read[1])
+
+    def named_by(self, state: PointerState) -> ArtifactRef | None:
+        """See `Artifacts`. If the storage has lost the version, this host's sound copy serves."""
+        try:
+            return super().named_by(state)
+        except (ArtifactCorruptError, ArtifactNotFoundError):
+            pointer = state.pointer()
+            found = self._find_cached(pointer.active) if pointer and pointer.active else None
+            if found is None or pointer is None or found.digest != pointer.digest:
+                raise
+            return found
 
     def open(self, ref: ArtifactRef) -> TokenizerSpec:
         """See `Artifacts`; a damaged version in the cache is fetched again."""
@@ -299,9 +310,10 @@ class BucketArtifactStore(Artifacts):
                     raise ArtifactNotFoundError(
                         f"there is no version {version} of {name!r}; list the versions there are"
                     )
-                manifest = Manifest.from_json(found.data)
-                if (manifest.name, manifest.version) != (name, version):
-                    raise ArtifactCorruptError("the manifest is that of another version")
+                with reading_file(MANIFEST_NAME):
+                    manifest = Manifest.from_json(found.data)
+                    if (manifest.name, manifest.version) != (name, version):
+                        raise ArtifactCorruptError("the manifest is that of another version")
                 return manifest
         return super()._read_manifest(name, version)
 
@@ -325,7 +337,8 @@ class BucketArtifactStore(Artifacts):
             manifest = Manifest.from_json((staged / MANIFEST_NAME).read_bytes())
             for file in _BESIDE_MANIFEST:
                 if manifest.record_of(file) is not None:
-                    self._copy(f"{prefix}/{file}", staged / file)
+                    with reading_file(file):
+                        self._copy(f"{prefix}/{file}", staged / file)
             with open_folder(staged) as folder:
                 check_version_folder(folder, ArtifactRef(name, version, manifest.fingerprint))
             yield staged

@@ -1,4 +1,4 @@
-"""`active.json`, the pointer: the active version and the one before it.
+"""`active.json`, the pointer: the active version and those before it.
 
 One small file, replaced whole by compare-and-set. Each state has a generation, one more than the
 state before, so that no two states are equal. A reader must expect any content in it.
@@ -6,6 +6,7 @@ state before, so that no two states are equal. A reader must expect any content 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tokenizer_core.strict_json import parse_strict_json
 
 POINTER_NAME: Final = "active.json"
 MAX_POINTER_BYTES: Final = 1 << 16
+MAX_EARLIER: Final = 8
 _MAX_GENERATION: Final = 1 << 62
 
 
@@ -26,6 +28,7 @@ class ActivePointer:
     """`active` and `previous` as `name@version`, the digest of the active one, the time of change.
 
     `active` and `digest` are None in a pointer that was fenced before the first promotion.
+    `earlier` are the versions that were active before `previous`, the latest first.
     """
 
     active: str | None
@@ -33,6 +36,7 @@ class ActivePointer:
     previous: str | None
     changed_at: str
     generation: int
+    earlier: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """The content of the file."""
@@ -55,15 +59,20 @@ class ActivePointer:
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(table, dict) or table.keys() != names:
             raise ArtifactCorruptError("the pointer names no version; promote one")
-        pointer = cls(**table)
+        earlier = table["earlier"] if isinstance(table["earlier"], list) else [None]
+        pointer = cls(**{**table, "earlier": tuple(earlier)})
         if (
             not (_is_ref(pointer.active) or (pointer.active is None and pointer.digest is None))
-            or not (pointer.previous is None or _is_ref(pointer.previous))
+            or not all(map(_is_ref, pointer.history()))
             or type(pointer.generation) is not int
             or not 0 <= pointer.generation < _MAX_GENERATION
         ):
             raise ArtifactCorruptError("the pointer names no version; promote one")
         return pointer
+
+    def history(self) -> list[str]:
+        """`name@version` of the versions that were active before, the latest first."""
+        return [*([] if self.previous is None else [self.previous]), *self.earlier]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +110,20 @@ class PointerState:
         return tuple(ref for ref in named if ref is not None)
 
     def moved_to(self, ref: ArtifactRef, previous: ArtifactRef | None) -> bytes:
-        """The content of the next pointer, which names `ref`."""
+        """The content of the next pointer, which names `ref`, and `previous` as the latest before
+        it; None leaves the version that is active now out of the history."""
+        history = [] if previous is None else [str(previous)]
+        with contextlib.suppress(ArtifactCorruptError):
+            pointer = self.pointer()
+            history += [] if pointer is None else pointer.history()
+        before = [version for version in dict.fromkeys(history) if version != str(ref)]
         return ActivePointer(
             str(ref),
             ref.digest,
-            None if previous is None else str(previous),
+            before[0] if before else None,
             _now(),
             self.generation + 1,
+            tuple(before[1 : 1 + MAX_EARLIER]),
         ).to_json()
 
     def fenced(self, *, after: PointerState | None = None) -> bytes:

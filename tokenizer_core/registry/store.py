@@ -335,12 +335,13 @@ class Artifacts(ABC):
     # The pointer
 
     def promote(
-        self, ref: ArtifactRef, *, expected: PointerState | None = None
+        self, ref: ArtifactRef, *, expected: PointerState | None = None, undo: bool = False
     ) -> ArtifactRef | None:
         """Point `active.json` at `ref`, which must open; return the version that was active before.
 
         With `expected`, a state from `pointer_state`, promote only if the pointer is still in that
-        state: nobody else promoted between the caller's check and this call.
+        state: nobody else promoted between the caller's check and this call. With `undo`, the
+        history of active versions omits the one that is active now, because it was never served.
 
         Raises:
             ArtifactNotFoundError, ArtifactCorruptError: as `open`; the pointer is unchanged.
@@ -358,7 +359,7 @@ class Artifacts(ABC):
             if previous == ref:
                 if expected is None or self.pointer_state().version == expected.version:
                     return previous
-            elif self._move_pointer(state.moved_to(ref, previous), state, ref):
+            elif self._move_pointer(state.moved_to(ref, None if undo else previous), state, ref):
                 return previous
         raise PointerMovedError(
             f"{ref} is not promoted: somebody else moved the pointer meanwhile; see what is active "
@@ -410,10 +411,18 @@ class Artifacts(ABC):
 
     def previously_active(self) -> ArtifactRef | None:
         """The version that was active before the current one, for a rollback; raise as `active`."""
+        history = self.history()
+        return self.resolve(history[0]) if history else None
+
+    def history(self) -> Names:
+        """`name@version` of what was active before the current version, the latest first; some may
+        have been removed.
+
+        Raises:
+            ArtifactCorruptError: the pointer is empty or garbage.
+        """
         pointer = self.pointer_state().pointer()
-        if pointer is None or pointer.previous is None:
-            return None
-        return self.resolve(pointer.previous)
+        return [] if pointer is None else pointer.history()
 
     # Internals
 

@@ -47,12 +47,13 @@ def read_manifest(folder: Folder, name: str, version: str) -> Manifest:
     Raises:
         ArtifactCorruptError, FormatError: it is missing, damaged, or names another version.
     """
-    data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-    manifest = Manifest.from_json(data)
-    if (manifest.name, manifest.version) != (name, version):
-        other = ascii(f"{manifest.name}@{manifest.version}")[1:-1]
-        raise ArtifactCorruptError(f"the manifest is that of {other:.160}")
-    return manifest
+    with reading_file(MANIFEST_NAME):
+        data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        manifest = Manifest.from_json(data)
+        if (manifest.name, manifest.version) != (name, version):
+            other = ascii(f"{manifest.name}@{manifest.version}")[1:-1]
+            raise ArtifactCorruptError(f"the manifest is that of {other:.160}")
+        return manifest
 
 
 def open_artifact(folder: Folder, name: str, version: str) -> TokenizerSpec:
@@ -65,7 +66,8 @@ def open_artifact(folder: Folder, name: str, version: str) -> TokenizerSpec:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_symlink():
-                raise ArtifactCorruptError(f"{entry.name!a:.60} is a symbolic link")
+                with reading_file(entry.name):
+                    raise ArtifactCorruptError(f"{entry.name!a:.60} is a symbolic link")
     vocab, merges = (
         parse_plain_pickle(_read_verified(folder, file, manifest.files[file]))
         for file in FILE_NAMES
@@ -111,20 +113,29 @@ def read_artifact_file(folder: Folder, name: str, version: str, filename: str) -
 
 def _read_verified(folder: Folder, name: str, record: FileRecord) -> bytes:
     """A file's bytes, after checking size and hash: nothing may parse unchecked bytes."""
-    try:
+    with reading_file(name):
         data = read_file_in(folder, name, max_bytes=MAX_PICKLE_BYTES)
-    except FileNotFoundError:
-        if name != CHAT_FILE:
-            raise
-        # Without a pickle, a version is being removed; without this file alone, it is damaged.
-        raise ArtifactCorruptError(f"{name} is missing") from None
-    if len(data) != record.size_bytes:
-        raise ArtifactCorruptError(
-            f"{name} has {len(data)} bytes, the manifest says {record.size_bytes}"
-        )
-    if hashlib.sha256(data).hexdigest() != record.sha256:
-        raise ArtifactCorruptError(f"{name} has another sha256 than the manifest says")
-    return data
+        if len(data) != record.size_bytes:
+            raise ArtifactCorruptError(
+                f"{name} has {len(data)} bytes, the manifest says {record.size_bytes}"
+            )
+        if hashlib.sha256(data).hexdigest() != record.sha256:
+            raise ArtifactCorruptError(f"{name} has another sha256 than the manifest says")
+        return data
+
+
+@contextlib.contextmanager
+def reading_file(name: str) -> Iterator[None]:
+    """Let the error of a damaged or missing file say which it is."""
+    try:
+        yield
+    except ArtifactNotFoundError as error:  # while a version is removed from a bucket
+        error.file = name
+        raise
+    except (FormatError, ArtifactCorruptError) as error:
+        corrupt = ArtifactCorruptError(str(error))
+        corrupt.file = name
+        raise corrupt from error
 
 
 @contextlib.contextmanager
@@ -132,12 +143,12 @@ def reading(what: str) -> Iterator[None]:
     """Translate any error in the block into the store's errors, which name `what`."""
     try:
         yield
-    except ArtifactCorruptError as error:
-        if str(error).startswith(what):
+    except (ArtifactCorruptError, FormatError, InvalidSpecError, UnknownPatternError) as error:
+        if isinstance(error, ArtifactCorruptError) and str(error).startswith(what):
             raise
-        raise ArtifactCorruptError(f"{what}: {error}") from error
-    except (FormatError, InvalidSpecError, UnknownPatternError) as error:
-        raise ArtifactCorruptError(f"{what}: {error}") from error
+        corrupt = ArtifactCorruptError(f"{what}: {error}")
+        corrupt.version, corrupt.file = what, getattr(error, "file", None)
+        raise corrupt from error
     except FileNotFoundError as error:
         raise ArtifactNotFoundError(f"{what} is not there") from error
     except OSError as error:
@@ -162,9 +173,13 @@ def writing(what: str) -> Iterator[None]:
 def storage_error(what: str, error: OSError) -> ArtifactStorageError:
     """The store's error for an error of the operating system."""
     reason = os.strerror(error.errno) if error.errno else str(error)
+    file = None
     if isinstance(error.filename, str):  # a file of a version: which one
-        reason = f"{Path(error.filename).name!a:.60}: {reason}"
+        file = Path(error.filename).name
+        reason = f"{file!a:.60}: {reason}"
     remedy = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return ArtifactStorageError(
+    translated = ArtifactStorageError(
         error.errno or errno.EIO, f"cannot {what}: {reason}{remedy}. Nothing has changed."
     )
+    translated.file = file
+    return translated

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_client.schemas.jobs import PublishedVersion
 from tokenizer_service.commands.command_line import (
     ANSWER_IS_NO,
     CommandError,
@@ -247,3 +248,5 @@ def _print_job(job: Job, arguments: argparse.Namespace) -> None:
             print(f"  {name:<12} {value if isinstance(value, str) else json.dumps(value)}")
     for line in log:
         print(f"  | {line}")
+    if isinstance(view.result, PublishedVersion) and view.result.not_promoted is not None:
+        print(f"  {view.result.not_promoted}; serve it:  tokenizer promote {view.result.name}")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tokenizer_client.schemas.jobs import NotPromoted
+from tokenizer_core.errors import TokenizerCoreError
 from tokenizer_service.jobs.folder import JobFolder
 from tokenizer_service.jobs.token_files import TokenFilesFolder
 from tokenizer_service.jobs.worker.cluster import cluster_settings, remove_run_of
 
 if TYPE_CHECKING:
+    from tokenizer_core.registry import ArtifactRef
     from tokenizer_service.jobs.queue import Job, JobStore
     from tokenizer_service.jobs.version_retention import VersionRetention
     from tokenizer_service.settings import Settings
@@ -46,6 +49,16 @@ class JobKind(ABC):
         """Whether the runner promotes the version that the job published."""
         return False
 
+    def hold_back(
+        self,
+        job: Job,
+        ref: ArtifactRef,
+        replaced: ArtifactRef | None,
+        size_of: Callable[[ArtifactRef], int],
+    ) -> NotPromoted | None:
+        """Why the published version must not replace the active one, or None. `size_of` blocks."""
+        return None
+
     def after_success(self, job: Job, retention: VersionRetention) -> None:  # noqa: B027
         """Do the last step of a successful job; blocks."""
 
@@ -67,6 +80,39 @@ class TrainingKind(JobKind):
     def is_promoted(self, job: Job) -> bool:
         """True unless the request leaves the promotion to the caller."""
         return bool(job.request["promote"] != "manual")
+
+    def hold_back(
+        self,
+        job: Job,
+        ref: ArtifactRef,
+        replaced: ArtifactRef | None,
+        size_of: Callable[[ArtifactRef], int],
+    ) -> NotPromoted | None:
+        """See `JobKind`. `always` promotes anything; `auto` is for requests that do not say."""
+        if job.request["promote"] == "always" or ref == replaced:
+            return None
+        asked, got = job.request.get("vocab_size", 0), size_of(ref)
+        size: int | None = None
+        reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"] | None
+        reason = None
+        if replaced is not None:
+            try:
+                size = size_of(replaced)
+            except (TokenizerCoreError, OSError):
+                reason = "replaced_not_readable"
+        if got < asked:
+            reason = "size_not_reached"
+        elif size is not None and 10 * got <= size:
+            reason = "ten_times_smaller"
+        if reason is None:
+            return None
+        return NotPromoted(
+            reason=reason,
+            asked=asked,
+            got=got,
+            replaces=None if replaced is None else str(replaced),
+            replaces_vocab_size=size,
+        )
 
     def after_success(self, job: Job, retention: VersionRetention) -> None:
         """Remove old versions of the name."""

@@ -49,6 +49,7 @@ from tokenizer_service.serving.errors import ServingError
 from tokenizer_service.serving.workers import ProcessIdentity
 
 if TYPE_CHECKING:
+    from tokenizer_client.schemas.jobs import NotPromoted
     from tokenizer_core.registry import ArtifactRef, Artifacts
     from tokenizer_service.serving.live_tokenizers import LiveTokenizers
     from tokenizer_service.settings import Settings
@@ -273,6 +274,11 @@ class JobRunner:
                 job.id,
                 version,
             )
+        except _HeldBackError as held:
+            log.info("job %s: %s is %s", job.id, version, held.why)
+            told = {**result, "not_promoted": held.why.model_dump(mode="json")}
+            await self._write(lambda: self._jobs.set_result(job, told))
+            await self._finish(job, "succeeded")
         except ServingError as error:  # for example `swap_timeout`
             await self._finish(job, "failed", error.code, f"{version} is published, but: {error}")
         except TokenizerCoreError as error:
@@ -290,13 +296,18 @@ class JobRunner:
             await self._finish(job, "live")
 
     async def _promote(self, job: Job, version: str) -> None:
-        """Serve `version`, unless another owner has the job: see the top of this file."""
+        """Serve `version`, unless another owner has the job (see the top of this file), or the kind
+        holds it back."""
         ref = await asyncio.to_thread(self._store.resolve, version)
 
         def check(present: ArtifactRef | None) -> None:
-            del present
             if not self._jobs.renew_lease(job):
                 raise _TakenAwayError
+            why = KINDS[job.kind].hold_back(
+                job, ref, present, lambda ref: self._live.get(str(ref)).tokenizer.vocab_size
+            )
+            if why is not None:
+                raise _HeldBackError(why)
 
         while True:
             try:
@@ -394,6 +405,14 @@ class JobRunner:
 
 class _TakenAwayError(Exception):
     """Another owner has the job."""
+
+
+class _HeldBackError(Exception):
+    """The published version is not promoted."""
+
+    def __init__(self, why: NotPromoted) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 def _may_resume(job: Job) -> bool:

@@ -9,6 +9,12 @@ const PHASES = {
   queued: "waits for its turn", start: "starting", download: "fetching the text", count: "counting the text",
   learn: "learning merges", publish: "publishing", promote: "putting it into service", cancelling: "being cancelled",
 };
+const HELD_BACK = {
+  size_not_reached: (why) => `it has ${formatCount(why.got)} entries, not the ${formatCount(why.asked)} asked for`,
+  ten_times_smaller: (why) =>
+    `it has ${formatCount(why.got)} entries, and ${why.replaces} has ${formatCount(why.replaces_vocab_size)}`,
+  replaced_not_readable: (why) => `${why.replaces}, which is active, cannot be loaded`,
+};
 const ENDS = {
   live: "Now serving.", succeeded: "Published; the active tokenizer did not change.",
   failed: "Failed.", cancelled: "Cancelled.",
@@ -66,7 +72,7 @@ export class JobView {
     this.title.textContent = `Training ${view.name}`;
     this.state.textContent = view.state;
     this.state.dataset.state = view.state;
-    const words = isFinal ? ENDS[view.state] : PHASES[view.phase] ?? view.phase;
+    const words = isFinal ? endOf(view) : PHASES[view.phase] ?? view.phase;
     if (this.phase.textContent !== words) this.phase.textContent = words;
     this.bar.value = view.progress;
     this.rate.note(view);
@@ -123,6 +129,13 @@ export class JobView {
       reportProblem(this.problem, error);
     }
   }
+}
+
+/** How a run ended, and why its tokenizer is not served. */
+function endOf({ state, result }) {
+  const why = result?.not_promoted;
+  const held = why && `Published, and not served: ${HELD_BACK[why.reason](why)}. Serve it under Versions.`;
+  return held || ENDS[state];
 }
 
 /** The smoothed rate of the current phase and the estimated seconds left. */

@@ -3,6 +3,7 @@ serves, and its limits."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from importlib.metadata import version
 from typing import Final
@@ -40,7 +41,7 @@ router = APIRouter()
 )
 async def livez() -> HealthResponse:
     """Respond 200 while the event loop runs; independent of tokenizers."""
-    return HealthResponse(status="ok")
+    return HealthResponse(status="ok", source=None)
 
 
 @router.get(
@@ -52,14 +53,17 @@ async def livez() -> HealthResponse:
 )
 async def readyz(request: Request) -> HealthResponse:
     """Respond 200 with `ok`, or with `degraded` and the reason when the process serves another
-    version than it should or the job database is unavailable."""
+    version than it should, another process cannot load it, or the job database is unavailable.
+    `source` says why this version is active."""
     services = services_of(request)
-    active = services.live.require_active()
-    reason = services.live.reason or services.jobs.database.trouble
+    active, source = services.live.require_active(), services.live.source
+    trouble = await asyncio.to_thread(services.live.trouble)
+    reason = trouble or services.jobs.database.trouble
     return HealthResponse(
         status="degraded" if reason else "ok",
         reason=reason,
         tokenizer=TokenizerIdentity(**active.identity),
+        source=source,
     )
 
 

@@ -5,6 +5,16 @@ lock, a response never mixes two versions, and the last request frees a retired 
 process polls the pointer of the registry, so that all processes swap after a promotion by any
 process of any host. A version that fails to load never replaces one that works, and serving
 continues while the registry is unreachable.
+
+A process without a tokenizer never guesses one: if what the pointer names cannot be loaded, then
+
+another process of the host serves it    serve no active tokenizer, so that no answer differs
+others serve the version before          serve that too
+the pointer itself is damaged            serve the last version that this host served
+TOKENIZER_FALLBACK=previous              serve the latest loadable version that was active before
+otherwise                                serve no active tokenizer
+
+and try again. Requests that name a version are served in every case.
 """
 
 from __future__ import annotations
@@ -18,23 +28,26 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from tokenizer_core.blobs.atomic_files import replacing
 from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactNameError,
+    ArtifactNotFoundError,
     ArtifactStorageError,
     TokenizerCoreError,
 )
+from tokenizer_core.registry import PointerState
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip
 from tokenizer_service.serving.pointer import PointerWatch
-from tokenizer_service.serving.swap import Swap
+from tokenizer_service.serving.swap import Swap, is_locked
 from tokenizer_service.serving.workers import WorkerStates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokenizer_core.registry import ArtifactRef, Artifacts
     from tokenizer_service.observability.metrics import ServedRow, ServiceMetrics
@@ -49,6 +62,15 @@ ACTIVE: Final = "active"
 """The reserved name of the active tokenizer."""
 
 PINNED_VERSIONS: Final = 4
+
+Source = Literal["promoted", "default", "last_good", "previous"]
+"""Why a version is active: the pointer names it; nothing was promoted; it was active when the
+pointer, its version or the store failed; TOKENIZER_FALLBACK."""
+
+_Fault = Literal["pointer", "version", "default"]
+"""What cannot be loaded: what a damaged pointer names, the version that it names, the default."""
+
+_LOAD_ERRORS: Final = (TokenizerCoreError, OSError, MemoryError)
 
 
 class LiveTokenizers:
@@ -69,12 +91,19 @@ class LiveTokenizers:
         self._run_dir = settings.artifacts_dir / "run"
         self._pointer = PointerWatch(store)
         self._states = states or WorkerStates(self._run_dir / "workers")
-        lock_path = self._run_dir / "promotion.lock"
-        self._swap = Swap(self, store, self._states, lock_path, swap_timeout_seconds)
+        self._promotion_lock = self._run_dir / "promotion.lock"
+        self._swap = Swap(self, store, self._states, self._promotion_lock, swap_timeout_seconds)
         self.active: LiveTokenizer | None = None
         """The tokenizer for requests that name none; read it once per request."""
+        self.source: Source = "default"
+        """Why `active` is active."""
+        self.stands_by = False
+        """Whether this process should take no connections, because it cannot load what the other
+        processes of its server serve."""
         self._reason: str | None = "The server is starting."
         self._failed: str | None = None
+        self._n_failures = 0
+        self._has_yielded = False
         self._pointer_seen: object = ()
         self._is_store_away = False
         self._retry_at = 0.0
@@ -89,6 +118,13 @@ class LiveTokenizers:
     def reason(self) -> str | None:
         """Why the service is degraded or serves nothing; None when it is healthy."""
         return self._reason
+
+    def trouble(self) -> str | None:
+        """As `reason`, or else what keeps other processes of this host from serving; blocks."""
+        if self._reason is not None:
+            return self._reason
+        failed = next((peer for peer in self._read_peers() if peer.failed), None)
+        return None if failed is None else f"Another process of this host reports: {failed.reason}"
 
     def require_active(self) -> LiveTokenizer:
         """The active tokenizer.
@@ -200,6 +236,8 @@ class LiveTokenizers:
             return
         async with self.changing:
             is_due = self._retry_at and time.monotonic() >= self._retry_at
+            if self._failed is not None and not is_due:
+                is_due = await asyncio.to_thread(self._have_peers_changed)
             if mark == self._pointer_seen and not is_due and not self._is_store_away:
                 return
             self._pointer_seen, self._retry_at = mark, 0.0
@@ -207,33 +245,43 @@ class LiveTokenizers:
             self._note_store(is_away=False)
 
     def _follow(self, *, has_pointer: bool) -> None:
-        wanted = "the active pointer"
+        wanted, ref = "What the active pointer names", None
+        source: Source = "promoted"
+        fault: _Fault = "pointer"
         try:
-            ref = self._store.active() if has_pointer else None
-            if ref is None:
-                if self.active is None:
-                    self._load_default()
-                else:
-                    self._note_success(self.active)
-                return
-            wanted = str(ref)
+            state = self._store.pointer_state() if has_pointer else PointerState(None)
+            pointer = state.pointer()
+            if pointer is not None and pointer.active is not None:
+                wanted, fault = pointer.active, "version"
+                ref = self._store.named_by(state)
+            elif self._was_promoted():
+                raise ArtifactCorruptError("the active pointer is missing")
+            elif self.active is not None:
+                ref, source = self.active.ref, "default"
+            else:
+                wanted, fault, source = self._settings.default, "default", "default"
+                ref = self._find_default()
+                wanted = str(ref)
             if self.active is not None and self.active.ref == ref:
-                self._note_success(self.active)
-                return
-            self.adopt(self._load(ref))
-        except (TokenizerCoreError, OSError) as error:
-            self._note_failure(wanted, error)
+                self._note_success(self.active, source)
+            elif ref is not None:
+                self.adopt(self._load(ref), source)
+        except _LOAD_ERRORS as error:
+            if fault == "version" and ref is None and isinstance(error, ArtifactNotFoundError):
+                fault = "pointer"  # it names no existing version
+            self._note_failure(wanted, fault, error)
 
     def _continue_without_store(self, error: Exception) -> None:
         """Keep serving the loaded tokenizer, or load the last good version from this host."""
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
-        if self.active is None and time.monotonic() >= self._retry_at:
-            self.active = self._load_last_good()
+        if self.active is None and self._failed is None and time.monotonic() >= self._retry_at:
+            self._load_substitute(self._read_last_good()[:1], "last_good")
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._write_state()
         serving = self.active
+        self.source = "previous" if self.source == "previous" else "last_good"
         still = (
             f"still serving {serving.ref}" if serving else "and this host has no tokenizer to serve"
         )
@@ -249,68 +297,114 @@ class LiveTokenizers:
         if self._metrics is not None:
             self._metrics.store_away.set(is_away)
 
-    def _load_default(self) -> None:
-        """Before any promotion: serve the version that other processes serve, or the default."""
+    def _find_default(self) -> ArtifactRef:
+        """Before any promotion: the version that other processes serve, or the default."""
         name = self._settings.default
-        peers = (s for s in self._states.read_alive() if s.version and s.name)
         # A restarted process must not serve a newer version than its siblings.
-        agreed = next((f"{s.name}@{s.version}" for s in peers if s.name == name), name)
-        try:
-            self.adopt(self._load(self._store.resolve(agreed)))
-        except (TokenizerCoreError, OSError) as error:
-            log.warning("TOKENIZER_DEFAULT: %r cannot be served: %s", name, error)
-            self._reason = (
-                f"No tokenizer is served: the default {name!r} cannot be loaded and none was "
-                f"promoted. Import or train one, and promote it (PUT /tokenizers/active), or set "
-                f"TOKENIZER_DEFAULT to one that GET /tokenizers lists."
-            )
-            self._write_state()
-            self._retry_at = time.monotonic() + RETRY_SECONDS
+        served = (peer.served for peer in self._read_peers() if peer.name == name)
+        return self._store.resolve(next(filter(None, served), name))
 
-    def _note_success(self, serving: LiveTokenizer) -> None:
+    def _note_success(self, serving: LiveTokenizer, source: Source) -> None:
         """Publish the new state to the other processes, and record the last good version."""
+        self.source = source
         self._reason = self._failed = None
+        self.stands_by = self._has_yielded = False
         self._write_state()
         try:
             new = self._run_dir / f"last_good.{self._states.new_state().pid}.new"
+            record = {"tokenizer": str(serving.ref), "source": source}
             with replacing(self._run_dir / "last_good.json", staged=new) as staged:
-                staged.write_text(json.dumps({"tokenizer": str(serving.ref)}), encoding="utf-8")
+                staged.write_text(json.dumps(record), encoding="utf-8")
         except OSError as error:
             log.warning("the last good version cannot be noted: %s", error)
 
-    def _note_failure(self, wanted: str, error: Exception) -> None:
-        """Record that the pointer's version failed; without an active one, load the last good."""
+    def _note_failure(self, wanted: str, fault: _Fault, error: Exception) -> None:
+        """Record that `wanted` failed, and serve what the head of this module says."""
+        wanted = getattr(error, "version", None) or wanted
         log.error("%s cannot be served: %s", wanted, error)
-        self._failed = wanted
+        self._failed, self._n_failures = wanted, self._n_failures + 1
         self.count_swap("failed")
-        if self.active is None:
-            self.active = self._load_last_good()
-        kept = self.active
-        still = f"still serving {kept.ref}" if kept else "and there is no other tokenizer to serve"
-        self._reason = (
-            f"What the active pointer names cannot be loaded ({_code_of(error)}); {still}. "
-            f"Promote a version that GET /tokenizers lists."
-        )
+        peers = self._read_peers()
+        serving = [peer for peer in peers if peer.served == wanted]
+        # During a promotion the process that promotes decides: it goes back if this one fails.
+        self._has_yielded = bool(serving) and not is_locked(self._promotion_lock)
+        parent = self._states.new_state().parent
+        self.stands_by = self._has_yielded and any(peer.parent == parent for peer in serving)
+        if self._has_yielded:
+            self.active = None
+        elif self.active is not None:
+            self.source = "previous" if self.source == "previous" else "last_good"
+        elif fault != "default":
+            others = [peer.served for peer in peers if peer.served]
+            last_good = self._read_last_good()[:1] if fault == "pointer" else []
+            self._load_substitute([*others, *last_good], "last_good")
+            if self.active is None and self._settings.fallback == "previous":
+                with contextlib.suppress(*_LOAD_ERRORS):
+                    self._load_substitute(self._store.history(), "previous")
+        self._reason = self._explain(wanted, fault, error)
         self._write_state()
         self._retry_at = time.monotonic() + RETRY_SECONDS
 
-    def _load_last_good(self) -> LiveTokenizer | None:
-        for find in self._candidates():
-            with contextlib.suppress(TokenizerCoreError, OSError):
-                return self._load(find())
-        return None
+    def _explain(self, wanted: str, fault: _Fault, error: Exception) -> str:
+        """What failed, what is served instead, and the remedies. The text of `error` may contain
+        paths, so that it goes only to the log."""
+        file = getattr(error, "file", None)
+        why = f"{file}: {_code_of(error)}" if file else _code_of(error)
+        active = self.active
+        if self._has_yielded:
+            now = "other processes of this host serve it, and this one serves nothing until it can"
+        elif active is None:
+            now = "no other tokenizer is served in its place"
+        elif self.source == "previous":
+            now = f"TOKENIZER_FALLBACK=previous serves {active.ref}, which was active before"
+        else:
+            now = f"still serving {active.ref}"
+        remedies = [f"restore {file} from a backup"] if file else []
+        remedies.append("promote a version that GET /tokenizers lists (PUT /tokenizers/active)")
+        if fault == "default":
+            remedies.append("import or train one, or set TOKENIZER_DEFAULT to another")
+        elif active is None and self._settings.fallback == "none" and not self._has_yielded:
+            remedies.append("set TOKENIZER_FALLBACK=previous to serve what was active before")
+        roles = {"pointer": "", "version": ", the active tokenizer,", "default": ", the default,"}
+        return (
+            f"{wanted}{roles[fault]} cannot be loaded ({why}); {now}. Requests that name a version "
+            f"are served, and the service tries again every {RETRY_SECONDS:g} seconds. Remedy: "
+            f"{', or '.join(remedies)}."
+        )
 
-    def _candidates(self) -> Iterator[Callable[[], ArtifactRef]]:
-        """The versions to try if the pointer's version cannot be loaded, best first."""
+    def _load_substitute(self, names: Iterable[str], source: Source) -> None:
+        """Serve the first of these versions that loads, if one does."""
+        for name in names:
+            with contextlib.suppress(*_LOAD_ERRORS):
+                self.active, self.source = self._load(self._store.resolve_near(name)), source
+                return
+
+    def _read_last_good(self) -> list[str]:
+        """The version that this host served last, and its source; empty without a record."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            text = (self._run_dir / "last_good.json").read_text(encoding="utf-8")
-            last_good = str(json.loads(text)["tokenizer"])
-            yield partial(self._store.resolve_near, last_good)
-        yield partial(self._store.resolve_near, self._settings.default)
-        with contextlib.suppress(TokenizerCoreError, OSError):
-            newest_first = sorted(self._store.list(), key=lambda ref: ref.version, reverse=True)
-            for ref in newest_first:
-                yield partial(lambda ref: ref, ref)
+            record = json.loads((self._run_dir / "last_good.json").read_text(encoding="utf-8"))
+            return [str(record["tokenizer"]), str(record["source"])]
+        return []
+
+    def _was_promoted(self) -> bool:
+        """Whether this host served a promoted version that exists, although no pointer names it."""
+        match self._read_last_good():
+            case [name, source] if source == "promoted":
+                with contextlib.suppress(ArtifactNotFoundError, ArtifactNameError):
+                    return bool(self._store.resolve_near(name))
+        return False
+
+    def _read_peers(self) -> list[WorkerState]:
+        """The states of the other processes of this host."""
+        with contextlib.suppress(OSError):
+            own = self._states.new_state().pid
+            return [state for state in self._states.read_alive() if state.pid != own]
+        return []
+
+    def _have_peers_changed(self) -> bool:
+        """Whether others have begun or ceased to serve what this process cannot load."""
+        is_served = any(peer.served == self._failed for peer in self._read_peers())
+        return is_served != self._has_yielded
 
     # The swap
 
@@ -337,7 +431,7 @@ class LiveTokenizers:
         loaded = await asyncio.to_thread(self.get, str(ref))
         return await self._swap.promote(loaded, check)
 
-    def adopt(self, loaded: LiveTokenizer) -> None:
+    def adopt(self, loaded: LiveTokenizer, source: Source = "promoted") -> None:
         """Serve `loaded` from now on; blocks. The caller holds `changing`."""
         previous = self.active
         # First, or a probe would see this tokenizer with the trouble of the one before.
@@ -350,7 +444,7 @@ class LiveTokenizers:
         elif previous.ref != loaded.ref:
             self.count_swap("ok")
             log.info("serving %s instead of %s", loaded.ref, previous.ref)
-        self._note_success(loaded)
+        self._note_success(loaded, source)
 
     def follow_pointer_again(self) -> None:
         """Treat the pointer as changed at the next poll."""
@@ -380,6 +474,7 @@ class LiveTokenizers:
             digest=active.ref.digest if active else None,
             engine=active.tokenizer.engine_name if active else None,
             failed=self._failed,
+            n_failures=self._n_failures,
             reason=self._reason if self._failed else None,
         )
         try:

@@ -28,7 +28,7 @@ from tokenizer_service.serving.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Set
     from pathlib import Path
 
     from tokenizer_core.registry import ArtifactRef, Artifacts
@@ -95,11 +95,14 @@ class Swap:
     ) -> ArtifactRef | None:
         live = self._live
         before = live.active
+        # One may have failed to load this version before, and its files have been mended since.
+        states = await asyncio.to_thread(self._states.read_alive)
+        failures = {(s.pid, s.n_failures) for s in states if s.n_failures}
         async with live.changing:
             await asyncio.to_thread(self._move_pointer, loaded.ref, check)
             await asyncio.to_thread(live.adopt, loaded)
         try:
-            await self._wait_for_all(loaded)
+            await self._wait_for_all(loaded, failures)
         except BaseException as error:
             if isinstance(error, SwapTimeoutError):
                 live.count_swap("timeout")
@@ -124,7 +127,7 @@ class Swap:
                 if not tries_left:
                     raise
 
-    async def _wait_for_all(self, loaded: LiveTokenizer) -> None:
+    async def _wait_for_all(self, loaded: LiveTokenizer, failures: Set[tuple[int, int]]) -> None:
         ref = loaded.ref
         deadline = time.monotonic() + self._timeout_seconds
         while self._live.active is loaded:  # until another host promotes
@@ -133,7 +136,8 @@ class Swap:
             waiting = [s for s in states if (s.name, s.version) != (ref.name, ref.version)]
             if not waiting:
                 return
-            failed = next((s for s in waiting if s.failed == str(ref)), None)
+            failing = [s for s in waiting if s.failed == str(ref)]
+            failed = next((s for s in failing if (s.pid, s.n_failures) not in failures), None)
             if failed is not None:
                 raise SwapFailedError(failed.reason or "no reason given")
             if time.monotonic() >= deadline:
@@ -152,9 +156,16 @@ class Swap:
         state = self._store.pointer_state()
         with contextlib.suppress(ArtifactCorruptError, ArtifactNotFoundError, PointerMovedError):
             if self._store.named_by(state) == ref:
-                self._store.promote(before, expected=state)
+                self._store.promote(before, expected=state, undo=True)
                 return True
         return False
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a promotion of this host is in progress."""
+    with contextlib.suppress(OSError), path.open("a") as lock:
+        return not try_lock(lock)
+    return False
 
 
 @contextlib.asynccontextmanager

@@ -115,7 +115,10 @@ _PINNED: Final = ".pinned"
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """One process: the version it serves (None: none yet), and the last one it failed to load."""
+    """One process: the version it serves (None: none), and the one that it fails to load.
+
+    The processes of one server have the same `parent`.
+    """
 
     pid: int
     started: float
@@ -125,6 +128,13 @@ class WorkerState:
     engine: str | None = None
     failed: str | None = None
     reason: str | None = None
+    n_failures: int = 0
+    parent: int | None = None
+
+    @property
+    def served(self) -> str | None:
+        """`name@version` of what it serves."""
+        return f"{self.name}@{self.version}" if self.name and self.version else None
 
 
 class WorkerStates:
@@ -140,9 +150,10 @@ class WorkerStates:
         self._identity = ProcessIdentity.of_this_process()
         self._own = self._file_of(self._identity.pid)
 
-    def new_state(self, **fields: str | None) -> WorkerState:
+    def new_state(self, *, n_failures: int = 0, **fields: str | None) -> WorkerState:
         """A state of this process."""
-        return WorkerState(self._identity.pid, self._identity.started, **fields)
+        pid, started = self._identity.pid, self._identity.started
+        return WorkerState(pid, started, n_failures=n_failures, parent=os.getppid(), **fields)
 
     def write(self, state: WorkerState) -> None:
         """Write the state of this process. Raises OSError if the folder is not writable."""

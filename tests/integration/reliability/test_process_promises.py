@@ -33,7 +33,7 @@ from tests.integration.server_process import (
 )
 from tests.integration.swap_load import SECOND_FIRST_ID
 from tests.reliability.socket_client import LONG_WORK, Answer, connect, exchange, head, post
-from tokenizer_core.registry import ArtifactRef
+from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.commands.serving import GRACEFUL_SECONDS
 from tokenizer_service.jobs.queue import Job, JobStore
 
@@ -272,6 +272,46 @@ def test_kill_9_of_everything_inside_a_swap_restarts_on_old_or_new(
             # Not `degraded`, as for a pointer that is neither the old nor the new one.
             assert (ready.status_code, ready.json()["status"]) == (200, "ok")
         old, new = (new, old) if versions == {str(new)} else (old, new)
+
+
+@pytest.mark.row(37)
+def test_a_worker_that_cannot_load_the_active_version_takes_no_requests(
+    artifacts: Artifacts,
+) -> None:
+    ref = publish_bytes(artifacts.folder, "other", first_id=SECOND_FIRST_ID)
+    ArtifactStore(artifacts.folder).promote(ref)
+    vocab = artifacts.folder / "tokenizers" / "other" / ref.version / "vocab.pkl"
+    sound = vocab.read_bytes()
+
+    def kill_one(server: Server) -> None:
+        os.kill(server.serving_pids()[-1], signal.SIGKILL)
+
+    def answers(server: Server) -> set[tuple[int, str]]:
+        found = [server.encode_on_new_connection("a") for _ in range(20)]
+        return {(each.status_code, each.headers.get("tokenizer-version", "")) for each in found}
+
+    def status(server: Server) -> str:
+        return str(httpx.get(f"{server.url}/readyz", timeout=30).json().get("status"))
+
+    with artifacts.serve(workers=2) as server:
+        vocab.write_bytes(sound[:-1])
+        kill_one(server)
+        server.wait_until_ready(workers=3)
+        wait_until(lambda: status(server) == "degraded")
+        assert answers(server) == {(200, str(ref))}
+        # Nobody serves it any more: the new ones take requests, and say why they serve none.
+        for pid in set(server.serving_pids()) & {p.pid for p in server.processes()}:
+            os.kill(pid, signal.SIGKILL)
+        server.wait_until_ready(workers=5)
+        wait_until(lambda: status(server) == "503")
+        assert answers(server) == {(503, "")}
+        with server.client() as client:
+            pinned = client.post("/encode", json={"text": "a", "tokenizer": "starter"})
+        assert pinned.json()["tokens"] == [ord("a")]
+        vocab.write_bytes(sound)
+        wait_until(lambda: answers(server) == {(200, str(ref))})
+        wait_until(lambda: status(server) == "ok")
+        server.terminate()
 
 
 @pytest.mark.promise(9)

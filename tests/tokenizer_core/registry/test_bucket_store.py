@@ -92,6 +92,26 @@ def test_a_promotion_that_was_overtaken_or_fenced_is_refused(make: Make) -> None
     assert here.promote(a, expected=here.pointer_state()) == b
 
 
+@pytest.mark.row(37)
+def test_a_host_opens_its_copy_of_an_active_version_that_the_storage_lost(
+    objects: Make, tmp_path: Path
+) -> None:
+    here = objects("a")
+    ref = here.publish(A, name="t")
+    here.promote(ref)
+    here.open(ref)
+    manifest = tmp_path / "storage" / "tokenizers" / "t" / ref.version / "manifest.json"
+    manifest.write_text("{}")
+    assert here.open(here.active()) == A
+    with pytest.raises(ArtifactCorruptError) as caught:
+        objects("b").active()
+    assert (caught.value.version, caught.value.file) == (str(ref), "manifest.json")
+    manifest.unlink()
+    assert here.open(here.active()) == A
+    with pytest.raises(ArtifactNotFoundError):
+        here.resolve(str(ref))
+
+
 def test_hosts_that_publish_and_promote_at_once_all_succeed(make: Make) -> None:
     def work(host: str, spec: Any) -> None:
         store = make(host)

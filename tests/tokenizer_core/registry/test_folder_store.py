@@ -377,6 +377,26 @@ def test_promote_and_back(store):
     assert (table["active"], table["digest"], table["previous"]) == (str(a), a.digest, str(b))
 
 
+def test_the_history_of_active_versions(store):
+    a, b, c = (store.publish(A, name=name) for name in "abc")
+    for ref in (a, b, c):
+        store.promote(ref)
+    assert store.history() == [str(b), str(a)]
+    store.promote(b)
+    assert store.history() == [str(c), str(a)]
+    store.promote(c)
+    store.promote(b, undo=True)  # c was never served
+    assert store.history() == [str(a)]
+    more = [store.publish(A, name=f"n{number}") for number in range(12)]
+    for ref in more:
+        store.promote(ref)
+    assert store.history() == [str(ref) for ref in more[10:1:-1]]
+    path = store.root / "active.json"
+    path.write_text(path.read_text().replace('"earlier": [', '"earlier": ["../x@y", '))
+    with pytest.raises(ArtifactCorruptError, match="names no version"):
+        store.history()
+
+
 @pytest.mark.row(31)
 def test_a_garbage_pointer_is_an_error_and_can_be_replaced(store):
     ref = store.publish(A, name="t")

@@ -75,6 +75,20 @@ def test_watching_ends_with_the_job(cli, store, monkeypatch, state, code):
     assert shown["state"] == state
 
 
+def test_watching_says_why_a_version_is_not_promoted(cli, store):
+    job = run_first(store)
+    why = {"reason": "size_not_reached", "asked": 10_000, "got": 257}
+    why |= {"replaces": "starter@v", "replaces_vocab_size": 32_000}
+    result = {"name": "news", "version": "v", "digest": "d", "vocab_size": 257, "not_promoted": why}
+    assert store.set_result(job, result)
+    assert store.finish(job, "succeeded", error_code=None, detail="")
+    assert cli.run("jobs", "watch", FIRST)[0].decode().splitlines()[-1] == (
+        "  not promoted: it has 257 entries, not the 10000 asked for; "
+        "serve it:  tokenizer promote news"
+    )
+    assert json.loads(cli.run("jobs", "watch", FIRST, "--json")[0])["result"] == result
+
+
 def test_a_job_is_cancelled_as_the_service_does(cli, store):
     job = run_first(store)
     folder = cli.folder / "artifacts" / "jobs" / SECOND / "documents"

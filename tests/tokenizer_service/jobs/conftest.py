@@ -52,7 +52,8 @@ class Service:
         return self.client.post("/train", json=body, headers=headers)
 
     def start(self, **body: Any) -> str:
-        answer = self.train({"input_paths": ["small.txt"], "vocab_size": 300, "name": "n"} | body)
+        asked = {"input_paths": ["small.txt"], "vocab_size": 300, "name": "n", "promote": "always"}
+        answer = self.train(asked | body)
         assert answer.status_code == 202, answer.text
         job_id: str = answer.json()["id"]
         return job_id

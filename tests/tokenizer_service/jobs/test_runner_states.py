@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.tokenizer_service.jobs.fake_process import FakeRunner, error_of, run, running
+from tokenizer_core import TokenizerSpec
 from tokenizer_core.errors import ArtifactCorruptError
 from tokenizer_service.jobs import attempt, runner
 from tokenizer_service.jobs.database import JobDatabaseError
@@ -300,6 +301,49 @@ def test_a_job_requeued_after_publishing_is_promoted_without_another_child(tmp_p
         job = await fake.wait(job_id)
         assert (job.state, job.result) == ("live", result)
         assert fake.started.empty()
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("promote", "asked", "size", "reason"),
+    [
+        ("auto", 258, 257, "size_not_reached"),
+        ("auto", 257, 2570, "ten_times_smaller"),
+        ("auto", 257, 2569, None),
+        ("auto", 257, None, "replaced_not_readable"),
+        ("always", 5000, 5000, None),
+    ],
+)
+def test_auto_holds_back_a_vocabulary_that_is_too_small(
+    tmp_path: Path, promote: str, asked: int, size: int | None, reason: str | None
+) -> None:
+    vocab = {i: bytes([i]) for i in range(256)}
+    tokens = [f"<|{i}|>" for i in range((size or 257) - 256)]
+
+    async def test(fake: FakeRunner) -> None:
+        large = fake.store.publish(TokenizerSpec.from_merges(vocab, [], tokens), name="large")
+        await fake.live.promote(large)
+        if size is None:  # it was damaged, and this process started after that
+            path = fake.store.root / "tokenizers" / "large" / large.version / "vocab.pkl"
+            path.write_bytes(b"")
+            fake.live.active = None
+        job_id = fake.add(promote=promote, vocab_size=asked)
+        ref = await fake.succeed(await fake.next_child())
+        job = await fake.wait(job_id)
+        assert job.result is not None
+        if reason is None:
+            assert (job.state, fake.store.active()) == ("live", ref)
+            assert "not_promoted" not in job.result
+            return
+        assert (job.state, fake.store.active(), job.error) == ("succeeded", large, None)
+        assert job.result["not_promoted"] == {
+            "reason": reason,
+            "asked": asked,
+            "got": 257,
+            "replaces": str(large),
+            "replaces_vocab_size": size,
+        }
 
     run(tmp_path, test)
 

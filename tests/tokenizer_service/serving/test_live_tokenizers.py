@@ -34,6 +34,7 @@ from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_core.spec import AddedToken
 from tokenizer_service.jobs.errors import VersionInUseError
 from tokenizer_service.jobs.version_retention import VersionRetention
+from tokenizer_service.serving import live_tokenizers
 from tokenizer_service.serving.errors import (
     NoTokenizerError,
     PromotionInProgressError,
@@ -147,7 +148,7 @@ class FakePeer:
         self.state = WorkerState(mark.pid, mark.started)
         self.path = WorkerStates(store.root / "run" / "workers")._file_of(mark.pid)
 
-    def write(self, **fields: str) -> None:
+    def write(self, **fields: str | int) -> None:
         state = dataclasses.replace(self.state, **fields)  # type: ignore[arg-type]
         self.path.write_text(json.dumps(dataclasses.asdict(state)))
 
@@ -346,6 +347,152 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         assert promote(client, "starter").status_code == 200
         assert client.get("/readyz").json()["status"] == "ok"
         assert store.active() == starter
+
+
+def test_a_lost_pointer_leaves_the_last_good_version(
+    store: ArtifactStore, other: ArtifactRef, make_client: Callable[..., TestClient]
+) -> None:
+    with make_client() as client:
+        assert client.get("/readyz").json()["source"] == "default"
+        assert promote(client, "other").status_code == 200
+        assert client.get("/readyz").json()["source"] == "promoted"
+    (store.root / "active.json").unlink()
+    with make_client() as client:
+        ready = client.get("/readyz").json()
+        assert (ready["status"], ready["source"]) == ("degraded", "last_good")
+        assert ready["tokenizer"]["digest"] == other.digest
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.row(37)
+@pytest.mark.parametrize(
+    ("file", "harm"),
+    [
+        ("vocab.pkl", flip_a_bit),
+        ("merges.pkl", Path.unlink),
+        ("manifest.json", lambda path: path.write_text("{}")),
+    ],
+)
+@pytest.mark.parametrize("is_promoted", [True, False])
+def test_a_damaged_active_version_is_not_replaced_by_another(
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    make_client: Callable[..., TestClient],
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    harm: Callable[[Path], object],
+    is_promoted: bool,
+) -> None:
+    monkeypatch.setattr(live_tokenizers, "RETRY_SECONDS", 0.1)
+    with make_client(default="starter" if is_promoted else "other") as client:
+        assert not is_promoted or promote(client, "other").status_code == 200
+    path = store.root / "tokenizers" / "other" / other.version / file
+    sound = path.read_bytes()
+    harm(path)
+    with make_client(default="starter" if is_promoted else "other") as client:
+        for answer in (client.post("/encode", json={"text": "a"}), client.get("/readyz")):
+            assert (answer.status_code, answer.json()["code"]) == (503, "no_tokenizer")
+            detail = answer.json()["detail"]
+            assert f"{other}, the {'active tokenizer' if is_promoted else 'default'}," in detail
+            assert f"({file}: artifact_corrupt)" in detail
+            assert f"Remedy: restore {file} from a backup" in detail
+            assert ("TOKENIZER_FALLBACK=previous" in detail) == is_promoted
+            assert str(store.root) not in answer.text
+        pinned = {"text": "a", "tokenizer": str(starter)}
+        assert client.post("/encode", json=pinned).status_code == 200
+        assert client.post("/encode", json={**pinned, "tokenizer": "other"}).status_code == 409
+        path.write_bytes(sound)
+        deadline = time.monotonic() + 60
+        while client.get("/readyz").status_code == 503 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        ready = client.get("/readyz").json()
+        assert (ready["status"], ready["tokenizer"]["digest"]) == ("ok", other.digest)
+
+
+@pytest.mark.row(37)
+def test_a_fallback_is_the_latest_sound_version_that_was_active(
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    make_client: Callable[..., TestClient],
+) -> None:
+    third = store.publish(store.open(other), name="third")
+    for ref in (starter, other, third):
+        store.promote(ref)
+    for ref in (other, third):
+        damage(store, ref)
+    store.publish(store.open(starter), name="newer")  # it was never active
+    with make_client(fallback="previous", default="newer") as client:
+        ready = client.get("/readyz").json()
+        assert (ready["status"], ready["source"]) == ("degraded", "previous")
+        assert f"{third}, the active tokenizer, cannot be loaded (vocab.pkl" in ready["reason"]
+        served = client.post("/encode", json={"text": "a"})
+        assert served.headers["Tokenizer-Version"] == str(starter)
+
+
+def write_damaged_pointer(store: ArtifactStore, before: ArtifactRef, ref: ArtifactRef) -> bytes:
+    """The content of a pointer to `ref`, which is damaged; the pointer still names `before`."""
+    store.promote(ref)
+    data = (store.root / "active.json").read_bytes()
+    store.promote(before)
+    damage(store, ref)
+    return data
+
+
+@pytest.mark.row(37)
+def test_a_process_never_differs_from_those_that_serve_the_active_version(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    pointer = write_damaged_pointer(store, starter, other)
+
+    async def until(condition: Callable[[], bool]) -> None:
+        for _ in range(3000):
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+        pytest.fail("the condition did not come true")
+
+    async def run() -> None:
+        peer = FakePeer(store)
+        try:
+            async with started(settings, store) as live:
+                assert live.require_active().ref == starter
+                (store.root / "active.json").write_bytes(pointer)
+                await until(lambda: live.reason is not None)
+                # No process serves it: all keep the version that was active.
+                assert (live.require_active().ref, live.source) == (starter, "last_good")
+                peer.write(**identity_of(other), parent=os.getppid())
+                await until(lambda: live.stands_by)
+                with pytest.raises(NoTokenizerError, match="other processes of this host serve it"):
+                    live.require_active()
+                assert live.get("starter").ref == starter
+            async with started(settings, store) as live:
+                assert live.stands_by
+                # Of another server: its connections do not come here.
+                peer.write(**identity_of(other), parent=0)
+                live._retry_at = 1.0
+                await until(lambda: not live.stands_by)
+                assert live.active is None
+                peer.end()
+                await until(lambda: "no other tokenizer" in (live.reason or ""))
+                assert live.active is None
+            peer = FakePeer(store)
+            peer.write(**identity_of(starter), failed=str(other), reason="It is damaged.")
+            async with started(settings, store) as live:
+                assert (live.require_active().ref, live.source) == (starter, "last_good")
+                await live.promote(starter)
+                assert live.reason is None
+                assert live.trouble() == "Another process of this host reports: It is damaged."
+        finally:
+            peer.end()
+
+    asyncio.run(run())
 
 
 def test_a_server_without_a_tokenizer_is_not_ready(

@@ -34,7 +34,7 @@ def trained_by_library(service: Service, text: str, **options: Any) -> Tokenizer
 
 
 def test_a_run_over_files_goes_live_and_answers_at_once(service: Service) -> None:
-    asked = {"input_paths": ["small.txt"], "vocab_size": 5000, "name": "news"}
+    asked = {"input_paths": ["small.txt"], "vocab_size": 5000, "name": "news", "promote": "always"}
     answer = service.client.post("/v1/train", json=asked)
     assert answer.status_code == 202
     job = answer.json()
