@@ -45,6 +45,7 @@ ROWS = {
     34: "log lines and metric labels",
     35: "500 distinct pre-tokens of a megabyte",
     36: "disks that fail",
+    38: "control tokens that a user types",
 }
 PROMISES = {
     1: "a published version is whole or absent",

@@ -34,6 +34,7 @@ from tokenizer_service.commands.vocabulary_files import (
     read_files,
     read_source,
     with_chat_option,
+    with_control_option,
 )
 
 _MOST_SPECIAL_TOKENS: Final = 20
@@ -128,6 +129,14 @@ def _add_import(subcommands: Any) -> None:
     )
     importing.add_argument("--name", required=True, help="name to publish it under")
     add_reading_options(importing)
+    importing.add_argument(
+        "--control-token",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="an added token that only a chat template may write, beside the special tokens and "
+        "those in the literals of the templates; repeat for more",
+    )
     importing.add_argument("--promote", action="store_true", help="promote it")
     importing.add_argument("--json", action="store_true", help="print what was published as JSON")
     add_artifacts_dir(importing)
@@ -351,7 +360,7 @@ def run_import(arguments: argparse.Namespace) -> None:
         spec = read_source(arguments.files, arguments, name=arguments.name, has_packaged=True)
     else:
         spec = read_files([], arguments, name=arguments.name)
-    spec = with_chat_option(spec, arguments)
+    spec = with_control_option(with_chat_option(spec, arguments), arguments)
     store = open_store(arguments)
     ref = store.publish(spec, name=arguments.name, command=command_text())
     if arguments.promote:
