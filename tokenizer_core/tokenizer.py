@@ -1013,12 +1013,7 @@ class Tokenizer:
             return frozenset(self._added)
         if added_tokens != "all":
             raise ValueError(f"added_tokens must be 'all' or 'none', not {added_tokens!r:.40}")
-        chat = self._spec.chat
-        sources = tuple(chat.sources.values())
-        if source is not None and source not in sources:
-            sources += (source,)
-        values = tuple((chat.variables or {}).values())
-        return find_control_tokens(self._spec.added_token_set, chat.control_tokens, values, sources)
+        return find_control_tokens(self._spec, source)
 
     def _trusts_of(
         self, rendered: RenderedChat, roles: Sequence[str], guarded: frozenset[str]

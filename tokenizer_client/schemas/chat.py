@@ -11,7 +11,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenizer_client.schemas.tokens import RequestModel, TokenizerIdentity, TokenizerName
+from tokenizer_client.schemas.tokens import (
+    AddedTokens,
+    RequestModel,
+    TokenizerIdentity,
+    TokenizerName,
+)
 
 MAX_CHAT_NESTING: Final = 64
 """Greatest nesting of objects and lists in a request with a conversation."""
@@ -58,6 +63,7 @@ class ChatEncodeRequest(RequestModel):
         "the model to continue it.",
     )
     chat_template_kwargs: TemplateArguments = None
+    added_tokens: AddedTokens = "all"
     returned: Sequence[Literal["ids", "text", "mask", "spans"]] = Field(
         default=("ids",), alias="return", max_length=4, description="Parts of the response."
     )

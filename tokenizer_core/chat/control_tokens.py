@@ -20,33 +20,35 @@ if TYPE_CHECKING:
 
     from jinja2 import nodes
 
-    from tokenizer_core.spec import AddedToken
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
     from tokenizer_core.special_tokens import SpecialTokenMatcher
 
 
+def find_control_tokens(spec: TokenizerSpec, source: str | None = None) -> frozenset[str]:
+    """The control tokens of `spec` and of its chat templates; cached. `source` is that of one more
+    template.
+
+    White space and single letters in a literal are no control tokens: many vocabularies have added
+    tokens of spaces, which all text contains.
+    """
+    chat = spec.chat
+    sources = tuple(chat.sources.values())
+    if source is not None and source not in sources:
+        sources += (source,)
+    variables = tuple((chat.variables or {}).values())
+    return _find(spec.added_token_set, chat.control_tokens, variables, sources)
+
+
 @lru_cache(maxsize=64)
-def find_control_tokens(
+def _find(
     added_tokens: frozenset[AddedToken],
     named: tuple[str, ...],
     texts: tuple[str, ...],
     sources: tuple[str, ...],
 ) -> frozenset[str]:
-    """The control tokens among `added_tokens`: those of `named`, and those in `texts` (the
-    variables of the templates) or in the literals of the templates with these `sources`.
-
-    White space and single letters in a literal are no control tokens: many vocabularies have added
-    tokens of spaces, which all text contains.
-
-    Example:
-        >>> from tokenizer_core.spec import AddedToken
-        >>> tokens = [AddedToken(t, i, special=False) for i, t in enumerate(["<a>", "  ", "<b>"])]
-        >>> find_control_tokens(frozenset(tokens), (), (), ("{{ '  <a>' }}",))
-        frozenset({'<a>'})
-    """
     contents = {token.content for token in added_tokens}
-    control = {token.content for token in added_tokens if token.special} | contents.intersection(
-        named
-    )
+    control = {token.content for token in added_tokens if token.special}
+    control |= contents.intersection(named)
     candidates = frozenset(token for token in contents - control if not _is_ordinary(token))
     if candidates:
         matcher = matcher_of(candidates)
@@ -56,9 +58,8 @@ def find_control_tokens(
 
 
 def _is_ordinary(token: str) -> bool:
-    return token.replace(METASPACE_CHARACTER, " ").isspace() or (
-        len(token) == 1 and token.isalpha()
-    )
+    is_space = token.replace(METASPACE_CHARACTER, " ").isspace()
+    return is_space or (len(token) == 1 and token.isalpha())
 
 
 def _tokens_in(text: str, matcher: SpecialTokenMatcher, contents: frozenset[str]) -> set[str]:

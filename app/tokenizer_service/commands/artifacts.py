@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -295,6 +296,10 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
     for name, record in (manifest.get("chat_templates") or {}).get("templates", {}).items():
         shown = f"{name}  {record['size_bytes']} bytes  sha256 {record['sha256'][:16]}"
         rows.append(("chat", shown))
+    control = find_control_tokens(spec)
+    written = [t for t in spec.added_tokens if t.content in control and not t.special]
+    if written:
+        rows.append(("control", ", ".join(f"{t.content} = {t.id}" for t in written)))
     if manifest.get("command"):
         rows.append(("made by", manifest["command"]))
     training = manifest.get("training") or {}

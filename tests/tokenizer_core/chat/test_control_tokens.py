@@ -80,14 +80,14 @@ def added_in(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     ],
 )
 def test_literals_of_a_template_are_control_tokens(source: str, expected: set[str]) -> None:
-    found = find_control_tokens(frozenset(TOKENS), (), (), (source,))
+    found = find_control_tokens(SPECS["plain"], source)
     assert found == expected | {"<|end|>"}
 
 
 def test_tokens_within_each_other_are_all_control_tokens() -> None:
     contents = ["<a>", "<a><b>", "<b>", "<b><c>", "<a"]
-    tokens = [AddedToken(content, i, special=False) for i, content in enumerate(contents)]
-    found = find_control_tokens(frozenset(tokens), (), ("<c>",), ("{{ '<a><b>' }}",))
+    tokens = [AddedToken(content, 256 + i, special=False) for i, content in enumerate(contents)]
+    found = find_control_tokens(spec_of(tokens), "{{ '<a><b>' }}")
     assert found == {"<a>", "<a><b>", "<b>", "<a"}
 
 
