@@ -37,7 +37,7 @@ from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.unicode_sets import compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
     from tokenizer_core.unicode_sets import Ranges
@@ -533,7 +533,7 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
         """As in the base class, to the end of the text."""
         del end
         guarded = zip(self.guarded, self.trusts, strict=True)
-        searches = [
+        searches: list[Callable[[str, int], Iterator[re.Match[str]]]] = [
             self.everywhere.matches,
             *(partial(_matches_in_runs, matcher, trust.runs) for matcher, trust in guarded),
         ]

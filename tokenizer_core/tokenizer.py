@@ -1119,8 +1119,9 @@ class Tokenizer:
         """Whether the engine cannot find the special tokens of a text, because it does not change
         the parts between them, or because they have flags and are found within runs, or because
         there are two lists of runs."""
-        is_bound = isinstance(matcher, TrustedTokenMatcher)
-        return self._is_cut or (is_bound and (matcher.has_flags or len(matcher.trusts) > 1))
+        if self._is_cut or not isinstance(matcher, TrustedTokenMatcher):
+            return self._is_cut
+        return matcher.has_flags or len(matcher.trusts) > 1
 
     def _encode_normalized(
         self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None

@@ -62,7 +62,7 @@ def _is_ordinary(token: str) -> bool:
     return is_space or (len(token) == 1 and token.isalpha())
 
 
-def _tokens_in(text: str, matcher: SpecialTokenMatcher, contents: frozenset[str]) -> set[str]:
+def _tokens_in(text: str, matcher: SpecialTokenMatcher, contents: frozenset[str]) -> frozenset[str]:
     """All of the strings in a text, also those that overlap."""
     longest, position = set[str](), 0
     while match := next(matcher.matches(text, position), None):
