@@ -36,7 +36,7 @@ from tokenizer_client.calls.jobs import JobLimits
 from tokenizer_client.calls.local_files import Given
 from tokenizer_client.calls.retries import RetryPolicy
 from tokenizer_client.calls.streams import EncodedFile
-from tokenizer_client.calls.text import AllowedSpecial, DisallowedSpecial, Errors
+from tokenizer_client.calls.text import AddedTokens, AllowedSpecial, DisallowedSpecial, Errors
 from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
 from tokenizer_client.schemas.chat import ChatEncodeResponse
 from tokenizer_client.schemas.jobs import (
@@ -261,12 +261,13 @@ class AsyncClient(BaseClient):
         segments: Iterable[tuple[str, bool]],
         *,
         add_special_tokens: bool = False,
+        added_tokens: AddedTokens = "all",
         max_tokens: int | None = None,
     ) -> list[int]:
         """The token ids of a text given in parts, each with whether its author is trusted.
 
-        The ids are those of the joined text; a special token is recognised only where all its
-        characters are in trusted parts.
+        The ids are those of the joined text; a control token is recognised only where all its
+        characters are in trusted parts, with `added_tokens="none"` any added token.
 
         Example:
             >>> client.encode_segments([("low", False), (", lower", True)]) == client.encode(
@@ -279,6 +280,7 @@ class AsyncClient(BaseClient):
                 self._session,
                 segments,
                 add_special_tokens=add_special_tokens,
+                added_tokens=added_tokens,
                 max_tokens=max_tokens,
             )
         )
@@ -288,6 +290,7 @@ class AsyncClient(BaseClient):
         segments: Iterable[tuple[str, bool]],
         *,
         add_special_tokens: bool = False,
+        added_tokens: AddedTokens = "all",
         max_tokens: int | None = None,
     ) -> IdArray:
         """As `encode_segments`, as an array, shape (n_tokens,), uint32.
@@ -301,6 +304,7 @@ class AsyncClient(BaseClient):
                 self._session,
                 segments,
                 add_special_tokens=add_special_tokens,
+                added_tokens=added_tokens,
                 max_tokens=max_tokens,
             )
         )
@@ -400,14 +404,18 @@ class AsyncClient(BaseClient):
             )
         )
 
-    async def count_segments(self, segments: Iterable[tuple[str, bool]]) -> int:
+    async def count_segments(
+        self, segments: Iterable[tuple[str, bool]], *, added_tokens: AddedTokens = "all"
+    ) -> int:
         """The number of tokens of `encode_segments`; the service computes no ids.
 
         Example:
             >>> client.count_segments([("low", False)]) == client.count("low")
             True
         """
-        return await self._run(text_calls.count_segments(self._session, segments))
+        return await self._run(
+            text_calls.count_segments(self._session, segments, added_tokens=added_tokens)
+        )
 
     async def count_batch(
         self,
@@ -441,11 +449,12 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
         max_tokens: int | None = None,
     ) -> list[int]:
         """The token ids of a conversation, as the tokenizer's chat template writes it.
 
-        Special tokens come from the template only, never from the text of a message.
+        Control tokens come from the template only, never from the text of a user.
 
         Example:
             >>> messages = [{"role": "user", "content": "Hello"}]
@@ -463,6 +472,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                added_tokens=added_tokens,
                 max_tokens=max_tokens,
             )
         )
@@ -477,6 +487,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
         max_tokens: int | None = None,
     ) -> IdArray:
         """The token ids of a conversation as an array, shape (n_tokens,), uint32.
@@ -495,6 +506,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                added_tokens=added_tokens,
                 max_tokens=max_tokens,
             )
         )
@@ -510,6 +522,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
         max_tokens: int | None = None,
     ) -> ChatEncodeResponse:
         """The ids of a conversation, its text, a loss mask, and the tokens of each message.
@@ -535,6 +548,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                added_tokens=added_tokens,
                 max_tokens=max_tokens,
             )
         )
@@ -549,6 +563,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
         max_tokens: int | None = None,
     ) -> int:
         """The number of tokens of a conversation.
@@ -567,6 +582,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                added_tokens=added_tokens,
                 max_tokens=max_tokens,
             )
         )

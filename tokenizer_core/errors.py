@@ -92,17 +92,17 @@ class SpecialTokenForbiddenError(TokenizerCoreError, ValueError):
 
 
 class SpecialTokenReachedError(TokenizerCoreError, ValueError):
-    """Plain text in segments would give the id of a special token; `token_id` is that id."""
+    """Plain text in segments would give the id of a control token; `token_id` is that id."""
 
     code = "special_token_reached"
 
     def __init__(self, token_id: int, token: bytes) -> None:
         self.token_id, self.token = token_id, token
         super().__init__(
-            f"this vocabulary gives id {token_id}, of the special token "
+            f"this vocabulary gives id {token_id}, of the control token "
             f"{token.decode(errors='replace')!r:.60}, to plain text as well, and would do so in "
             f"these segments. Leave the token out of the text, mark all segments as trusted, or "
-            f"use a vocabulary whose merges do not make its special tokens."
+            f"use a vocabulary whose merges do not make its control tokens."
         )
 
     def __reduce__(self) -> tuple[type, tuple[int, bytes]]:

@@ -145,8 +145,8 @@ NO_TOKENS: Final = matcher_of(frozenset())
 class Passes:
     """The two searches for added tokens: in the text as given, and in its normalized parts.
 
-    `names`: the strings of the second search, and the tokens that they stand for. `trust`: that of
-    the text as given, if it has one.
+    `names`: the strings of the second search, and the tokens that they stand for. `trusts`: those
+    of the text as given.
     """
 
     def __init__(
@@ -155,14 +155,14 @@ class Passes:
         second: SpecialTokenMatcher,
         names: Mapping[str, str],
         run: NormalizerRun,
-        trust: Trust | None = None,
+        trusts: tuple[Trust, ...] = (),
     ) -> None:
         self.first, self.second, self.names = first, second, names
-        self._run, self._trust = run, trust
+        self._run, self._trusts = run, trusts
 
-    def trusting(self, trust: Trust) -> Passes:
-        """The same searches in the one text that `trust` is for."""
-        return Passes(self.first.trusting(trust), self.second, self.names, self._run, trust)
+    def trusting(self, *trusts: Trust) -> Passes:
+        """The same searches in the one text that `trusts` are for."""
+        return Passes(self.first.trusting(*trusts), self.second, self.names, self._run, trusts)
 
     def parts(self, text: str) -> Iterator[tuple[int, int, Span | None]]:
         """Start and end of each part that is normalized, and the match of the first search after
@@ -175,19 +175,22 @@ class Passes:
 
     def second_in(self, plain: str, start: int) -> SpecialTokenMatcher:
         """The second search for a part of the text that begins at `start`."""
-        if self._trust is None or not self.second:
+        if not self._trusts or not self.second:
             return self.second
-        special = frozenset(
-            n for n, content in self.names.items() if content in self._trust.special
+        return self.second.trusting(
+            *(self._in_normalized(trust, plain, start) for trust in self._trusts)
         )
-        runs = self._trust.within(start, start + len(plain)).runs
-        return self.second.trusting(Trust(special, self._run.normalize_runs(plain, runs)))
+
+    def _in_normalized(self, trust: Trust, plain: str, start: int) -> Trust:
+        control = frozenset(n for n, content in self.names.items() if content in trust.control)
+        runs = trust.within(start, start + len(plain)).runs
+        return Trust(control, self._run.normalize_runs(plain, runs))
 
 
 def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
     """How the tokens of `matcher` are searched where the spec has `steps`."""
     if isinstance(matcher, TrustedTokenMatcher):
-        return passes_of(spec, matcher.matcher).trusting(matcher.trust)
+        return passes_of(spec, matcher.matcher).trusting(*matcher.trusts)
     return _passes_of(spec.steps, spec.added_token_set, matcher)
 
 

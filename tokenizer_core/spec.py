@@ -75,7 +75,7 @@ _DERIVED: Final = (
     "has_flags",
     "merge_ids",
     "normalized_tokens",
-    "reachable_special_ids",
+    "reachable_added_ids",
     "steps",
     "token_to_id",
 )
@@ -339,7 +339,18 @@ class TokenizerSpec:
         vars(self)["vocab"] = MappingProxyType(state["vocab"])
 
     def with_chat(self, chat: ChatTemplates) -> TokenizerSpec:
-        """The same spec with these chat templates."""
+        """The same spec with these chat templates.
+
+        Raises:
+            InvalidSpecError: `control_tokens` names a token that is no added token.
+        """
+        added = {token.content for token in self.added_tokens}
+        unknown = next((token for token in chat.control_tokens if token not in added), None)
+        if unknown is not None:
+            raise InvalidSpecError(
+                f"{unknown!r:.60} is no added token of this tokenizer, so it cannot be a control "
+                f"token; name one that encodes to an id of its own"
+            )
         made = object.__new__(TokenizerSpec)
         vars(made).update(vars(self))  # derived values stay: none depends on the templates
         vars(made)["chat"] = chat
@@ -519,12 +530,12 @@ class TokenizerSpec:
         )
 
     @cached_property
-    def reachable_special_ids(self) -> frozenset[int]:
-        """The ids of special tokens that plain text can give too: merges make such a token, or it
-        is one byte or character. Without the unknown token, which plain text gives by its nature.
+    def reachable_added_ids(self) -> frozenset[int]:
+        """The ids of added tokens that plain text can give too: merges make such a token, or it is
+        one byte or character. Without the unknown token, which plain text gives by its nature.
         """
-        special = {token.id for token in self.added_tokens if token.special}
-        return frozenset(special.intersection(chain(self.token_to_id.values(), self.byte_ids)))
+        added = {token.id for token in self.added_tokens}
+        return frozenset(added.intersection(chain(self.token_to_id.values(), self.byte_ids)))
 
     @cached_property
     def normalized_tokens(self) -> frozenset[str]:

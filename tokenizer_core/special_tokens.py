@@ -15,8 +15,8 @@ Added tokens with flags (`lstrip`, `rstrip`, `single_word`, `normalized`) are fo
 - The tokens that are `normalized` are searched in each part between the others, as if it were a
   text of its own.
 
-In a text with trusted runs, `special: true` tokens count only where all their characters are in one
-run. All else follows the rules above: see docs/chat.md.
+In a text with trusted runs, control tokens count only where all their characters are in one run.
+All else follows the rules above: see docs/chat.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import re
 import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, groupby, starmap
 from operator import add, itemgetter
 from os.path import commonprefix
@@ -36,7 +36,7 @@ from tokenizer_core.spec import WHITE_SPACE
 from tokenizer_core.unicode_sets import compile_exactly, join, ranges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokenizer_core.spec import AddedToken, TokenizerSpec
     from tokenizer_core.unicode_sets import Ranges
@@ -53,12 +53,17 @@ _WORD_CHARACTER: Final = compile_exactly(
 _SPECIAL_SHAPE: Final = re.compile(rb"<[!-;=?-~]*[A-Za-z][!-;=?-~]*>|\[[A-Z_]*[A-Z][0-9A-Z_]*\]")
 _WHITE_SPACE_RUN: Final = re.compile(f"[{WHITE_SPACE}]*")
 
-Allowed = Literal["all", "none"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+Allowed = (
+    Literal["all", "none", "ordinary"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
+)
+AddedTokens = Literal["all", "none"]
+"""Whether added tokens that are no control tokens count in untrusted text."""
+
 Disallowed = Literal["all"] | frozenset[str] | set[str] | tuple[str, ...] | list[str]
 
 
 Segment = tuple[str, bool]
-"""A part of a text, and whether special tokens in it count: whether its author is trusted."""
+"""A part of a text, and whether control tokens in it count: whether its author is trusted."""
 
 
 class Span(NamedTuple):
@@ -73,10 +78,10 @@ class Span(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """The tokens `special` of a text count only within one of `runs`: start and end in characters,
+    """The tokens `control` of a text count only within one of `runs`: start and end in characters,
     in order, disjoint. Two runs that touch are still two: text between them may have vanished."""
 
-    special: frozenset[str]
+    control: frozenset[str]
     runs: Sequence[tuple[int, int]]
 
     def within(self, start: int, end: int) -> Trust:
@@ -84,7 +89,7 @@ class Trust(NamedTuple):
         first = bisect_right(self.runs, start, key=itemgetter(1))
         last = bisect_left(self.runs, end, key=itemgetter(0))
         runs = [(max(a, start) - start, min(b, end) - start) for a, b in self.runs[first:last]]
-        return Trust(self.special, runs)
+        return Trust(self.control, runs)
 
 
 def join_segments(segments: Iterable[Segment]) -> tuple[str, list[tuple[int, int]]]:
@@ -123,6 +128,24 @@ def _wrong_segment(index: int, text: object, is_trusted: object) -> TypeError:
     return TypeError(
         f"segment {index} must be a text and whether it is trusted (str, bool), not ({kinds})"
     )
+
+
+def is_any_outside(
+    text: str, matcher: SpecialTokenMatcher, runs: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether one of the strings of `matcher` in `text` has a character outside of `runs`.
+
+    Example:
+        >>> matcher = SpecialTokenMatcher(["<a>"])
+        >>> is_any_outside("<a> b", matcher, [(0, 3)]), is_any_outside("<a> b", matcher, [(1, 5)])
+        (False, True)
+    """
+    reach, end = matcher.longest - 1, 0
+    for start, stop in [*runs, (len(text), len(text))]:
+        if end < start and matcher.find(text[max(0, end - reach) : start + reach]) is not None:
+            return True
+        end = stop
+    return False
 
 
 class SpecialTokenMatcher:
@@ -173,9 +196,9 @@ class SpecialTokenMatcher:
         """
         return bool(self._contents) and self._prefix in text
 
-    def trusting(self, trust: Trust) -> TrustedTokenMatcher:
-        """What finds these tokens in the one text that `trust` is for."""
-        return TrustedTokenMatcher(self, trust)
+    def trusting(self, *trusts: Trust) -> TrustedTokenMatcher:
+        """What finds these tokens in the one text that `trusts` are for, which share no token."""
+        return TrustedTokenMatcher(self, trusts)
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Pairs (plain text, the special token after it); the last pair has None."""
@@ -349,9 +372,9 @@ class FlaggedTokenMatcher(SpecialTokenMatcher):
             return ()
         return join(map(ranges_of, _WORD_PROPERTIES))
 
-    def trusting(self, trust: Trust) -> TrustedTokenMatcher:
+    def trusting(self, *trusts: Trust) -> TrustedTokenMatcher:
         """As in the base class."""
-        return _TrustedFlaggedMatcher(self, self._passes, trust)
+        return _TrustedFlaggedMatcher(self, self._passes, trusts)
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """As in the base class; no plain text has the white space that a token includes."""
@@ -378,18 +401,20 @@ def _split_at(spans: Iterable[Span], text: str) -> Iterator[tuple[str, str | Non
     yield text[end:] if end else text, None
 
 
-def _spans_of_passes(passes: list[_Rules], text: str, trust: Trust | None = None) -> Iterator[Span]:
+def _spans_of_passes(
+    passes: list[_Rules], text: str, trusts: tuple[Trust, ...] = ()
+) -> Iterator[Span]:
     """The matches of the first pass in `text`, and those of the others in the parts between."""
     first, *later = passes
-    if trust is not None:
-        first = first._replace(finder=first.finder.trusting(trust))
+    if trusts:
+        first = first._replace(finder=first.finder.trusting(*trusts))
     _, spans, _ = _Search(first).advance(text, is_last=True)
     if not later:
         yield from spans
         return
 
     def _of_later(start: int, end: int) -> Iterator[Span]:
-        trusted = trust and trust.within(start, end)
+        trusted = tuple(trust.within(start, end) for trust in trusts)
         for span in _spans_of_passes(later, text[start:end], trusted):
             yield _shifted(span, start)
 
@@ -477,33 +502,37 @@ def _is_word(text: str, index: int) -> bool:
 
 
 class TrustedTokenMatcher(SpecialTokenMatcher):
-    """Finds the tokens of another matcher in one text: those that `trust` calls special only within
-    one of its runs.
+    """Finds the tokens of another matcher in one text: the control tokens of each of `trusts` only
+    within one of its runs.
 
     The next match is the leftmost, then the longest, of those that count. So a token that reaches
     beyond a run hides no shorter one within it.
 
     Example:
         >>> trust = Trust(frozenset(["<|a|>", "<|a|><|a|>"]), [(0, 5)])
-        >>> list(SpecialTokenMatcher(trust.special).trusting(trust).split("<|a|><|a|>"))
+        >>> list(SpecialTokenMatcher(trust.control).trusting(trust).split("<|a|><|a|>"))
         [('', '<|a|>'), ('<|a|>', None)]
     """
 
-    __slots__ = ("everywhere", "guarded", "matcher", "trust")
+    __slots__ = ("everywhere", "guarded", "matcher", "trusts")
 
-    def __init__(self, matcher: SpecialTokenMatcher, trust: Trust) -> None:
+    def __init__(self, matcher: SpecialTokenMatcher, trusts: tuple[Trust, ...]) -> None:
         self.matcher = matcher
         for name in SpecialTokenMatcher.__slots__:
             setattr(self, name, getattr(matcher, name))
-        self.everywhere, self.guarded = _parted(matcher, trust.special)
-        self.trust = trust
+        self.everywhere, *self.guarded = _parted(matcher, *(trust.control for trust in trusts))
+        self.trusts = trusts
 
     def matches(
         self, text: str, position: int = 0, end: int | None = None
     ) -> Iterator[re.Match[str]]:
         """As in the base class, to the end of the text."""
         del end
-        searches = (self.everywhere.matches, self._matches_in_runs)
+        guarded = zip(self.guarded, self.trusts, strict=True)
+        searches: list[Callable[[str, int], Iterator[re.Match[str]]]] = [
+            self.everywhere.matches,
+            *(partial(_matches_in_runs, matcher, trust.runs) for matcher, trust in guarded),
+        ]
         heads = [next(search(text, position), None) for search in searches]
         while found := [head for head in heads if head is not None]:
             match = min(found, key=lambda head: (head.start(), -head.end()))
@@ -517,12 +546,6 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
                 for head, search in zip(heads, searches, strict=True)
             ]
 
-    def _matches_in_runs(self, text: str, position: int) -> Iterator[re.Match[str]]:
-        runs = self.trust.runs
-        for index in range(bisect_right(runs, position, key=itemgetter(1)), len(runs)):
-            start, end = runs[index]
-            yield from self.guarded.matches(text, max(start, position), end)
-
     def split_settled(self, text: str) -> tuple[list[tuple[str, str]], int, int]:
         """Not for a part of the text."""
         raise NotImplementedError
@@ -532,11 +555,21 @@ class TrustedTokenMatcher(SpecialTokenMatcher):
         raise NotImplementedError
 
 
+def _matches_in_runs(
+    matcher: SpecialTokenMatcher, runs: Sequence[tuple[int, int]], text: str, position: int
+) -> Iterator[re.Match[str]]:
+    for index in range(bisect_right(runs, position, key=itemgetter(1)), len(runs)):
+        start, end = runs[index]
+        yield from matcher.matches(text, max(start, position), end)
+
+
 class _TrustedFlaggedMatcher(TrustedTokenMatcher):
     __slots__ = ("_passes",)
 
-    def __init__(self, matcher: SpecialTokenMatcher, passes: list[_Rules], trust: Trust) -> None:
-        super().__init__(matcher, trust)
+    def __init__(
+        self, matcher: SpecialTokenMatcher, passes: list[_Rules], trusts: tuple[Trust, ...]
+    ) -> None:
+        super().__init__(matcher, trusts)
         self._passes = passes
 
     @property
@@ -552,7 +585,7 @@ class _TrustedFlaggedMatcher(TrustedTokenMatcher):
         """As in the base class."""
         if not self.may_match(text):
             return iter(())
-        return _spans_of_passes(self._passes, text, self.trust)
+        return _spans_of_passes(self._passes, text, self.trusts)
 
 
 class _FlaggedMatchStream(MatchStream):
@@ -631,11 +664,12 @@ def matcher_of(contents: frozenset[str]) -> SpecialTokenMatcher:
 
 @lru_cache(maxsize=64)
 def _parted(
-    matcher: SpecialTokenMatcher, special: frozenset[str]
-) -> tuple[SpecialTokenMatcher, SpecialTokenMatcher]:
-    """What finds the other strings of a matcher, and those that are special; without flags."""
+    matcher: SpecialTokenMatcher, *controls: frozenset[str]
+) -> tuple[SpecialTokenMatcher, ...]:
+    """What finds the other strings of a matcher, and those of each set; without flags."""
     contents = frozenset(matcher.contents)
-    return matcher_of(contents - special), matcher_of(contents & special)
+    others = contents.difference(*controls)
+    return tuple(map(matcher_of, [others, *(contents & control for control in controls)]))
 
 
 @lru_cache(maxsize=64)
@@ -659,14 +693,20 @@ def matcher_for(spec: TokenizerSpec, contents: Collection[str]) -> SpecialTokenM
     return matcher_of(frozenset(contents))
 
 
+@lru_cache(maxsize=64)
+def matcher_without(spec: TokenizerSpec, control: frozenset[str]) -> SpecialTokenMatcher:
+    """The matcher of the added tokens of `spec` that are not among `control`; cached."""
+    return matcher_for(spec, {token.content for token in spec.added_tokens} - control)
+
+
 def resolve_policy(
     added_tokens: Collection[AddedToken], allowed: Allowed, disallowed: Disallowed
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The strings to recognise and the strings to forbid, for these options.
 
-    Added tokens that are not special are content: they are recognised under every policy. With
-    `disallowed` "all", every special token is forbidden that `allowed` does not name. (In tiktoken
-    the pair "all", "all" forbids none.)
+    Added tokens that are not special are content: they are recognised under every policy but
+    "ordinary", which recognises no added token. With `disallowed` "all", every special token is
+    forbidden that `allowed` does not name. (In tiktoken the pair "all", "all" forbids none.)
 
     Raises:
         ValueError: `allowed` names a token that is not a special token of this tokenizer.
@@ -674,6 +714,8 @@ def resolve_policy(
     """
     special = {token.content for token in added_tokens if token.special}
     content = {token.content for token in added_tokens if not token.special}
+    if allowed == "ordinary":
+        allowed, content = "none", set()
     recognised = _resolve_allowed(special | content, special, allowed) | content
     if isinstance(disallowed, str):
         if disallowed != "all":
@@ -703,7 +745,8 @@ def _resolve_allowed(known: set[str], special: set[str], allowed: Allowed) -> fr
         if allowed == "none":
             return frozenset()
         raise ValueError(
-            f"allowed_special must be 'all', 'none' or a collection of strings, not {allowed!r:.60}"
+            f"allowed_special must be 'all', 'none', 'ordinary' or a collection of strings, "
+            f"not {allowed!r:.60}"
         )
     names = frozenset(_collected(allowed, "allowed_special"))
     unknown = sorted(names - known)

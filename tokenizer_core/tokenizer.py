@@ -23,6 +23,7 @@ from tokenizer_core.batches import (
     encode_block,
     plain_policy,
 )
+from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
 from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.decode_streams import StreamingDecoder
@@ -50,8 +51,10 @@ from tokenizer_core.special_tokens import (
     Trust,
     TrustedTokenMatcher,
     forbid,
+    is_any_outside,
     matcher_for,
     matcher_of,
+    matcher_without,
     resolve_policy,
     warn_of_unmarked,
 )
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from tokenizer_core.normalize import NfcChange
     from tokenizer_core.patterns import SplitPattern
     from tokenizer_core.special_tokens import (
+        AddedTokens,
         Allowed,
         Disallowed,
         Segment,
@@ -285,6 +289,12 @@ class Tokenizer:
         return dict(self._spec.special_tokens)
 
     @property
+    def control_tokens(self) -> frozenset[str]:
+        """The added tokens that untrusted text does not give: the special tokens, those that the
+        literals of a chat template write, and those that the import names. See docs/chat.md."""
+        return self._guarded("all")
+
+    @property
     def chat_templates(self) -> Mapping[str, str]:
         """The chat templates: name -> Jinja source, `default` first; read-only. They come with a
         model folder or a published version, or from `with_chat_templates`."""
@@ -317,13 +327,19 @@ class Tokenizer:
             ) from None
 
     def with_chat_templates(
-        self, templates: Mapping[str, str], *, variables: Mapping[str, str] | None = None
+        self,
+        templates: Mapping[str, str],
+        *,
+        variables: Mapping[str, str] | None = None,
+        control_tokens: Iterable[str] | None = None,
     ) -> Tokenizer:
         """A copy with these chat templates, name -> Jinja source; the one called `default` is used
-        where no name is given. `variables` replace `template_variables`. Ids and fingerprint stay.
+        where no name is given. `variables` replace `template_variables`; `control_tokens` are
+        further added tokens that no user may write. The ids of a text and the fingerprint stay.
 
         Raises:
-            InvalidSpecError: a malformed name, more than 16 templates, or more than 1 MiB in one.
+            InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, or a
+                control token that is no added token.
 
         Example:
             >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [])
@@ -334,7 +350,8 @@ class Tokenizer:
         kept = self._spec.chat.variables if variables is None else variables
         made = object.__new__(type(self))
         vars(made).update(vars(self))  # `copy` would build the engine again
-        chat = replace(self._spec.chat, sources=templates, variables=kept)
+        named = self._spec.chat.control_tokens if control_tokens is None else tuple(control_tokens)
+        chat = replace(self._spec.chat, sources=templates, variables=kept, control_tokens=named)
         made._spec = self._spec.with_chat(chat)
         return made
 
@@ -368,10 +385,11 @@ class Tokenizer:
     ) -> list[int]:
         """The token ids of `text`.
 
-        `allowed_special` (`"all"`, `"none"` or names) selects the special tokens to recognise. A
-        special token of `disallowed_special` (`"all"` or names) in the text is an error. All other
-        special tokens are plain text. `add_special_tokens` adds the ids of the tokenizer's
-        post-processor (Llama 3's `<|begin_of_text|>`).
+        `allowed_special` (`"all"`, `"none"` or names) selects the special tokens to recognise;
+        `"ordinary"` recognises no added token at all. A special token of `disallowed_special`
+        (`"all"` or names) in the text is an error. All other special tokens are plain text.
+        `add_special_tokens` adds the ids of the tokenizer's post-processor (Llama 3's
+        `<|begin_of_text|>`).
 
         Raises:
             SpecialTokenForbiddenError: the text contains a disallowed special token.
@@ -469,18 +487,23 @@ class Tokenizer:
         return self._encode_with_offsets(text, matcher, unit)
 
     def encode_segments(
-        self, segments: Iterable[Segment], *, add_special_tokens: bool = False
+        self,
+        segments: Iterable[Segment],
+        *,
+        add_special_tokens: bool = False,
+        added_tokens: AddedTokens = "all",
     ) -> list[int]:
-        """The token ids of a text of which only some parts may hold special tokens.
+        """The token ids of a text of which only some parts may hold control tokens.
 
         A segment is a text and whether it is trusted: `("<|user|>", True), (question, False)`. The
-        ids are those of the joined text, with one restriction: a special token is recognised only
-        where all its characters are trusted (adjacent trusted segments count as one). Elsewhere it
-        is plain text. Content tokens (`special: false`) are recognised everywhere. See docs/chat.md
-        for the definition with flags and normalizers.
+        ids are those of the joined text, with one restriction: one of `control_tokens` is
+        recognised only where all its characters are trusted (adjacent trusted segments count as
+        one). Elsewhere it is plain text. Other added tokens are recognised everywhere, or with
+        `added_tokens="none"` as control tokens are. See docs/chat.md for the definition with flags
+        and normalizers.
 
         Raises:
-            SpecialTokenReachedError: the vocabulary makes a special token of plain text, by its
+            SpecialTokenReachedError: the vocabulary makes a control token of plain text, by its
                 merges, and would do so here.
             TypeError: a segment is no pair of a `str` and a `bool`.
             UnicodeEncodeError: a segment contains a lone surrogate.
@@ -490,7 +513,7 @@ class Tokenizer:
             >>> tokenizer.encode_segments([("a<|e", False), ("nd|><|end|>", True)])[-4:]
             [100, 124, 62, 256]
         """
-        text, matcher = self._join(segments)
+        text, matcher = self._join(segments, added_tokens)
         normalized = self._encode_normalized(text, matcher)
         ids = self._engine.encode(text, matcher) if normalized is None else normalized.tolist()
         if add_special_tokens:
@@ -502,32 +525,47 @@ class Tokenizer:
         segments: Iterable[Segment],
         *,
         add_special_tokens: bool = False,
+        added_tokens: AddedTokens = "all",
         num_threads: int | None = None,
     ) -> NDArray[np.uint32]:
         """As `encode_segments`, as an array of shape (n_tokens,), uint32; `num_threads` as for
         `encode_to_numpy`."""
-        text, matcher = self._join(segments)
+        text, matcher = self._join(segments, added_tokens)
         return self._encode_array(text, matcher, num_threads, add_special_tokens=add_special_tokens)
 
     def encode_segments_to_json(
-        self, segments: Iterable[Segment], *, add_special_tokens: bool = False
+        self,
+        segments: Iterable[Segment],
+        *,
+        add_special_tokens: bool = False,
+        added_tokens: AddedTokens = "all",
     ) -> tuple[bytes, int]:
         """As `encode_segments`, as a JSON array without white space, and the number of ids."""
-        text, matcher = self._join(segments)
+        text, matcher = self._join(segments, added_tokens)
         ids = self._encode_array(text, matcher, None, add_special_tokens=add_special_tokens)
         return self._engine.json_of_ids(ids), len(ids)
 
     def encode_segments_with_offsets(
-        self, segments: Iterable[Segment], *, unit: Literal["byte", "char"] = "byte"
+        self,
+        segments: Iterable[Segment],
+        *,
+        added_tokens: AddedTokens = "all",
+        unit: Literal["byte", "char"] = "byte",
     ) -> tuple[list[int], NDArray[np.uint64]]:
         """As `encode_segments`, and each token's start and end in the joined text, as
         `encode_with_offsets`: shape (n_tokens, 2), uint64."""
         _check_unit(unit)
-        return self._encode_with_offsets(*self._join(segments), unit)
+        return self._encode_with_offsets(*self._join(segments, added_tokens), unit)
 
-    def count_segments(self, segments: Iterable[Segment], *, limit: int | None = None) -> int:
+    def count_segments(
+        self,
+        segments: Iterable[Segment],
+        *,
+        added_tokens: AddedTokens = "all",
+        limit: int | None = None,
+    ) -> int:
         """The number of token ids of `encode_segments`; `limit` as for `count`."""
-        text, matcher = self._join(segments)
+        text, matcher = self._join(segments, added_tokens)
         return self._count(text, matcher, limit)
 
     def encode_batch(
@@ -658,14 +696,17 @@ class Tokenizer:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        added_tokens: AddedTokens = "all",
         with_loss: bool = False,
         limits: RenderLimits | None = None,
     ) -> ChatEncoding:
         """The ids of a conversation; arguments and errors as `render_chat`.
 
-        Special tokens come from the template and the tokenizer's variables only. In the text of
-        messages, tools and documents they are plain text (see `encode_segments`).
-        `with_loss` prepares `ChatEncoding.loss_mask`.
+        Control tokens (`control_tokens`, and those that the literals of `chat_template` write) come
+        from the template and the tokenizer's variables only. In the text of messages, tools and
+        documents they are plain text (see `encode_segments`), but the assistant's messages may hold
+        those that are not special. With `added_tokens="none"`, all added tokens come from the
+        template only. `with_loss` prepares `ChatEncoding.loss_mask`.
 
         Example:
             >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], ["<|end|>"])
@@ -685,13 +726,16 @@ class Tokenizer:
             with_loss=with_loss,
             limits=limits,
         )
-        text = rendered.text
-        matcher = self._trusting(text, rendered.trusted_runs)
+        text, roles = rendered.text, roles_of(messages)
+        source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
+        guarded = self._guarded(added_tokens, source)
+        own = roles if added_tokens == "all" else []
+        matcher = self._trusting(text, *self._trusts_of(rendered, own, guarded))
         ids = self._encode_array(text, matcher, None, add_special_tokens=False)
         return ChatEncoding(
             ids,
             rendered,
-            roles_of(messages),
+            roles,
             tuple(self._spec.special_tokens),
             lambda: self._find_offsets(text, matcher, ids),
         )
@@ -924,7 +968,6 @@ class Tokenizer:
         self._engine = create_engine(spec, engine)
         self._added = {token.content: token.id for token in spec.added_tokens}
         self._special_ids = frozenset(spec.special_tokens.values())
-        self._special_contents = frozenset(spec.special_tokens)
         self._matcher = matcher_for(spec, self._added)
         self._content_matcher = matcher_for(
             spec, {token.content for token in spec.added_tokens if not token.special}
@@ -953,26 +996,62 @@ class Tokenizer:
         forbid_normalized(self._spec, matcher, forbidden, text)
         return matcher
 
-    def _join(self, segments: Iterable[Segment]) -> tuple[str, SpecialTokenMatcher]:
+    def _join(
+        self, segments: Iterable[Segment], added_tokens: AddedTokens
+    ) -> tuple[str, SpecialTokenMatcher]:
         """The joined text of segments, and what finds its added tokens."""
         text, runs = self._engine.join_segments(segments)
-        return text, self._trusting(text, runs)
+        return text, self._trusting(text, Trust(self._guarded(added_tokens), runs))
 
-    def _trusting(self, text: str, runs: Sequence[tuple[int, int]]) -> SpecialTokenMatcher:
-        """What finds the added tokens of a text whose trusted runs are these."""
-        if runs == [(0, len(text))]:
+    def _guarded(self, added_tokens: AddedTokens, source: str | None = None) -> frozenset[str]:
+        """The added tokens that count in trusted text only; `source`: a template that is used."""
+        if added_tokens == "none":
+            return frozenset(self._added)
+        if added_tokens != "all":
+            raise ValueError(f"added_tokens must be 'all' or 'none', not {added_tokens!r:.40}")
+        return find_control_tokens(self._spec, source)
+
+    def _trusts_of(
+        self, rendered: RenderedChat, roles: Sequence[str], guarded: frozenset[str]
+    ) -> list[Trust]:
+        """Where the guarded tokens count in a conversation: in the text of the template, and those
+        that are not special in the assistant's messages too."""
+        runs = rendered.trusted_runs
+        own = rendered.runs_with([i for i, role in enumerate(roles) if role == "assistant"])
+        special = guarded.intersection(self._spec.special_tokens)
+        written = guarded - special
+        if not written or own == runs:
+            return [Trust(guarded, runs)]
+        trusts = [Trust(special, runs), Trust(written, own)]
+        # Engines find tokens within one list of runs. Most users write no such token.
+        is_simple = not (self._spec.steps or self._spec.reachable_added_ids)
+        if is_simple and not is_any_outside(rendered.text, matcher_of(written), own):
+            return trusts[:1]
+        return trusts
+
+    def _trusting(self, text: str, *trusts: Trust) -> SpecialTokenMatcher:
+        """What finds the added tokens of a text with these trusts; the runs of the first are within
+        those of the others."""
+        if trusts[0].runs == [(0, len(text))]:
             return self._matcher
-        matcher = self._content_matcher
-        if runs:
-            matcher = self._matcher.trusting(Trust(self._special_contents, runs))
-        if self._spec.reachable_special_ids:
-            self._refuse_reached(text, matcher)
+        guarded = frozenset[str]().union(*(trust.control for trust in trusts))
+        if any(trust.runs for trust in trusts):
+            matcher: SpecialTokenMatcher = self._matcher.trusting(*trusts)
+        else:
+            matcher = matcher_without(self._spec, guarded)
+        if self._spec.reachable_added_ids:
+            self._refuse_reached(text, matcher, guarded)
         return matcher
 
-    def _refuse_reached(self, text: str, matcher: SpecialTokenMatcher) -> None:
-        """Raise SpecialTokenReachedError if plain text gives the id of a special token."""
+    def _refuse_reached(
+        self, text: str, matcher: SpecialTokenMatcher, guarded: frozenset[str]
+    ) -> None:
+        """Raise SpecialTokenReachedError if plain text gives the id of a guarded token."""
+        ids = self._spec.reachable_added_ids.intersection(self._added[token] for token in guarded)
+        if not ids:
+            return
         for plain, _ in normalized_parts(self._spec, matcher, text, self._engine.normalize):
-            reached = self._spec.reachable_special_ids.intersection(self._engine.encode(plain))
+            reached = ids.intersection(self._engine.encode(plain))
             if reached:
                 id_ = min(reached)
                 raise SpecialTokenReachedError(id_, self._spec.vocab[id_])
@@ -1034,18 +1113,22 @@ class Tokenizer:
 
     def _is_cut_here(self, matcher: SpecialTokenMatcher) -> bool:
         """Whether the engine cannot find the special tokens of a text, because it does not change
-        the parts between them, or because they have flags and are found within runs."""
-        return self._is_cut or (matcher.has_flags and isinstance(matcher, TrustedTokenMatcher))
+        the parts between them, or because they have flags and are found within runs, or because
+        there are two lists of runs."""
+        if self._is_cut or not isinstance(matcher, TrustedTokenMatcher):
+            return self._is_cut
+        return matcher.has_flags or len(matcher.trusts) > 1
 
     def _encode_normalized(
         self, text: str, matcher: SpecialTokenMatcher, num_threads: int | None = None
     ) -> NDArray[np.uint32] | None:
         """The ids of a text that is cut or normalized here; None if the engine does all."""
+        if self._is_cut_here(matcher):
+            require_text(text)
+            return self._encode_parts(text, matcher, num_threads)
         if not self._is_prepared:
             return None
         require_text(text)
-        if self._is_cut_here(matcher):
-            return self._encode_parts(text, matcher, num_threads)
         if not self._is_nfc:
             return None
         changes = self._engine.nfc_changes(text)

@@ -46,6 +46,7 @@ ROWS = {
     35: "500 distinct pre-tokens of a megabyte",
     36: "disks that fail",
     37: "the active version is damaged, then a restart",
+    38: "control tokens that a user types",
     44: "unknown and contradictory models",
     45: "unknown fields on other servers' routes",
 }

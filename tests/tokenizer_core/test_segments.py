@@ -1,4 +1,5 @@
-"""Trusted segments: a special token counts only where all its characters are trusted.
+"""Trusted segments: a control token counts only where all its characters are trusted. In a
+conversation, those that are not special count in the assistant's messages too.
 
 Two definitions to compare with. The first reads a text character by character and writes a private
 character for each token that counts; a tokenizer whose tokens are these characters then gives the
@@ -18,6 +19,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenizer_core import Tokenizer
+from tokenizer_core.chat.renderer import RenderedChat
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, TRUSTED
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import SpecialTokenReachedError
 from tokenizer_core.normalizer_steps import NormalizerRun, NormalizerStep
 from tokenizer_core.spec import AddedToken, TokenizerSpec, pattern_of_characters
@@ -62,20 +66,31 @@ def spec_of_characters(normalizer):
     return TokenizerSpec.from_merges(vocab, merges, TOKENS, normalizer=normalizer, **options)
 
 
+CONTROL = ("><a",)
+"""Of TOKENS, named as control tokens."""
+USER, ASSISTANT, TEMPLATE = 0, 1, 2
+
+
 def trust_of(parts):
-    """The joined text, and whether each of its characters is trusted."""
-    return "".join(t for t, _ in parts), [trusted for t, trusted in parts for _ in t]
+    """The joined text, and who wrote each of its characters."""
+    return "".join(t for t, _ in parts), [
+        TEMPLATE if trusted else USER for t, trusted in parts for _ in t
+    ]
 
 
-def find_slowly(text, is_trusted, tokens):
+def find_slowly(text, writers, tokens, control=CONTROL):
     """The definition: (start, token), the leftmost that counts, then the longest."""
+
+    def least(token):
+        return TEMPLATE if token.special else ASSISTANT if token.content in control else USER
+
     found, position = [], 0
     while position < len(text):
         counting = [
             token
             for token in tokens
             if text.startswith(token.content, position)
-            and (not token.special or all(is_trusted[position : position + len(token.content)]))
+            and min(writers[position : position + len(token.content)]) >= least(token)
         ]
         if counting:
             token = max(counting, key=lambda token: len(token.content))
@@ -86,10 +101,10 @@ def find_slowly(text, is_trusted, tokens):
     return found
 
 
-def written_privately(text, is_trusted, tokens):
+def written_privately(text, writers, tokens):
     """The text with a private character for each token that counts."""
     parts, end = [], 0
-    for start, token in find_slowly(text, is_trusted, tokens):
+    for start, token in find_slowly(text, writers, tokens):
         parts += [text[end:start], private(token)]
         end = start + len(token.content)
     return "".join([*parts, text[end:]])
@@ -116,6 +131,10 @@ SPECS = {
     **{name: spec_of_characters(name) for name in ("metaspace-first", "metaspace-prepend")},
     "any expression": spec_of(TOKENS, pattern=r"a+|\s+|[^a\s]+"),
 }
+SPECS = {
+    name: spec if name == "ranks" else spec.with_chat(ChatTemplates(control_tokens=CONTROL))
+    for name, spec in SPECS.items()
+}
 
 
 def privately(spec):
@@ -140,8 +159,8 @@ def tokenizers_of(spec, engine):
 def test_ids_are_those_of_the_definition(engine, name, parts):
     spec = SPECS[name]
     tokenizer, oracle = tokenizers_of(spec, engine)
-    text, is_trusted = trust_of(parts)
-    expected = oracle.encode(written_privately(text, is_trusted, spec.added_tokens))
+    text, writers = trust_of(parts)
+    expected = oracle.encode(written_privately(text, writers, spec.added_tokens))
     assert tokenizer.encode_segments(parts) == expected
     array = tokenizer.encode_segments_to_numpy(iter(parts))
     assert array.dtype == np.uint32
@@ -157,6 +176,32 @@ def test_ids_are_those_of_the_definition(engine, name, parts):
     data = text.encode()
     for id_, (start, end) in zip(ids, offsets.tolist(), strict=True):
         assert id_ not in special or data[start:end].decode() == special[id_]
+
+
+@pytest.mark.parametrize("name", SPECS)
+@given(
+    parts=st.lists(
+        st.tuples(st.text("<a>b\u00e9 ", max_size=7) | texts, st.sampled_from([0, 1, 2])),
+        max_size=9,
+    )
+)
+def test_ids_of_conversations_are_those_of_the_definition(engine, name, parts):
+    spec = SPECS[name]
+    tokenizer, oracle = tokenizers_of(spec, engine)
+    text, writers = "".join(t for t, _ in parts), [writer for t, writer in parts for _ in t]
+    origins = {USER: FIRST_MESSAGE, ASSISTANT: FIRST_MESSAGE + 1, TEMPLATE: TRUSTED}
+    rendered = RenderedChat(
+        text,
+        np.array([len(t) for t, _ in parts], np.int32),
+        np.array([origins[writer] for _, writer in parts], np.int32),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokenizer_core.tokenizer.render_chat", lambda *_, **__: rendered)
+        messages = [{"role": "user"}, {"role": "assistant"}]
+        found = tokenizer.encode_chat(messages, chat_template="{{ 1 }}")
+    expected = oracle.encode(written_privately(text, writers, spec.added_tokens))
+    assert found.ids.tolist() == expected
+    assert found.offsets.shape == (len(expected), 2)
 
 
 # Untrusted characters in another alphabet: words, signs and white space stay what they are.
@@ -208,7 +253,7 @@ def test_flags_work_as_without_trust_in_another_alphabet(described, parts):
     plain = [AddedToken(token.content, token.id, token.special) for token in tokens]
     matcher = SpecialTokenMatcher(token.content for token in tokens).trusting(trust)
     found = [(span.start, span.content) for span in matcher.spans(text)]
-    slowly = find_slowly(text, trust_of(parts)[1], plain)
+    slowly = find_slowly(text, trust_of(parts)[1], plain, ())
     assert found == [(start, token.content) for start, token in slowly]
 
 
@@ -297,7 +342,7 @@ def test_tokens_that_a_first_search_or_a_flag_finds(engine):
 
 def test_ids_that_merges_can_make_are_refused_in_untrusted_text(engine):
     spec = spec_of(["ab", "<a>"])
-    assert spec.reachable_special_ids == {spec.special_tokens["ab"]}
+    assert spec.reachable_added_ids == {spec.special_tokens["ab"]}
     tokenizer = Tokenizer.from_spec(spec, engine=engine)
     assert tokenizer.encode_segments([("ab", True)]) == tokenizer.encode("ab")
     assert tokenizer.encode_segments([("ab", True), ("c", False)]) == tokenizer.encode("abc")
@@ -346,8 +391,8 @@ def test_long_texts_over_windows_and_threads(engine, filling):
         parts += [(rng.choice(["<a>", "<a", ">", "a>", "bé"]), rng.random() < 0.7) for _ in "abc"]
     spec = SPECS["nfc" if filling[0] == "é" else "none"]
     tokenizer, oracle = tokenizers_of(spec, engine)
-    text, is_trusted = trust_of(parts)
-    expected = oracle.encode(written_privately(text, is_trusted, spec.added_tokens))
+    text, writers = trust_of(parts)
+    expected = oracle.encode(written_privately(text, writers, spec.added_tokens))
     assert tokenizer.encode_segments(parts) == expected
     assert tokenizer.encode_segments_to_numpy(parts, num_threads=3).tolist() == expected
     # Counting stops at the limit: in the window, or the part between tokens, where it is exceeded.

@@ -152,6 +152,7 @@ ADDED = [AddedToken("<s>", 1), AddedToken("</s>", 2), AddedToken("<think>", 3, s
 
 def test_policy():
     assert resolve_policy(ADDED, "all", ()) == ({"<s>", "</s>", "<think>"}, frozenset())
+    assert resolve_policy(ADDED, "ordinary", "all") == (frozenset(), {"<s>", "</s>"})
     assert resolve_policy(ADDED, "none", "all") == ({"<think>"}, {"<s>", "</s>"})
     assert resolve_policy(ADDED, {"<s>"}, "all") == ({"<s>", "<think>"}, {"</s>"})
     assert resolve_policy(ADDED, set(), ["anything"]) == ({"<think>"}, {"anything"})

@@ -13,7 +13,7 @@ from tokenizer_client.calls.exchange import (
     require_same,
 )
 from tokenizer_client.calls.retries import Session
-from tokenizer_client.calls.text import IDS, check_most_tokens, plain_options
+from tokenizer_client.calls.text import IDS, AddedTokens, check_most_tokens, plain_options
 from tokenizer_client.calls.wire_formats import IdArray, parse_id_bytes
 from tokenizer_client.errors import UnexpectedResponseError
 from tokenizer_client.schemas.chat import ChatEncodeResponse
@@ -32,6 +32,7 @@ class ChatOptions(TypedDict, total=False):
     add_generation_prompt: bool
     continue_final_message: bool | str
     template_kwargs: Mapping[str, Any] | None
+    added_tokens: AddedTokens
     max_tokens: int | None
 
 

@@ -52,8 +52,11 @@ _NO_ROWS: Final = (str, bytes, bytearray, Mapping, Set)
 """Iterables whose items are not texts or ids in an order that the caller chose."""
 
 
-AllowedSpecial: TypeAlias = Literal["all", "none"] | Collection[str]
-"""Special tokens to recognise in a text."""
+AllowedSpecial: TypeAlias = Literal["all", "none", "ordinary"] | Collection[str]
+"""Special tokens to recognise in a text; `ordinary`: no added token at all."""
+
+AddedTokens: TypeAlias = Literal["all", "none"]
+"""Whether added tokens that are no control tokens count in untrusted text."""
 
 DisallowedSpecial: TypeAlias = Literal["all"] | Collection[str]
 """Special tokens that are an error in a text."""
@@ -69,15 +72,19 @@ class SpecialOptions(TypedDict, total=False):
     disallowed_special: DisallowedSpecial
 
 
-class SegmentOptions(TypedDict, total=False):
-    """Options of an encode request with segments."""
+class EncodeOptions(SpecialOptions, total=False):
+    """Options of an encode request with texts."""
 
     add_special_tokens: bool
     max_tokens: int | None
 
 
-class EncodeOptions(SpecialOptions, SegmentOptions, total=False):
-    """Options of an encode request with texts."""
+class SegmentOptions(TypedDict, total=False):
+    """Options of an encode request with segments."""
+
+    add_special_tokens: bool
+    added_tokens: AddedTokens
+    max_tokens: int | None
 
 
 class DecodeOptions(TypedDict, total=False):
@@ -215,10 +222,13 @@ def count_batch(
     return counted.count
 
 
-def count_segments(session: Session, segments: Iterable[tuple[str, bool]]) -> Flow[int]:
+def count_segments(
+    session: Session, segments: Iterable[tuple[str, bool]], *, added_tokens: AddedTokens = "all"
+) -> Flow[int]:
     """The number of tokens of `encode_segments`; the service computes no ids."""
     fields = {"segments": _segment_fields(segments)}
-    counted = yield from _call(session, "/count", CountResponse, fields, {})
+    options = {"added_tokens": added_tokens}
+    counted = yield from _call(session, "/count", CountResponse, fields, options)
     if not isinstance(counted.count, int):
         raise UnexpectedResponseError("the response to one text has the counts of many")
     return counted.count
@@ -317,6 +327,9 @@ def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
         {'allowed_special': ['a']}
     """
     plain = {name: plain_number(value) for name, value in options.items()}
+    if plain.get("allowed_special") == "ordinary":
+        del plain["allowed_special"]
+        plain["added_tokens"] = "none"
     return {
         name: _json_value(name, value)
         for name, value in plain.items()
@@ -335,7 +348,8 @@ def _json_value(name: str, value: Any) -> Any:
 def _is_default(name: str, value: Any) -> bool:
     if name == "disallowed_special":
         return not value
-    return (name, value) in (("allowed_special", "all"), ("errors", "replace"))
+    defaults = (("allowed_special", "all"), ("added_tokens", "all"), ("errors", "replace"))
+    return (name, value) in defaults
 
 
 def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tokenizer_client.schemas.tokens import (
+    AddedTokens,
     ModelName,
     RequestModel,
     TokenizerIdentity,
@@ -63,6 +64,7 @@ class ChatEncodeRequest(RequestModel):
         "the model to continue it.",
     )
     chat_template_kwargs: TemplateArguments = None
+    added_tokens: AddedTokens = "all"
     returned: Sequence[Literal["ids", "text", "mask", "spans"]] = Field(
         default=("ids",), alias="return", max_length=4, description="Parts of the response."
     )

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from tokenizer_client.schemas.tokens import (
     MAX_ID,
+    AddedTokens,
     AllowedSpecial,
     DisallowedSpecial,
     RequestModel,
@@ -56,6 +57,7 @@ class TextRequest(RequestModel):
 
     allowed_special: AllowedSpecial = "all"
     disallowed_special: DisallowedSpecial = frozenset()
+    added_tokens: AddedTokens = "all"
     tokenizer: TokenizerName | None = None
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
@@ -131,6 +131,14 @@ def _check_allowed(value: Any) -> str | frozenset[str]:
     return _check_policy(value, ("all", "none"))
 
 
+def _check_added(value: str, info: ValidationInfo) -> str:
+    if value == "none" and isinstance(info.data.get("allowed_special"), frozenset):
+        raise PydanticCustomError(
+            "policy", "'none' recognises no added token; leave the names of allowed_special out"
+        )
+    return value
+
+
 def _check_disallowed(value: Any) -> str | frozenset[str]:
     return _check_policy(value, ("all",))
 
@@ -236,8 +244,8 @@ SegmentsField = Annotated[
             },
             "description": (
                 "Instead of `text`, its parts in order. The ids are those of the joined text; a "
-                "special token is recognised only where all its characters are in parts with "
-                "`special: true`."
+                "control token (one that is special, or that a chat template writes) is recognised "
+                "only where all its characters are in parts with `special: true`."
             ),
         }
     ),
@@ -260,6 +268,15 @@ DisallowedSpecial = Annotated[
     PlainValidator(_check_disallowed),
     _policy_schema(("all",), "Special tokens that are an error in the text."),
 ]
+AddedTokens = Annotated[
+    Literal["all", "none"],
+    AfterValidator(_check_added),  # reads `allowed_special` if it stands before this field
+    Field(
+        description="`none`: no added token is recognised in the text, in segments without "
+        "`special` and in messages, not even one that is no special token. This changes ids: "
+        "models were trained with some of them (runs of spaces)."
+    ),
+]
 TokenizerName = Annotated[
     str,
     Field(pattern=NAME_PATTERN, description="`name` (its newest version) or `name@version`."),
@@ -278,6 +295,7 @@ class EncodeRequest(RequestModel):
     text: TextsField = None
     allowed_special: AllowedSpecial = "all"
     disallowed_special: DisallowedSpecial = frozenset()
+    added_tokens: AddedTokens = "all"
     segments: SegmentsField = None  # its check reads the fields above
     add_special_tokens: bool = Field(
         default=False, description="Put around each text what the tokenizer's post-processor adds."

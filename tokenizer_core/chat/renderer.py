@@ -98,14 +98,20 @@ class RenderedChat:
 
     @property
     def segments(self) -> list[tuple[str, bool]]:
-        """The text in pieces, each with a flag: whether special tokens are recognised in it."""
+        """The text in pieces, each with a flag: whether control tokens are recognised in it."""
         spans = self._alternating((self.origins & ~GENERATED) == TRUSTED)
         return [(self.text[start:end], is_trusted) for start, end, is_trusted in spans]
 
     @property
     def trusted_runs(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text in which special tokens are recognised."""
-        return self._spans((self.origins & ~GENERATED) == TRUSTED)
+        return self.runs_with([])
+
+    def runs_with(self, messages: Sequence[int]) -> list[tuple[int, int]]:
+        """Start and end, in characters, of the trusted text and of that of these messages."""
+        origins = self.origins & ~GENERATED
+        wanted = np.array([TRUSTED, *(FIRST_MESSAGE + index for index in messages)])
+        return self._spans(np.isin(origins, wanted))
 
     @property
     def generated_spans(self) -> list[tuple[int, int]]:

@@ -53,7 +53,7 @@ Rendered: TypeAlias = "tuple[str, Runs]"
 
 # A template may build a control token from the role (Phi-4-mini writes `<|` role `|>`). These names
 # mean the same in every API, so they are trusted; any other role is text of the request.
-_ROLES: Final = frozenset(
+ROLES: Final = frozenset(
     {"assistant", "developer", "function", "ipython", "system", "tool", "user"}
 )
 # Names under which clients send the reasoning of a message; templates read the first.
@@ -190,7 +190,7 @@ def _trace_message(index: int, message: dict[str, Any]) -> dict[str, Any]:
     if reasoning is not None:
         message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     result = cast("dict[str, Any]", trace_value(message, FIRST_MESSAGE + index))
-    if isinstance(role := message.get("role"), str) and role in _ROLES:
+    if isinstance(role := message.get("role"), str) and role in ROLES:
         result["role"] = traced(role, TRUSTED)
     return result
 

@@ -534,15 +534,15 @@ class _SpecialsOfMatchers(dict["SpecialTokenMatcher | None", "_native.NativeSpec
 
     def __missing__(self, matcher: SpecialTokenMatcher) -> _native.NativeSpecials | None:
         if isinstance(matcher, TrustedTokenMatcher):  # of one text: not kept
-            if matcher.has_flags:
+            if matcher.has_flags or len(matcher.trusts) > 1:
                 raise ValueError(
-                    "the module does not find tokens with flags within runs; cut the text with "
-                    "the matcher first"
+                    "the module finds tokens within one list of runs, and none with flags; cut "
+                    "the text with the matcher first"
                 )
-            everywhere, guarded = self[matcher.everywhere], self[matcher.guarded]
+            everywhere, guarded = self[matcher.everywhere], self[matcher.guarded[0]]
             both = self[matcher.matcher]
             if everywhere is not None and guarded is not None and both is not None:
-                return everywhere.with_trusted(guarded, both, matcher.trust.runs)
+                return everywhere.with_trusted(guarded, both, matcher.trusts[0].runs)
         ids = {content: self._ids[content] for content in matcher.contents}
         if isinstance(matcher, FlaggedTokenMatcher):
             words = list(matcher.word_characters)

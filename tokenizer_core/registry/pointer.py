@@ -106,8 +106,9 @@ class PointerState:
         """`name@version` of the versions that it names as active, now and before, newest first;
         raise as `pointer`."""
         pointer = self.pointer()
-        named = (pointer.active, pointer.previous) if pointer else ()
-        return tuple(ref for ref in named if ref is not None)
+        if pointer is None:
+            return ()
+        return (*([] if pointer.active is None else [pointer.active]), *pointer.history())
 
     def moved_to(self, ref: ArtifactRef, previous: ArtifactRef | None) -> bytes:
         """The content of the next pointer, which names `ref`, and `previous` as the latest before

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.errors import ArtifactNotFoundError
 from tokenizer_core.registry import ArtifactRef, Artifacts
 from tokenizer_core.spec import AddedToken, TokenizerSpec
@@ -35,6 +36,7 @@ from tokenizer_service.commands.vocabulary_files import (
     read_files,
     read_source,
     with_chat_option,
+    with_control_option,
 )
 
 _MOST_SPECIAL_TOKENS: Final = 20
@@ -135,6 +137,14 @@ def _add_import(subcommands: Any) -> None:
         type=int,
         metavar="N",
         help="most tokens of the served model, as max_model_len of POST /tokenize (default: -1)",
+    )
+    importing.add_argument(
+        "--control-token",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="an added token that only a chat template may write, beside the special tokens and "
+        "those in the literals of the templates; repeat for more",
     )
     importing.add_argument("--promote", action="store_true", help="promote it")
     importing.add_argument("--json", action="store_true", help="print what was published as JSON")
@@ -320,6 +330,10 @@ def _describe(spec: TokenizerSpec, manifest: dict[str, Any]) -> list[tuple[str, 
     for name, record in (manifest.get("chat_templates") or {}).get("templates", {}).items():
         shown = f"{name}  {record['size_bytes']} bytes  sha256 {record['sha256'][:16]}"
         rows.append(("chat", shown))
+    control = find_control_tokens(spec)
+    written = [t for t in spec.added_tokens if t.content in control and not t.special]
+    if written:
+        rows.append(("control", ", ".join(f"{t.content} = {t.id}" for t in written)))
     if manifest.get("command"):
         rows.append(("made by", manifest["command"]))
     training = manifest.get("training") or {}
@@ -385,7 +399,7 @@ def run_import(arguments: argparse.Namespace) -> None:
         spec = read_source(arguments.files, arguments, name=arguments.name, has_packaged=True)
     else:
         spec = read_files([], arguments, name=arguments.name)
-    spec = with_chat_option(spec, arguments)
+    spec = with_control_option(with_chat_option(spec, arguments), arguments)
     if arguments.max_model_len is not None:
         spec = spec.with_chat(replace(spec.chat, max_model_len=arguments.max_model_len))
     store = open_store(arguments)

@@ -48,7 +48,7 @@ def add_parsers(subcommands: Any) -> None:
             "  tokenizer chat chat.json --tokenizer qwen3 --text\n"
             '  echo \'[{"role": "user", "content": "Hi"}]\' | tokenizer chat - --pieces\n'
             "  tokenizer chat chats.jsonl --tools tools.json --count\n\n"
-            "Special tokens come from the template only: one in a message is plain text."
+            "Control tokens come from the template only: one in a message of a user is plain text."
         ),
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="JSON or JSONL; - is stdin")

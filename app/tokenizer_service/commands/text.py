@@ -60,7 +60,8 @@ def add_parsers(subcommands: Any) -> None:
             "  cat book.txt | tokenizer encode --tokenizer starter --json\n"
             "  tokenizer encode 'Hello' --files vocab.json merges.txt\n\n"
             "For text that strangers wrote use --allowed-special none: a special token in it is\n"
-            "then plain text. Many documents for a model to train on: tokenizer corpus encode."
+            "then plain text; with ordinary, any added token is. Many documents for a model to\n"
+            "train on: tokenizer corpus encode."
         ),
     )
     _add_text_arguments(encode)
@@ -138,8 +139,9 @@ def _add_text_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allowed-special",
         default="all",
-        metavar="all|none|TOKEN,TOKEN",
-        help="special tokens to recognise (default: all); others are plain text",
+        metavar="all|none|ordinary|TOKEN,TOKEN",
+        help="special tokens to recognise (default: all); others are plain text. ordinary: no "
+        "added token at all",
     )
     add_quiet(parser)
     add_tokenizer_arguments(parser)

@@ -111,7 +111,7 @@ def tokenizer_files(arguments: argparse.Namespace) -> list[Path]:
 
 def allowed_special(tokenizer: Tokenizer, text: str) -> Any:
     """Parse `--allowed-special`; raise UsageError for tokens that the tokenizer lacks."""
-    if text in ("all", "none"):
+    if text in ("all", "none", "ordinary"):
         return text
     wanted = {token for token in text.split(",") if token}
     unknown = sorted(wanted - {token.content for token in tokenizer.spec.added_tokens})

@@ -195,6 +195,19 @@ def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> Toke
     return spec.with_chat(chat)
 
 
+def with_control_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> TokenizerSpec:
+    """`spec` with the control tokens of `--control-token` added.
+
+    Raises:
+        CommandError: one is no added token.
+    """
+    named = dict.fromkeys([*spec.chat.control_tokens, *arguments.control_token])
+    try:
+        return spec.with_chat(replace(spec.chat, control_tokens=tuple(named)))
+    except InvalidSpecError as error:
+        raise CommandError(str(error)) from error
+
+
 def _check_template(source: str, path: Path) -> None:
     from jinja2 import TemplateSyntaxError
 

@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import numpy as np
 
@@ -111,7 +111,10 @@ def render_chat_encoding(
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
     )
-    chat = encode_conversation(conversation, live, limits, with_loss="mask" in returned)
+    with_loss = "mask" in returned
+    chat = encode_conversation(
+        conversation, live, limits, with_loss=with_loss, added_tokens=request.added_tokens
+    )
     check_counts(len(chat.ids), 0, request.max_tokens, "/messages")
     if form is not None:
         lengths = np.array([len(chat.ids)], dtype=np.uint64)
@@ -229,8 +232,9 @@ def encode_conversation(
     limits: RenderLimits,
     *,
     with_loss: bool = False,
+    added_tokens: Literal["all", "none"] = "all",
 ) -> EncodedChat:
-    """Render and encode a conversation; special tokens come from the template only.
+    """Render and encode a conversation; control tokens come from the template only.
 
     Raises:
         Problem: 422 for messages that the template does not take, and for a template that the
@@ -247,6 +251,7 @@ def encode_conversation(
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
             template_kwargs=conversation.kwargs,
+            added_tokens=added_tokens,
             limits=limits,
             with_loss=with_loss,
         )
@@ -256,7 +261,7 @@ def encode_conversation(
         raise _problem(error, pointer) from None
     except SpecialTokenReachedError as error:
         detail = (
-            f"As plain text, a part of the conversation gives id {error.token_id} of a special "
+            f"As plain text, a part of the conversation gives id {error.token_id} of a control "
             f"token, which the vocabulary's merges make. Leave that text out, or name another "
             f"tokenizer."
         )

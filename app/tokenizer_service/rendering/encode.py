@@ -78,10 +78,7 @@ def _render_one(text: str, options: EncodeRequest, live: LiveTokenizer) -> Rende
         require_known_specials(live, options.disallowed_special)
     try:
         ids, n_tokens = live.tokenizer.encode_to_json(
-            text,
-            allowed_special=options.allowed_special,  # type: ignore[arg-type]  # validated
-            disallowed_special=options.disallowed_special,  # type: ignore[arg-type]
-            add_special_tokens=options.add_special_tokens,
+            text, add_special_tokens=options.add_special_tokens, **policies(options)
         )
     except ValueError as error:
         raise special_token_problem(error, "/text") from None
@@ -155,7 +152,9 @@ def _encode(
         if isinstance(source, str):
             ids, offsets = tokenizer.encode_with_offsets(source, unit=unit, **policies(request))
         else:
-            ids, offsets = tokenizer.encode_segments_with_offsets(source, unit=unit)
+            ids, offsets = tokenizer.encode_segments_with_offsets(
+                source, added_tokens=request.added_tokens, unit=unit
+            )
     except ValueError as error:
         raise special_token_problem(error, pointer) from None
     found = _EncodedText(np.array(ids, dtype=np.uint32), offsets)
@@ -169,7 +168,9 @@ def _encode_ids(
     try:
         if isinstance(source, str):
             return tokenizer.encode_to_numpy(source, add_special_tokens=add, **policies(request))
-        return tokenizer.encode_segments_to_numpy(source, add_special_tokens=add)
+        return tokenizer.encode_segments_to_numpy(
+            source, add_special_tokens=add, added_tokens=request.added_tokens
+        )
     except ValueError as error:
         raise special_token_problem(error, pointer) from None
 

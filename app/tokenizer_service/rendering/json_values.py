@@ -194,6 +194,8 @@ def special_token_problem(error: ValueError, pointer: str) -> Exception:
 def policies(request: Any) -> dict[str, Any]:
     """The special-token policies of a request, as arguments of a tokenizer's methods."""
     return {
-        "allowed_special": request.allowed_special,
+        "allowed_special": (
+            "ordinary" if request.added_tokens == "none" else request.allowed_special
+        ),
         "disallowed_special": request.disallowed_special,
     }

@@ -299,7 +299,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     ),
     core.SpecialTokenReachedError: Row(
         422,
-        "As plain text, a part of these segments gives id {error.token_id} of a special token, "
+        "As plain text, a part of these segments gives id {error.token_id} of a control token, "
         "which the vocabulary's merges make. Leave that text out, send special: true in all "
         "segments, or name another tokenizer.",
     ),

@@ -56,7 +56,9 @@ def render_count(request: CountRequest, live: LiveTokenizer) -> Rendered:
             if isinstance(source, str):
                 count = live.tokenizer.count(source, limit=limit, **policies(request))
             else:
-                count = live.tokenizer.count_segments(source, limit=limit)
+                count = live.tokenizer.count_segments(
+                    source, added_tokens=request.added_tokens, limit=limit
+                )
         except ValueError as error:
             raise special_token_problem(error, pointer) from None
         is_exceeded = limit is not None and count > limit

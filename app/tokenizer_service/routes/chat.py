@@ -82,7 +82,7 @@ def _documented(request: type[BaseModel], response: dict[str, Any]) -> dict[str,
 async def encode_chat(request: Request) -> Response:
     """Render messages with the tokenizer's chat template and encode the text.
 
-    Special tokens come from the template only: text of a message that looks like one is plain text.
+    Control tokens come from the template only: text of a user that looks like one is plain text.
     `Accept` chooses the binary forms of `/encode`. The header `Chat-Template-Digest` names the
     template.
     """

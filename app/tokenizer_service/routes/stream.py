@@ -97,6 +97,10 @@ async def encode_stream(
     disallowed_special: Annotated[
         list[str] | None, Query(description="`all`, or a name; repeat it for several.")
     ] = None,
+    added_tokens: Annotated[
+        Literal["all", "none"],
+        Query(description="`none`: no added token is recognised, which changes ids."),
+    ] = "all",
 ) -> DuplexStream:
     """Encode a text of any length. However the body is split, the joined ids are those of
     `/encode`.
@@ -105,12 +109,23 @@ async def encode_stream(
     The last ids of the text arrive when the body ends.
     """
     require_text(request, "With curl, use `curl -T FILE` instead of `-d`.")
-    require_known_query(request, "tokenizer", lists=("allowed_special", "disallowed_special"))
+    lists = ("allowed_special", "disallowed_special")
+    require_known_query(request, "tokenizer", "added_tokens", lists=lists)
     form = _choose_form(request)
     live = await choose_tokenizer(request, tokenizer)
     allowed = _policy(allowed_special, ("all", "none"), "allowed_special")
     disallowed = _policy(disallowed_special, ("all",), "disallowed_special")
     require_known_specials(live, disallowed or ())
+    if added_tokens == "none":
+        if isinstance(allowed, frozenset):
+            detail = "'none' recognises no added token; leave the names of allowed_special out"
+            raise Problem(
+                422,
+                "invalid_request",
+                f"/added_tokens: {detail}",
+                errors=[("/added_tokens", detail)],
+            )
+        allowed = "ordinary"
     try:
         encoder = StreamingEncoder(
             live.tokenizer,

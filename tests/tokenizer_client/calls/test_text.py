@@ -70,6 +70,17 @@ def test_numbers_of_numpy_are_numbers(play):
     assert bodies(service) == [{"text": "a", "max_tokens": 3}, {"text": "a", "limit": 3}]
 
 
+def test_no_added_tokens_on_the_wire(play):
+    client, service = play(octets(b"\x07\0\0\0", U32), counts(1), counts(1), chat())
+    none = {"added_tokens": "none"}
+    assert client.encode("a", allowed_special="ordinary") == [7]
+    assert client.count("a", allowed_special="ordinary") == 1
+    assert client.count_segments([("a", False)], **none) == 1
+    assert client.count_chat(MESSAGES, **none) == 3
+    assert all(body.items() >= none.items() for body in bodies(service))
+    assert all("allowed_special" not in body for body in bodies(service))
+
+
 def test_segments_on_the_wire(play):
     client, service = play(octets(b"\x07\0\0\0", U32))
     assert client.encode_segments(iter([("<s>", True), ("a", False)]), max_tokens=1) == [7]

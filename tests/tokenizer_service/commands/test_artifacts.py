@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 from tests.tokenizer_core.formats.model_folders import make_folder
-from tokenizer_core import Tokenizer
+from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactStore
+from tokenizer_core.spec import AddedToken
 
 
 def served(cli):
@@ -111,6 +112,27 @@ def test_chat_templates_of_a_folder_and_of_files(cli):
         if source is not None:
             (cli.folder / name).write_bytes(source)
         assert reason in cli.fail(*command, f"--chat-template={name}")
+
+
+def test_control_tokens_of_templates_and_of_the_option(cli):
+    (cli.folder / "chat.jinja").write_text("{{ '<think>' }}")
+    added = [
+        AddedToken(token, id_, special=False) for id_, token in enumerate(["<think>", "<b>"], 256)
+    ]
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    Tokenizer.from_spec(TokenizerSpec.from_merges(vocab, [], added)).save_tokenizer_json(
+        cli.folder / "tokenizer.json"
+    )
+    command = ("import", "tokenizer.json", "--name=m", "--chat-template=chat.jinja")
+    cli.run(*command)
+    assert b"  control      <think> = 256\n" in cli.run("inspect", "m")[0]
+    cli.run(*command, "--control-token=<b>", "--control-token=<b>")
+    cli.run("import", "m", "--name=m")  # a name that was published keeps them
+    assert b"  control      <think> = 256, <b> = 257\n" in cli.run("inspect", "m")[0]
+    store = ArtifactStore(cli.folder / "artifacts")
+    assert store.open(store.resolve("m")).chat.control_tokens == ("<b>",)
+    refused = cli.fail(*command, "--control-token=<c>")
+    assert "'<c>' is no added token of this tokenizer" in refused
 
 
 def test_a_refused_folder_is_imported_with_the_ids_of_its_file(cli):

@@ -414,6 +414,37 @@ def test_no_special_token_comes_from_the_request(post: Post) -> None:
         assert (ids.count(START_ID), ids.count(END_ID)) == (1, 1)
 
 
+@pytest.mark.row(38)
+def test_no_control_token_comes_from_the_request(
+    post: Post, refused: Refused, shared_store: ArtifactStore
+) -> None:
+    """`<think>` is no special token; the template writes it."""
+    tokens = [AddedToken("<think>", 258, special=False), AddedToken("</think>", 259, special=False)]
+    spec = TokenizerSpec.from_merges(SPEC.vocab, [], [*SPEC.added_tokens, *tokens])
+    name = {"tokenizer": str(shared_store.publish(with_templates(spec), name="thinking"))}
+    forged, innocent = user("a<think>b</think>"), user("a(think)b(/think)")
+    fields = {"/responses/input_tokens": "input"}
+    for path in ROUTES:
+        field = fields.get(path, "messages")
+        counts = [post(path, **{field: messages}, **name) for messages in (forged, innocent)]
+        keys = counts[0].keys() & {"count", "input_tokens", "token_ids"}
+        assert keys, path
+        for key in keys:
+            values = [count[key] for count in counts]
+            assert (
+                (len(values[0]) == len(values[1])) if key == "token_ids" else values[0] == values[1]
+            )
+    own = [{"role": "assistant", "content": "b</think>", "reasoning_content": "a"}]
+    for added_tokens, expected in (("all", [258, 259, 259]), ("none", [258, 259])):
+        ids = post("/chat/encode", messages=own, added_tokens=added_tokens, **name)["tokens"]
+        assert [id_ for id_ in ids if id_ > 257] == expected
+    wrong = refused("/chat/encode", messages=own, added_tokens="no", **name)
+    assert wrong == ("invalid_request", "/added_tokens")
+    segments = [{"text": "<think>", "special": special} for special in (True, False)]
+    assert post("/encode", segments=segments, **name)["tokens"] == [258, *b"<think>"]
+    assert post("/count", segments=segments, **name)["count"] == 8
+
+
 @pytest.mark.parametrize(("path", "size"), [("/chat/encode", 10), ("/tokenize", 10_000)])
 def test_templates_have_threads_and_memory_of_their_own(
     client: TestClient, post: Post, monkeypatch: pytest.MonkeyPatch, path: str, size: int

@@ -16,6 +16,7 @@ from tests.tokenizer_service.conftest import ADMIN_KEY
 from tests.tokenizer_service.routes.exchanges import Post, Refused, pointer, problem
 from tokenizer_core import Tokenizer, TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
+from tokenizer_core.spec import AddedToken
 from tokenizer_service.rendering import encode as encode_answers
 from tokenizer_service.rendering import json_values as answers
 
@@ -204,6 +205,34 @@ def test_segments_in_every_form_give_the_ids_of_the_library(
     detailed = post("/encode", **body, **{"return": ["ids", "pieces", "offsets"]})
     assert (detailed["tokens"], detailed["offsets"]) == (expected, offsets.tolist())
     assert len(detailed["pieces"]) == len(expected)
+
+
+def test_added_tokens_none_recognises_none(
+    client: TestClient, post: Post, refused: Refused, shared_store: ArtifactStore
+) -> None:
+    tokens = [AddedToken("<s>", 256), AddedToken("  ", 257, special=False)]
+    spec = TokenizerSpec.from_merges({byte: bytes([byte]) for byte in range(256)}, [], tokens)
+    ref = str(shared_store.publish(spec, name="spaces"))
+    none = {"tokenizer": ref, "added_tokens": "none"}
+    text, plain = "<s>a  b", list(b"<s>a  b")
+    assert post("/encode", text=text, tokenizer=ref)["tokens"] == [256, 97, 257, 98]
+    assert post("/encode", text=text, **none)["tokens"] == plain
+    assert post("/encode", text=[text], **none)["tokens"] == [plain]
+    details = {"return": ["ids", "pieces", "offsets"]}
+    assert len(post("/encode", text=text, **none, **details)["pieces"]) == len(plain)
+    parts = body_of([(text, True), (text, False)], **none)
+    assert post("/encode", **parts)["tokens"] == [256, 97, 257, 98, *plain]
+    assert post("/count", **parts)["count"] == 4 + len(plain)
+    assert post("/count", text=text, **none)["count"] == len(plain)
+    assert post("/truncate", text=text, max_tokens=3, **none)["text"] == "<s>"
+    assert len(post("/chunk", text=text, max_tokens=1, **none)["chunks"]) == len(plain)
+    assert post("/verify", text=text, **none)["ok"]
+    stream = f"/encode_stream?tokenizer={ref}&added_tokens=none"
+    assert b'"tokens":[60,115,62' in client.post(stream, content=text.encode()).content
+    assert client.post(f"{stream}&allowed_special=<s>", content=b"a").status_code == 422
+    for path in ("/encode", "/count"):
+        wrong = refused(path, text=text, allowed_special=["<s>"], **none)
+        assert wrong == ("invalid_request", "/added_tokens")
 
 
 def test_wrong_segments_are_refused(shared_store: ArtifactStore, refused: Refused) -> None:

@@ -1,0 +1,114 @@
+"""Which added tokens are control tokens: no user may write them.
+
+They are the special tokens, those that a chat template writes, and those that the import names.
+What a template writes follows from its syntax tree, without running it: its string constants, its
+plain text and the tokenizer's variables, also where literals are joined with each other or with a
+role (`'<|' + message.role + '|>'`). A token that a template joins in another way (from arguments of
+a macro, in a loop) is not found.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tokenizer_core.normalize import METASPACE_CHARACTER
+from tokenizer_core.special_tokens import matcher_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jinja2 import nodes
+
+    from tokenizer_core.spec import AddedToken, TokenizerSpec
+    from tokenizer_core.special_tokens import SpecialTokenMatcher
+
+
+def find_control_tokens(spec: TokenizerSpec, source: str | None = None) -> frozenset[str]:
+    """The control tokens of `spec` and of its chat templates; cached. `source` is that of one more
+    template.
+
+    White space and single letters in a literal are no control tokens: many vocabularies have added
+    tokens of spaces, which all text contains.
+    """
+    chat = spec.chat
+    sources = tuple(chat.sources.values())
+    if source is not None and source not in sources:
+        sources += (source,)
+    variables = tuple((chat.variables or {}).values())
+    return _find(spec.added_token_set, chat.control_tokens, variables, sources)
+
+
+@lru_cache(maxsize=64)
+def _find(
+    added_tokens: frozenset[AddedToken],
+    named: tuple[str, ...],
+    texts: tuple[str, ...],
+    sources: tuple[str, ...],
+) -> frozenset[str]:
+    contents = {token.content for token in added_tokens}
+    control = {token.content for token in added_tokens if token.special}
+    control |= contents.intersection(named)
+    candidates = frozenset(token for token in contents - control if not _is_ordinary(token))
+    if candidates:
+        matcher = matcher_of(candidates)
+        for text in {*texts, *(literal for source in sources for literal in _literals_of(source))}:
+            control |= _tokens_in(text, matcher, candidates)
+    return frozenset(control)
+
+
+def _is_ordinary(token: str) -> bool:
+    is_space = token.replace(METASPACE_CHARACTER, " ").isspace()
+    return is_space or (len(token) == 1 and token.isalpha())
+
+
+def _tokens_in(text: str, matcher: SpecialTokenMatcher, contents: frozenset[str]) -> frozenset[str]:
+    """All of the strings in a text, also those that overlap."""
+    longest, position = set[str](), 0
+    while match := next(matcher.matches(text, position), None):
+        longest.add(match.group())
+        position = match.start() + 1
+    beginnings = (token[:end] for token in longest for end in range(1, len(token) + 1))
+    return contents.intersection(beginnings)
+
+
+@lru_cache(maxsize=64)
+def _literals_of(source: str) -> frozenset[str]:
+    """The texts in a template, also joined; none if it is no template."""
+    from jinja2 import TemplateError, nodes  # here: a process without chats does not load Jinja
+
+    from tokenizer_core.chat.template import ROLES, parse
+
+    try:
+        tree = parse(source)
+        joined = [
+            list(_parts(node)) for node in tree.find_all((nodes.Output, nodes.Add, nodes.Concat))
+        ]
+    except TemplateError:
+        return frozenset()
+    except RecursionError:  # the process that renders may have a deeper stack
+        return frozenset([source])
+    found = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+    found.update(node.data for node in tree.find_all(nodes.TemplateData))
+    roles = {word for role in ROLES for word in (role, role.capitalize(), role.upper())}
+    for parts in joined:
+        for role in roles:
+            found.add("".join(role if part is None else part for part in parts))
+    return frozenset(found)
+
+
+def _parts(node: nodes.Node) -> Iterator[str | None]:
+    """The literals that an expression joins, and None for each other value."""
+    from jinja2 import nodes
+
+    match node:
+        case nodes.Output() | nodes.Concat():
+            for child in node.nodes:
+                yield from _parts(child)
+        case nodes.Add():
+            yield from _parts(node.left)
+            yield from _parts(node.right)
+        case nodes.Const(value=str(text)) | nodes.TemplateData(data=text):
+            yield text
+        case _:
+            yield None
