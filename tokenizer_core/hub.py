@@ -12,6 +12,7 @@ from tokenizer_core.errors import HubError
 from tokenizer_core.formats.model_folder import (
     FILE_NAMES,
     MERGES,
+    SENTENCEPIECE,
     TEKKEN,
     TOKENIZER,
     VOCAB,
@@ -28,7 +29,7 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
     Raises:
         HubError: `huggingface_hub` is not installed; no such model or revision; no network and
             nothing in the cache; the model has no `tokenizer.json`, no `vocab.json` with
-            `merges.txt`, and no `tekken.json`.
+            `merges.txt`, no `tekken.json`, and no `tokenizer.model` of SentencePiece.
     """
     # Imported here because it is optional, and because it reads its variables when it is imported.
     try:
@@ -54,8 +55,8 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         raise _error(name, error) from error
     if not has_vocabulary(Path(folder)):
         raise HubError(
-            f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, and no {TEKKEN}; "
-            f"download its vocabulary and load that file"
+            f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and no "
+            f"{SENTENCEPIECE} of SentencePiece; download its vocabulary and load that file"
         )
     return Path(folder)
 

@@ -95,7 +95,9 @@ def _parse_added_token(entry: object, where: str) -> AddedToken:
 def _without_normalized(added: Sequence[AddedToken]) -> list[AddedToken]:
     """The same tokens, all searched in the text as given; refused if then others are found."""
     if _have_two_passes(added):
-        index = next(i for i, t in enumerate(added) if t.normalized and {" ", "\u2581"} & {*t.content})
+        index = next(
+            i for i, t in enumerate(added) if t.normalized and {" ", "\u2581"} & {*t.content}
+        )
         raise FormatError(
             f"tokenizer.json: added_tokens[{index}] has a space or U+2581 and normalized: true, "
             f"Metaspace writes spaces as U+2581 after the search for it, and other tokens may "
