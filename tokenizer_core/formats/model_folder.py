@@ -47,10 +47,14 @@ from tokenizer_core.formats.tokenizer_json import (
     render_tokenizer_json,
 )
 from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
-from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, render_pre_tokenizer
+from tokenizer_core.formats.tokenizer_json_parts import (
+    parse_pre_tokenizer,
+    render_byte_level,
+    render_pre_tokenizer,
+)
 from tokenizer_core.normalization import normalized_parts
 from tokenizer_core.normalizer_steps import NormalizerStep
-from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern
+from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.spec import MissingBytes
 from tokenizer_core.special_tokens import end_of_text, matcher_for
 from tokenizer_core.strict_json import parse_strict_json
@@ -201,6 +205,32 @@ _REBUILT: Final = MappingProxyType(
             {"unk_token": _END, "eos_token": _END, "pad_token": _END},
             makes_named_special=True,
         ),
+        "Qwen3_5Tokenizer": _Rebuilt(
+            resolve_pattern("qwen3_5"),
+            "nfc",
+            {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+        ),
+        "CohereTokenizer": _Rebuilt(
+            parse_pre_tokenizer(
+                {
+                    "type": "Sequence",
+                    "pretokenizers": [
+                        {"type": "Digits", "individual_digits": True},
+                        render_byte_level() | {"use_regex": True},
+                    ],
+                }
+            ),
+            "nfc",
+            {
+                "unk_token": "<UNK>",
+                "bos_token": "<BOS_TOKEN>",
+                "eos_token": "<|END_OF_TURN_TOKEN|>",
+                "pad_token": "<PAD>",
+                "cls_token": "<CLS>",
+                "sep_token": "<SEP>",
+                "mask_token": "<MASK_TOKEN>",
+            },
+        ),
     }
 )
 
@@ -251,6 +281,8 @@ _MODELS: Final = MappingProxyType(
             "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
             "qwen3_omni_moe qwen3_vl qwen3_vl_moe"
         ),
+        "Qwen3_5Tokenizer": "qwen3_5_text",
+        "CohereTokenizer": "aya_vision cohere cohere2",
     }
 )
 

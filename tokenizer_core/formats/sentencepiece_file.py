@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from tokenizer_core.spec import Normalizer
+
 MAX_FILE_BYTES: Final = 32 << 20
 """The size cap; published files have up to 5 MB."""
 
@@ -293,7 +295,7 @@ def _spec_of(pieces: list[_Piece], *, puts_space: bool, drops_extra: bool) -> To
         steps = (_EXTRA_AT_START, *steps)
     if not drops_extra and not any(token.normalized for token in added):
         steps = ()
-    plain = "metaspace-prepend" if puts_space else "metaspace"
+    plain: Normalizer = "metaspace-prepend" if puts_space else "metaspace"
     return TokenizerSpec.from_merges(
         vocab,
         merges,
