@@ -410,13 +410,10 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
         added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     rebuilt = _REBUILT.get(kind)
+    if spec.byte_ids and kind == "LlamaTokenizer":
+        rebuilt = _llama(config)
     _refuse_settings(config)
     _check_prefix_space(config, table, spec, rebuilt)
-    if spec.byte_ids and kind == "LlamaTokenizer":
-        raise _DisputedIdsError(
-            f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
-            f"that of {kind}, and transformers 4 does not, so their ids differ"
-        )
     if rebuilt is not None:
         _check_rebuilt(spec, kind, rebuilt, config)
         config = {**rebuilt.named, **config}
@@ -447,6 +444,14 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
     if ends:
         _check_ends(config, spec, kind, ends)
     return _with_names(spec, folder, config)
+
+
+def _llama(config: Mapping[str, Any]) -> _Rebuilt:
+    """What LlamaTokenizer sets of a vocabulary of characters."""
+    rule = "metaspace-always" if config.get("legacy") else "metaspace-first"
+    # transformers 4 would convert the SentencePiece model again for `add_prefix_space: false`.
+    named = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    return _Rebuilt(None, "" if config.get("add_prefix_space") is False else rule, named)
 
 
 def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
