@@ -138,6 +138,12 @@ def detect_file(path: StrPath) -> DetectedFile:
         table = parse(data, "the file")
         if is_tekken(table):
             return DetectedFile("tekken", table)
+        if isinstance(table, dict) and isinstance(table.get("bpe_ranks"), str):
+            raise FormatError(
+                "the file holds ranks in bpe_ranks beside pat_str and special_tokens, as Anthropic "
+                "publishes them; write the ranks to a .tiktoken file, and give its pattern and "
+                "special tokens"
+            )
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return DetectedFile("tokenizer_json" if is_json else "gpt2", table)

@@ -197,7 +197,9 @@ REFUSED: dict[str, dict[str, Any]] = {
         kind="GPTNeoXTokenizer", nfc=True, change=_bos
     ),
     "its pre_tokenizer by that of CohereTokenizer": _folder(kind="CohereTokenizer", nfc=True),
-    "its pre_tokenizer by that of Qwen3_5Tokenizer": _folder(**_QWEN | {"kind": "Qwen3_5Tokenizer"}),
+    "its pre_tokenizer by that of Qwen3_5Tokenizer": _folder(
+        **_QWEN | {"kind": "Qwen3_5Tokenizer"}
+    ),
     "puts cls_token and sep_token around": _folder(kind="RobertaTokenizer"),
     "<|notimestamps|> and eos_token around": _folder(kind="WhisperTokenizer"),
     "language changes what WhisperTokenizer puts": _folder(
