@@ -12,6 +12,7 @@ from tokenizer_core.errors import HubError
 from tokenizer_core.formats.model_folder import (
     FILE_NAMES,
     MERGES,
+    SENTENCEPIECE,
     TEKKEN,
     TOKENIZER,
     VOCAB,
@@ -27,13 +28,13 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
 
     Raises:
         HubError: `huggingface_hub` is not installed; no such model or revision; no network and
-            nothing in the cache; the model has no `tokenizer.json`, no `vocab.json` with
-            `merges.txt`, and no `tekken.json`.
+            nothing in the cache; a mirror answers with anything else; the model has no
+            `tokenizer.json`, no `vocab.json` with `merges.txt`, no `tekken.json`, and no
+            `tokenizer.model` of SentencePiece.
     """
     # Imported here because it is optional, and because it reads its variables when it is imported.
     try:
         import huggingface_hub
-        from huggingface_hub.errors import HFValidationError
     except ImportError as error:
         raise HubError(
             "downloads from the Hugging Face Hub need huggingface_hub: "
@@ -45,17 +46,13 @@ def download_model_folder(name: str, revision: str | None = None) -> Path:
         folder = huggingface_hub.snapshot_download(
             name, revision=revision, allow_patterns=list(FILE_NAMES)
         )
-    # Its errors of HTTP and of the cache are OSErrors; those of the connection are of httpx.
-    except (OSError, HFValidationError) as error:
-        raise _error(name, error) from error
+    # A server that is no Hub may answer with anything: huggingface_hub then fails with any error.
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "huggingface_hub"):
-            raise
         raise _error(name, error) from error
     if not has_vocabulary(Path(folder)):
         raise HubError(
-            f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, and no {TEKKEN}; "
-            f"download its vocabulary and load that file"
+            f"the model {name} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and no "
+            f"{SENTENCEPIECE} of SentencePiece; download its vocabulary and load that file"
         )
     return Path(folder)
 

@@ -191,16 +191,21 @@ def passes_of(spec: TokenizerSpec, matcher: SpecialTokenMatcher) -> Passes:
     """How the tokens of `matcher` are searched where the spec has `steps`."""
     if isinstance(matcher, TrustedTokenMatcher):
         return passes_of(spec, matcher.matcher).trusting(*matcher.trusts)
-    return _passes_of(spec.steps, spec.added_token_set, matcher)
+    are_changed = spec.normalizer != "metaspace-steps"
+    return _passes_of(spec.steps, spec.added_token_set, matcher, are_changed)
 
 
 @lru_cache(maxsize=64)
 def _passes_of(
-    steps: tuple[NormalizerStep, ...], added: frozenset[AddedToken], matcher: SpecialTokenMatcher
+    steps: tuple[NormalizerStep, ...],
+    added: frozenset[AddedToken],
+    matcher: SpecialTokenMatcher,
+    are_changed: bool,
 ) -> Passes:
     run, contents = run_of(steps), frozenset(matcher.contents)
     tokens = [token for token in added if token.content in contents]
-    later = {run.normalize(token.content): token for token in tokens if token.normalized}
+    spell = run.normalize if are_changed else _with_spaces
+    later = {spell(token.content): token for token in tokens if token.normalized}
     renamed = (replace(token, content=n, normalized=False) for n, token in later.items())
     return Passes(
         matcher_of_tokens(token for token in tokens if not token.normalized),
@@ -208,6 +213,10 @@ def _passes_of(
         MappingProxyType({normalized: token.content for normalized, token in later.items()}),
         run,
     )
+
+
+def _with_spaces(content: str) -> str:
+    return content.replace(METASPACE_CHARACTER, " ")
 
 
 def forbid_normalized(

@@ -90,11 +90,13 @@ Normalizer = Literal[
     "metaspace-prepend",
     "metaspace-first",
     "metaspace-always",
+    "metaspace-steps",
     "prefix-space",
 ]
 """What is done to a text before it is split: `steps` are those of `normalizer_steps`; the metaspace
 ones are those of SentencePiece, and `prefix-space` is `add_prefix_space` of byte-level BPE, see
-`normalize.normalize_metaspace`."""
+`normalize.normalize_metaspace`. `metaspace-steps` are `normalizer_steps` after which `normalized`
+tokens are searched as they are, not as the steps would make them."""
 
 
 _FIELDS_AT_ONCE: Final = 1 << 12
@@ -238,7 +240,8 @@ class TokenizerSpec:
         _check_normalizer(normalizer, normalizer_steps)
         listed = _list_added_tokens(special_tokens)
         steps = needed_steps(normalizer, normalizer_steps, listed)
-        spell = partial(_spell, steps=steps, by_characters=bool(byte_ids))
+        changed_by = () if normalizer == "metaspace-steps" else steps
+        spell = partial(_spell, steps=changed_by, by_characters=bool(byte_ids))
         added = _place_added_tokens(entries, listed, spell)
         respelt = [t for t in added if vocab.get(t.id, entries[t.id]) != entries[t.id]]
         if respelt:
@@ -545,7 +548,8 @@ class TokenizerSpec:
     def spelling(self, token: AddedToken) -> bytes:
         """What an added token decodes to: its content, in a vocabulary of characters with a space
         for U+2581, or its normalized content if it is searched in normalized text."""
-        return _spell(token, self.steps, by_characters=bool(self.byte_ids))
+        steps = () if self.normalizer == "metaspace-steps" else self.steps
+        return _spell(token, steps, by_characters=bool(self.byte_ids))
 
     def second_names(self) -> list[str]:
         """The added tokens whose id decodes to another one, in order."""
@@ -790,7 +794,7 @@ def needed_steps(
     normalizer: Normalizer, steps: tuple[NormalizerStep, ...], added: Iterable[str | AddedToken]
 ) -> tuple[NormalizerStep, ...]:
     """`TokenizerSpec.steps` of a spec with this normalizer, its steps and these tokens."""
-    if normalizer == "steps":
+    if normalizer in ("steps", "metaspace-steps"):
         return steps
     searched = [t for t in added if isinstance(t, AddedToken) and t.normalized]
     if normalizer == "nfc" and not all(map(_is_same_in_nfc, searched)):
@@ -908,10 +912,10 @@ def _check_normalizer(normalizer: str, steps: tuple[NormalizerStep, ...]) -> Non
     if normalizer not in get_args(Normalizer):
         known = ", ".join(get_args(Normalizer))
         raise InvalidSpecError(f"unknown normalizer {normalizer!r:.40}: one of {known}")
-    if (normalizer == "steps") != bool(steps) or steps == _NFC:
+    if (normalizer in ("steps", "metaspace-steps")) != bool(steps) or steps == _NFC:
         raise InvalidSpecError(
-            f"the normalizer `steps` has steps, and no other has; NFC alone is `nfc`. The "
-            f"normalizer is {normalizer}, with {len(steps)} steps"
+            f"the normalizers `steps` and `metaspace-steps` have steps, and no other has; NFC "
+            f"alone is `nfc`. The normalizer is {normalizer}, with {len(steps)} steps"
         )
     try:
         check_steps(steps)

@@ -17,12 +17,13 @@ import string
 import traceback
 from datetime import datetime
 from functools import partial
+from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
 import jinja2
 from jinja2 import ext, nodes
 from jinja2.compiler import CodeGenerator, Frame, optimizeconst
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import SecurityError, TemplateError, TemplateRuntimeError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from markupsafe import Markup
@@ -270,11 +271,20 @@ class _TracingCodeGenerator(CodeGenerator):
 
     @optimizeconst
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.concat(map(str, (")
+        self.write("environment.concat(map(str, map(environment.finalize, (")
         for child in node.nodes:
             self.visit(child, frame)
             self.write(", ")
-        self.write(")))")
+        self.write("))))")
+
+
+def _refuse_methods(value: Any) -> Any:
+    """What a template prints; a method has no text but its address in memory."""
+    if isinstance(value, MethodType | BuiltinMethodType):
+        raise TemplateRuntimeError(
+            f"the template prints the method {value.__name__!r}; call it: write () after its name"
+        )
+    return value
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -285,7 +295,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         self.literals: list[Any] = []
-        super().__init__(**options)
+        super().__init__(finalize=_refuse_methods, **options)
         self.filters.update(join=_join, indent=_indent, safe=TracedMarkup, tojson=_to_json)
         self.globals.update(
             raise_exception=_raise_exception,

@@ -40,6 +40,7 @@ from tokenizer_core.formats.pickle_files import (
     render_pickle,
     save_pickles,
 )
+from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
 from tokenizer_core.formats.tekken_file import (
     is_tekken,
     load_tekken,
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     StrPath = str | os.PathLike[str]
     SpecialTokens = Mapping[str, int] | Iterable[str] | None
 
-FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json", "tekken"]
+FormatName = Literal["pickle", "gpt2", "tiktoken", "tokenizer_json", "tekken", "sentencepiece"]
 
 __all__ = [
     "DetectedFile",
@@ -82,6 +83,7 @@ __all__ = [
     "load_gpt2_files",
     "load_model_folder",
     "load_pickles",
+    "load_sentencepiece",
     "load_spec",
     "load_tekken",
     "load_tiktoken_ranks",
@@ -126,6 +128,8 @@ def detect_file(path: StrPath) -> DetectedFile:
     data = read_whole_file(path, max_bytes=_MAX_BYTES)
     if data.startswith(_PICKLE_STARTS):
         return DetectedFile("pickle")
+    if is_sentencepiece(data):
+        return DetectedFile("sentencepiece")
     if data.lstrip()[:1] == b"{":
         # Either reads every JSON; the choice only decides which of them is faster.
         parse = (
@@ -134,6 +138,12 @@ def detect_file(path: StrPath) -> DetectedFile:
         table = parse(data, "the file")
         if is_tekken(table):
             return DetectedFile("tekken", table)
+        if isinstance(table, dict) and isinstance(table.get("bpe_ranks"), str):
+            raise FormatError(
+                "the file holds ranks in bpe_ranks beside pat_str and special_tokens, as Anthropic "
+                "publishes them; write the ranks to a .tiktoken file, and give its pattern and "
+                "special tokens"
+            )
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return DetectedFile("tokenizer_json" if is_json else "gpt2", table)
@@ -147,7 +157,7 @@ def detect_file(path: StrPath) -> DetectedFile:
         return DetectedFile("gpt2")
     raise FormatError(
         "the file is none of: a pickled vocabulary or merges, vocab.json, merges.txt, .tiktoken, "
-        "tokenizer.json, tekken.json"
+        "tokenizer.json, tekken.json, SentencePiece's tokenizer.model"
     )
 
 
@@ -302,12 +312,12 @@ def load_spec(
     detected: DetectedFile | None = None,
     file_ids: bool = False,
 ) -> TokenizerSpec:
-    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`), of two (vocabulary, then
-    merges), or of a model folder of Hugging Face.
+    """The spec of one file (`.tiktoken`, `tokenizer.json`, `tekken.json`, `tokenizer.model`), of
+    two (vocabulary, then merges), or of a model folder of Hugging Face.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
-    next free ids if the vocabulary lacks them. A `tokenizer.json`, a `tekken.json` or a folder
-    contains both, so neither argument may be given for it. `detected` is the result of
+    next free ids if the vocabulary lacks them. The other files and a folder
+    contain both, so neither argument may be given for it. `detected` is the result of
     `detect_file` for the first file, if the caller has it. `file_ids` is for a folder, as in
     `load_model_folder`.
 
@@ -330,12 +340,15 @@ def load_spec(
     if (len(paths) == 2) != (found in ("pickle", "gpt2")):
         wanted = "its merges as a second file" if len(paths) == 1 else "no second file"
         raise FormatError(f"a file of the format {found} needs {wanted}")
-    if found in ("tokenizer_json", "tekken"):
+    if found in ("tokenizer_json", "tekken", "sentencepiece"):
         if pattern is not None or special_tokens:
+            name = {"tekken": "tekken.json", "sentencepiece": "tokenizer.model"}.get(found)
             raise FormatError(
-                f"{'tekken' if found == 'tekken' else 'tokenizer'}.json says itself how text is "
-                f"split and which tokens are special; leave pattern and special tokens out"
+                f"{name or 'tokenizer.json'} says itself how text is split and which tokens are "
+                f"special; leave pattern and special tokens out"
             )
+        if found == "sentencepiece":
+            return load_sentencepiece(paths[0])
         return (parse_tekken_table if found == "tekken" else parse_tokenizer_table)(detected.table)
     if found == "tiktoken":
         if pattern is None:

@@ -1,7 +1,8 @@
 """A model folder of Hugging Face, read and written for the ids of `transformers.AutoTokenizer`.
 
 `tokenizer.json` defines the tokenizer; without it, the class of the folder builds one of
-`vocab.json` and `merges.txt`.
+`vocab.json` and `merges.txt`. A folder with neither may have a `tekken.json` or SentencePiece's
+`tokenizer.model`, read as that file; beside a `tokenizer.json`, the latter is compared with it.
 The files beside it can change ids in three ways:
 
 - They declare tokens that `tokenizer.json` lacks. `transformers` adds those, and so does this
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -28,7 +30,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
 from tokenizer_core.chat_templates import MAX_MODEL_LENGTH
-from tokenizer_core.errors import FormatError
+from tokenizer_core.engines import create_engine
+from tokenizer_core.errors import FormatError, TokenizerCoreError
 from tokenizer_core.formats.chat_template_files import (
     CHAT_FILE_NAMES,
     CONFIG_FIELD,
@@ -36,6 +39,7 @@ from tokenizer_core.formats.chat_template_files import (
     template_field,
 )
 from tokenizer_core.formats.gpt2_files import load_merges_txt, render_token
+from tokenizer_core.formats.sentencepiece_file import is_sentencepiece, load_sentencepiece
 from tokenizer_core.formats.tekken_file import load_tekken
 from tokenizer_core.formats.tokenizer_json import (
     MAX_FILE_BYTES,
@@ -44,10 +48,16 @@ from tokenizer_core.formats.tokenizer_json import (
     render_tokenizer_json,
 )
 from tokenizer_core.formats.tokenizer_json_added_tokens import assign_added_ids
-from tokenizer_core.formats.tokenizer_json_parts import render_byte_level, render_pre_tokenizer
+from tokenizer_core.formats.tokenizer_json_parts import (
+    parse_pre_tokenizer,
+    render_byte_level,
+    render_pre_tokenizer,
+)
+from tokenizer_core.normalization import normalized_parts
 from tokenizer_core.normalizer_steps import NormalizerStep
-from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern
+from tokenizer_core.patterns import CUSTOM, PATTERNS, SplitPattern, resolve_pattern
 from tokenizer_core.spec import MissingBytes
+from tokenizer_core.special_tokens import matcher_for
 from tokenizer_core.strict_json import parse_strict_json
 
 if TYPE_CHECKING:
@@ -65,6 +75,7 @@ GENERATION_CONFIG: Final = "generation_config.json"
 VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
 TEKKEN: Final = "tekken.json"
+SENTENCEPIECE: Final = "tokenizer.model"
 FILE_NAMES: Final = (
     TOKENIZER,
     CONFIG,
@@ -75,6 +86,7 @@ FILE_NAMES: Final = (
     VOCAB,
     MERGES,
     TEKKEN,
+    SENTENCEPIECE,
     *CHAT_FILE_NAMES,
 )
 """The files that are read, as patterns."""
@@ -83,6 +95,7 @@ WRITTEN: Final = (TOKENIZER, CONFIG, SPECIAL_TOKENS)
 """The files that `save_model_folder` writes."""
 
 _NAMED: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_RANKS: Final = ("tiktoken.model", SENTENCEPIECE)
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _END: Final = "<|endoftext|>"
 
@@ -195,6 +208,32 @@ _REBUILT: Final = MappingProxyType(
             {"unk_token": _END, "eos_token": _END, "pad_token": _END},
             makes_named_special=True,
         ),
+        "Qwen3_5Tokenizer": _Rebuilt(
+            resolve_pattern("qwen3_5"),
+            "nfc",
+            {"unk_token": _END, "eos_token": _END, "pad_token": _END},
+        ),
+        "CohereTokenizer": _Rebuilt(
+            parse_pre_tokenizer(
+                {
+                    "type": "Sequence",
+                    "pretokenizers": [
+                        {"type": "Digits", "individual_digits": True},
+                        render_byte_level() | {"use_regex": True},
+                    ],
+                }
+            ),
+            "nfc",
+            {
+                "unk_token": "<UNK>",
+                "bos_token": "<BOS_TOKEN>",
+                "eos_token": "<|END_OF_TURN_TOKEN|>",
+                "pad_token": "<PAD>",
+                "cls_token": "<CLS>",
+                "sep_token": "<SEP>",
+                "mask_token": "<MASK_TOKEN>",
+            },
+        ),
     }
 )
 
@@ -245,13 +284,17 @@ _MODELS: Final = MappingProxyType(
             "qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
             "qwen3_omni_moe qwen3_vl qwen3_vl_moe"
         ),
+        "Qwen3_5Tokenizer": "qwen3_5_text",
+        "CohereTokenizer": "aya_vision cohere cohere2",
     }
 )
 
 
 def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False) -> TokenizerSpec:
     """The spec of a folder with a `tokenizer.json`, or `vocab.json` and `merges.txt`, and the files
-    that belong to it. A folder with neither may have a `tekken.json`, read as that file.
+    that belong to it. A folder with neither may have a `tekken.json` or a `tokenizer.model`, read
+    as that file. A `tokenizer.model` beside a `tokenizer.json` that gives other ids is a
+    UserWarning with the first text.
 
     With `file_ids`, `tokenizer.json` alone defines the ids, and the other files only the chat
     templates and the tokens that these name. No folder is then refused for what versions of
@@ -267,7 +310,9 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
     if not _has_own_vocabulary(folder) and has_vocabulary(folder):
         config = _read_table(folder, CONFIG)
         config |= _special_tokens_of_file(folder, config)
-        return _with_chat(load_tekken(folder / TEKKEN), folder, config)
+        if (folder / TEKKEN).is_file():
+            return _with_chat(load_tekken(folder / TEKKEN), folder, config)
+        return _with_chat(_load_sentencepiece_of(folder, config), folder, config)
     has_file = (folder / TOKENIZER).is_file()
     if file_ids:
         if not has_file:
@@ -275,16 +320,71 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
                 f"the folder {folder} has no {TOKENIZER} whose ids could be meant; leave file_ids "
                 f"(--file-ids) out"
             )
-        return _load_file_of(folder)
+        spec = _load_file_of(folder)
+        _name_difference(spec, folder)
+        return spec
     try:
-        return _load_as_transformers(folder, has_file=has_file)
+        spec = _load_as_transformers(folder, has_file=has_file)
     except _DisputedIdsError as error:
         if not has_file:
             raise
+        way_on = f"; {SENTENCEPIECE} beside it, imported as a file, gives those of SentencePiece"
         raise FormatError(
             f"{error}; with file_ids=True (tokenizer import --file-ids) the folder gives the ids "
-            f"of its {TOKENIZER} alone"
+            f"of its {TOKENIZER} alone{way_on if _has_sentencepiece(folder) else ''}"
         ) from None
+    if has_file:
+        _name_difference(spec, folder)
+    return spec
+
+
+def _load_sentencepiece_of(folder: Path, config: dict[str, Any]) -> TokenizerSpec:
+    """The spec of the folder's `tokenizer.model`, which must have all tokens that it declares."""
+    spec = load_sentencepiece(folder / SENTENCEPIECE)
+    ids = {token.content: token.id for token in spec.added_tokens}
+    has_decoder = "added_tokens_decoder" in config
+    added_file = {} if has_decoder else _read_table(folder, ADDED_TOKENS)
+    named = list(_special_tokens_of(config))
+    for token in (*_declared_tokens(config, added_file, named), *named):
+        content = token["content"]
+        if content not in ids or token.get("id", ids[content]) != ids[content]:
+            raise FormatError(
+                f"{folder.name} declares the token {content!r:.60}, and {SENTENCEPIECE} has no "
+                f"such special token, or with another id; save a {TOKENIZER} with it, or import "
+                f"{SENTENCEPIECE} as a file for its ids alone"
+            )
+    return spec
+
+
+def _name_difference(spec: TokenizerSpec, folder: Path) -> None:
+    """Warn if a `tokenizer.model` in the folder gives other ids than `spec`: for each of its pieces
+    as a text, and for spaces."""
+    try:
+        other = load_sentencepiece(folder / SENTENCEPIECE) if _has_sentencepiece(folder) else spec
+    except TokenizerCoreError:
+        return  # of other files no ids are known
+    learned = other.token_to_id.keys() - {bytes([byte]) for byte in range(0x80, 0x100)}
+    texts = ["a  b", " a", "a ", "a", *map(bytes.decode, sorted(learned))] if other != spec else []
+    for text, mine, theirs in zip(texts, _ids_of(spec, texts), _ids_of(other, texts), strict=True):
+        if mine != theirs:
+            warnings.warn(
+                f"{TOKENIZER} of the folder {folder.name} gives {text!a:.60} the ids "
+                f"{mine!s:.80}, and {SENTENCEPIECE} beside it {theirs!s:.80}; {TOKENIZER} counts. "
+                f"For the ids of SentencePiece import {SENTENCEPIECE} as a file",
+                stacklevel=4,
+            )
+            return
+
+
+def _ids_of(spec: TokenizerSpec, texts: list[str]) -> Iterator[list[int]]:
+    engine, ids = create_engine(spec, "auto"), {t.content: t.id for t in spec.added_tokens}
+    matcher = matcher_for(spec, {token.content for token in spec.added_tokens if not token.special})
+    for text in texts:
+        found: list[int] = []
+        for plain, token in normalized_parts(spec, matcher, text):
+            found += engine.encode(plain)
+            found += [] if token is None else [ids[token]]
+        yield found
 
 
 def _load_file_of(folder: Path) -> TokenizerSpec:
@@ -312,13 +412,10 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
         added_file = {c: i for c, i in _read_table(folder, ADDED_TOKENS).items() if i not in ids}
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
     rebuilt = _REBUILT.get(kind)
+    if spec.byte_ids and kind == "LlamaTokenizer":
+        rebuilt = _llama(config)
     _refuse_settings(config)
     _check_prefix_space(config, table, spec, rebuilt)
-    if spec.byte_ids and kind == "LlamaTokenizer":
-        raise _DisputedIdsError(
-            f"{CONFIG}: of a vocabulary of characters, transformers 5 replaces the normalizer by "
-            f"that of {kind}, and transformers 4 does not, so their ids differ"
-        )
     if rebuilt is not None:
         _check_rebuilt(spec, kind, rebuilt, config)
         config = {**rebuilt.named, **config}
@@ -349,6 +446,14 @@ def _load_as_transformers(folder: Path, *, has_file: bool) -> TokenizerSpec:
     if ends:
         _check_ends(config, spec, kind, ends)
     return _with_names(spec, folder, config)
+
+
+def _llama(config: Mapping[str, Any]) -> _Rebuilt:
+    """What LlamaTokenizer sets of a vocabulary of characters."""
+    rule = "metaspace-always" if config.get("legacy") else "metaspace-first"
+    # transformers 4 would convert the SentencePiece model again for `add_prefix_space: false`.
+    named = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    return _Rebuilt(None, "" if config.get("add_prefix_space") is False else rule, named)
 
 
 def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
@@ -472,8 +577,8 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
             f"({ranks.name}:PATTERN; Tokenizer.from_tiktoken)"
         )
         raise FormatError(
-            f"the folder {folder} has no {TOKENIZER}, no {VOCAB} with {MERGES}, and no {TEKKEN}; "
-            f"{way_on}"
+            f"the folder {folder} has no {TOKENIZER}, no {VOCAB} with {MERGES}, no {TEKKEN}, and "
+            f"no {SENTENCEPIECE} of SentencePiece; {way_on}"
         )
     config, vocab = _read_table(folder, CONFIG), _read_table(folder, VOCAB)
     kind = _class_of(config, _read_table(folder, MODEL_CONFIG))
@@ -518,19 +623,28 @@ def _table_of_pair(folder: Path) -> dict[str, Any]:
 
 
 def sole_rank_file(folder: str | os.PathLike[str]) -> Path | None:
-    """The `.tiktoken` file (or `tiktoken.model`) of a folder that has no other vocabulary; None
-    where there are several or none."""
+    """The `.tiktoken` file (or `tiktoken.model`, or a `tokenizer.model` that is one, as Llama 3's)
+    of a folder that has no other vocabulary; None where there are several or none."""
     folder = Path(folder)
     if has_vocabulary(folder):
         return None
     found = [path for path in folder.iterdir() if path.suffix == ".tiktoken"]
-    found += [path for path in (folder / "tiktoken.model",) if path.is_file()]
+    found += [path for path in map(folder.joinpath, _RANKS) if path.is_file()]
     return found[0] if len(found) == 1 else None
 
 
 def has_vocabulary(folder: Path) -> bool:
     """Whether the folder has a vocabulary that `load_model_folder` reads."""
-    return _has_own_vocabulary(folder) or (folder / TEKKEN).is_file()
+    has_other = (folder / TEKKEN).is_file() or _has_sentencepiece(folder)
+    return has_other or _has_own_vocabulary(folder)
+
+
+def _has_sentencepiece(folder: Path) -> bool:
+    path = folder / SENTENCEPIECE
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return is_sentencepiece(file.read(256))
 
 
 def _has_own_vocabulary(folder: Path) -> bool:

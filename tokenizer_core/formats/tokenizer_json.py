@@ -424,7 +424,7 @@ def _check_model(value: object) -> dict[str, object]:
         "model",
         {
             "type": ("BPE",),
-            "dropout": (None,),
+            "dropout": (None, 0.0, 0),
             "continuing_subword_prefix": (None, ""),
             "fuse_unk": (None, False, True),
             "byte_fallback": (None, False, True),

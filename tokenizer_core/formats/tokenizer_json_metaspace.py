@@ -235,13 +235,22 @@ def render_metaspace_vocab(spec: TokenizerSpec) -> dict[str, int]:
 
 
 def render_metaspace_steps(rule: str) -> dict[str, object]:
-    """The normalizer, pre-tokenizer and decoder of such a file."""
+    """The normalizer, pre-tokenizer and decoder of such a file.
+
+    Raises:
+        FormatError: a rule that no such file has.
+    """
     normalizer: object = None
     pre_tokenizer: object = None
     if rule == "metaspace-prepend":
         normalizer = {"type": "Sequence", "normalizers": [_PREPEND, _SPACE_TO_META]}
     elif rule == "metaspace":
         normalizer = _SPACE_TO_META
+    elif rule not in _SCHEMES.values():
+        raise FormatError(
+            "a tokenizer.json cannot say how SentencePiece finds user-defined pieces, nor that it "
+            "removes extra spaces; publish the tokenizer as an artifact"
+        )
     else:
         pre_tokenizer = {
             "type": "Metaspace",

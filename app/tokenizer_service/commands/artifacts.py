@@ -102,8 +102,9 @@ def _add_import(subcommands: Any) -> None:
         "import",
         description=(
             "Read a vocabulary file and publish it as an artifact. The format is seen from the\n"
-            "content: .tiktoken, tokenizer.json, Mistral's tekken.json, GPT-2's vocab.json with\n"
-            "merges.txt, or pickles of a vocabulary and its merges."
+            "content: .tiktoken, tokenizer.json, Mistral's tekken.json, SentencePiece's\n"
+            "tokenizer.model, GPT-2's vocab.json with merges.txt, or pickles of a vocabulary and\n"
+            "its merges."
         ),
         epilog=(
             "A .tiktoken file says neither how text is split nor which tokens are special. The\n"
@@ -115,6 +116,7 @@ def _add_import(subcommands: Any) -> None:
             "examples:\n"
             "  tokenizer import tokenizer.json --name llama3\n"
             "  tokenizer import tekken.json --name mistral\n"
+            "  tokenizer import tokenizer.model --name mistral-7b\n"
             "  tokenizer import vocab.json merges.txt --name gpt2 --special '<|endoftext|>=50256'\n"
             "  tokenizer import cl100k_base.tiktoken --name cl100k\n"
             "  tokenizer import --preset o200k_harmony --name harmony\n"

@@ -31,13 +31,14 @@ from tokenizer_service.commands.command_line import (
 
 TOKENIZER: Final = (
     "NAME or NAME@VERSION of a published one, a preset (gpt2, cl100k_base, ...), or a path: a "
-    "model folder, tokenizer.json, tekken.json, VOCAB,MERGES or FILE.tiktoken:PATTERN"
+    "model folder, tokenizer.json, tekken.json, tokenizer.model, VOCAB,MERGES or "
+    "FILE.tiktoken:PATTERN"
 )
 TOKENIZER_HELP: Final = f"{TOKENIZER}; LABEL= before it names it in the output"
 
 _NO_PATTERN: Final = re.compile("give the pattern|does not say how text is split")
 _LABEL: Final = re.compile(r"([\w.@-]+)=(.+)", flags=re.DOTALL)
-_SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab))+$")
+_SUFFIXES: Final = re.compile(r"(\.(json|tiktoken|pkl|txt|tokenizer|vocab|model))+$")
 
 
 def add_tokenizer_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import SecurityError, TemplateError, TemplateRuntimeError
 
 from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core.chat.content_loops import loops_over_content
@@ -171,6 +171,8 @@ def test_reasoning_has_every_name_and_fields_without_value_are_missing() -> None
         ("{{ messages.append(1) }}", SecurityError),
         ("{% set ns = namespace(_a=1) %}", SecurityError),
         ("{{ range(1000000) }}", OverflowError),
+        ("{{ messages[0].content | attr('upper') }}", TemplateRuntimeError),
+        ("{{ 'a' ~ messages[0].content.upper }}", TemplateRuntimeError),
     ],
 )
 def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None:

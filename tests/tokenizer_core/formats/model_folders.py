@@ -112,11 +112,21 @@ def _roberta(table: dict[str, Any]) -> None:
     }
 
 
+def _cohere(table: dict[str, Any]) -> None:
+    _bos(table)
+    digits = {"type": "Digits", "individual_digits": True}
+    table["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [digits, table["pre_tokenizer"]],
+    }
+
+
 _MASK = {"__type": "AddedToken", **added_token("<mask>", lstrip=True)}
 _ONE = {"258": added_token(END)}
 _LISTED = {**_ONE, "259": added_token("<bos>")}
 _SPACE = {"add_prefix_space": True}
 _QWEN: dict[str, Any] = {"kind": "Qwen2Tokenizer", "nfc": True, "pattern": "qwen2"}
+_QWEN3_5: dict[str, Any] = {"kind": "Qwen3_5Tokenizer", "nfc": True, "pattern": "qwen3_5"}
 
 
 def _decoder(**tokens: dict[str, Any]) -> dict[str, Any]:
@@ -152,6 +162,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "gpt_neox": _folder(kind="GPTNeoXTokenizerFast", nfc=True),
     "qwen2": _folder({"pad_token": "<pad>"}, **_QWEN),
     "qwen3_without_a_class": _folder(kind=None, model_type="qwen3", nfc=True, pattern="qwen2"),
+    "qwen3_5": _folder({"pad_token": "<pad>"}, **_QWEN3_5),
+    "qwen3_5_without_a_class": _folder(**_QWEN3_5 | {"kind": None, "model_type": "qwen3_5_text"}),
+    "cohere": _folder({"bos_token": "<bos>"}, kind="CohereTokenizer", nfc=True, change=_cohere),
+    "cohere_without_a_class": _folder(kind=None, model_type="cohere2", nfc=True, change=_cohere),
     "roberta": _folder({"mask_token": _MASK}, kind="RobertaTokenizer", change=_roberta),
     "gpt2_class_of_olmo2": _folder(kind="GPT2Tokenizer", model_type="olmo2", pattern="cl100k"),
     "gpt2_with_a_prefix_space": _folder(_SPACE, kind="GPT2Tokenizer", change=_prefix_space),
@@ -181,6 +195,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     ),
     "its post_processor by that of GPTNeoXTokenizer": _folder(
         kind="GPTNeoXTokenizer", nfc=True, change=_bos
+    ),
+    "its pre_tokenizer by that of CohereTokenizer": _folder(kind="CohereTokenizer", nfc=True),
+    "its pre_tokenizer by that of Qwen3_5Tokenizer": _folder(
+        **_QWEN | {"kind": "Qwen3_5Tokenizer"}
     ),
     "puts cls_token and sep_token around": _folder(kind="RobertaTokenizer"),
     "<|notimestamps|> and eos_token around": _folder(kind="WhisperTokenizer"),

@@ -100,7 +100,11 @@ def test_file_ids_needs_a_tokenizer_json(tmp_path):
 
 
 def test_a_class_that_replaces_the_normalizer_of_characters_is_refused(tmp_path):
-    make_folder(tmp_path, tokenizer_config={"tokenizer_class": "LlamaTokenizerFast"})
+    config = {"tokenizer_class": "LlamaTokenizerFast"}
+    make_folder(tmp_path, tokenizer_config=config)
+    (tmp_path / "tokenizer.json").write_bytes(render_tokenizer_json(character_spec()))
+    assert Tokenizer.load(tmp_path).encode("a<s>a") == [259, 260, 257]  # as the class builds it
+    make_folder(tmp_path, tokenizer_config=config | {"legacy": True})
     (tmp_path / "tokenizer.json").write_bytes(render_tokenizer_json(character_spec()))
     words = r"normalizer by that of LlamaTokenizer.*; with file_ids=True .* --file-ids\) the folder"
     with pytest.raises(FormatError, match=words):

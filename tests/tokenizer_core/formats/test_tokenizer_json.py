@@ -309,6 +309,7 @@ def test_bpe_of_characters_is_refused_by_its_kind(byte_fallback):
 ACCEPTED = [
     (GPT2, "model.type", DROP),  # as in GPT-2's own file
     (GPT2, "model.continuing_subword_prefix", ""),
+    (GPT2, "model.dropout", 0.0),
     (GPT2, "pre_tokenizer.use_regex", DROP),
     (GPT2, "pre_tokenizer.trim_offsets", True),
     (GPT2, "post_processor", None),

@@ -165,7 +165,7 @@ def hub(tmp_path):
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>"}
     model = make_folder(tmp_path / "model", tokenizer_config=config)
     (model / "model.safetensors").write_bytes(b"large")
-    paths = []
+    paths, bodies = [], []
     api, resolve = "/api/models/owner/name", f"/owner/name/resolve/{COMMIT}/"
 
     def describe(file):
@@ -175,6 +175,8 @@ def hub(tmp_path):
 
     def respond(path):
         paths.append(path)
+        if bodies:
+            return 200, bodies[0], {"X-Repo-Commit": COMMIT, "Content-Type": "application/json"}
         if path.startswith(resolve):
             body = (model / path.removeprefix(resolve)).read_bytes()
         elif path in (api, f"{api}/revision/main", f"{api}/revision/v1"):
@@ -197,7 +199,7 @@ def hub(tmp_path):
         )
 
     with serving(respond) as url:
-        yield SimpleNamespace(paths=paths, run=run, model=model)
+        yield SimpleNamespace(paths=paths, bodies=bodies, run=run, model=model)
 
 
 def test_pull_fetches_the_tokenizer_and_its_chat_templates(hub, tmp_path):
@@ -231,6 +233,15 @@ def test_from_pretrained_needs_no_network_after_the_first_call(hub):
     hub.paths.clear()
     assert hub.run("-c", load, HF_HUB_OFFLINE="1").stdout == "[257, 260]\n"
     assert hub.paths == []
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"sha": 7, "siblings": "x"}', b'{"id": 1}'])
+def test_an_answer_that_is_none_of_the_hub_is_an_error_of_the_hub(hub, body):
+    hub.model.joinpath("tokenizer.json").unlink()
+    hub.bodies.append(body)
+    done = hub.run("-m", "tokenizer_service.cli", "pull", "owner/name")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "check the name" in done.stderr
 
 
 def test_a_wrong_name_or_a_missing_extra_is_an_error_of_the_hub(monkeypatch):
