@@ -38,7 +38,7 @@ from tokenizer_client.calls.retries import RetryPolicy
 from tokenizer_client.calls.streams import EncodedFile
 from tokenizer_client.calls.text import AllowedSpecial, DisallowedSpecial, Errors
 from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
-from tokenizer_client.schemas.chat import ChatEncodeResponse
+from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
 from tokenizer_client.schemas.jobs import (
     AnyJobSummary,
     AnyJobView,
@@ -440,6 +440,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> list[int]:
         """The token ids of a conversation, as the tokenizer's chat template writes it.
@@ -462,6 +463,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -476,6 +478,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> IdArray:
         """The token ids of a conversation as an array, shape (n_tokens,), uint32.
@@ -494,6 +497,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -509,6 +513,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> ChatEncodeResponse:
         """The ids of a conversation, its text, a loss mask, and the tokens of each message.
@@ -534,6 +539,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -548,6 +554,7 @@ class AsyncClient(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> int:
         """The number of tokens of a conversation.
@@ -566,6 +573,7 @@ class AsyncClient(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )

@@ -38,7 +38,7 @@ from tokenizer_client.calls.retries import RetryPolicy
 from tokenizer_client.calls.streams import EncodedFile
 from tokenizer_client.calls.text import AllowedSpecial, DisallowedSpecial, Errors
 from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
-from tokenizer_client.schemas.chat import ChatEncodeResponse
+from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
 from tokenizer_client.schemas.jobs import (
     AnyJobSummary,
     AnyJobView,
@@ -443,6 +443,7 @@ class Client(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> list[int]:
         """The token ids of a conversation, as the tokenizer's chat template writes it.
@@ -465,6 +466,7 @@ class Client(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -479,6 +481,7 @@ class Client(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> IdArray:
         """The token ids of a conversation as an array, shape (n_tokens,), uint32.
@@ -497,6 +500,7 @@ class Client(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -512,6 +516,7 @@ class Client(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> ChatEncodeResponse:
         """The ids of a conversation, its text, a loss mask, and the tokens of each message.
@@ -537,6 +542,7 @@ class Client(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -551,6 +557,7 @@ class Client(BaseClient):
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> int:
         """The number of tokens of a conversation.
@@ -569,6 +576,7 @@ class Client(BaseClient):
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )

@@ -23,6 +23,7 @@ from tokenizer_core.batches import (
     plain_policy,
 )
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
+from tokenizer_core.chat.messages import form_messages
 from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.decode_streams import StreamingDecoder
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine
     from tokenizer_core.normalize import NfcChange
@@ -619,6 +621,7 @@ class Tokenizer:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         with_loss: bool = False,
         limits: RenderLimits | None = None,
     ) -> RenderedChat:
@@ -638,18 +641,28 @@ class Tokenizer:
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
-        return render_chat(
+        formed = form_messages(
+            messages_form,
             source,
             messages,
+            tools,
             variables=self.template_variables,
-            tools=tools,
-            documents=documents,
             kwargs=template_kwargs,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            with_turn_borders=with_loss,
             limits=limits,
         )
+        with formed.naming_request():
+            return render_chat(
+                source,
+                formed.messages,
+                variables=self.template_variables,
+                tools=formed.tools,
+                documents=documents,
+                kwargs=template_kwargs,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                with_turn_borders=with_loss,
+                limits=limits,
+            )
 
     def encode_chat(
         self,
@@ -661,6 +674,7 @@ class Tokenizer:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         with_loss: bool = False,
         limits: RenderLimits | None = None,
     ) -> ChatEncoding:
@@ -685,6 +699,7 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs=template_kwargs,
+            messages_form=messages_form,
             with_loss=with_loss,
             limits=limits,
         )
@@ -694,7 +709,7 @@ class Tokenizer:
         return ChatEncoding(
             ids,
             rendered,
-            roles_of(messages),
+            roles_of(rendered.messages),
             tuple(self._spec.special_tokens),
             lambda: self._find_offsets(text, matcher, ids),
         )

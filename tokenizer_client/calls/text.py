@@ -335,7 +335,8 @@ def _json_value(name: str, value: Any) -> Any:
 def _is_default(name: str, value: Any) -> bool:
     if name == "disallowed_special":
         return not value
-    return (name, value) in (("allowed_special", "all"), ("errors", "replace"))
+    defaults = (("allowed_special", "all"), ("errors", "replace"), ("messages_form", "raw"))
+    return (name, value) in defaults
 
 
 def query_of(session: Session, options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

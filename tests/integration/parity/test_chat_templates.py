@@ -97,7 +97,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         request["kwargs"] = request["kwargs"] or {}
         text, runs = ChatTemplate(source).render(request)
         lengths, origins = np.array(runs, np.int32).reshape(-1, 2).T
-        return RenderedChat(str(text), lengths, origins, has_generation_tags(source))
+        tags = has_generation_tags(source)
+        return RenderedChat(str(text), lengths, origins, tags, messages=messages)
 
     monkeypatch.setattr(template_module, "datetime", NOW)
     monkeypatch.setattr("tokenizer_core.tokenizer.render_chat", render_here)
