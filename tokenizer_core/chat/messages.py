@@ -17,7 +17,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
@@ -116,7 +116,11 @@ def left_out(rendered: RenderedChat) -> list[int]:
 
 
 def _has_text(content: object) -> bool:
-    return bool(content.strip() if isinstance(content, str) else content)
+    if isinstance(content, Mapping):
+        return any(_has_text(value) for name, value in content.items() if name != "type")
+    if isinstance(content, list | tuple):
+        return any(map(_has_text, content))
+    return bool(content.strip()) if isinstance(content, str) else content is not None
 
 
 # --- What a template reads ------------------------------------------------------------------------
@@ -169,8 +173,19 @@ class _Calls:
     needs_content: bool = False
 
 
-@lru_cache(maxsize=256)
 def _contents(reader: _Reader, role: str) -> _Contents:
+    # Requests have many different variables, and few templates read shapes by them.
+    found = _find_contents(replace(reader, kwargs="{}"), role)
+    return found if found != _Contents() else _find_contents(reader, role)
+
+
+def _calls(reader: _Reader) -> _Calls:
+    found = _find_calls(replace(reader, kwargs="{}"))
+    return found if found != _Calls() else _find_calls(reader)
+
+
+@lru_cache(maxsize=256)
+def _find_contents(reader: _Reader, role: str) -> _Contents:
     """The shapes that the first conversation shows in which the template writes any."""
     for in_parts in (False, True):
         for before, after in _around(reader, role, in_parts=in_parts):
@@ -214,7 +229,7 @@ def _around(
 
 
 @lru_cache(maxsize=256)
-def _calls(reader: _Reader) -> _Calls:
+def _find_calls(reader: _Reader) -> _Calls:
     text = json.dumps({_FIRST: _SECOND})
     user = {"role": "user", "content": _OTHER}
     result = {"role": "tool", "content": _OTHER, "tool_call_id": _CALL_ID, "name": _OTHER}

@@ -6,9 +6,10 @@ runs in processes. Reading continues meanwhile, and the number of batches in mem
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
-    EncodedConversation = tuple[NDArray[np.integer[Any]], NDArray[Any]]
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
 
@@ -66,6 +66,14 @@ class DocumentIds(NamedTuple):
     n_bytes: NDArray[np.uint64]
 
 
+class EncodedConversation(NamedTuple):
+    """The ids and the mask of a document, and what the manifest counts of it, by name."""
+
+    ids: NDArray[np.integer[Any]]
+    mask: NDArray[Any]
+    counts: Mapping[str, int] = {}
+
+
 class DocumentEncoder(Protocol):
     """Turns complete documents into ids and a mask, for plans with a `loss_mask`. Can be pickled:
     worker processes call it."""
@@ -77,7 +85,7 @@ class DocumentEncoder(Protocol):
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterable[EncodedConversation | None]:
+    ) -> Iterable[EncodedConversation | tuple[NDArray[Any], NDArray[Any]] | None]:
         """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
         elsewhere; without the plan's ids around documents. None for a document that is left out.
 
@@ -107,11 +115,12 @@ class Position(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """The ids of a batch, with the plan's tokens around each document, and the position after
-    it."""
+    """The ids of a batch, with the plan's tokens around each document, the position after it, and
+    what the encoder counted in it."""
 
     parts: list[SplitPart]
     position: Position
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class SplitDraw:
@@ -180,18 +189,20 @@ class BatchEncoder:
             DocumentRefusedError: a text holds a token that the plan forbids, or the document
                 encoder refuses it.
         """
-        documents = self.encode_documents(batch)
+        counts = Counter[str]()
+        documents = self.encode_documents(batch, counts)
         parts = self._draw.parts(batch.first_document, documents, is_open=batch.is_open)
-        return EncodedBatch(parts, batch.position)
+        return EncodedBatch(parts, batch.position, counts)
 
-    def encode_documents(self, batch: DocumentBatch) -> DocumentIds:
+    def encode_documents(self, batch: DocumentBatch, counts: Counter[str]) -> DocumentIds:
         """The documents between the begin and end ids: no begin id before a continued document, no
-        end id after an open one. Raise as `encode`."""
+        end id after an open one. What the document encoder counts is added to `counts`. Raise as
+        `encode`."""
         if not batch.texts:
             no_ids, no_sizes = np.empty(0, np.uint16), np.empty(0, np.uint64)
             return DocumentIds(no_ids, np.zeros(1, np.int64), no_sizes)
         if self._document_encoder is not None:
-            return self._encode_whole(self._document_encoder, batch)
+            return self._encode_whole(self._document_encoder, batch, counts)
         ids, unsigned_offsets, n_bytes = self._encode_texts(batch.texts, batch.first_document)
         offsets = unsigned_offsets.astype(np.int64)
         if batch.is_continued and self._begin is not None:
@@ -200,15 +211,20 @@ class BatchEncoder:
             ids, offsets = ids[:-1], np.minimum(offsets, len(ids) - 1)
         return DocumentIds(ids, offsets, n_bytes)
 
-    def _encode_whole(self, encoder: DocumentEncoder, batch: DocumentBatch) -> DocumentIds:
+    def _encode_whole(
+        self, encoder: DocumentEncoder, batch: DocumentBatch, counts: Counter[str]
+    ) -> DocumentIds:
         """The loss counts at the end id if it counts at the id before, and never at the begin
         id. A document that is left out has no ids, not even those around it."""
         texts, found = batch.texts, []
         try:
             for encoded in encoder.encode(self._tokenizer, texts):
-                found.append(
-                    np.empty(0, np.uint32) if encoded is None else self._put_around(*encoded)
-                )
+                if encoded is None:
+                    found.append(np.empty(0, np.uint32))
+                    continue
+                ids, mask, counted = EncodedConversation(*encoded)
+                found.append(self._put_around(ids, mask))
+                counts.update(counted)
         except ConversationError as error:
             raise DocumentRefusedError(batch.first_document + len(found), str(error)) from None
         if len(found) != len(texts):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -105,6 +106,7 @@ class _Run:
         self._corpus, self._progress = corpus, progress
         self._settings = {**corpus.settings, "shuffle": shuffle}
         self._n_tokens = 0
+        self._counts = Counter[str]()
 
     def write(self, writer: TokenFilesWriter) -> TokenManifest:
         """Append the missing documents, in the order of the files, and finish."""
@@ -113,11 +115,13 @@ class _Run:
             self._check_settings(writer.position)
             position = writer.position["place"]
             self._n_tokens = writer.position["n_tokens"]
+            self._counts.update(writer.position["counts"])
         limit = LengthLimit(writer.plan, (writer.position or {}).get("lost", {}))
         checkpoints = _Checkpoints(writer)
         sources: tuple[CorpusSource, ...] = ()
         with closing(self._corpus.batches(writer.plan, position)) as batches:
             for batch in batches:
+                self._counts.update(batch.counts)
                 for part in batch.parts:
                     self._append(writer, limit.apply(part))
                 if not limit.holds_document:
@@ -125,7 +129,10 @@ class _Run:
                 self._report_at(batch.position)
                 sources = batch.position.sources
         return writer.finish(
-            sources=sources, lost=limit.lost, document_encoder=self._settings.get("encoder")
+            sources=sources,
+            lost=limit.lost,
+            document_encoder=self._settings.get("encoder"),
+            counts=self._counts,
         )
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
@@ -189,6 +196,7 @@ class _Run:
             sources=files.manifest.sources,
             lost=lost,
             document_encoder=files.manifest.document_encoder,
+            counts=files.manifest.counts,
         )
 
     def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
@@ -221,7 +229,8 @@ class _Run:
 
     def _position(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The position field of a checkpoint."""
-        return {"settings": self._settings, "n_tokens": self._n_tokens, **fields}
+        counted = {"n_tokens": self._n_tokens, "counts": dict(self._counts)}
+        return {"settings": self._settings, **counted, **fields}
 
     def _check_settings(self, position: dict[str, Any]) -> None:
         settings = position.get("settings", {})  # empty if another caller wrote the checkpoint

@@ -183,12 +183,13 @@ class TokenFilesWriter:
         sources: Iterable[CorpusSource] = (),
         lost: Mapping[Split, LostTokens] | None = None,
         document_encoder: Mapping[str, Any] | None = None,
+        counts: Mapping[str, int] | None = None,
     ) -> TokenManifest:
         """Close all files, write the manifest, rename the folder, and return the manifest.
 
         `sources` are the files of the text, with size and sha256. `lost` is what the caller removed
         from each split, `document_encoder` what the manifest says of how ids and mask were made
-        (JSON; for a plan with a `loss_mask`).
+        (JSON; for a plan with a `loss_mask`), `counts` what that encoder counted.
 
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), or all its
@@ -220,7 +221,9 @@ class TokenFilesWriter:
                     f"no ids were written for {' and '.join(empty)}, and trainers cannot open "
                     f"empty files; give documents with text"
                 )
-            manifest = TokenManifest(self.plan, splits, tuple(sources), document_encoder)
+            manifest = TokenManifest(
+                self.plan, splits, tuple(sources), document_encoder, dict(counts or {})
+            )
             manifest.check()
             write_synced(self._staged.files / MANIFEST_NAME, manifest.to_json())
             self._staged.publish()

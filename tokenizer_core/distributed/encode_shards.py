@@ -14,7 +14,7 @@ does not know, so it is not stored.
 from __future__ import annotations
 
 import pickle
-from collections import deque
+from collections import Counter, deque
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -118,11 +118,9 @@ def _unpack_encoding(data: bytes) -> ShardEncoding:
     return ShardEncoding(*pickle.loads(data))  # noqa: S301 - part of our own pickle
 
 
-def encode_shard(
-    encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt
-) -> dict[str, int | str | None]:
-    """Encode the documents of a shard; return the numbers of documents, ids and bytes, and the
-    sha256 of the file if the shard is the whole file.
+def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) -> dict[str, Any]:
+    """Encode the documents of a shard; return the numbers of documents, ids and bytes, the sha256
+    of the file if the shard is the whole file, and what the document encoder counted.
 
     Raises:
         CorpusError: the file cannot be read, has changed, or holds text that cannot be encoded.
@@ -140,6 +138,7 @@ def encode_shard(
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
+            counts = Counter[str]()
             cuts = encoding.encoder.find_cuts()
             batches = iterate_open_file(reader, cuts, BATCH_BYTES)
             with (
@@ -148,8 +147,9 @@ def encode_shard(
                     map_ahead(partial(_encode, encoding.encoder), ahead, num_threads=1)
                 ) as encoded,
             ):
-                for documents, is_open in encoded:
+                for documents, counted, is_open in encoded:
                     writer.append(documents, is_open=is_open)
+                    counts.update(counted)
         source.check()
     except UnicodeDecodeError:
         source.check()  # a change may be the reason
@@ -167,6 +167,7 @@ def encode_shard(
         "n_tokens": writer.n_tokens,
         "n_bytes": writer.n_bytes,
         "sha256": reader.sha256 if shard.is_whole else None,
+        "counts": dict(counts),
     }
 
 
@@ -176,8 +177,9 @@ def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -
     return {"sha256": source.sha256()}
 
 
-def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, bool]:
-    return encoder.encode_documents(batch), batch.is_open
+def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, Counter[str], bool]:
+    counts = Counter[str]()
+    return encoder.encode_documents(batch, counts), counts, batch.is_open
 
 
 def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:

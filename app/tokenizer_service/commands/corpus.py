@@ -59,6 +59,9 @@ from tokenizer_service.commands.tokenizer_arguments import (
 from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_upload
 
 _MOST_USED: Final = 5
+_COUNTED: Final = {
+    "messages_left_out": "messages have text of which the chat template writes none",
+}
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -535,6 +538,8 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
             )
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
+    for name, count in manifest.counts.items():
+        print(f"  {count:,} {_COUNTED.get(name, name.replace('_', ' '))}")
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
     print(f"{plan.dtype} ids as {plan.layout_name}, by the tokenizer {name}{by.fingerprint[:16]}")
@@ -548,7 +553,8 @@ def _describe_encoder(settings: Mapping[str, Any]) -> str:
             f"{template['name'] or 'given as a file'} ({template['sha256'][:16]})"
             for template in settings["chat_templates"]
         )
-        return f"chat template {templates}, loss rule {settings['loss']}"
+        form = settings["messages_form"]
+        return f"chat template {templates}, loss rule {settings['loss']}, messages {form}"
     except (KeyError, TypeError):
         return json.dumps(settings)[:400]
 

@@ -144,6 +144,55 @@ def test_a_rendered_text_equals_that_of_transformers(source: str) -> None:
         assert (rendered and rendered[0]) == (text if isinstance(text, str) else None), chat
 
 
+@pytest.mark.parametrize("with_calls", [False, True])
+@pytest.mark.parametrize("source", _parameters())
+def test_decoded_messages_are_written_as_in_one_of_their_shapes(
+    source: str, with_calls: bool, tokenizer: Tokenizer
+) -> None:
+    def content(text: str, in_parts: bool) -> Any:
+        return [{"type": "text", "text": text}] if in_parts else text
+
+    def chat(in_parts: bool, as_text: bool, empty: dict[str, str]) -> list[dict[str, Any]]:
+        arguments = '{"city": "Oslo"}' if as_text else {"city": "Oslo"}
+        function = {"name": "w", "arguments": arguments}
+        call = {"type": "function", "id": "call12345", "function": function}
+        result = {"role": "tool", "tool_call_id": "call12345", "name": "w"}
+        called = [
+            {"role": "assistant", **empty, "tool_calls": [call]},
+            {**result, "content": content("Sun", in_parts)},
+        ]
+        return [
+            {"role": "user", "content": content("Sun?", in_parts)},
+            *(called if with_calls else []),
+            {"role": "assistant", "content": content("Yes.", in_parts)},
+        ]
+
+    shapes = [
+        chat(in_parts, as_text, empty)
+        for in_parts in (False, True)
+        for as_text in (False, True)
+        for empty in ({}, {"content": ""})
+    ]
+    written = apply_chat_template(
+        file=None,
+        template=source,
+        variables=_VARIABLES,
+        chats=[{"messages": messages} for messages in shapes],
+        want="text",
+    )
+    ours = tokenizer.with_chat_templates({"default": source}, variables=_VARIABLES)
+    found = {
+        outcome(lambda m=messages: ours.render_chat(m, messages_form="decoded").text)
+        for messages in shapes[::2]
+    }
+    if found == {None}:
+        return  # the template refuses such a conversation, or writes no calls
+    texts = ("Sun?", "Yes.", *(("Oslo",) if with_calls else ()))
+    for text in found:
+        assert text in written
+        assert all(part in text for part in texts)
+
+
 @pytest.mark.parametrize("source", _parameters())
 def test_ids_of_a_chat_equal_those_of_transformers(
     source: str, tokenizer_file: Path, tokenizer: Tokenizer, shared_data: Path

@@ -178,7 +178,8 @@ def test_what_cannot_be_carried_is_refused_with_its_place(
 
 def test_a_message_of_which_nothing_is_written_is_named() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
-    lists = [{"role": "user", "content": [part("Hi")]}, {"role": "assistant", "content": " "}]
+    nothing = [{"role": "assistant", "content": content} for content in (" ", [part(" ")])]
+    lists = [{"role": "user", "content": [part("Hi")]}, *nothing]
     for template, given, form, expected in (
         ("no_system", messages, "decoded", [0]),
         ("text", messages, "decoded", []),
