@@ -213,19 +213,19 @@ def _around(
     reader: _Reader, role: str, *, in_parts: bool
 ) -> list[tuple[list[Message], list[Message]]]:
     """Messages before and after one of a role; templates have rules about who follows whom."""
-    user = {"role": "user", "content": [_part(_OTHER)] if in_parts else _OTHER}
+    user: list[Message] = [{"role": "user", "content": [_part(_OTHER)] if in_parts else _OTHER}]
     if role == "user":
         return [([], [])]
     if role == "assistant":
-        return [([user], [])]
+        return [(user, [])]
     calls = _calls(reader)
     arguments: Any = {_OTHER: _OTHER} if calls.mapping or not calls.text else "{}"
     calling: Message = {"role": "assistant", "tool_calls": [_call(arguments)]}
     if calls.needs_content:
         calling["content"] = ""
-    result = ([user, calling], list[Message]())
-    system = ([], [user])
-    return [system, ([user], []), result] if role == "system" else [result, system, ([user], [])]
+    if role == "system":
+        return [([], user), (user, []), ([*user, calling], [])]
+    return [([*user, calling], []), ([], user), (user, [])]
 
 
 @lru_cache(maxsize=256)
@@ -280,10 +280,8 @@ def _decode(message: Message, index: int, reader: _Reader) -> Message:
     if message.get("tool_calls"):
         reads = _calls(reader)
         if not (reads.mapping or reads.text):
-            detail = (
-                "the chat template writes no tool calls; leave the message out, or name another"
-            )
-            refuse("/tool_calls", f"{detail} template", index)
+            detail = "the template writes no tool calls; leave the message out, or name another one"
+            refuse("/tool_calls", detail, index)
         calls = _decode_list(message["tool_calls"], "/tool_calls", index)
         message["tool_calls"] = [
             _decode_call(call, f"/tool_calls/{number}", index, reader)
@@ -302,11 +300,7 @@ def _decode_content(content: object, role: str, index: int, reader: _Reader) -> 
     if isinstance(content, Mapping) and reads.mapping:
         return content
     if not isinstance(content, list | tuple):
-        refuse(
-            "/content",
-            "is not what the chat template reads: write a text or a list of parts",
-            index,
-        )
+        refuse("/content", "must be a text or a list of parts: the template reads no other", index)
     parts = [
         _decode_part(part, f"/content/{number}", index, reader.source if reads.parts else "")
         for number, part in enumerate(content)

@@ -27,6 +27,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.chat import template as template_module
 from tokenizer_core.chat.renderer import RenderedChat, has_generation_tags
 from tokenizer_core.chat.template import ChatTemplate
+from tokenizer_core.errors import ChatTemplateError
 
 pytestmark = pytest.mark.skipif(
     not TransformersReader.is_there(), reason="make test-integration installs transformers"
@@ -91,17 +92,21 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Render at a fixed time."""
 
     def render_here(source: str, messages: Any, **options: Any) -> RenderedChat:
-        options.pop("limits"), options.pop("with_turn_borders")
+        options.pop("limits"), options.pop("with_turn_borders", None)
         # As the process that renders gets it.
-        request = {"messages": messages, **options, "variables": dict(options["variables"])}
+        request = template_request({"messages": messages, **options}, dict(options["variables"]))
         request["kwargs"] = request["kwargs"] or {}
-        text, runs = ChatTemplate(source).render(request)
+        try:
+            text, runs = ChatTemplate(source).render(request)
+        except Exception as error:
+            raise ChatTemplateError(str(error)) from error
         lengths, origins = np.array(runs, np.int32).reshape(-1, 2).T
         tags = has_generation_tags(source)
         return RenderedChat(str(text), lengths, origins, tags, messages=messages)
 
     monkeypatch.setattr(template_module, "datetime", NOW)
     monkeypatch.setattr("tokenizer_core.tokenizer.render_chat", render_here)
+    monkeypatch.setattr("tokenizer_core.chat.messages.render_chat", render_here)
 
 
 def outcome(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

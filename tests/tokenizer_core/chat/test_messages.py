@@ -130,7 +130,7 @@ def test_what_no_template_could_write_stays_as_it_is() -> None:
     content = {"sum": "4"}
     tool = [*messages, {"role": "tool", "content": content}]
     assert render(tool, "trim").endswith('<tool>{"sum": "4"}')
-    with pytest.raises(ChatShapeError, match=r"^messages\[2\]\.content: is not what"):
+    with pytest.raises(ChatShapeError, match=r"^messages\[2\]\.content: must be a text"):
         render(tool, "text")
 
 
@@ -157,10 +157,10 @@ def calling(arguments: Any, name: str = "tool_calls") -> dict[str, Any]:
         (calling("[]"), "trim", "tool_calls[0].function.arguments: is no JSON object"),
         (calling(None), "added", "tool_calls[0].function.arguments: is no JSON object"),
         (calling('{"a": 1, "a": 2}'), "text", "tool_calls[0].function.arguments: is no JSON"),
-        (calling({}), "no_calls", "tool_calls: the chat template writes no tool calls"),
+        (calling({}), "no_calls", "tool_calls: the template writes no tool calls"),
         (calling({}, "function_call"), "text", "function_call: is what no chat template reads"),
         ({"role": "assistant", "tool_calls": "w()"}, "text", "tool_calls: must be a list"),
-        ({"role": "user", "content": 4}, "text", "content: is not what the chat template reads"),
+        ({"role": "user", "content": 4}, "text", "content: must be a text or a list of parts"),
         ({"role": "user", "content": [{"type": "image"}]}, "text", "content[0]: `image` has no"),
         ({"role": "user", "content": [{"type": "audio"}]}, "blocks", "content[0]: `audio` has no"),
         ({"role": "user", "content": [part("a"), 1]}, "text", "content[1]: must be an object"),
