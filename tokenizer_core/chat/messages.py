@@ -49,6 +49,18 @@ _TOOL_FIELDS: Final = ("name", "description", "parameters")
 _FIRST, _SECOND, _OTHER = "pq1x", "pq2x", "pq3x"
 _WITH_KEY: Final = re.compile(rf"""text\\*['"]\s*:\s*\\*['"]({_FIRST}|{_SECOND})""")
 _CALL_ID: Final = "call12345"  # Mistral's templates want at least 9 letters and digits
+_TOOL: Final = {
+    "type": "function",
+    "function": {
+        "name": _OTHER,
+        "description": _OTHER,
+        "parameters": {
+            "type": "object",
+            "properties": {_OTHER: {"type": "string", "description": _OTHER}},
+            "required": [_OTHER],
+        },
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,8 @@ def form_messages(
             f"there is no form of messages {form!r:.40}; name raw, decoded or vllm"
         )
     check_request(messages, tools if form == "vllm" else None, None)
-    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), limits)
+    has_tools = bool(tools)  # some templates write no calls without tools
+    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), has_tools, limits)
     if form == "vllm":
         return _as_vllm(messages, tools, reader)
     decoded = [_decode(dict(message), index, reader) for index, message in enumerate(messages)]
@@ -133,12 +146,12 @@ class _Reader:
     source: str
     variables: str
     kwargs: str
+    has_tools: bool
     limits: RenderLimits | None
 
     def write(self, messages: Sequence[Message]) -> str:
         """What the template writes; empty if it refuses these messages."""
-        # Some templates write tool calls only with tools, and some none with tools.
-        for tools in (None, [{"type": "function", "function": {"name": _OTHER, "parameters": {}}}]):
+        for tools in ([_TOOL], None) if self.has_tools else (None,):
             with contextlib.suppress(ChatTemplateError, ChatInputError):
                 return render_chat(
                     self.source,
@@ -280,8 +293,10 @@ def _decode(message: Message, index: int, reader: _Reader) -> Message:
     if message.get("tool_calls"):
         reads = _calls(reader)
         if not (reads.mapping or reads.text):
-            detail = "the template writes no tool calls; leave the message out, or name another one"
-            refuse("/tool_calls", detail, index)
+            detail = "the template writes no tool calls" + (
+                "" if reader.has_tools else " where there are no tools"
+            )
+            refuse("/tool_calls", f"{detail}; leave the message out, or name another", index)
         calls = _decode_list(message["tool_calls"], "/tool_calls", index)
         message["tool_calls"] = [
             _decode_call(call, f"/tool_calls/{number}", index, reader)

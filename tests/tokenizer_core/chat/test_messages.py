@@ -62,6 +62,12 @@ TEMPLATES = {
     ),
     # Phi-3: no tools
     "no_calls": turns("<{{ m.role }}>{{ m.content }}"),
+    # Command A: calls only with tools
+    "with_tools": turns(
+        "<{{ m.role }}>{% if m.tool_calls and tools %}"
+        + CALLS.replace("%s", "{{ c.function.name }}{{ c.function.arguments | tojson }}")
+        + "{% else %}{{ m.content }}{% endif %}"
+    ),
     # writes no system messages
     "no_system": turns("{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}"),
 }
@@ -132,6 +138,14 @@ def test_what_no_template_could_write_stays_as_it_is() -> None:
     assert render(tool, "trim").endswith('<tool>{"sum": "4"}')
     with pytest.raises(ChatShapeError, match=r"^messages\[2\]\.content: must be a text"):
         render(tool, "text")
+
+
+def test_a_template_that_writes_calls_with_tools_only() -> None:
+    messages = [{"role": "user", "content": "Hi"}, calling('{"a":1}')]
+    tools = [{"type": "function", "function": {"name": "w"}}]
+    assert render(messages, "with_tools", tools=tools) == '<user>Hi<assistant>w{"a": 1}'
+    with pytest.raises(ChatShapeError, match="writes no tool calls where there are no tools"):
+        render(messages, "with_tools")
 
 
 def test_tools_are_objects() -> None:
