@@ -646,6 +646,7 @@ class Tokenizer:
             source,
             messages,
             tools,
+            documents,
             variables=self.template_variables,
             kwargs=template_kwargs,
             limits=limits,

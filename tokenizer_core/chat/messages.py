@@ -88,6 +88,7 @@ def form_messages(
     template: str,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Any] | None,
+    documents: Sequence[Any] | None = None,
     *,
     variables: Mapping[str, Any],
     kwargs: Mapping[str, Any] | None = None,
@@ -107,8 +108,9 @@ def form_messages(
             f"there is no form of messages {form!r:.40}; name raw, decoded or vllm"
         )
     check_request(messages, tools if form == "vllm" else None, None)
-    has_tools = bool(tools)  # some templates write no calls without tools
-    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), has_tools, limits)
+    # Some templates write no calls without tools or documents.
+    has = bool(tools), bool(documents)
+    reader = _Reader(template, _as_key(variables), _as_key(kwargs or {}), *has, limits)
     if form == "vllm":
         return _as_vllm(messages, tools, reader)
     decoded = [_decode(dict(message), index, reader) for index, message in enumerate(messages)]
@@ -147,6 +149,7 @@ class _Reader:
     variables: str
     kwargs: str
     has_tools: bool
+    has_documents: bool
     limits: RenderLimits | None
 
     def write(self, messages: Sequence[Message]) -> str:
@@ -157,6 +160,7 @@ class _Reader:
                     self.source,
                     messages,
                     tools=tools,
+                    documents=[{"title": _OTHER, "text": _OTHER}] if self.has_documents else None,
                     variables=json.loads(self.variables),
                     kwargs=json.loads(self.kwargs),
                     limits=self.limits,
