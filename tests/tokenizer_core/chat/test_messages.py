@@ -218,12 +218,12 @@ def test_the_form_of_vllm() -> None:
     for arguments in ('{"a":1}', {"a": 1}):
         text = render([messages[0], calling(arguments)], "added", "vllm")
         assert text.replace(" ", "") == '<user>a\nb<assistant>w{"a":1}'
-    refused = [*messages[1:], {"role": "user", "content": "x" * 3}, messages[1]]
+    refused = [*messages[:2], messages[1], {"role": "user", "content": "x" * 3}]
     only = turns(
         "{% if m.role == 'user' and m.content == 'xxx' %}{{ raise_exception('no') }}{% endif %}"
     )
     with pytest.raises(ChatTemplateError) as error:
         render(refused, only, "vllm")
-    assert error.value.message_index == 2
+    assert error.value.message_index == 3
     with pytest.raises(ChatInputError, match="there is no form of messages 'other'"):
         render(messages, "text", "other")

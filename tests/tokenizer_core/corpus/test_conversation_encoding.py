@@ -286,7 +286,7 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    chats = [*CHATS, *(record for record, _ in BAD.values()), SILENT, *CHATS, SILENT]
+    chats = [SILENT, *CHATS, *(record for record, _ in BAD.values()), *CHATS, SILENT]
     path = write_lines(tmp_path / "chats.jsonl", chats)
     encoder = ConversationEncoder(TOKENIZER, skip_bad=True)
     how: dict[str, Any] = {"encoder": encoder, "plan": plan_of(max_length=50)}
