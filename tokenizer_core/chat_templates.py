@@ -1,7 +1,8 @@
-"""The chat templates of a tokenizer, as data: Jinja sources by name, and the variables they read.
+"""The chat templates of a tokenizer, as data: Jinja sources by name, the variables they read, and
+what else a model folder declares of its conversations.
 
-They change no id. A published version stores them in one file, which its manifest lists with
-digests of its own.
+They change no id of plain text. A published version stores them in one file, which its manifest
+lists with digests of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,18 @@ DEFAULT: Final = "default"
 MAX_TEMPLATES: Final = 16
 MAX_TEMPLATE_BYTES: Final = 1 << 20
 _MAX_VARIABLES: Final = 1024
+_MAX_TOKENS: Final = 1024
+MAX_MODEL_LENGTH: Final = 1 << 31
+"""`transformers` writes 10^30 for a model without a limit."""
 MAX_CHAT_FILE_BYTES: Final = 32 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_FIELDS: Final = {
+    "templates",
+    "variables",
+    "stop_tokens",
+    "control_tokens",
+    "model_max_length",
+}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -35,9 +46,15 @@ class ChatTemplates:
     - `sources`: name -> Jinja source; `default` comes first, if there is one.
     - `variables`: what a template reads of the tokenizer (`bos_token`, `eos_token`, ...). None: no
       file says, so they follow from the special tokens.
+    - `stop_tokens`: what else ends the model's answer: the `eos_token_id` of
+      `generation_config.json`.
+    - `control_tokens`: added tokens that no user may write, beside the special ones and those that
+      a template writes.
+    - `model_max_length`: the most tokens of a text, from 1 to 2^31; None: no limit is declared.
 
     Raises:
-        InvalidSpecError: a malformed name, more than 16 templates, or more than 1 MiB in one.
+        InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
+            than 1,024 variables or tokens, or another length.
 
     Example:
         >>> ChatTemplates({"tool_use": "{{ tools }}", "default": "{{ messages }}"}).sources
@@ -46,6 +63,9 @@ class ChatTemplates:
 
     sources: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] | None = None
+    stop_tokens: tuple[str, ...] = ()
+    control_tokens: tuple[str, ...] = ()
+    model_max_length: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.sources) > MAX_TEMPLATES:
@@ -65,20 +85,25 @@ class ChatTemplates:
             if not isinstance(name, str) or not is_variable_name(name):
                 raise InvalidSpecError(f"{name!r:.80} is no name of a variable of chat templates")
             _check_text(value, f"the variable {name}")
+        for tokens in (self.stop_tokens, self.control_tokens):
+            if len(tokens) > _MAX_TOKENS:
+                raise InvalidSpecError(f"at most {_MAX_TOKENS} stop or control tokens are allowed")
+            for token in tokens:
+                _check_text(token, "a stop or control token")
+        length = self.model_max_length
+        if length is not None and (type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH):
+            raise InvalidSpecError("model_max_length must be an integer from 1 to 2^31")
         ordered = dict(sorted(self.sources.items(), key=lambda item: item[0] != DEFAULT))
         object.__setattr__(self, "sources", ordered)
         if self.variables is not None:
             object.__setattr__(self, "variables", dict(self.variables))
 
-    @property
-    def sha256(self) -> str | None:
-        """The digest of all sources and variables, in hexadecimal; None without a template."""
-        return hashlib.sha256(self.to_json()).hexdigest() if self.sources else None
-
     def record(self) -> dict[str, Any]:
         """What a manifest says of them: the digest and size in bytes of the file and of each
-        source in UTF-8. Empty without a template."""
-        return {**_record(self.to_json()), "templates": self._records()} if self.sources else {}
+        source in UTF-8. Empty if the file would say nothing."""
+        if self == ChatTemplates():
+            return {}
+        return {**_record(self.to_json()), "templates": self._records()}
 
     def _records(self) -> dict[str, Any]:
         return {name: _record(source.encode()) for name, source in self.sources.items()}
@@ -90,7 +115,13 @@ class ChatTemplates:
             InvalidSpecError: it would have more than 32 MiB.
         """
         variables = None if self.variables is None else dict(self.variables)
-        table = {"templates": dict(self.sources), "variables": variables}
+        table = {
+            "templates": dict(self.sources),
+            "variables": variables,
+            "stop_tokens": self.stop_tokens,
+            "control_tokens": self.control_tokens,
+            "model_max_length": self.model_max_length,
+        }
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
         if len(data) > MAX_CHAT_FILE_BYTES:
             raise InvalidSpecError(
@@ -107,12 +138,16 @@ class ChatTemplates:
             InvalidSpecError: as the constructor.
         """
         table = parse_strict_json(data, CHAT_FILE)
-        if not isinstance(table, dict) or table.keys() != {"templates", "variables"}:
-            raise FormatError(f"{CHAT_FILE} does not have exactly: templates, variables")
+        if not isinstance(table, dict) or table.keys() != _FIELDS:
+            raise FormatError(f"{CHAT_FILE} does not have exactly: {', '.join(sorted(_FIELDS))}")
         sources, variables = table["templates"], table["variables"]
         if not isinstance(sources, dict) or not isinstance(variables, dict | None):
             raise FormatError(f"{CHAT_FILE}: templates or variables is no object")
-        return cls(sources, variables)
+        stops, controls = table["stop_tokens"], table["control_tokens"]
+        if not isinstance(stops, list) or not isinstance(controls, list):
+            raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
+        length = table["model_max_length"]
+        return cls(sources, variables, tuple(stops), tuple(controls), length)
 
 
 def is_variable_name(name: str) -> bool:

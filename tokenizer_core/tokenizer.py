@@ -8,6 +8,7 @@ under fork and spawn.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import cached_property, partial
 from html import escape
 from operator import index
@@ -25,7 +26,6 @@ from tokenizer_core.batches import (
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
 from tokenizer_core.chat.messages import form_messages
 from tokenizer_core.chat.renderer import render_chat
-from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.drift import (
     UNDECIDED,
@@ -340,7 +340,8 @@ class Tokenizer:
         kept = self._spec.chat.variables if variables is None else variables
         made = object.__new__(type(self))
         vars(made).update(vars(self))  # `copy` would build the engine again
-        made._spec = self._spec.with_chat(ChatTemplates(templates, kept))
+        chat = replace(self._spec.chat, sources=templates, variables=kept)
+        made._spec = self._spec.with_chat(chat)
         return made
 
     def token_to_id(self, token: str | bytes) -> int | None:

@@ -1,6 +1,7 @@
 """Chat templates as data: what they may be, and a tokenizer that has them."""
 
 import pickle
+import re
 
 import pytest
 
@@ -12,6 +13,7 @@ from tokenizer_core.spec import AddedToken
 
 END = "<|endoftext|>"
 TWO = {"tool_use": "{{ tools }}\r\n", "default": "é{{ messages }}"}
+FILE = ChatTemplates().to_json()
 
 
 def test_a_copy_has_the_templates_and_nothing_else_changes():
@@ -40,22 +42,26 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
 
 
 @pytest.mark.parametrize(
-    ("sources", "variables", "words"),
+    ("sources", "variables", "more", "words"),
     [
-        ({"../x": "a"}, None, "the name '../x'"),
-        ({"x" * 65: "a"}, None, "1 to 64 letters"),
-        ({"a": 1}, None, "'a' is no text"),
-        ({"a": "x\ud800"}, None, "a lone surrogate at 1"),
-        ({"a": "é" * (1 << 19) + "a"}, None, "has 1048577 bytes"),
-        ({str(i): "a" for i in range(17)}, None, "17 chat templates; keep 16"),
-        ({}, {"a b": "x"}, "'a b' is no name of a variable"),
-        ({}, {"eos_token": None}, "eos_token is no text"),
-        ({}, {f"v{i}": "" for i in range(1025)}, "at most 1024 variables"),
+        ({"../x": "a"}, None, {}, "the name '../x'"),
+        ({"x" * 65: "a"}, None, {}, "1 to 64 letters"),
+        ({"a": 1}, None, {}, "'a' is no text"),
+        ({"a": "x\ud800"}, None, {}, "a lone surrogate at 1"),
+        ({"a": "é" * (1 << 19) + "a"}, None, {}, "has 1048577 bytes"),
+        ({str(i): "a" for i in range(17)}, None, {}, "17 chat templates; keep 16"),
+        ({}, {"a b": "x"}, {}, "'a b' is no name of a variable"),
+        ({}, {"eos_token": None}, {}, "eos_token is no text"),
+        ({}, {f"v{i}": "" for i in range(1025)}, {}, "at most 1024 variables"),
+        ({}, None, {"stop_tokens": ("x\ud800",)}, "a lone surrogate at 1"),
+        ({}, None, {"control_tokens": ("<b>",) * 1025}, "at most 1024 stop or control tokens"),
+        ({}, None, {"model_max_length": 0}, "an integer from 1 to 2^31"),
+        ({}, None, {"model_max_length": 2**31 + 1}, "an integer from 1 to 2^31"),
     ],
 )
-def test_wrong_templates_and_variables_are_refused(sources, variables, words):
-    with pytest.raises(InvalidSpecError, match=words.replace(".", r"\.")):
-        ChatTemplates(sources, variables)
+def test_wrong_fields_are_refused(sources, variables, more, words):
+    with pytest.raises(InvalidSpecError, match=re.escape(words)):
+        ChatTemplates(sources, variables, **more)
 
 
 def test_the_largest_templates_are_kept():
@@ -68,14 +74,14 @@ def test_the_largest_templates_are_kept():
 
 def test_the_file_and_its_digest():
     sources = dict(TWO)
-    chat = ChatTemplates(sources, {"eos_token": END})
+    chat = ChatTemplates(sources, {"eos_token": END}, ("<b>",), ("<think>",), 4096)
     sources["default"] = "changed"
     again = ChatTemplates.from_json(chat.to_json())
-    assert (again, again.to_json(), again.sha256) == (chat, chat.to_json(), chat.sha256)
+    assert (again, again.to_json(), again.record()) == (chat, chat.to_json(), chat.record())
     assert list(again.sources.items()) == sorted(TWO.items())
-    assert chat.sha256 != ChatTemplates(TWO).sha256
-    assert ChatTemplates({}, {"eos_token": END}).sha256 is None
-    assert ChatTemplates({}, {"eos_token": END}).record() == {}
+    assert chat.record()["sha256"] != ChatTemplates(TWO).record()["sha256"]
+    assert ChatTemplates().record() == {}
+    assert ChatTemplates({}, {"eos_token": END}).record()["templates"] == {}
     assert chat.record()["templates"]["default"]["size_bytes"] == len(TWO["default"].encode())
 
 
@@ -83,8 +89,10 @@ def test_the_file_and_its_digest():
     "data",
     [
         b"[]",
-        b'{"templates": {}, "variables": null, "more": 1}',
-        b'{"templates": {}, "variables": []}',
+        b'{"templates": {}, "variables": null}',
+        FILE.replace(b'"variables"', b'"more": 1, "variables"'),
+        FILE.replace(b"null", b"[]", 1),
+        FILE.replace(b"[]", b"null", 1),
         b"\xff",
     ],
 )

@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.blobs.atomic_files import check_size, read_whole_file, write_whole_file
+from tokenizer_core.chat_templates import MAX_MODEL_LENGTH
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.chat_template_files import (
     CHAT_FILE_NAMES,
@@ -61,6 +62,7 @@ CONFIG: Final = "tokenizer_config.json"
 SPECIAL_TOKENS: Final = "special_tokens_map.json"
 ADDED_TOKENS: Final = "added_tokens.json"
 MODEL_CONFIG: Final = "config.json"
+GENERATION_CONFIG: Final = "generation_config.json"
 VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
 TEKKEN: Final = "tekken.json"
@@ -70,6 +72,7 @@ FILE_NAMES: Final = (
     SPECIAL_TOKENS,
     ADDED_TOKENS,
     MODEL_CONFIG,
+    GENERATION_CONFIG,
     VOCAB,
     MERGES,
     TEKKEN,
@@ -265,8 +268,7 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
     if not _has_own_vocabulary(folder) and has_vocabulary(folder):
         config = _read_table(folder, CONFIG)
         config |= _special_tokens_of_file(folder, config)
-        chat = read_chat_templates(folder, config, _template_variables(config))
-        return load_tekken(folder / TEKKEN).with_chat(chat)
+        return _with_chat(load_tekken(folder / TEKKEN), folder, config)
     has_file = (folder / TOKENIZER).is_file()
     if file_ids:
         if not has_file:
@@ -361,7 +363,24 @@ def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) ->
     ]
     if added != list(spec.added_tokens):
         spec = replace(spec, added_tokens=tuple(added))
-    return spec.with_chat(read_chat_templates(folder, config, variables))
+    return _with_chat(spec, folder, config)
+
+
+def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
+    """The spec with what the folder declares of conversations."""
+    chat = read_chat_templates(folder, config, _template_variables(config))
+    ids = _read_table(folder, GENERATION_CONFIG).get("eos_token_id")
+    stops = ids if isinstance(ids, list) else [ids]
+    length = config.get("model_max_length")
+    if type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH:
+        length = None
+    return spec.with_chat(
+        replace(
+            chat,
+            stop_tokens=tuple(token.content for token in spec.added_tokens if token.id in stops),
+            model_max_length=length,
+        )
+    )
 
 
 def save_model_folder(
@@ -390,6 +409,8 @@ def save_model_folder(
         "tokenizer_class": "PreTrainedTokenizerFast",
         **named,
     }
+    if spec.chat.model_max_length is not None:
+        config["model_max_length"] = spec.chat.model_max_length
     if spec.chat.sources:
         config[CONFIG_FIELD] = template_field(spec.chat.sources)
     write_whole_file(tokenizer_json, rendered)

@@ -4,10 +4,11 @@ needed."""
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenizer_core.chat_templates import DEFAULT, ChatTemplates
+from tokenizer_core.chat_templates import DEFAULT
 from tokenizer_core.errors import (
     ArtifactError,
     ArtifactNameError,
@@ -188,7 +189,7 @@ def with_chat_option(spec: TokenizerSpec, arguments: argparse.Namespace) -> Toke
             raise CommandError(str(error)) from error
         _check_template(given[name], path)
     try:
-        chat = ChatTemplates({**spec.chat.sources, **given}, spec.chat.variables)
+        chat = replace(spec.chat, sources={**spec.chat.sources, **given})
     except InvalidSpecError as error:
         raise CommandError(str(error)) from error
     return spec.with_chat(chat)

@@ -174,6 +174,24 @@ def test_the_template_of_a_processor_is_read_last(tmp_path):
     assert dict(Tokenizer.load(folder).chat_templates) == {"default": "j"}
 
 
+@pytest.mark.parametrize(
+    ("ids", "length", "declared"),
+    [
+        ([259, 7, 258], 4096, ((END, "<bos>"), 4096)),
+        (258, 10**30, ((END,), None)),
+        (None, None, ((), None)),
+    ],
+)
+def test_stop_tokens_and_the_length_of_a_model_are_read(ids, length, declared, tmp_path):
+    folder = make_folder(
+        tmp_path / "m",
+        generation_config={"eos_token_id": ids},
+        tokenizer_config={"model_max_length": length},
+    )
+    chat = Tokenizer.load(folder).spec.chat
+    assert (chat.stop_tokens, chat.model_max_length) == declared
+
+
 TOO_MANY = {f"additional_chat_templates/{i}.jinja": b"a" for i in range(17)}
 
 
