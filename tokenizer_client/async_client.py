@@ -38,7 +38,7 @@ from tokenizer_client.calls.retries import RetryPolicy
 from tokenizer_client.calls.streams import EncodedFile
 from tokenizer_client.calls.text import AddedTokens, AllowedSpecial, DisallowedSpecial, Errors
 from tokenizer_client.calls.wire_formats import IdArray, Ids, Width
-from tokenizer_client.schemas.chat import ChatEncodeResponse
+from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
 from tokenizer_client.schemas.jobs import (
     AnyJobSummary,
     AnyJobView,
@@ -450,6 +450,7 @@ class AsyncClient(BaseClient):
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> list[int]:
         """The token ids of a conversation, as the tokenizer's chat template writes it.
@@ -473,6 +474,7 @@ class AsyncClient(BaseClient):
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
                 added_tokens=added_tokens,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -488,6 +490,7 @@ class AsyncClient(BaseClient):
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> IdArray:
         """The token ids of a conversation as an array, shape (n_tokens,), uint32.
@@ -507,6 +510,7 @@ class AsyncClient(BaseClient):
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
                 added_tokens=added_tokens,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -523,6 +527,7 @@ class AsyncClient(BaseClient):
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> ChatEncodeResponse:
         """The ids of a conversation, its text, a loss mask, and the tokens of each message.
@@ -549,6 +554,7 @@ class AsyncClient(BaseClient):
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
                 added_tokens=added_tokens,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )
@@ -564,6 +570,7 @@ class AsyncClient(BaseClient):
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
         max_tokens: int | None = None,
     ) -> int:
         """The number of tokens of a conversation.
@@ -583,6 +590,7 @@ class AsyncClient(BaseClient):
                 continue_final_message=continue_final_message,
                 template_kwargs=template_kwargs,
                 added_tokens=added_tokens,
+                messages_form=messages_form,
                 max_tokens=max_tokens,
             )
         )

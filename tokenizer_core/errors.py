@@ -232,6 +232,18 @@ class ChatInputError(ChatError, ValueError):
     code = "invalid_chat"
 
 
+class ChatShapeError(ChatInputError):
+    """A message or a tool has a shape that cannot be given to a template. `place`: JSON pointer of
+    it in the message, or in the arguments if no message is named; `detail`: what it must be."""
+
+    def __init__(self, place: str, detail: str, message_index: int | None = None) -> None:
+        self.place, self.detail = place, detail
+        in_message = "" if message_index is None else f"messages/{message_index}"
+        name, *rest = f"{in_message}{place}".strip("/").split("/")
+        path = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
+        super().__init__(f"{name}{path}: {detail}", message_index)
+
+
 class ChatTemplateMissingError(ChatError, LookupError):
     """The tokenizer has no chat template, or none of that name."""
 

@@ -25,6 +25,7 @@ from tokenizer_core.batches import (
 )
 from tokenizer_core.chat.control_tokens import find_control_tokens
 from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
+from tokenizer_core.chat.messages import form_messages
 from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.drift import (
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.chat.renderer import RenderedChat, RenderLimits
     from tokenizer_core.engines import CacheStatistics, Engine
     from tokenizer_core.normalize import NfcChange
@@ -655,6 +657,7 @@ class Tokenizer:
         add_generation_prompt: bool = False,
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        messages_form: MessagesForm = "raw",
         with_loss: bool = False,
         limits: RenderLimits | None = None,
     ) -> RenderedChat:
@@ -674,18 +677,29 @@ class Tokenizer:
             ChatLimitError: rendering takes more time, memory or text than `limits` allow.
         """
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
-        return render_chat(
+        formed = form_messages(
+            messages_form,
             source,
             messages,
+            tools,
+            documents,
             variables=self.template_variables,
-            tools=tools,
-            documents=documents,
             kwargs=template_kwargs,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            with_turn_borders=with_loss,
             limits=limits,
         )
+        with formed.naming_request():
+            return render_chat(
+                source,
+                formed.messages,
+                variables=self.template_variables,
+                tools=formed.tools,
+                documents=documents,
+                kwargs=template_kwargs,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                with_turn_borders=with_loss,
+                limits=limits,
+            )
 
     def encode_chat(
         self,
@@ -698,6 +712,7 @@ class Tokenizer:
         continue_final_message: bool | str = False,
         template_kwargs: Mapping[str, Any] | None = None,
         added_tokens: AddedTokens = "all",
+        messages_form: MessagesForm = "raw",
         with_loss: bool = False,
         limits: RenderLimits | None = None,
     ) -> ChatEncoding:
@@ -724,10 +739,11 @@ class Tokenizer:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs=template_kwargs,
+            messages_form=messages_form,
             with_loss=with_loss,
             limits=limits,
         )
-        text, roles = rendered.text, roles_of(messages)
+        text, roles = rendered.text, roles_of(rendered.messages)
         source = choose_template(self.chat_templates, chat_template, with_tools=tools is not None)
         guarded = self._guarded(added_tokens, source)
         own = roles if added_tokens == "all" else []

@@ -16,7 +16,7 @@ from tokenizer_client.calls.retries import Session
 from tokenizer_client.calls.text import IDS, AddedTokens, check_most_tokens, plain_options
 from tokenizer_client.calls.wire_formats import IdArray, parse_id_bytes
 from tokenizer_client.errors import UnexpectedResponseError
-from tokenizer_client.schemas.chat import ChatEncodeResponse
+from tokenizer_client.schemas.chat import ChatEncodeResponse, MessagesForm
 from tokenizer_client.schemas.token_files import LossRule
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
@@ -33,6 +33,7 @@ class ChatOptions(TypedDict, total=False):
     continue_final_message: bool | str
     template_kwargs: Mapping[str, Any] | None
     added_tokens: AddedTokens
+    messages_form: MessagesForm
     max_tokens: int | None
 
 
@@ -68,7 +69,8 @@ def encode_chat_with_mask(
         raise UnexpectedResponseError("the response has no text or no spans of the messages")
     for part in (found.tokens, found.mask):
         require_same("number of tokens", found.count, -1 if part is None else len(part))
-    require_same("number of messages", len(found.spans), len(fields["messages"]))
+    if fields.get("messages_form") != "vllm":  # which joins system messages
+        require_same("number of messages", len(found.spans), len(fields["messages"]))
     bounds = [span.tokens for span in found.spans if span.tokens is not None]
     if not all(0 <= start <= end <= found.count for start, end in bounds):
         raise UnexpectedResponseError("a message in the response has tokens that are not there")

@@ -348,7 +348,12 @@ def _json_value(name: str, value: Any) -> Any:
 def _is_default(name: str, value: Any) -> bool:
     if name == "disallowed_special":
         return not value
-    defaults = (("allowed_special", "all"), ("added_tokens", "all"), ("errors", "replace"))
+    defaults = (
+        ("allowed_special", "all"),
+        ("added_tokens", "all"),
+        ("errors", "replace"),
+        ("messages_form", "raw"),
+    )
     return (name, value) in defaults
 
 

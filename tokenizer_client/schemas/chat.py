@@ -45,6 +45,7 @@ TemplateArguments = Annotated[
     dict[str, Any] | None,
     Field(description="Further variables of the template, such as `enable_thinking`."),
 ]
+MessagesForm = Literal["raw", "decoded", "vllm"]
 FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_]{1,64}$")]
 
 
@@ -65,6 +66,12 @@ class ChatEncodeRequest(RequestModel):
     )
     chat_template_kwargs: TemplateArguments = None
     added_tokens: AddedTokens = "all"
+    messages_form: MessagesForm = Field(
+        default="raw",
+        description="What is changed before the template reads the messages: `raw` nothing, as "
+        "`apply_chat_template`; `decoded` contents, arguments of calls and tools get the shapes "
+        "that the template reads, without loss; `vllm` what vLLM changes.",
+    )
     returned: Sequence[Literal["ids", "text", "mask", "spans"]] = Field(
         default=("ids",), alias="return", max_length=4, description="Parts of the response."
     )

@@ -243,6 +243,11 @@ class TokenFilesSummary(BaseModel):
     dtype: str
     tokenizer: TokenFilesTokenizer
     splits: dict[str, TokenFilesSplit]
+    counts: dict[str, int] = Field(
+        default_factory=dict,
+        description="What encoding counted, if anything: `messages_left_out`, messages that have "
+        "text of which the chat template writes none",
+    )
 
 
 class BadDocumentPlace(BaseModel):
@@ -281,7 +286,7 @@ class TokenFilesView(TokenFilesSummary):
         default=None,
         description=(
             "How conversations were encoded: name and sha256 of each chat template, sha256 of "
-            "their variables, loss rule. Null for texts."
+            "their variables, loss rule, form of the messages. Null for texts."
         ),
     )
     bad_documents: BadDocumentsView

@@ -95,6 +95,8 @@ class RenderedChat:
     """What `add_generation_prompt` adds before a turn of the assistant, if it was asked for."""
     after_turn: str = ""
     """What follows the assistant's first message, if it was asked for."""
+    messages: Sequence[Mapping[str, Any]] = ()
+    """What the template was given."""
 
     @property
     def segments(self) -> list[tuple[str, bool]]:
@@ -170,7 +172,7 @@ def render_chat(
             that they do not allow.
         ChatLimitError: memory, time or output over `limits`.
     """
-    _check(messages, tools, documents)
+    check_request(messages, tools, documents)
     if continue_final_message and add_generation_prompt:
         raise ChatInputError(
             "continue_final_message and add_generation_prompt exclude each other: the first ends "
@@ -208,7 +210,7 @@ def render_chat(
         if response[:1] == Status.SOURCE_NEEDED:
             response = worker.ask(_dump({**request, "source": template}), limits)
         chat = _read_response(response, limits)
-    return replace(chat, has_generation_tags=has_generation_tags(template))
+    return replace(chat, has_generation_tags=has_generation_tags(template), messages=messages)
 
 
 def has_generation_tags(template: str) -> bool:
@@ -216,7 +218,8 @@ def has_generation_tags(template: str) -> bool:
     return _GENERATION_TAG.search(template) is not None
 
 
-def _check(messages: object, tools: object, documents: object) -> None:
+def check_request(messages: object, tools: object, documents: object) -> None:
+    """Raise ChatInputError if these are no lists of objects, or there are no messages."""
     for name, value in {"messages": messages, "tools": tools, "documents": documents}.items():
         needs = "an object with role and content" if name == "messages" else "an object"
         if value is None and name != "messages":

@@ -6,9 +6,10 @@ runs in processes. Reading continues meanwhile, and the number of batches in mem
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from tokenizer_core.tokenizer import Tokenizer
     from tokenizer_core.training.pretoken_counts import CorpusSource
 
-    EncodedConversation = tuple[NDArray[np.integer[Any]], NDArray[Any]]
     Ids = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
 
@@ -70,6 +70,14 @@ class DocumentIds(NamedTuple):
     n_bytes: NDArray[np.uint64]
 
 
+class EncodedConversation(NamedTuple):
+    """The ids and the mask of a document, and what the manifest counts of it, by name."""
+
+    ids: NDArray[np.integer[Any]]
+    mask: NDArray[Any]
+    counts: Mapping[str, int] = {}
+
+
 class DocumentEncoder(Protocol):
     """Turns complete documents into ids and a mask, for plans with a `loss_mask`. Can be pickled:
     worker processes call it."""
@@ -81,7 +89,7 @@ class DocumentEncoder(Protocol):
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
-    ) -> Iterable[EncodedConversation | ConversationError]:
+    ) -> Iterable[EncodedConversation | tuple[NDArray[Any], NDArray[Any]] | ConversationError]:
         """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
         elsewhere; without the plan's ids around documents. For a document that cannot be encoded,
         the error."""
@@ -112,12 +120,14 @@ class Position(Protocol):
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """The ids of a batch, with the plan's tokens around each document, and the position after
-    it; the bad documents that it leaves out, and their numbers in the corpus."""
+    it; the bad documents that it leaves out, and their numbers in the corpus; what the encoder
+    counted in it."""
 
     parts: list[SplitPart]
     position: Position
     bad: BadDocuments = NO_BAD_DOCUMENTS
     bad_numbers: Sequence[int] = ()
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 class SplitDraw:
@@ -192,18 +202,22 @@ class BatchEncoder:
             DocumentRefusedError: a text holds a token that the plan forbids, or the document
                 encoder refuses it.
         """
-        documents, bad = self.encode_documents(batch)
+        counts = Counter[str]()
+        documents, bad = self.encode_documents(batch, counts)
         parts = self._draw.parts(batch.first_document, documents, is_open=batch.is_open)
         numbers = [batch.first_document + index for index in sorted(bad)]
         found = BadDocuments.of(bad[index] for index in sorted(bad)) if bad else NO_BAD_DOCUMENTS
-        return EncodedBatch(parts, batch.position, found, numbers)
+        return EncodedBatch(parts, batch.position, found, numbers, counts)
 
-    def encode_documents(self, batch: DocumentBatch) -> tuple[DocumentIds, dict[int, BadDocument]]:
+    def encode_documents(
+        self, batch: DocumentBatch, counts: Counter[str]
+    ) -> tuple[DocumentIds, dict[int, BadDocument]]:
         """The documents between the begin and end ids: no begin id before a continued document, no
-        end id after an open one; and the bad ones by index. Raise as `encode`."""
+        end id after an open one; and the bad ones by index. What the document encoder counts is
+        added to `counts`. Raise as `encode`."""
         bad = dict(batch.bad)
         if self._document_encoder is not None:
-            documents = self._encode_whole(self._document_encoder, batch, bad)
+            documents = self._encode_whole(self._document_encoder, batch, bad, counts)
         else:
             documents = self._encode_batch(batch)
         return (_leave_out(documents, list(bad)) if bad else documents), bad
@@ -221,7 +235,11 @@ class BatchEncoder:
         return DocumentIds(ids, offsets, n_bytes)
 
     def _encode_whole(
-        self, encoder: DocumentEncoder, batch: DocumentBatch, bad: dict[int, BadDocument]
+        self,
+        encoder: DocumentEncoder,
+        batch: DocumentBatch,
+        bad: dict[int, BadDocument],
+        counts: Counter[str],
     ) -> DocumentIds:
         """The loss counts at the end id if it counts at the id before, and never at the begin
         id. What the encoder refuses is added to `bad`."""
@@ -230,7 +248,9 @@ class BatchEncoder:
         encoded = encoder.encode(self._tokenizer, [batch.texts[index] for index in given])
         for index, one in zip(given, encoded, strict=True):
             if not isinstance(one, ConversationError):
-                found[index] = self._put_around(*one)
+                ids, mask, counted = EncodedConversation(*one)
+                found[index] = self._put_around(ids, mask)
+                counts.update(counted)
             elif self.skip_bad:
                 bad[index] = batch.as_bad(index, one.reason)
             else:

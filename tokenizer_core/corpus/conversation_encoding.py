@@ -7,7 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokenizer_core.chat.encoding import choose_template
+from tokenizer_core.chat.messages import left_out
 from tokenizer_core.chat.renderer import has_generation_tags
+from tokenizer_core.corpus.batch_encoding import EncodedConversation
 from tokenizer_core.documents.conversations import Conversation, parse_conversation
 from tokenizer_core.errors import (
     ChatInputError,
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tokenizer_core.chat.encoding import ChatEncoding, LossRule
-    from tokenizer_core.corpus.batch_encoding import EncodedConversation
+    from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.tokenizer import Tokenizer
 
 
@@ -30,8 +32,10 @@ class ConversationEncoder:
 
     `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
     the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
-    `chat_template` is the name of one of the tokenizer's, or a Jinja source. A conversation that
-    cannot be encoded, or that has nothing to learn, is a bad document (`encode_corpus`).
+    `chat_template` is the name of one of the tokenizer's, or a Jinja source; `messages_form` that
+    of `encode_chat`. The manifest counts the messages that have text of which the template writes
+    none. A conversation that cannot be encoded, or that has nothing to learn, is a bad document
+    (`encode_corpus`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -57,6 +61,7 @@ class ConversationEncoder:
         *,
         loss: LossRule = "auto",
         chat_template: str | None = None,
+        messages_form: MessagesForm = "decoded",
     ) -> None:
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
         if loss == "template" and not has_generation_tags(source):
@@ -65,7 +70,11 @@ class ConversationEncoder:
                 "writes; use the loss rule 'role'"
             )
         self._loss, self._template = loss, chat_template
-        self.settings: Mapping[str, Any] = _settings(tokenizer, chat_template, loss)
+        self._form: MessagesForm = messages_form
+        self.settings: Mapping[str, Any] = {
+            **_settings(tokenizer, chat_template, loss),
+            "messages_form": messages_form,
+        }
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
@@ -84,6 +93,7 @@ class ConversationEncoder:
                 documents=conversation.documents,
                 chat_template=self._template,
                 template_kwargs=conversation.template_kwargs,
+                messages_form=self._form,
                 with_loss=True,
             )
             mask = encoded.loss_mask(self._loss, unlearned=conversation.unlearned)
@@ -96,7 +106,9 @@ class ConversationEncoder:
                 "that the template writes; add one, or leave the conversation out",
                 "nothing_to_learn",
             )
-        return encoded.ids, mask
+        n_left_out = len(left_out(encoded.rendered))
+        counts = {"messages_left_out": n_left_out} if n_left_out else {}
+        return EncodedConversation(encoded.ids, mask, counts)
 
 
 def _settings(tokenizer: Tokenizer, chat_template: str | None, loss: LossRule) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -116,6 +117,7 @@ class _Run:
         self._max_bad = 0.0 if max_bad is None else max_bad
         self._settings = {**corpus.settings, "shuffle": shuffle}
         self._n_tokens = 0
+        self._counts = Counter[str]()
 
     def write(self, writer: TokenFilesWriter) -> TokenManifest:
         """Append the missing documents, in the order of the files, and finish."""
@@ -124,6 +126,7 @@ class _Run:
             position = writer.position["place"]
             bad = BadDocuments.from_fields(writer.position["bad"])
             self._n_tokens = writer.position["n_tokens"]
+            self._counts.update(writer.position["counts"])
         limit = LengthLimit(writer.plan, (writer.position or {}).get("lost", {}))
         checkpoints = _Checkpoints(writer)
         at: Callable[[], dict[str, Any]] | None = None  # the position, unless a document is held
@@ -133,6 +136,7 @@ class _Run:
             with closing(self._corpus.batches(writer.plan, position)) as batches:
                 for batch in batches:
                     bad = check_running_share(bad, batch.bad, batch.bad_numbers, self._max_bad)
+                    self._counts.update(batch.counts)
                     at = None
                     for part in batch.parts:
                         self._append(writer, limit.apply(part))
@@ -153,6 +157,7 @@ class _Run:
             lost=limit.lost,
             document_encoder=self._settings.get("encoder"),
             bad_documents=bad,
+            counts=self._counts,
         )
 
     def write_shuffled(self, writer: TokenFilesWriter) -> TokenManifest:
@@ -218,6 +223,7 @@ class _Run:
             lost=lost,
             document_encoder=files.manifest.document_encoder,
             bad_documents=files.manifest.bad_documents,
+            counts=files.manifest.counts,
         )
 
     def _append(self, writer: TokenFilesWriter, part: SplitPart) -> None:
@@ -253,7 +259,8 @@ class _Run:
 
     def _position(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The position field of a checkpoint."""
-        return {"settings": self._settings, "n_tokens": self._n_tokens, **fields}
+        counted = {"n_tokens": self._n_tokens, "counts": dict(self._counts)}
+        return {"settings": self._settings, **counted, **fields}
 
     def is_current(self, position: Mapping[str, Any]) -> bool:
         """Whether this run can continue from the position of a checkpoint: no file that was begun

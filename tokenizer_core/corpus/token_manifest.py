@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,7 +117,9 @@ class TokenManifest:
 
     `document_encoder`: the settings of the encoder that made ids and masks from conversations, such
     as the digest of the chat template and the loss rule (`DocumentEncoder.settings`). None without
-    an encoder. `bad_documents`: those of the corpus that were left out.
+    an encoder. `counts`: what that encoder counted, by name: `messages_left_out` are the messages
+    that have text and of which the chat template writes none. `bad_documents`: those of the corpus
+    that were left out.
     """
 
     plan: TokenFilesPlan
@@ -125,6 +127,7 @@ class TokenManifest:
     sources: tuple[CorpusSource, ...] = ()
     document_encoder: Mapping[str, Any] | None = None
     bad_documents: BadDocuments = NO_BAD_DOCUMENTS
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def split(self, name: str) -> SplitRecord:
         """The split with this name; raise LookupError, which lists the splits."""
@@ -151,6 +154,7 @@ class TokenManifest:
             **render_plan(self.plan),
             "document_encoder": None if encoder is None else dict(encoder),
             "bad_documents": self.bad_documents.to_fields(),
+            "counts": dict(sorted(self.counts.items())),
             "sources": [asdict(source) for source in self.sources],
             "splits": [_render_split(split) for split in self.splits],
         }
@@ -173,6 +177,7 @@ class TokenManifest:
                 sources=tuple(_parse_source(source) for source in fields["sources"]),
                 document_encoder=_optional(fields["document_encoder"], dict),
                 bad_documents=BadDocuments.from_fields(fields["bad_documents"]),
+                counts={name: typed(n, int) for name, n in fields["counts"].items()},
             )
             manifest.check()
         except FormatError as error:
@@ -206,6 +211,8 @@ class TokenManifest:
         _require(all(source.size_bytes >= 0 for source in self.sources), "the size of a source")
         has_encoder = self.document_encoder is not None
         _require(self.plan.loss_mask or not has_encoder, "a document encoder without a mask")
+        may_count = has_encoder and min(self.counts.values(), default=0) >= 0
+        _require(may_count or not self.counts, "the counts of the document encoder")
         for split in self.splits:
             self._check_split(split)
 

@@ -192,12 +192,14 @@ class TokenFilesWriter:
         lost: Mapping[Split, LostTokens] | None = None,
         document_encoder: Mapping[str, Any] | None = None,
         bad_documents: BadDocuments = NO_BAD_DOCUMENTS,
+        counts: Mapping[str, int] | None = None,
     ) -> TokenManifest:
         """Close all files, write the manifest, rename the folder, and return the manifest.
 
         `sources` are the files of the text, with size and sha256. `lost` is what the caller removed
         from each split, `document_encoder` what the manifest says of how ids and mask were made
-        (JSON; for a plan with a `loss_mask`), `bad_documents` what it says of those left out.
+        (JSON; for a plan with a `loss_mask`), `bad_documents` what it says of those left out,
+        `counts` what that encoder counted.
 
         Raises:
             TokenFilesError: a split has no ids (trainers cannot open an empty file), or all its
@@ -230,7 +232,12 @@ class TokenFilesWriter:
                     f"empty files; give documents with text"
                 )
             manifest = TokenManifest(
-                self.plan, splits, tuple(sources), document_encoder, bad_documents
+                self.plan,
+                splits,
+                tuple(sources),
+                document_encoder,
+                bad_documents,
+                dict(counts or {}),
             )
             manifest.check()
             write_synced(self._staged.files / MANIFEST_NAME, manifest.to_json())

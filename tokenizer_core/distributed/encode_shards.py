@@ -14,7 +14,7 @@ does not know, so it is not stored.
 from __future__ import annotations
 
 import pickle
-from collections import deque
+from collections import Counter, deque
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -122,7 +122,8 @@ def _unpack_encoding(data: bytes) -> ShardEncoding:
 
 def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) -> dict[str, Any]:
     """Encode the documents of a shard; return the numbers of documents, ids and bytes, the bad
-    documents that were left out, and the sha256 of the file if the shard is the whole file.
+    documents that were left out, what the document encoder counted, and the sha256 of the file if
+    the shard is the whole file.
 
     Raises:
         CorpusError: the file cannot be read, has changed, or holds text that cannot be encoded.
@@ -142,6 +143,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
             ) as reader,
             EncodedShardWriter(attempt.scratch, ids_dtype(encoding.plan)) as writer,
         ):
+            counts = Counter[str]()
             cuts = encoding.encoder.find_cuts()
             batches = iterate_open_file(reader, cuts, BATCH_BYTES)
             with (
@@ -150,8 +152,9 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
                     map_ahead(partial(_encode, encoding.encoder), ahead, num_threads=1)
                 ) as encoded,
             ):
-                for documents, is_open, bad in encoded:
+                for documents, counted, is_open, bad in encoded:
                     writer.append(documents, is_open=is_open)
+                    counts.update(counted)
                     found = found.plus(bad)
         found = place_in_file(found, shard.source, reader.first_byte)
         source.check()
@@ -172,6 +175,7 @@ def encode_shard(encoding: ShardEncoding, shard: CorpusShard, attempt: Attempt) 
         "n_bytes": writer.n_bytes,
         "bad": found.to_fields(),
         "sha256": reader.sha256 if shard.is_whole else None,
+        "counts": dict(counts),
     }
 
 
@@ -181,9 +185,13 @@ def hash_source(encoding: ShardEncoding, source: SourceFile, attempt: Attempt) -
     return {"sha256": source.sha256()}
 
 
-def _encode(encoder: BatchEncoder, batch: DocumentBatch) -> tuple[DocumentIds, bool, BadDocuments]:
-    documents, bad = encoder.encode_documents(batch)
-    return documents, batch.is_open, BadDocuments.of(bad[index] for index in sorted(bad))
+def _encode(
+    encoder: BatchEncoder, batch: DocumentBatch
+) -> tuple[DocumentIds, Counter[str], bool, BadDocuments]:
+    counts = Counter[str]()
+    documents, bad = encoder.encode_documents(batch, counts)
+    left_out = BadDocuments.of(bad[index] for index in sorted(bad))
+    return documents, counts, batch.is_open, left_out
 
 
 def _raise_not_utf8(path: str, options: dict[str, Any], within: tuple[int, int] | None) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -271,13 +272,15 @@ class JoinedShards:
     ) -> Iterator[EncodedBatch]:
         """The batches of a shard after the position that was reached."""
         before = reached.n_documents - reached.in_shard.n_documents
+        is_begun = reached.in_shard != _BEGINNING
+        counts = Counter[str]({} if is_begun else manifest.figures["counts"])
         for batch in read_encoded_shard(folder, self._dtype, reached.in_shard):
             number = before + batch.first_document
             parts = self._draw.parts(number, batch.documents, is_open=batch.is_open)
             n_documents = before + batch.position.n_documents
-            yield EncodedBatch(
-                parts, replace(reached, in_shard=batch.position, n_documents=n_documents)
-            )
+            position = replace(reached, in_shard=batch.position, n_documents=n_documents)
+            yield EncodedBatch(parts, position, counts)
+            counts = Counter()
 
     def _after(self, reached: JoinPosition, manifest: ShardManifest) -> JoinPosition:
         """The position after a shard; `reached` is at its start or within it."""

@@ -1,12 +1,15 @@
 """Parquet: a column of strings, one document per row, read a few rows at a time with pyarrow.
 
+Conversations are rows of nested columns. pyarrow gives a value of the type JSON as its encoding,
+and a MAP as a list of pairs; here they become values and objects, at any depth.
+
 pyarrow is imported only to read a Parquet file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -21,6 +24,7 @@ from tokenizer_core.documents.conversations import CONVERSATION_FIELDS
 from tokenizer_core.documents.corpus_files import CorpusFileBytes
 from tokenizer_core.documents.document_pieces import DocumentPiece, cut_document
 from tokenizer_core.errors import CorpusError
+from tokenizer_core.strict_json import StrictJsonError, read_json
 
 _BUFFER_BYTES: Final = 1 << 16
 _MAX_BATCH_ROWS: Final = 64
@@ -51,10 +55,16 @@ def read_parquet_rows(
             buffer_size=_BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
+            arrow_extensions_enabled=True,  # else a type JSON of Parquet is a string
         )
         columns = [column] if column is not None else _conversation_columns(file, source.name)
         if column is not None:
             _check_column(pyarrow, file, source.name, column)
+            decoders = {}
+        else:
+            decoders = {
+                name: _decoder(pyarrow, file.schema_arrow.field(name).type) for name in columns
+            }
         n_total = file.metadata.num_rows
         n_bytes = n_rows = 0
         for values in _values(file, source, columns, max_expansion):
@@ -62,7 +72,7 @@ def read_parquet_rows(
                 if column is not None:
                     text = _text(values[0], column)
                 else:
-                    text = _record(dict(zip(columns, values, strict=True)))
+                    text = _record(dict(zip(columns, values, strict=True)), decoders)
             except BadDocumentError as error:
                 report_bad(error, bad, source.name, "row", n_rows)
                 text = ""
@@ -110,9 +120,62 @@ def _conversation_columns(file: Any, name: str) -> list[str]:
     return columns
 
 
-def _record(values: dict[str, Any]) -> str:
+def _decoder(pyarrow: ModuleType, kind: Any) -> Callable[[Any], Any] | None:
+    """What makes JSON of a value of this type that `as_py` gave; None if `as_py` does.
+
+    It raises ValueError for a value that is no JSON, and for a map with the same key twice.
+    """
+    types = pyarrow.types
+    if isinstance(kind, pyarrow.JsonType):
+        return _parse_json
+    if isinstance(kind, pyarrow.BaseExtensionType):
+        return None
+    if types.is_map(kind):
+        decode = _or_same(_decoder(pyarrow, kind.item_type))
+        return lambda pairs: _build_object((key, decode(value)) for key, value in pairs)
+    if types.is_struct(kind):
+        members = {field.name: _decoder(pyarrow, field.type) for field in kind}
+        found = {name: _or_same(decode) for name, decode in members.items() if decode is not None}
+        if not found:
+            return None
+        return lambda fields: {
+            name: found[name](value) if name in found else value for name, value in fields.items()
+        }
+    # Lists of all kinds, dictionaries and run-end encodings.
+    inner = _decoder(pyarrow, kind.value_type) if hasattr(kind, "value_type") else None
+    if inner is None or types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return inner
+    element = _or_same(inner)
+    return lambda values: list(map(element, values))
+
+
+def _or_same(decode: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """The decoder of values that may be null."""
+    if decode is None:
+        return lambda value: value
+    return lambda value: None if value is None else decode(value)
+
+
+def _parse_json(value: str) -> Any:
     try:
-        fields = {column: value.as_py() for column, value in values.items()}
+        return read_json(value.encode())
+    except StrictJsonError as error:
+        raise ValueError(f"a value of the type JSON {error}") from None
+
+
+def _build_object(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    listed = list(pairs)
+    built = dict(listed)
+    if len(built) != len(listed):
+        raise ValueError("a map has the same key twice")
+    return built
+
+
+def _record(values: dict[str, Any], decoders: Mapping[str, Callable[[Any], Any] | None]) -> str:
+    try:
+        fields = {
+            column: _or_same(decoders[column])(value.as_py()) for column, value in values.items()
+        }
         present = {column: value for column, value in fields.items() if value is not None}
         return json.dumps(present, ensure_ascii=False)
     except (TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.chat.encoding import ChatEncoding
+from tokenizer_core.chat.messages import left_out
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.commands.command_line import CommandError, UsageError, require_files
 from tokenizer_service.commands.outputs import (
@@ -95,14 +96,18 @@ def run_chat(arguments: argparse.Namespace) -> None:
     template = _template(arguments.template, tokenizer)
 
     def render() -> Iterator[bytes]:
-        for messages, own_tools in conversations:
+        for number, (messages, own_tools) in enumerate(conversations, 1):
             encoding = tokenizer.encode_chat(
                 messages,
                 tools=own_tools if tools is None else tools,
                 chat_template=template,
                 add_generation_prompt=arguments.generation_prompt,
                 template_kwargs=kwargs,
+                messages_form="decoded",
             )
+            for index in left_out(encoding.rendered):
+                place = f"conversation {number}, messages[{index}]"
+                print(f"{place}: the chat template writes no text of it", file=sys.stderr)
             yield from _render(encoding, tokenizer, arguments)
 
     write_output(arguments.output, render())

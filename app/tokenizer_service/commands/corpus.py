@@ -60,6 +60,9 @@ from tokenizer_service.commands.tokenizer_arguments import (
 from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_upload
 
 _MOST_USED: Final = 5
+_COUNTED: Final = {
+    "messages_left_out": "messages have text of which the chat template writes none",
+}
 
 
 def add_parsers(subcommands: Any) -> None:
@@ -538,6 +541,8 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         print(f"documents left out: {manifest.bad_documents}")
     if manifest.document_encoder is not None:
         print(f"conversations: {_describe_encoder(manifest.document_encoder)}")
+    for name, count in manifest.counts.items():
+        print(f"  {count:,} {_COUNTED.get(name, name.replace('_', ' '))}")
     print(plan.end_in_words)
     by = plan.tokenizer
     name = f"{by.name}@{by.version}, " if by.name else ""
@@ -552,7 +557,8 @@ def _describe_encoder(settings: Mapping[str, Any]) -> str:
             f"{template['name'] or 'given as a file'} ({template['sha256'][:16]})"
             for template in settings["chat_templates"]
         )
-        return f"chat template {templates}, loss rule {settings['loss']}"
+        form = settings["messages_form"]
+        return f"chat template {templates}, loss rule {settings['loss']}, messages {form}"
     except (KeyError, TypeError):
         return json.dumps(settings)[:400]
 

@@ -354,6 +354,7 @@ def _summarise(
             vocab_size=plan.tokenizer.vocab_size,
             largest_id=plan.tokenizer.largest_id,
         ),
+        "counts": dict(manifest.counts),
         "splits": {split.name: _describe_split(split) for split in manifest.splits},
     }
     return made.model_validate({**fields, **more})

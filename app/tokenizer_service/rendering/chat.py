@@ -16,16 +16,19 @@ from tokenizer_client.schemas.chat import (
     CountTokensRequest,
     InputTokensRequest,
 )
-from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import RenderLimits
-from tokenizer_core.errors import ChatInputError, ChatTemplateError, SpecialTokenReachedError
+from tokenizer_core.errors import (
+    ChatInputError,
+    ChatShapeError,
+    ChatTemplateError,
+    SpecialTokenReachedError,
+)
 from tokenizer_core.offsets import char_offsets
 from tokenizer_service.access.limits import check_wanted, reserve_memory
 from tokenizer_service.http.id_formats import render_ids_form, require_fit
 from tokenizer_service.http.problem import Problem
 from tokenizer_service.rendering.conversations import (
     Conversation,
-    as_vllm,
     from_anthropic,
     from_responses,
     with_effort,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokenizer_core.chat.encoding import ChatEncoding
+    from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_service.http.id_formats import IdsForm
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
     from tokenizer_service.settings import Settings
@@ -111,9 +115,13 @@ def render_chat_encoding(
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
     )
-    with_loss = "mask" in returned
     chat = encode_conversation(
-        conversation, live, limits, with_loss=with_loss, added_tokens=request.added_tokens
+        conversation,
+        live,
+        limits,
+        messages_form=request.messages_form,
+        with_loss="mask" in returned,
+        added_tokens=request.added_tokens,
     )
     check_counts(len(chat.ids), 0, request.max_tokens, "/messages")
     if form is not None:
@@ -231,6 +239,7 @@ def encode_conversation(
     live: LiveTokenizer,
     limits: RenderLimits,
     *,
+    messages_form: MessagesForm,
     with_loss: bool = False,
     added_tokens: Literal["all", "none"] = "all",
 ) -> EncodedChat:
@@ -239,6 +248,8 @@ def encode_conversation(
     Raises:
         Problem: 422 for messages that the template does not take, and for a template that the
             tokenizer does not have, that fails, or that needs more than `limits`.
+        ChatShapeError: a message or tool has another shape than `messages_form` can carry; its
+            place is a JSON pointer into the request.
     """
     check_wanted()
     name, source = _choose_template(conversation, live)
@@ -252,9 +263,14 @@ def encode_conversation(
             continue_final_message=conversation.continue_final_message,
             template_kwargs=conversation.kwargs,
             added_tokens=added_tokens,
+            messages_form=messages_form,
             limits=limits,
             with_loss=with_loss,
         )
+    except ChatShapeError as error:
+        index = error.message_index
+        pointer = "" if index is None else conversation.pointer(index)
+        raise ChatShapeError(f"{pointer}{error.place}", error.detail) from None
     except (ChatInputError, ChatTemplateError) as error:
         index = error.message_index
         pointer = "/messages" if index is None else conversation.pointer(index)
@@ -273,9 +289,7 @@ def encode_conversation(
 def _encode_as_vllm(
     conversation: Conversation, live: LiveTokenizer, limits: RenderLimits, *, around: bool = False
 ) -> EncodedChat:
-    _, source = _choose_template(conversation, live)
-    changed = as_vllm(conversation, source, loops_over_content(source))
-    chat = encode_conversation(changed, live, limits)
+    chat = encode_conversation(conversation, live, limits, messages_form="vllm")
     spec = live.tokenizer.spec
     if not around or not (spec.prefix_ids or spec.suffix_ids):
         return chat

@@ -121,6 +121,11 @@ def _problem_of_disk_error(error: serving.DiskError) -> Problem:
     return Problem(503, error.code, str(error), headers=_retry_after(30))
 
 
+def _problem_of_shape(error: core.ChatShapeError) -> Problem:
+    errors = [(error.place, error.detail)]
+    return Problem(422, "invalid_request", f"{error.place}: {error.detail}", errors=errors)
+
+
 def _problem_of_memory(_error: MemoryError) -> Problem:
     log.error("no memory for a request")
     return Problem(
@@ -307,6 +312,7 @@ TABLE: Final[Mapping[type[BaseException], Row | Callable[[Any], Problem | None]]
     core.UnknownPatternError: Row(422),
     core.PreTokenTooLongError: Row(413),
     core.SplitTooSlowError: Row(422),
+    core.ChatShapeError: _problem_of_shape,
     core.ChatInputError: Row(422),
     core.ChatTemplateMissingError: Row(
         422, "The tokenizer has no chat template of this name; publish a version with it."

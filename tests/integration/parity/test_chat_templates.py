@@ -27,6 +27,7 @@ from tokenizer_core import Tokenizer
 from tokenizer_core.chat import template as template_module
 from tokenizer_core.chat.renderer import RenderedChat, has_generation_tags
 from tokenizer_core.chat.template import ChatTemplate
+from tokenizer_core.errors import ChatTemplateError
 
 pytestmark = pytest.mark.skipif(
     not TransformersReader.is_there(), reason="make test-integration installs transformers"
@@ -91,16 +92,21 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Render at a fixed time."""
 
     def render_here(source: str, messages: Any, **options: Any) -> RenderedChat:
-        options.pop("limits"), options.pop("with_turn_borders")
+        options.pop("limits"), options.pop("with_turn_borders", None)
         # As the process that renders gets it.
-        request = {"messages": messages, **options, "variables": dict(options["variables"])}
+        request = template_request({"messages": messages, **options}, dict(options["variables"]))
         request["kwargs"] = request["kwargs"] or {}
-        text, runs = ChatTemplate(source).render(request)
+        try:
+            text, runs = ChatTemplate(source).render(request)
+        except Exception as error:
+            raise ChatTemplateError(str(error)) from error
         lengths, origins = np.array(runs, np.int32).reshape(-1, 2).T
-        return RenderedChat(str(text), lengths, origins, has_generation_tags(source))
+        tags = has_generation_tags(source)
+        return RenderedChat(str(text), lengths, origins, tags, messages=messages)
 
     monkeypatch.setattr(template_module, "datetime", NOW)
     monkeypatch.setattr("tokenizer_core.tokenizer.render_chat", render_here)
+    monkeypatch.setattr("tokenizer_core.chat.messages.render_chat", render_here)
 
 
 def outcome(action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -141,6 +147,55 @@ def test_a_rendered_text_equals_that_of_transformers(source: str) -> None:
     for chat, text in zip(chats, expected, strict=True):
         rendered = template and outcome(template.render, template_request(chat, _VARIABLES))
         assert (rendered and rendered[0]) == (text if isinstance(text, str) else None), chat
+
+
+@pytest.mark.parametrize("with_calls", [False, True])
+@pytest.mark.parametrize("source", _parameters())
+def test_decoded_messages_are_written_as_in_one_of_their_shapes(
+    source: str, with_calls: bool, tokenizer: Tokenizer
+) -> None:
+    def content(text: str, in_parts: bool) -> Any:
+        return [{"type": "text", "text": text}] if in_parts else text
+
+    def chat(in_parts: bool, as_text: bool, empty: dict[str, str]) -> list[dict[str, Any]]:
+        arguments = '{"city": "Oslo"}' if as_text else {"city": "Oslo"}
+        function = {"name": "w", "arguments": arguments}
+        call = {"type": "function", "id": "call12345", "function": function}
+        result = {"role": "tool", "tool_call_id": "call12345", "name": "w"}
+        called = [
+            {"role": "assistant", **empty, "tool_calls": [call]},
+            {**result, "content": content("Sun", in_parts)},
+        ]
+        return [
+            {"role": "user", "content": content("Sun?", in_parts)},
+            *(called if with_calls else []),
+            {"role": "assistant", "content": content("Yes.", in_parts)},
+        ]
+
+    shapes = [
+        chat(in_parts, as_text, empty)
+        for in_parts in (False, True)
+        for as_text in (False, True)
+        for empty in ({}, {"content": ""})
+    ]
+    written = apply_chat_template(
+        file=None,
+        template=source,
+        variables=_VARIABLES,
+        chats=[{"messages": messages} for messages in shapes],
+        want="text",
+    )
+    ours = tokenizer.with_chat_templates({"default": source}, variables=_VARIABLES)
+    found = {
+        outcome(lambda m=messages: ours.render_chat(m, messages_form="decoded").text)
+        for messages in shapes[::2]
+    }
+    if found == {None}:
+        return  # the template refuses such a conversation, or writes no calls
+    texts = ("Sun?", "Yes.", *(("Oslo",) if with_calls else ()))
+    for text in found:
+        assert text in written
+        assert all(part in text for part in texts)
 
 
 @pytest.mark.parametrize("source", _parameters())

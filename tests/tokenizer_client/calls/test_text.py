@@ -90,7 +90,7 @@ def test_segments_on_the_wire(play):
 
 def test_the_fields_of_a_chat_request(play):
     client, service = play(octets(ONE, U32), octets(ONE * 2, U32), chat(), chat())
-    assert client.encode_chat(MESSAGES) == [5]
+    assert client.encode_chat(MESSAGES, messages_form="raw") == [5]
     found = client.encode_chat_to_numpy(
         tuple(MESSAGES),
         tools=({"type": "function"},),
@@ -99,6 +99,7 @@ def test_the_fields_of_a_chat_request(play):
         add_generation_prompt=True,
         continue_final_message="content",
         template_kwargs={"enable_thinking": False},
+        messages_form="decoded",
         max_tokens=2,
     )
     assert (found.dtype, found.tolist()) == (np.uint32, [5, 5])
@@ -116,6 +117,7 @@ def test_the_fields_of_a_chat_request(play):
         "add_generation_prompt": True,
         "continue_final_message": "content",
         "chat_template_kwargs": {"enable_thinking": False},
+        "messages_form": "decoded",
         "max_tokens": 2,
     }
     assert count == {"messages": MESSAGES, "return": []}

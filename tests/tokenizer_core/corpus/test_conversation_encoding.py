@@ -37,7 +37,8 @@ from tokenizer_core.parallel import LocalExecutor
 
 CHATML = (
     "{% for m in messages %}{% if m.role == 'odd' %}{{ raise_exception('no odd roles') }}"
-    "{% endif %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}"
+    "{% endif %}{% if m.role != 'silent' %}"
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 TAGGED = (
@@ -260,11 +261,39 @@ def test_bad_conversations_are_left_out_and_counted(tmp_path):
         encode(tmp_path / "n", [write_lines(tmp_path / "n.jsonl", bad)], max_bad=1.0)
 
 
+SILENT = openai("silent:a", "user:b", "silent:c", "assistant:d")
+"""Two of its messages are not written."""
+
+
+def test_messages_of_which_nothing_is_written_are_counted(tmp_path):
+    path = write_lines(tmp_path / "chats.jsonl", [*CHATS[:2], SILENT, SILENT])
+    for shuffle in (False, True):
+        manifest = encode(tmp_path / str(shuffle), [path], shuffle=shuffle).manifest
+        assert manifest.counts == {"messages_left_out": 4}
+
+
+def test_messages_are_decoded(tmp_path):
+    parts = [{"type": "text", "text": "What is"}, {"type": "text", "text": "2 + 2?"}]
+    chat = openai("user:", "assistant:4.")
+    chat["messages"][0]["content"] = parts
+    path = write_lines(tmp_path / "chats.jsonl", [chat])
+    text = "<|im_start|>user\nWhat is\n2 + 2?<|im_end|>\n<|im_start|>assistant\n4.<|im_end|>\n"
+    files = encode(tmp_path / "t", [path])
+    assert TOKENIZER.decode(files.document(0)) == text
+    raw = ConversationEncoder(TOKENIZER, messages_form="raw")
+    with pytest.raises(TokenFilesError, match="no ids were written"):
+        encode(tmp_path / "raw", [path], encoder=raw, max_bad=1.0)
+    chat["messages"][0]["content"] = [{"type": "image"}]
+    write_lines(path, [*CHATS, chat])
+    with pytest.raises(CorpusError, match=r"line 7: messages\[0\]\.content\[0\]: `image` has no"):
+        encode(tmp_path / "n", [path])
+
+
 def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
     monkeypatch.setattr(encoding_run, "_CHECKPOINT_SHARE", 1e9)
-    chats = [*CHATS, *(record for record, _ in BAD.values()), *CHATS]
+    chats = [SILENT, *CHATS, *(record for record, _ in BAD.values()), *CHATS, SILENT]
     path = write_lines(tmp_path / "chats.jsonl", chats)
     encoder = ConversationEncoder(TOKENIZER)
     how: dict[str, Any] = {"encoder": encoder, "plan": plan_of(max_length=50), "max_bad": 1.0}
@@ -292,6 +321,8 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     )
     for name in ("t", "by workers"):
         assert content(tmp_path / name) == content(tmp_path / "expected")
+        counts = TokenFiles.open(tmp_path / name).manifest.counts
+        assert counts == {"messages_left_out": 4}
 
 
 def sha256(text: str) -> str:
@@ -314,7 +345,7 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
     ):
         encoder = ConversationEncoder(tokenizer, **how)
         says = {"chat_templates": templates, "loss": loss, "template_variables": variables}
-        assert encoder.settings == says
+        assert encoder.settings == {**says, "messages_form": "decoded"}
     for shuffle in (False, True):
         files = encode(tmp_path / str(shuffle), [path], encoder=encoder, shuffle=shuffle)
         assert TokenDataset(files).document_encoder == encoder.settings

@@ -58,6 +58,8 @@ def test_every_field_that_is_missing_or_of_another_type_is_refused(manifest):
             if change is list.pop and (path[0] in ("sources", "special_tokens") or len(path) == 2):
                 continue
             found = changed_at(fields, path, change)
+            if found == fields:
+                continue
             # Nor can it check which special tokens the texts held.
             name = "special_tokens_found"
             if path[2:3] == (name,) and found["splits"][path[1]].get(name) == {}:
@@ -108,6 +110,7 @@ CONTRADICTIONS = [
     (("special_tokens", "recognised", 0, "id"), 70_001),
     (("splits",), []),
     (("document_encoder",), {"loss": "role"}),  # without a mask
+    (("counts",), {"messages_left_out": 1}),  # without an encoder
     (("compression",), "zstd"),
 ]
 

@@ -273,10 +273,9 @@ def test_a_shard_has_the_ids_of_its_documents(tmp_path, attempt):
     path = tmp_path / "a.txt"
     path.write_bytes(b"ab\nxyz\n\nlast")
     figures = encode_shard(encoding(), shard_of(path, 2, 8), attempt)
-    assert figures == {
-        **{"n_documents": 2, "n_tokens": 3, "n_bytes": 3, "sha256": None},
-        "bad": {"reasons": {}, "first": []},
-    }
+    sizes = {"n_documents": 2, "n_tokens": 3, "n_bytes": 3}
+    counted = {"bad": {"reasons": {}, "first": []}, "counts": {}}
+    assert figures == {**sizes, "sha256": None, **counted}
     assert np.fromfile(attempt.scratch / "ids", "<u2").tolist() == list(b"xyz")
     assert np.fromfile(attempt.scratch / "documents", "<u8").tolist() == [3, 3, 0, 0]
     assert sorted(attempt.commit(figures).files) == ["documents", "ids"]

@@ -105,10 +105,12 @@ def path(tmp_path):
     return tmp_path / "some.parquet"
 
 
-def read_rows(path, max_expansion: float = 200.0, max_piece_chars: int = 4) -> list[str]:
+def read_rows(
+    path, max_expansion: float = 200.0, max_piece_chars: int = 4, column: str | None = "text"
+) -> list[str]:
     source = open_corpus_file(path)
     with source.file:
-        return join(list(read_parquet_rows(source, "text", max_expansion, max_piece_chars)))
+        return join(list(read_parquet_rows(source, column, max_expansion, max_piece_chars)))
 
 
 @pytest.mark.parametrize(
@@ -137,12 +139,71 @@ def test_a_column_that_is_not_text_is_an_error(path):
         ({"text": [1]}, r"'text' is of type int64, not of strings; .*\(`field`, "),
         ({"text": [b"a"]}, "'text' is of type binary"),
         ({"text": [["a"]]}, "'text' is of type list"),
+        ({"text": as_json('"a"')}, "'text' is of type extension<arrow.json>, not of strings"),
         ({"text": ["a", "b", None]}, "row 2: the column 'text' is null"),
         ({"text": wrong}, "row 1: byte 3 of the column 'text' is not UTF-8"),
     ):
         parquet.write_table(pyarrow.table(columns), path)
         with pytest.raises(CorpusError, match=f"some.parquet'.*{told}"):
             read_rows(path)
+
+
+def as_json(*values: str | None) -> pyarrow.Array:
+    """Values of Parquet's logical type JSON."""
+    return pyarrow.ExtensionArray.from_storage(pyarrow.json_(), pyarrow.array(values))
+
+
+def listed(values: pyarrow.Array) -> pyarrow.Array:
+    return pyarrow.ListArray.from_arrays([0, len(values)], values)
+
+
+SAID = '"He said \\"hi\\"."'
+ROLES = pyarrow.array(["user", "tool"])
+MAPS = pyarrow.array([[("n", SAID)], None], pyarrow.map_(pyarrow.string(), pyarrow.string()))
+
+
+# Without Arrow's schema a file is as DuckDB and Spark write it.
+@pytest.mark.parametrize("store_schema", [True, False])
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (
+            listed(
+                pyarrow.StructArray.from_arrays([ROLES, as_json(SAID, '{"a":[1]}')], ["r", "c"])
+            ),
+            [{"r": "user", "c": 'He said "hi".'}, {"r": "tool", "c": {"a": [1]}}],
+        ),
+        (listed(as_json('{"r":"user"}', None)), [{"r": "user"}, None]),
+        (as_json('[{"r":"user"}]'), [{"r": "user"}]),
+        (
+            listed(pyarrow.StructArray.from_arrays([ROLES, MAPS], ["r", "c"])),
+            [{"r": "user", "c": {"n": SAID}}, {"r": "tool", "c": None}],
+        ),
+        (
+            pyarrow.MapArray.from_arrays([0, 2], pyarrow.array(["a", "b"]), as_json("1.5", "null")),
+            {"a": 1.5, "b": None},
+        ),
+        (listed(ROLES), ["user", "tool"]),
+    ],
+    ids=["struct", "list", "column", "map", "map of values", "texts"],
+)
+def test_json_and_maps_in_conversations_are_decoded(path, messages, expected, store_schema):
+    table = pyarrow.table({"messages": messages, "n": [1]})
+    parquet.write_table(table, path, store_schema=store_schema)
+    (text,) = read_rows(path, column=None)
+    assert json.loads(text) == {"messages": expected}
+
+
+def test_wrong_json_and_maps_are_refused_with_their_row(path):
+    twice = pyarrow.array([[("a", 1), ("a", 2)]], pyarrow.map_(pyarrow.string(), pyarrow.int64()))
+    for messages, told in (
+        (as_json("{"), "a value of the type JSON is not JSON"),
+        (as_json('{"a": 1, "a": 2}'), "has the same key twice"),
+        (twice, "a map has the same key twice"),
+    ):
+        parquet.write_table(pyarrow.table({"messages": messages}), path)
+        with pytest.raises(CorpusError, match=f"some.parquet', row 0: .*{told}"):
+            read_rows(path, column=None)
 
 
 def test_a_file_cut_anywhere_is_an_error(path):

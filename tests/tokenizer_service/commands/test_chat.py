@@ -55,6 +55,17 @@ def test_a_conversation_becomes_ids_text_a_count_or_pieces(chat):
     assert out == printed(chatml_ids(("user", "a"))) + printed(chatml_ids(("user", "b")))
 
 
+def test_messages_are_decoded_and_one_that_is_not_written_is_named(chat):
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    (chat.folder / "chat.json").write_text(json.dumps([{"role": "user", "content": parts}]))
+    assert chat.run("chat", "chat.json") == (printed(chatml_ids(("user", "a\nb"))), "")
+    (chat.folder / "last.jinja").write_text("{{ messages[-1].content }}")
+    (chat.folder / "chat.json").write_text(json.dumps(say("a", "b")))
+    out, log = chat.run("chat", "chat.json", "--template", "last.jinja", "--text")
+    assert out == b"b"
+    assert log == "conversation 1, messages[0]: the chat template writes no text of it\n"
+
+
 def test_a_template_for_a_tokenizer_without_one(cli, rendering_here):
     ArtifactStore(cli.folder / "artifacts").publish(SPEC, name="starter")
     (cli.folder / "chat.json").write_text(json.dumps(say("Hi")))

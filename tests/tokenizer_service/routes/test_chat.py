@@ -91,6 +91,34 @@ def test_encode(post: Post, client: TestClient) -> None:
     assert bare.headers["tokenizer-version"].startswith("chat@")
 
 
+def test_the_form_of_messages(post: Post, refused: Refused) -> None:
+    parts = user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
+    call = {"function": {"name": "f", "arguments": '{"a":1}'}}
+    messages = [*parts, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    written = [*chatml_ids(("user", "a\nb")), *chatml_ids(("assistant", 'f{"a": 1}'))]
+
+    def ids(form: str, given: list[Any] = messages) -> Any:
+        return post("/chat/encode", messages=given, messages_form=form)["tokens"]
+
+    assert ids("decoded") == ids("vllm") == written
+    raw = [
+        *chatml_ids(("user", str(parts[0]["content"]))),
+        *chatml_ids(("assistant", 'f"{\\"a\\":1}"')),
+    ]
+    assert ids("raw") == raw == post("/chat/encode", messages=messages)["tokens"]
+    image = [*HELLO, *user([{"type": "image"}])]
+    for form, place in (("decoded", "/messages/1/content/0"), ("vllm", "/messages/1/content/0")):
+        answer = refused("/chat/encode", messages=image, messages_form=form)
+        assert answer == ("invalid_request", place)
+    tools = refused("/chat/encode", messages=HELLO, tools=[{"type": "web"}], messages_form="vllm")
+    assert tools == ("invalid_request", "/tools/0/type")
+    developers = [*HELLO, {"role": "developer", "content": "Be brief"}, *user("a")]
+    assert ids("vllm", developers) == chatml_ids(
+        ("system", "Be brief"), ("user", "Hello"), ("user", "a")
+    )
+    assert refused("/chat/encode", messages=developers) == ("chat_template_failed", "/messages/1")
+
+
 def test_limit_binary_form_and_loss(client: TestClient, post: Post, refused: Refused) -> None:
     def status(accept: str = "*/*", **options: Any) -> int:
         body = {"messages": HELLO, **options}
