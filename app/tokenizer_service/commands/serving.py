@@ -9,10 +9,8 @@ file of a Unix socket and removes it at the end.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import errno
-import functools
 import json
 import logging
 import math
@@ -35,7 +33,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from uvicorn.supervisors import Multiprocess, multiprocess
-from uvicorn.supervisors.multiprocess import Process
 
 from tokenizer_core.blobs.bucket import open_object_storage
 from tokenizer_core.blobs.locks import locked_folder
@@ -45,8 +42,8 @@ from tokenizer_core.registry import open_artifacts
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.access.auth import check_keys
 from tokenizer_service.commands.command_line import CommandError, parse_folder
-from tokenizer_service.http.connections import STATE_KEY, raise_open_files
-from tokenizer_service.http.protocol import GuardedHttpProtocol
+from tokenizer_service.http.connections import raise_open_files
+from tokenizer_service.http.listening import ServingProcess
 from tokenizer_service.ingress import UNIX, socket_path
 from tokenizer_service.jobs.database.sqlite import DATABASE_NAME
 from tokenizer_service.observability.logs import configure_logging
@@ -193,60 +190,6 @@ def _check_settings(settings: Settings) -> None:
         ) from None
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, which listens only while the app does not stand by.
-
-    The processes of a service accept connections from one socket. One that cannot load what the
-    others serve leaves them to the others.
-    """
-
-    servers: list[asyncio.Server]
-
-    @property
-    def is_listening(self) -> bool:
-        return bool(self.servers)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._sockets = sockets or []
-        await super().startup(sockets=[])  # starts the app, and listens nowhere
-        await self._follow_app()
-
-    async def on_tick(self, counter: int) -> bool:
-        await self._follow_app()
-        return await super().on_tick(counter)
-
-    async def _follow_app(self) -> None:
-        stands_by = self.lifespan.state[STATE_KEY].stands_by()
-        if stands_by and self.servers:
-            for server in self.servers:
-                server.close()
-            self.servers = []
-            for connection in list(self.server_state.connections):
-                connection.shutdown()  # after its response
-        elif not stands_by and not self.servers:
-            loop = asyncio.get_running_loop()
-            self.servers = [
-                # Closing a server closes its socket.
-                await loop.create_server(self._make_protocol, sock=each.dup(), backlog=_BACKLOG)
-                for each in self._sockets
-            ]
-
-    def _make_protocol(self) -> asyncio.Protocol:
-        return GuardedHttpProtocol(self.config, self.server_state, self.lifespan.state)
-
-
-class _Process(Process):
-    """One of several serving processes; one that stands by is not ready to replace another."""
-
-    @functools.cached_property
-    def server(self) -> _Server:
-        return _Server(self.config)
-
-    def pong(self) -> None:
-        self.child_conn.recv()
-        self.child_conn.send(self.server.started and self.server.is_listening)
-
-
 class _Supervisor(Multiprocess):
     """uvicorn's supervisor, which looks at each process in turn and restarts those that ended.
 
@@ -260,7 +203,7 @@ class _Supervisor(Multiprocess):
     """Whether the processes cannot start."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-        multiprocess.Process = _Process  # type: ignore[misc]  # uvicorn has no option for it
+        multiprocess.Process = ServingProcess  # type: ignore[misc]  # uvicorn has no option for it
         super().__init__(config, sockets)
         self._has_served = False
         self._replaced_at: dict[int, float] = {}
@@ -283,7 +226,7 @@ class _Supervisor(Multiprocess):
             self._replaced_at[index] = now
             status = process.process.exitcode
             log.warning("process %d ended (%s); another takes its place", process.pid, status)
-            self.processes[index] = _Process(self.config, self.sockets)
+            self.processes[index] = ServingProcess(self.config, self.sockets)
             self.processes[index].start()
 
     def join_all(self) -> None:
@@ -295,7 +238,7 @@ class _Supervisor(Multiprocess):
                 process.process.kill()
                 process.process.join()
 
-    def _answers(self, process: Process) -> bool:
+    def _answers(self, process: multiprocess.Process) -> bool:
         """Whether it answers in time; True without an answer if a signal arrives meanwhile."""
         try:
             process.parent_conn.send(b"ping")
@@ -366,7 +309,8 @@ def _configure(settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
-        http=GuardedHttpProtocol,
+        # By name: a process answers the supervisor before it has imported it.
+        http="tokenizer_service.http.protocol:GuardedHttpProtocol",
         ws="none",
         loop="uvloop",
         lifespan="on",

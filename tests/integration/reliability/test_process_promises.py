@@ -294,6 +294,10 @@ def test_a_worker_that_cannot_load_the_active_version_takes_no_requests(
         return str(httpx.get(f"{server.url}/readyz", timeout=30).json().get("status"))
 
     with artifacts.serve(workers=2) as server:
+        # Meanwhile the supervisor sees that both serve; else it would not replace one.
+        with server.client() as client:
+            job = client.post("/train", json={**SMALL, "promote": "manual"}).json()
+            assert wait_for_job(client, job["id"])["state"] == "succeeded"
         vocab.write_bytes(sound[:-1])
         kill_one(server)
         server.wait_until_ready(workers=3)
