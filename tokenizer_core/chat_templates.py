@@ -24,7 +24,7 @@ DEFAULT: Final = "default"
 MAX_TEMPLATES: Final = 16
 MAX_TEMPLATE_BYTES: Final = 1 << 20
 _MAX_VARIABLES: Final = 1024
-_MAX_TOKENS: Final = 1024
+_MAX_STOP_TOKENS: Final = 1024
 MAX_MODEL_LENGTH: Final = 1 << 31
 """`transformers` writes 10^30 for a model without a limit."""
 MAX_CHAT_FILE_BYTES: Final = 32 << 20
@@ -33,7 +33,6 @@ _FIELDS: Final = {
     "templates",
     "variables",
     "stop_tokens",
-    "control_tokens",
     "model_max_length",
 }
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -46,15 +45,13 @@ class ChatTemplates:
     - `sources`: name -> Jinja source; `default` comes first, if there is one.
     - `variables`: what a template reads of the tokenizer (`bos_token`, `eos_token`, ...). None: no
       file says, so they follow from the special tokens.
-    - `stop_tokens`: what else ends the model's answer: the `eos_token_id` of
+    - `stop_tokens`: the tokens that end the model's answer: those of `eos_token_id` in
       `generation_config.json`.
-    - `control_tokens`: added tokens that no user may write, beside the special ones and those that
-      a template writes.
     - `model_max_length`: the most tokens of a text, from 1 to 2^31; None: no limit is declared.
 
     Raises:
         InvalidSpecError: a malformed name, more than 16 templates, more than 1 MiB in one, more
-            than 1,024 variables or tokens, or another length.
+            than 1,024 variables or stop tokens, or another length.
 
     Example:
         >>> ChatTemplates({"tool_use": "{{ tools }}", "default": "{{ messages }}"}).sources
@@ -64,7 +61,6 @@ class ChatTemplates:
     sources: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] | None = None
     stop_tokens: tuple[str, ...] = ()
-    control_tokens: tuple[str, ...] = ()
     model_max_length: int | None = None
 
     def __post_init__(self) -> None:
@@ -85,11 +81,10 @@ class ChatTemplates:
             if not isinstance(name, str) or not is_variable_name(name):
                 raise InvalidSpecError(f"{name!r:.80} is no name of a variable of chat templates")
             _check_text(value, f"the variable {name}")
-        for tokens in (self.stop_tokens, self.control_tokens):
-            if len(tokens) > _MAX_TOKENS:
-                raise InvalidSpecError(f"at most {_MAX_TOKENS} stop or control tokens are allowed")
-            for token in tokens:
-                _check_text(token, "a stop or control token")
+        if len(self.stop_tokens) > _MAX_STOP_TOKENS:
+            raise InvalidSpecError(f"at most {_MAX_STOP_TOKENS} stop tokens are allowed")
+        for token in self.stop_tokens:
+            _check_text(token, "a stop token")
         length = self.model_max_length
         if length is not None and (type(length) is not int or not 0 < length <= MAX_MODEL_LENGTH):
             raise InvalidSpecError("model_max_length must be an integer from 1 to 2^31")
@@ -119,7 +114,6 @@ class ChatTemplates:
             "templates": dict(self.sources),
             "variables": variables,
             "stop_tokens": self.stop_tokens,
-            "control_tokens": self.control_tokens,
             "model_max_length": self.model_max_length,
         }
         data = (json.dumps(table, ensure_ascii=False, indent=2) + "\n").encode()
@@ -143,11 +137,10 @@ class ChatTemplates:
         sources, variables = table["templates"], table["variables"]
         if not isinstance(sources, dict) or not isinstance(variables, dict | None):
             raise FormatError(f"{CHAT_FILE}: templates or variables is no object")
-        stops, controls = table["stop_tokens"], table["control_tokens"]
-        if not isinstance(stops, list) or not isinstance(controls, list):
-            raise FormatError(f"{CHAT_FILE}: stop_tokens or control_tokens is no list")
-        length = table["model_max_length"]
-        return cls(sources, variables, tuple(stops), tuple(controls), length)
+        stops = table["stop_tokens"]
+        if not isinstance(stops, list):
+            raise FormatError(f"{CHAT_FILE}: stop_tokens is no list")
+        return cls(sources, variables, tuple(stops), table["model_max_length"])
 
 
 def is_variable_name(name: str) -> bool:

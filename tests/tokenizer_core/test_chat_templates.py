@@ -54,7 +54,7 @@ def test_variables_are_those_of_the_file_or_follow_from_the_special_tokens():
         ({}, {"eos_token": None}, {}, "eos_token is no text"),
         ({}, {f"v{i}": "" for i in range(1025)}, {}, "at most 1024 variables"),
         ({}, None, {"stop_tokens": ("x\ud800",)}, "a lone surrogate at 1"),
-        ({}, None, {"control_tokens": ("<b>",) * 1025}, "at most 1024 stop or control tokens"),
+        ({}, None, {"stop_tokens": ("<b>",) * 1025}, "at most 1024 stop tokens"),
         ({}, None, {"model_max_length": 0}, "an integer from 1 to 2^31"),
         ({}, None, {"model_max_length": 2**31 + 1}, "an integer from 1 to 2^31"),
     ],
@@ -74,7 +74,7 @@ def test_the_largest_templates_are_kept():
 
 def test_the_file_and_its_digest():
     sources = dict(TWO)
-    chat = ChatTemplates(sources, {"eos_token": END}, ("<b>",), ("<think>",), 4096)
+    chat = ChatTemplates(sources, {"eos_token": END}, ("<b>",), 4096)
     sources["default"] = "changed"
     again = ChatTemplates.from_json(chat.to_json())
     assert (again, again.to_json(), again.record()) == (chat, chat.to_json(), chat.record())
