@@ -47,7 +47,7 @@ class ChatTemplates:
     - `sources`: name -> Jinja source; `default` comes first, if there is one.
     - `variables`: what a template reads of the tokenizer (`bos_token`, `eos_token`, ...). None: no
       file says, so they follow from the special tokens.
-    - `stop_tokens`: what else ends the model's answer: the `eos_token_id` of
+    - `stop_tokens`: the tokens that end the model's answer: those of `eos_token_id` in
       `generation_config.json`.
     - `control_tokens`: added tokens that no user may write, beside the special ones and those that
       a template writes.

@@ -297,8 +297,9 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         []
     """
     chat = [f"the chat templates ({', '.join(spec.chat.sources)})"] if spec.chat.sources else []
+    stops = [f"the stop tokens ({len(spec.chat.stop_tokens)})"] if spec.chat.stop_tokens else []
     if target in _WHOLE:
-        return chat if target == "tokenizer.json" else []
+        return [*(chat if target == "tokenizer.json" else []), *stops]
     left_out = [] if target == "pickle" else [f"the split pattern ({spec.pattern.name})"]
     if spec.added_tokens:
         which = "the special tokens" if target == "tiktoken" else "which tokens are special"
@@ -312,7 +313,7 @@ def not_carried(spec: TokenizerSpec, target: Target) -> list[str]:
         left_out.append(f"the saved {' and '.join(spec.batch_settings)}")
     if spec.prefix_ids or spec.suffix_ids:
         left_out.append("the ids put around a text on request (add_special_tokens)")
-    return left_out + chat
+    return left_out + chat + stops
 
 
 def loading_lines(spec: TokenizerSpec, target: Target, paths: list[Path]) -> list[str]:

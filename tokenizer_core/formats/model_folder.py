@@ -471,7 +471,8 @@ def _with_names(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) ->
 
 
 def _with_chat(spec: TokenizerSpec, folder: Path, config: Mapping[str, Any]) -> TokenizerSpec:
-    """The spec with what the folder declares of conversations."""
+    """The spec with what the folder declares: chat templates, the stop tokens that are added
+    tokens, and the length of the model, unless it stands for none."""
     chat = read_chat_templates(folder, config, _template_variables(config))
     ids = _read_table(folder, GENERATION_CONFIG).get("eos_token_id")
     stops = ids if isinstance(ids, list) else [ids]

@@ -34,9 +34,10 @@ def parse_added_tokens(
     *,
     changes_spaces_later: bool = False,
 ) -> list[AddedToken]:
-    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file. With
-    `changes_spaces_later`, the pre-tokenizer does what `normalizer` says: all tokens are searched
-    before.
+    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file.
+
+    `changes_spaces_later`: the pre-tokenizer changes spaces, not the normalizer, so `tokenizers`
+    searches all added tokens in the text as given.
 
     Raises:
         FormatError: a token is malformed, has another id, or cannot be found exactly.
@@ -93,15 +94,16 @@ def _parse_added_token(entry: object, where: str) -> AddedToken:
 
 
 def _without_normalized(added: Sequence[AddedToken]) -> list[AddedToken]:
-    """The same tokens, all searched in the text as given; refused if then others are found."""
+    """The same tokens, all searched in the text as given. Raises FormatError if it matters which
+    ones are searched first."""
     if _have_two_passes(added):
         index = next(
             i for i, t in enumerate(added) if t.normalized and {" ", "\u2581"} & {*t.content}
         )
         raise FormatError(
-            f"tokenizer.json: added_tokens[{index}] has a space or U+2581 and normalized: true, "
-            f"Metaspace writes spaces as U+2581 after the search for it, and other tokens may "
-            f"overlap it, which cannot be read exactly; set normalized to false"
+            f"tokenizer.json: added_tokens[{index}] has a space or U+2581 and normalized: true. It "
+            f"is searched before Metaspace changes the spaces, but after the tokens that are not "
+            f"normalized, which cannot be read exactly here; set normalized to false"
         )
     return [replace(token, normalized=False) for token in added]
 

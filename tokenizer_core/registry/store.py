@@ -214,7 +214,7 @@ class Artifacts(ABC):
         if filename not in (*FILE_NAMES, CHAT_FILE, MANIFEST_NAME):
             raise ArtifactNotFoundError(
                 f"an artifact has no file {filename!r:.60}; it has {MANIFEST_NAME}, "
-                f"{', '.join(FILE_NAMES)}, and {CHAT_FILE} with chat templates"
+                f"{', '.join(FILE_NAMES)} and {CHAT_FILE}"
             )
         with self._version_folder(ref.name, ref.version) as folder:
             data, fingerprint = read_artifact_file(folder, ref.name, ref.version, filename)

@@ -105,7 +105,7 @@ def read_artifact_file(folder: Folder, name: str, version: str, filename: str) -
         data = read_file_in(folder, MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     else:
         record = manifest.record_of(filename)
-        # The only optional file: a version without chat templates has an empty list of them.
+        # The only optional file: a version without it has no templates and declares nothing.
         empty = ChatTemplates().to_json()
         data = empty if record is None else _read_verified(folder, filename, record)
     return data, manifest.fingerprint

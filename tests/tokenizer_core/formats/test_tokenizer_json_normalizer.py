@@ -47,7 +47,7 @@ CLIP = {"type": "Sequence", "normalizers": [{"type": "NFC"}, replace(r"\s+", " "
 CASES = [
     ([{"type": "Prepend", "prepend": "_"}], "x<é> <é>"),
     ([{"type": "Prepend", "prepend": "_"}], "<é><s><é>x"),
-    # Steps remove all that would follow what is put before it.
+    # Steps remove the characters that a Prepend would stand before.
     ([{"type": "StripAccents"}, {"type": "Prepend", "prepend": "_"}], "\u0301\u0301ab<s>\u0301a"),
     (
         [
