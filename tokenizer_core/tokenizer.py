@@ -23,7 +23,7 @@ from tokenizer_core.batches import (
     encode_block,
     plain_policy,
 )
-from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
+from tokenizer_core.chat.encoding import ChatEncoding, choose_template, name_of_template, roles_of
 from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.decode_streams import StreamingDecoder
 from tokenizer_core.drift import (
@@ -692,12 +692,17 @@ class Tokenizer:
         text = rendered.text
         matcher = self._trusting(text, rendered.trusted_runs)
         ids = self._encode_array(text, matcher, None, add_special_tokens=False)
+        chat = self._spec.chat
+        eos = (chat.variables or {}).get("eos_token")
+        name = name_of_template(chat.sources, chat_template, with_tools=tools is not None)
         return ChatEncoding(
             ids,
             rendered,
             roles_of(messages),
-            tuple(self._spec.special_tokens),
+            self._spec.added_tokens,
             lambda: self._find_offsets(text, matcher, ids),
+            (*chat.stop_tokens, *([eos] if eos else [])),
+            name if name in chat.sources else "given as source",
         )
 
     def pieces(

@@ -45,7 +45,9 @@ def test_text_segments_and_spans() -> None:
         ("<|im_end|>\n<|im_start|>assistant\n", True),
     ]
     assert chat.message_spans(3) == [(17, 21), (54, 56), None]
-    assert (chat.before_turn, chat.after_turn) == ("<|im_start|>assistant\n", "<|im_end|>\n")
+    (turn,) = chat.turns
+    assert (turn.message, chat.text[turn.prompt : turn.start]) == (1, "<|im_start|>assistant\n")
+    assert chat.text[turn.text_end : turn.own_end] == "<|im_end|>\n"
     assert chat.generated_spans == []
     chat = render("a{% generation %}b{{ messages[0].role }}{% endgeneration %}c")
     assert [chat.text[start:end] for start, end in chat.generated_spans] == ["buser"]
