@@ -95,9 +95,9 @@ class ChatEncoding:
         """What the assistant shall learn to write, in the order of the text.
 
         `template`: text between the `generation` tags of the template. `role`: for each message of
-        the assistant that the template writes, what follows the text that asks for it, or as much of
-        that text as is there, up to and including the special token that ends the turn. A token is
-        learned if any character of it is behind that border. The end is the first token that is
+        the assistant that the template writes, what follows the text that asks for it, or as much
+        of that text as is there, up to and including the special token that ends the turn. A token
+        is learned if any character of it is behind that border. The end is the first token that is
         declared (`turn_ends`, and the model folder's eos and stop tokens) or else the last special
         token of the text that the template writes behind the turn whatever follows. A token that
         only what follows makes the template write (the next role's) must be declared. `auto`:
@@ -184,9 +184,9 @@ class ChatEncoding:
             raise TurnEndError(
                 f"the chat template ({self.template}) writes {token!r:.80} behind messages"
                 f"[{turn.message}], which begins what follows: nothing declares that the assistant "
-                f"writes it to end its turn. Declare it (--turn-end {token!r:.80}, turn_ends), import "
-                f"the model's folder with its generation_config.json, or name a template that ends "
-                f"turns (--chat-template FILE, chat_template)",
+                f"writes it to end its turn. Declare it (--turn-end {token!r:.80}, turn_ends), "
+                f"import the model's folder with its generation_config.json, or name a template "
+                f"that ends turns (--chat-template FILE, chat_template)",
                 turn.message,
             )
         # Text of the template without a special token, such as `</tool_call>`.
@@ -198,7 +198,7 @@ class ChatEncoding:
         return Turn(turn.message, (first, end), problem)
 
     def _end_of_token(self, index: int) -> int:
-        """Where a token ends, in bytes; of a control token, without white space that it includes."""
+        """Where a token ends, in bytes; a control token without white space that it includes."""
         start, end = self.offsets[index].tolist()
         if int(self.ids[index]) not in self._controls:
             return int(end)

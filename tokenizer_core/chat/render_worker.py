@@ -3,9 +3,9 @@
 It reads requests from descriptor 0 and writes responses to descriptor 1, each a u64 little-endian
 length and a body. A request is the u64 length of JSON, the JSON, and the contents of messages that
 are one text, as UTF-8; `content_lengths` has their characters. A response is a status byte and a
-body: JSON for an error, `RESULT_HEADER`, lengths and origins (i32) and UTF-8 text for a result, with
-the turns of the assistant as JSON in front if they were asked for. The parent unpickles nothing that
-a template may have influenced.
+body: JSON for an error, `RESULT_HEADER`, lengths and origins (i32), JSON of the turns if they were
+asked for, and UTF-8 text for a result. The parent unpickles nothing that a template may have
+influenced.
 
 A request that takes longer than its limit ends the process (SIGALRM); one that needs more memory
 gets a response, and the parent ends the process.

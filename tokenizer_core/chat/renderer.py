@@ -81,12 +81,12 @@ class RenderLimits:
 class TurnBorders(NamedTuple):
     """Where a turn of the assistant begins and ends in the text, in characters.
 
-    - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the template
-      does not say it, with `is_refused` because it refuses the messages in front, or would have to
-      be asked too often.
+    - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the
+      template does not say it, with `is_refused` because it refuses the messages in front, or would
+      have to be asked too often.
     - `text_end`: behind the last character that is from the message.
-    - `own_end`, `shared_end`: up to where what follows belongs to the turn, whatever follows it, and
-      if what does follow it is known (nothing, for the last turn).
+    - `own_end`, `shared_end`: up to where the text behind belongs to the turn: whatever follows it,
+      and if what does follow it is known (nothing, for the last turn).
     - `limit`: what is behind belongs to another message, or asks for one.
     """
 

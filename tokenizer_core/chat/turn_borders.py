@@ -145,7 +145,7 @@ class _Conversation:
         return None
 
     def is_refused(self, turn: _Turn) -> bool:
-        """Whether the template refuses the messages in front of the turn, or was asked too often."""
+        """Whether the template refuses what is in front of the turn, or was asked too often."""
         first = self._first(self._role(turn.index - 1), self._text[turn.before : turn.start], turn)
         return None in (self._ask(first, is_prompted=True), self._ask(first, is_prompted=False))
 

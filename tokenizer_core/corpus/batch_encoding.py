@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from tokenizer_core.corpus.document_cuts import DocumentCuts
-from tokenizer_core.corpus.loss_mask import mark_ids
+from tokenizer_core.corpus.loss_mask import MOST_NOTED_IDS, mark_ids
 from tokenizer_core.engines.base import join_documents, join_with_offsets
 from tokenizer_core.errors import (
     ConversationError,
     DocumentRefusedError,
     SpecialTokenForbiddenError,
+    TokenFilesPlanError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
@@ -79,7 +80,8 @@ class DocumentEncoder(Protocol):
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
     ) -> Iterable[EncodedConversation | None]:
         """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
-        elsewhere; without the plan's ids around documents. None for a document that is left out.
+        elsewhere; without the plan's ids around documents. At a token that ends a turn, the higher
+        bits are a note (`loss_mask.TURN_NOTES`). None for a document that is left out.
 
         Raises:
             ConversationError: the document after those that were yielded cannot be encoded.
@@ -159,6 +161,11 @@ class BatchEncoder:
         document_encoder: DocumentEncoder | None = None,
     ) -> None:
         self._tokenizer, self._plan, self._document_encoder = tokenizer, plan, document_encoder
+        if document_encoder is not None and plan.tokenizer.largest_id >= MOST_NOTED_IDS:
+            raise TokenFilesPlanError(
+                f"the tokenizer has the id {plan.tokenizer.largest_id}; ids of conversations must "
+                f"be below {MOST_NOTED_IDS}"
+            )
         self._draw = SplitDraw(plan, validation_share)
         self._allowed = plan.recognised_special
         self._recognised, self._forbidden = resolve_policy(
@@ -224,7 +231,7 @@ class BatchEncoder:
                 f"or None to leave the document out"
             )
         begin, end = ([] if id_ is None else [id_] for id_ in (self._begin, self._end))
-        around = [0] * len(begin), [int(mask[-1])] * len(end)
+        around = [0] * len(begin), [int(mask[-1]) & 1] * len(end)
         return mark_ids(
             np.concatenate((begin, ids, end)), np.concatenate((around[0], mask, around[1]))
         )

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from tokenizer_core.chat.encoding import choose_template
 from tokenizer_core.chat.renderer import has_generation_tags
+from tokenizer_core.corpus.loss_mask import TURN_NOTES
 from tokenizer_core.documents.conversations import Conversation, parse_conversation
 from tokenizer_core.errors import (
+    ChatError,
     ChatInputError,
     ChatLimitError,
     ChatTemplateError,
     ConversationError,
+    TurnEndError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tokenizer_core.chat.encoding import ChatEncoding, LossRule
+    from numpy.typing import NDArray
+
+    from tokenizer_core.chat.encoding import ChatEncoding, LossRule, Turn
     from tokenizer_core.corpus.batch_encoding import EncodedConversation
     from tokenizer_core.tokenizer import Tokenizer
+
+_PROBE: Final = (
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b"},
+    {"role": "user", "content": "c"},
+)
+"""Shows before any file is read whether the template says where turns begin and end."""
 
 
 class ConversationEncoder:
@@ -30,13 +44,16 @@ class ConversationEncoder:
 
     `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
     the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
+    `turn_ends`: special tokens that end a turn, besides those that the model folder declares.
     `chat_template` is the name of one of the tokenizer's, or a Jinja source. With `skip_bad` a
     conversation that cannot be encoded, or that has nothing to learn, is left out, and the manifest
     counts it; else it is an error.
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
-        ChatInputError: `loss` is `template`, and the template has no `generation` tags.
+        ChatInputError: `loss` is `template`, and the template has no `generation` tags; a token of
+            `turn_ends` is not special; the template does not say where turns begin.
+        TurnEndError: the template ends turns with a token that is not declared.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -59,6 +76,7 @@ class ConversationEncoder:
         loss: LossRule = "auto",
         chat_template: str | None = None,
         skip_bad: bool = False,
+        turn_ends: Sequence[str] = (),
     ) -> None:
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
         if loss == "template" and not has_generation_tags(source):
@@ -67,7 +85,16 @@ class ConversationEncoder:
                 "writes; use the loss rule 'role'"
             )
         self._loss, self._template, self._skip_bad = loss, chat_template, skip_bad
-        self.settings: Mapping[str, Any] = _settings(tokenizer, chat_template, loss, skip_bad)
+        self._turn_ends = tuple(turn_ends)
+        self.settings: Mapping[str, Any] = {
+            **_settings(tokenizer, chat_template, loss, skip_bad),
+            "turn_ends": [*turn_ends, *tokenizer.spec.chat.stop_tokens],
+        }
+        try:
+            encoded = tokenizer.encode_chat(_PROBE, chat_template=chat_template, with_loss=True)
+        except ChatError:  # other messages may suit the template
+            return
+        encoded.turns(loss, turn_ends=self._turn_ends)
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
@@ -75,8 +102,9 @@ class ConversationEncoder:
         for document in documents:
             try:
                 yield self._encode(tokenizer, parse_conversation(document))
-            except ConversationError:
-                if not self._skip_bad:
+            except ConversationError as error:
+                # Another conversation would not help: it is the template.
+                if not self._skip_bad or isinstance(error.__cause__, TurnEndError):
                     raise
                 yield None
 
@@ -90,16 +118,38 @@ class ConversationEncoder:
                 template_kwargs=conversation.template_kwargs,
                 with_loss=True,
             )
-            mask = encoded.loss_mask(self._loss, unlearned=conversation.unlearned)
+            turns = encoded.turns(
+                self._loss, unlearned=conversation.unlearned, turn_ends=self._turn_ends
+            )
+        except TurnEndError as error:
+            raise ConversationError(str(error)) from error
         except (ChatInputError, ChatTemplateError, ChatLimitError) as error:
             raise ConversationError(str(error)) from None
         _check_unlearned(encoded, conversation)
-        if not mask.any():
+        mask = _noted_mask(encoded, turns)
+        if not (mask & 1).any():
             raise ConversationError(
                 "nothing of the conversation is to be learned: it has no turn of the assistant "
                 "that the template writes; add one, or leave the conversation out"
             )
         return encoded.ids, mask
+
+
+def _noted_mask(encoded: ChatEncoding, turns: Sequence[Turn]) -> NDArray[np.uint8]:
+    """The mask with the notes of `loss_mask` at the last token of each turn, or at the first of a
+    turn that is not learned."""
+    mask, messages = np.zeros(len(encoded.ids), np.uint8), encoded.message_tokens()
+    for turn in turns:
+        at = None
+        if turn.tokens is not None:
+            first, end = turn.tokens
+            mask[first:end] |= 1
+            at = end - 1 if first < end else None
+        elif turn.message is not None and (span := messages[turn.message]) is not None:
+            at = span[0]
+        if at is not None:
+            mask[at] |= (TURN_NOTES.index(turn.problem or "with_end") + 1) << 1
+    return mask
 
 
 def _settings(

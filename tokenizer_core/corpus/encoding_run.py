@@ -19,7 +19,7 @@ from tokenizer_core.corpus.batch_encoding import DocumentIds, SplitPart, choose_
 from tokenizer_core.corpus.document_batches import changed_since
 from tokenizer_core.corpus.document_index import MAX_DOCUMENT_TOKENS
 from tokenizer_core.corpus.document_shuffle import ShufflePosition, shuffle_documents
-from tokenizer_core.corpus.loss_mask import unmark_ids
+from tokenizer_core.corpus.loss_mask import TURN_NOTES, take_notes, unmark_ids
 from tokenizer_core.corpus.token_files import TokenFiles
 from tokenizer_core.corpus.token_manifest import LostTokens, parse_lost
 from tokenizer_core.corpus.token_plan import SPLITS, Split
@@ -305,6 +305,17 @@ class LengthLimit:
             lengths = lengths[lengths > 0]
         if self._plan.max_length is not None and len(lengths) and lengths.max() > limit:
             documents = self._shorten(part.split, documents, lengths, limit)
+        if self._plan.loss_mask and len(documents.ids):
+            ids, found = take_notes(documents.ids.astype(np.uint32, copy=False))
+            documents = documents._replace(ids=ids)
+            if found:
+                lost = self.lost.get(part.split, LostTokens())
+                turns = {
+                    note: count
+                    for note in TURN_NOTES
+                    if (count := lost.turns.get(note, 0) + found.get(note, 0))
+                }
+                self.lost[part.split] = replace(lost, turns=turns)
         return SplitPart(part.split, *documents, is_open=False)
 
     def _shorten(

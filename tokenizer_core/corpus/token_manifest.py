@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizer_core.blobs.atomic_files import open_folder, read_file_in
+from tokenizer_core.corpus.loss_mask import TURN_NOTES
 from tokenizer_core.corpus.token_plan import (
     ENDS_SUFFIX,
     SPLITS,
@@ -62,12 +63,15 @@ class ShardRecord:
 class LostTokens:
     """What is missing in a split: documents that the plan's `max_length` cut or dropped, and
     conversations that were left out: they could not be encoded, or the loss counts nowhere in the
-    first `max_length` ids. `n_tokens`: ids of cut and dropped documents that are in no file."""
+    first `max_length` ids. `n_tokens`: ids of cut and dropped documents that are in no file.
+    `turns`: how many turns of the assistant are learned with their end (`with_end`), and how many
+    without it or not at all, by reason (`chat.encoding.TurnProblem`)."""
 
     n_cut: int = 0
     n_dropped: int = 0
     n_tokens: int = 0
     n_refused: int = 0
+    turns: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -220,7 +224,8 @@ class TokenManifest:
         lost = split.lost or LostTokens()
         n_other_way = lost.n_dropped if plan.over_length == "truncate" else lost.n_cut
         least = min(lost.n_cut, lost.n_dropped, lost.n_tokens, lost.n_refused)
-        are_counts = least >= 0 == n_other_way
+        are_turns = lost.turns.keys() <= set(TURN_NOTES) and all(n > 0 for n in lost.turns.values())
+        are_counts = least >= 0 == n_other_way and are_turns
         _require(are_counts, f"the longer documents of {split.name}")
         may_be_many = plan.tokens_per_shard is not None
         _require(may_be_many or len(split.shards) == 1, f"the shards of {split.name}")
@@ -362,7 +367,9 @@ def parse_shard(table: Mapping[str, Any]) -> ShardRecord:
 
 def parse_lost(table: Mapping[str, Any]) -> LostTokens:
     """The counts that `asdict` rendered; raise TypeError if they are malformed."""
-    return LostTokens(**{name: typed(value, int) for name, value in table.items()})
+    counts = {name: typed(value, int) for name, value in table.items() if name != "turns"}
+    turns = {name: typed(value, int) for name, value in table["turns"].items()}
+    return LostTokens(**counts, turns=turns)
 
 
 def _render_file(record: FileRecord) -> dict[str, object]:

@@ -186,8 +186,8 @@ INST_CALLS = (
 REPEATED = (
     "{% set last = namespace(name='') %}{% for m in messages %}<|start|>"
     "{% if m.tool_calls %}{% set last.name = m.tool_calls[0].name %}assistant to={{ last.name }}"
-    "<|call|>{% elif m.role == 'tool' %}{{ last.name }} to=assistant<|message|>{{ m.content }}<|end|>"
-    "{% else %}{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "<|call|>{% else %}{{ last.name if m.role == 'tool' else m.role }}<|message|>{{ m.content }}"
+    "<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
 CALL = '{"name": "f", "arguments": {}}'
