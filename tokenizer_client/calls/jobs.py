@@ -96,6 +96,7 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
     separator: str | None
     loss: LossRule | None
     chat_template: str | None
+    turn_ends: Sequence[str] | None
     skip_bad: bool | None
     max_length: int | None
     over_length: OverLength | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -76,6 +77,12 @@ class EncodeCorpusRequest(RequestModel):
         ),
     )
     chat_template: TemplateName = None
+    turn_ends: Sequence[_Token] = Field(
+        default=(),
+        max_length=64,
+        description="Special tokens that the assistant writes to end its turn, besides those that "
+        "the model folder declares.",
+    )
     skip_bad: bool = Field(
         default=False,
         description="Leave out conversations that cannot be encoded, and count them.",
@@ -175,10 +182,12 @@ class EncodeCorpusRequest(RequestModel):
             raise PydanticCustomError(
                 "invalid", "a conversation is a whole record; omit field and separator"
             )
-        if not is_chat and (self.loss != "auto" or self.chat_template or self.skip_bad):
+        of_chat = (self.loss != "auto", self.chat_template, self.turn_ends, self.skip_bad)
+        if not is_chat and any(of_chat):
             raise PydanticCustomError(
                 "invalid",
-                "loss, chat_template and skip_bad need format chat; omit them, or set it",
+                "loss, chat_template, turn_ends and skip_bad need format chat; omit them, or set "
+                "it",
             )
         return self
 
@@ -222,6 +231,12 @@ class TokenFilesSplit(BaseModel):
     conversations_refused: int = Field(
         default=0,
         description="Conversations left out: refused (`skip_bad`), or without loss in `max_length`",
+    )
+    turns: dict[str, int] = Field(
+        default_factory=dict,
+        description="Turns of the assistant: `with_end` are learned with their end; "
+        "`end_of_conversation`, `no_special_token` and `outside_tags` without; `unanswered` and "
+        "`no_prompt` are not learned.",
     )
 
 

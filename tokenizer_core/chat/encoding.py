@@ -79,8 +79,12 @@ class ChatEncoding:
     ) -> NDArray[np.uint8]:
         """1 for each token that the assistant shall learn to write, shape (n_tokens,), uint8: those
         of `turns`; arguments and errors are the same."""
+        return self.mask_of(self.turns(rule, unlearned=unlearned, turn_ends=turn_ends))
+
+    def mask_of(self, turns: Sequence[Turn]) -> NDArray[np.uint8]:
+        """1 for each token of the turns, shape (n_tokens,), uint8."""
         mask = np.zeros(len(self.ids), dtype=np.uint8)
-        for turn in self.turns(rule, unlearned=unlearned, turn_ends=turn_ends):
+        for turn in turns:
             if turn.tokens is not None:
                 mask[turn.tokens[0] : turn.tokens[1]] = 1
         return mask

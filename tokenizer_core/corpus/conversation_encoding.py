@@ -6,8 +6,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from tokenizer_core.chat.encoding import choose_template
 from tokenizer_core.chat.renderer import has_generation_tags
 from tokenizer_core.corpus.loss_mask import TURN_NOTES
@@ -24,6 +22,7 @@ from tokenizer_core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from tokenizer_core.chat.encoding import ChatEncoding, LossRule, Turn
@@ -138,17 +137,13 @@ class ConversationEncoder:
 def _noted_mask(encoded: ChatEncoding, turns: Sequence[Turn]) -> NDArray[np.uint8]:
     """The mask with the notes of `loss_mask` at the last token of each turn, or at the first of a
     turn that is not learned."""
-    mask, messages = np.zeros(len(encoded.ids), np.uint8), encoded.message_tokens()
+    mask, messages = encoded.mask_of(turns), encoded.message_tokens()
     for turn in turns:
-        at = None
-        if turn.tokens is not None:
-            first, end = turn.tokens
-            mask[first:end] |= 1
-            at = end - 1 if first < end else None
+        note = (TURN_NOTES.index(turn.problem or "with_end") + 1) << 1
+        if turn.tokens is not None and turn.tokens[0] < turn.tokens[1]:
+            mask[turn.tokens[1] - 1] |= note
         elif turn.message is not None and (span := messages[turn.message]) is not None:
-            at = span[0]
-        if at is not None:
-            mask[at] |= (TURN_NOTES.index(turn.problem or "with_end") + 1) << 1
+            mask[span[0]] |= note
     return mask
 
 

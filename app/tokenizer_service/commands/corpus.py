@@ -150,6 +150,14 @@ def _add_encode(subcommands: Any) -> None:
         help="chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
     )
     parser.add_argument(
+        "--turn-end",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="special token that the assistant writes to end its turn, besides those that the "
+        "model folder declares; repeat it for several",
+    )
+    parser.add_argument(
         "--skip-bad",
         action="store_true",
         help="leave out conversations that cannot be encoded, and count them",
@@ -311,8 +319,11 @@ def run_encode(arguments: argparse.Namespace) -> None:
             "files are made in the folder of the output"
         )
     is_chat = arguments.format == CHAT
-    if not is_chat and (arguments.loss or arguments.chat_template or arguments.skip_bad):
-        raise UsageError("--loss, --chat-template and --skip-bad belong to --format chat")
+    of_chat = (arguments.loss, arguments.chat_template, arguments.turn_end, arguments.skip_bad)
+    if not is_chat and any(of_chat):
+        raise UsageError(
+            "--loss, --chat-template, --turn-end and --skip-bad belong to --format chat"
+        )
     if is_chat and is_given(arguments, "allowed_special"):
         raise UsageError(
             "--allowed-special is of texts; of conversations the chat template alone writes "
@@ -408,6 +419,7 @@ def _conversation_encoder(
         loss=arguments.loss or "auto",
         chat_template=template,
         skip_bad=arguments.skip_bad,
+        turn_ends=arguments.turn_end,
     )
 
 
@@ -523,6 +535,8 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
         if split.n_loss_tokens is not None:
             share = split.n_loss_tokens / split.n_tokens
             print(f"  the loss counts at {split.n_loss_tokens:,} tokens ({share:.1%})")
+        for note, count in (split.lost.turns if split.lost is not None else {}).items():
+            print(f"  turns of the assistant {_TURNS[note]}: {count:,}")
         if split.lost is not None and plan.max_length is not None:
             print(
                 f"  over {plan.max_length:,} tokens: {split.lost.n_cut:,} documents truncated, "
@@ -541,6 +555,16 @@ def _print_manifest(manifest: TokenManifest, folder: Path | str, *, as_json: boo
     print(f"source files: {len(manifest.sources)}; manifest: {folder}/manifest.json")
 
 
+_TURNS: Final = {
+    "with_end": "learned with their end",
+    "end_of_conversation": "learned without an end, because nothing follows them",
+    "no_special_token": "learned without an end, because no special token follows them",
+    "outside_tags": "learned without an end, because it is outside the generation tags",
+    "unanswered": "not learned, because the template cannot be asked where they begin",
+    "no_prompt": "not learned, because the template writes no generation prompt in front of them",
+}
+
+
 def _describe_encoder(settings: Mapping[str, Any]) -> str:
     """The settings of `ConversationEncoder` in words; those of another encoder as JSON."""
     try:
@@ -548,7 +572,9 @@ def _describe_encoder(settings: Mapping[str, Any]) -> str:
             f"{template['name'] or 'given as a file'} ({template['sha256'][:16]})"
             for template in settings["chat_templates"]
         )
-        return f"chat template {templates}, loss rule {settings['loss']}"
+        ends = ", ".join(settings["turn_ends"]) or "no token"
+        rule = settings["loss"]
+        return f"chat template {templates}, loss rule {rule}, declared to end turns: {ends}"
     except (KeyError, TypeError):
         return json.dumps(settings)[:400]
 

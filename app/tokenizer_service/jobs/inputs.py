@@ -214,6 +214,7 @@ def conversation_options(asked: EncodeCorpusRequest) -> dict[str, Any]:
         "loss": asked.loss,
         "chat_template": asked.chat_template,
         "skip_bad": asked.skip_bad,
+        "turn_ends": list(asked.turn_ends),
     }
 
 

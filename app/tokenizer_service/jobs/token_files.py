@@ -369,6 +369,7 @@ def _describe_split(split: SplitRecord) -> TokenFilesSplit:
         documents_dropped=lost.n_dropped,
         tokens_lost=lost.n_tokens,
         conversations_refused=lost.n_refused,
+        turns=dict(lost.turns),
     )
 
 
