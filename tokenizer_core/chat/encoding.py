@@ -183,7 +183,7 @@ class ChatEncoding:
                 return Turn(turn.message, (first, stop[0] + 1), None)
         if controls:
             index, token = controls[0]
-            if token in stops or turn.is_last or self._ends_messages(token):
+            if token in stops or self._ends_messages(token):
                 return Turn(turn.message, (first, index + 1), None)
             raise TurnEndError(
                 f"the chat template ({self.template}) writes {token!r:.80} behind messages"
@@ -203,9 +203,9 @@ class ChatEncoding:
 
     def _end_of_token(self, index: int) -> int:
         """Where a token ends, in bytes; a control token without white space that it includes."""
-        start, end = self.offsets[index].tolist()
+        start, end = map(int, self.offsets[index])
         if int(self.ids[index]) not in self._controls:
-            return int(end)
+            return end
         return start + len(self._data[start:end].rstrip())
 
     @cached_property

@@ -11,6 +11,7 @@ This module runs in the child processes of `renderer.py`, as `template.py` does.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED
@@ -40,7 +41,7 @@ def find_turns(
     return {
         "turns": [
             [
-                turn.index,
+                turn.message,
                 *(begin or (-1, -1)),
                 chat.is_refused(turn),
                 *chat.ends(turn, prompts.get(turn.end)),
@@ -56,7 +57,7 @@ class _Turn(NamedTuple):
     """A message of the assistant, from the first to the last character that is from it; where the
     message before it ends in the text, and where the next one begins."""
 
-    index: int
+    message: int
     before: int
     start: int
     end: int
@@ -100,7 +101,7 @@ class _Conversation:
 
     def begin(self, turn: _Turn) -> _Begin | None:
         """Where a turn begins; None if the template does not say it."""
-        first = self._first(self._role(turn.index - 1), self._text[turn.before : turn.start], turn)
+        first = self._first_before(turn)
         prompted, plain = self._ask(first, is_prompted=True), self._ask(first, is_prompted=False)
         if prompted is None or plain is None:
             return None
@@ -146,7 +147,7 @@ class _Conversation:
 
     def is_refused(self, turn: _Turn) -> bool:
         """Whether the template refuses what is in front of the turn, or was asked too often."""
-        first = self._first(self._role(turn.index - 1), self._text[turn.before : turn.start], turn)
+        first = self._first_before(turn)
         return None in (self._ask(first, is_prompted=True), self._ask(first, is_prompted=False))
 
     def ask_at_the_end(self) -> None:
@@ -164,12 +165,12 @@ class _Conversation:
         if next_prompt is not None:
             return turn.end, next_prompt, next_prompt, turn.after, False
         behind = self._text[turn.end : turn.after]
-        fields = sorted(name for name, value in self._messages[turn.index].items() if value)
+        fields = sorted(name for name, value in self._messages[turn.message].items() if value)
         n = 1 + self._first(("after", *fields), behind, turn)
         tail = self._ask(n, is_prompted=False)
         if tail and tail.strip():
             # A later message may repeat text of this one (the name of its call): end before it.
-            ends = (end for _, end in reversed(self._runs[turn.index]))
+            ends = (end for _, end in reversed(self._runs[turn.message]))
             found = next((end for end in ends if self._text.startswith(tail, end)), turn.end)
             turn = turn._replace(end=found, after=self._after(found))
             behind = self._text[turn.end : turn.after]
@@ -189,27 +190,28 @@ class _Conversation:
         n_before = bisect_left(self._starts, end)
         return self._starts[n_before] if n_before < len(self._starts) else len(self._text)
 
-    def _role(self, index: int) -> object:
-        return self._messages[index].get("role") if index >= 0 else None
+    def _first_before(self, turn: _Turn) -> int:
+        before = self._messages[turn.message - 1].get("role") if turn.message else None
+        return self._first(("before", before), self._text[turn.before : turn.start], turn)
 
     def _first(self, shape: object, text: str, turn: _Turn) -> int:
-        return self._first_of_shape.setdefault((shape, text), turn.index)
+        """The first message with this text around it, for which the template is asked."""
+        return self._first_of_shape.setdefault((shape, text), turn.message)
 
     def _ask(self, n: int, *, is_prompted: bool) -> str | None:
         """What follows the last message of the first `n`; None if the template refuses them."""
         if (n, is_prompted) not in self._asked:
             rendered = self._render(self._messages[:n], is_prompted=is_prompted)
             if is_prompted or rendered is None:
-                end = _end_of_messages(rendered) if rendered else 0
-                self._asked[n, is_prompted] = rendered and _plain_text(rendered)[end:]
+                self._asked[n, is_prompted] = rendered and _tail(rendered)[1]
             else:
                 self._keep(n, rendered)
         return self._asked[n, is_prompted]
 
     def _keep(self, n: int, rendered: Rendered) -> None:
-        end = _end_of_messages(rendered)
-        tail = self._asked[n, False] = _plain_text(rendered)[end:]
-        if end:
+        last, tail = _tail(rendered)
+        self._asked[n, False] = tail
+        if last == n - 1 >= 0:
             self.message_ends[tail] = None
 
     def _head(self, n: int) -> str | None:
@@ -257,9 +259,10 @@ def _message_runs(rendered: Rendered) -> Iterator[tuple[int, int, int]]:
         start += length
 
 
-def _end_of_messages(rendered: Rendered) -> int:
-    """Where the last text of a message ends; 0 if there is none."""
-    return max((end for _, _, end in _message_runs(rendered)), default=0)
+def _tail(rendered: Rendered) -> tuple[int, str]:
+    """The message with the last text that is from one, -1 if there is none; what follows that."""
+    last, _, end = max(_message_runs(rendered), key=itemgetter(2), default=(-1, 0, 0))
+    return last, _plain_text(rendered)[end:]
 
 
 def _plain_text(rendered: Rendered) -> str:

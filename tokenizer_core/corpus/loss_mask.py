@@ -37,7 +37,8 @@ def mark_ids(ids: NDArray[np.integer[Any]], mask: NDArray[Any]) -> NDArray[np.ui
     """
     bits = mask.astype(np.uint32)
     notes = (bits >> np.uint32(1)) << _NOTE_BIT
-    return ids.astype(np.uint32) | (bits << _BIT) | notes
+    marked: NDArray[np.uint32] = ids.astype(np.uint32) | (bits << _BIT) | notes
+    return marked
 
 
 def take_notes(marked: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], dict[str, int]]:

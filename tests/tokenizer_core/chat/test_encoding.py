@@ -294,10 +294,13 @@ def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
         TurnEndError, match=r"template \(given as source\) writes '<\|user\|>'.*--turn"
     ):
         described(turns, ROLES)
-    with pytest.raises(TurnEndError):
-        described("user:q assistant:a assistant:b", OPENED)
-    with pytest.raises(TurnEndError):
-        described("user:q assistant:a user:r assistant:b", UNENDED)
+    for template, others in (
+        (ROLES, "user:q assistant:a user:"),
+        (OPENED, "user:q assistant:a assistant:b"),
+        (UNENDED, turns),
+    ):
+        with pytest.raises(TurnEndError):
+            described(others, template)
     a, b = "\n<think></think>a<|user|>", ("\n<think></think>b", "end_of_conversation")
     assert described(turns, ROLES, turn_ends=["<|user|>"]) == [(a, None), b]
     declared = MARKED.with_chat_templates({"default": ROLES})
