@@ -196,11 +196,23 @@ class NormalizerRun:
         edges = np.flatnonzero(np.diff(run_of, prepend=-1, append=-1))
         return [(start, end) for start, end in pairwise(edges.tolist()) if run_of[start] >= 0]
 
-    def find_cut(self, text: str) -> int:
+    def find_cut(self, text: str, *, is_first: bool = False) -> int:
         """The last index where `text` may be cut, whatever follows it: the two sides, normalized by
-        themselves, join to the normalized text. 0 if there is none."""
+        themselves, join to the normalized text. 0 if there is none. With `is_first`, `text` begins
+        a part."""
         found = self._cut.search(text) if self._cut else None
-        return found.start() if found else 0
+        cut = found.start() if found else 0
+        return 0 if is_first and not self._prepends_to(text[:cut]) else cut
+
+    def _prepends_to(self, text: str) -> bool:
+        """Whether each `Prepend` has some of `text` left to precede: steps may remove all of it."""
+        kinds = [step.kind for step in self._steps]
+        n_steps = len(kinds) - kinds[::-1].index("Prepend") if "Prepend" in kinds else 0
+        for step in self._steps[:n_steps]:
+            if step.kind == "Prepend" and not text:
+                return False
+            text = _normalized(step, text, is_first=True)
+        return True
 
     @cached_property
     def _cut(self) -> regex.Pattern[str] | None:

@@ -257,11 +257,12 @@ class StreamingEncoder:
         self, plain: str, ids: list[int], source: _StepsSource, *, is_last: bool
     ) -> None:
         plain = self._unnormalized + plain
-        cut = len(plain) if is_last else self._steps.find_cut(plain)
+        is_first = not self._is_in_segment
+        cut = len(plain) if is_last else self._steps.find_cut(plain, is_first=is_first)
         self._unnormalized = plain[cut:]
         text = ""
         # A short last block makes it cheap to find what its characters come from.
-        near = self._steps.find_cut(plain[: max(0, cut - _NEAR_CHARS)])
+        near = self._steps.find_cut(plain[: max(0, cut - _NEAR_CHARS)], is_first=is_first)
         for block in (plain[:near], plain[near:cut]):
             if block:
                 text += source.normalize(block, is_first=not self._is_in_segment)

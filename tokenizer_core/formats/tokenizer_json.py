@@ -344,7 +344,12 @@ def _parse_metaspace(root: Mapping[str, Any], batch_settings: Mapping[str, Any])
         {"end_of_word_suffix": (None, "")},
     )
     texts = _check_texts(model)
-    added = parse_added_tokens(root.get("added_tokens", []), texts, normalizer)
+    added = parse_added_tokens(
+        root.get("added_tokens", []),
+        texts,
+        normalizer,
+        changes_spaces_later=root.get("normalizer") is None,
+    )
     contents = [token.content for token in added]
     byte_ids = parse_byte_ids(texts, contents)
     vocab, merges, merge_ids = _parse_characters(texts, model["merges"], contents)

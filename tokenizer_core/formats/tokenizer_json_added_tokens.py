@@ -31,8 +31,12 @@ def parse_added_tokens(
     texts: Entries,
     normalizer: Normalizer,
     steps: tuple[NormalizerStep, ...] = (),
+    *,
+    changes_spaces_later: bool = False,
 ) -> list[AddedToken]:
-    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file.
+    """The added tokens in the file's order, if `tokenizers` gives them the ids in the file. With
+    `changes_spaces_later`, the pre-tokenizer does what `normalizer` says: all tokens are searched
+    before.
 
     Raises:
         FormatError: a token is malformed, has another id, or cannot be found exactly.
@@ -47,7 +51,9 @@ def parse_added_tokens(
     if normalizer in ("metaspace", "metaspace-prepend"):
         _check_flags_beside_metaspace(added)
     needed = needed_steps(normalizer, steps, added)
-    if needed:
+    if needed and changes_spaces_later:
+        added = _without_normalized(added)
+    elif needed:
         _check_normalized_contents([t.content for t in added if t.normalized], needed)
     elif not _have_two_passes(added):
         added = [replace(token, normalized=False) for token in added]
@@ -84,6 +90,18 @@ def _parse_added_token(entry: object, where: str) -> AddedToken:
     assert isinstance(id_, int)  # noqa: S101 - check_id has refused other types; for mypy
     flags = {name: fields[name] is True for name in ADDED_TOKEN_FLAGS}
     return AddedToken(content, id_, fields["special"] is True, **flags)
+
+
+def _without_normalized(added: Sequence[AddedToken]) -> list[AddedToken]:
+    """The same tokens, all searched in the text as given; refused if then others are found."""
+    if _have_two_passes(added):
+        index = next(i for i, t in enumerate(added) if t.normalized and {" ", "\u2581"} & {*t.content})
+        raise FormatError(
+            f"tokenizer.json: added_tokens[{index}] has a space or U+2581 and normalized: true, "
+            f"Metaspace writes spaces as U+2581 after the search for it, and other tokens may "
+            f"overlap it, which cannot be read exactly; set normalized to false"
+        )
+    return [replace(token, normalized=False) for token in added]
 
 
 def _check_flags_beside_metaspace(added: Sequence[AddedToken]) -> None:

@@ -349,14 +349,28 @@ ADDED = TABLES["metaspace"]["added_tokens"][0]
 def with_added(table: dict, content: str, **flags: bool) -> dict:
     """The file with this added token, which may be an entry of the model."""
     entries = table["model"]["vocab"]
-    id_ = entries.get(content, len(entries))
+    n_new = sum(token["content"] not in entries for token in table["added_tokens"])
+    id_ = entries.get(content, len(entries) + n_new)
     added = [*table["added_tokens"], ADDED | {"content": content, "id": id_, **flags}]
     return {**table, "added_tokens": added}
 
 
 PLAIN = TABLES["metaspace"]
 FIRST, PREPENDED = TABLES["metaspace-first"], TABLES["metaspace-prepend"]
+NEVER = changed(PLAIN, "normalizer", None)
+NEVER["pre_tokenizer"] = METASPACE_STEP | {"prepend_scheme": "never"}
+NEVER = with_added(with_added(NEVER, "a▁b", normalized=True), "b x", normalized=True)
+
+
+def test_spaces_of_the_pre_tokenizer_make_no_added_token():
+    theirs, ours = pair_of(NEVER)
+    for text in ("a b", "a▁b", "b x", "b▁x", " a▁b x<s>a b"):
+        check_against_tokenizers(theirs, ours, text)
+    assert ours[0].encode("a b") == [ours[0].encode(part)[0] for part in ("a", " ", "b")]
+
+
 REFUSED = [
+    (with_added(NEVER, "x<", normalized=False), r"added_tokens\[3\] has a space or U\+2581"),
     (
         with_added(PREPENDED, "x", normalized=True),
         "as ' x', and its id [0-9]+ is also the token 'x' of plain text; give it normalized: false",

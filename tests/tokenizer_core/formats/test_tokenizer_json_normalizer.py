@@ -47,6 +47,16 @@ CLIP = {"type": "Sequence", "normalizers": [{"type": "NFC"}, replace(r"\s+", " "
 CASES = [
     ([{"type": "Prepend", "prepend": "_"}], "x<é> <é>"),
     ([{"type": "Prepend", "prepend": "_"}], "<é><s><é>x"),
+    # Steps remove all that would follow what is put before it.
+    ([{"type": "StripAccents"}, {"type": "Prepend", "prepend": "_"}], "\u0301\u0301ab<s>\u0301a"),
+    (
+        [
+            {"type": "Prepend", "prepend": "x"},
+            replace("xb", ""),
+            {"type": "Prepend", "prepend": "_"},
+        ],
+        "bcd",
+    ),
     ([replace("aab", "xyz")], "caabaabc"),
     ([replace(r"\s{2,}", "__", "Regex")], "a  b \t\u3000 c "),
     ([LOWER, replace("aa", "b")], "AAAaAxaA"),
