@@ -171,6 +171,13 @@ THINKING = (
     "<think></think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
+# Writes a system message only where there are messages, as Nemotron 3 does.
+OPENING = (
+    "{% for m in messages %}{{ '<|im_start|>system\nD<|im_end|>\n' if loop.first }}"
+    "<|im_start|>{{ m.role }}\n{{ '<think></think>' if m.role == 'assistant' }}{{ m.content }}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
 # As Phi-3: the end of a conversation where nothing is asked for.
 CLOSED = (
     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
@@ -215,6 +222,7 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         ),
         # Of what asks for a turn, only the first tag is in front of the message's own text.
         (THINKING, "user:q assistant:<t>a user:q assistant:b", (3,), ["<t>a<|im_end|>"]),
+        (OPENING, "assistant:a user:q assistant:b", (), ["</think>b<|im_end|>"]),
         (CLOSED, "user:q assistant:a user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
         (INST_CALLS, "user:q call: tool:t assistant:b", (), ["<|call|>f</s>", " b</s>"]),
         (
