@@ -46,7 +46,8 @@ class ConversationEncoder:
     `turn_ends`: special tokens that end a turn, besides those that the model folder declares.
     `chat_template` is the name of one of the tokenizer's, or a Jinja source. With `skip_bad` a
     conversation that cannot be encoded, or that has nothing to learn, is left out, and the manifest
-    counts it; else it is an error.
+    counts it; else it is an error. The lowest bit of a mask says where the loss counts, the others
+    how a turn ended (`loss_mask.TURN_NOTES`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
@@ -64,7 +65,7 @@ class ConversationEncoder:
         >>> chat = b'''{"messages": [{"role": "user", "content": "1"},
         ...     {"role": "assistant", "content": "2"}]}'''
         >>> [(ids, mask)] = encoder.encode(tokenizer, [chat])
-        >>> tokenizer.decode(ids), mask.tolist()
+        >>> tokenizer.decode(ids), (mask & 1).tolist()
         ('u1<|end|>a2<|end|>', [0, 0, 0, 0, 1, 1])
     """
 

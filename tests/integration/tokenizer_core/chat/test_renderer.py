@@ -255,8 +255,12 @@ def test_output_is_limited() -> None:
     for template, with_borders in (
         ("{{ 'a' * (2**20 + 1) }}", False),
         ("{% for i in range(1050) %}{{ 'a' * 999 }}{% endfor %}", False),
-        # Each of the three texts is within the limit, not all together.
-        ("{{ 'a' * 2**19 }}{% if add_generation_prompt %}{{ 'b' * 2**19 }}b{% endif %}", True),
+        # The text and what asks for a turn are within the limit, not both together.
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}{{ 'a' * 2**19 }}"
+            "{% if add_generation_prompt %}{{ 'b' * 2**19 }}{% endif %}",
+            True,
+        ),
     ):
         with pytest.raises(ChatLimitError, match="more than 1,048,576 characters"):
             render(template, with_turn_borders=with_borders)
