@@ -175,8 +175,8 @@ class ChatEncoding:
             return Turn(turn.message, None, "no_prompt")  # `<|` of another token is no beginning
         names = [self._controls.get(id_) for id_ in self.ids[begin:limit].tolist()]
         controls = [(index, name) for index, name in enumerate(names, begin) if name is not None]
-        own_end, shared_end = self._in_bytes(np.array([turn.own_end, turn.shared_end])).tolist()
-        for border in (own_end, shared_end):
+        own_end, whole_end = self._in_bytes(np.array([turn.own_end, turn.whole_end])).tolist()
+        for border in (own_end, whole_end):
             within = [control for control in controls if self._end_of_token(control[0]) <= border]
             if within:
                 stop = next((control for control in within if control[1] in stops), within[-1])
@@ -195,7 +195,7 @@ class ChatEncoding:
             )
         # Text of the template without a special token, such as `</tool_call>`.
         behind = self.text[turn.text_end : turn.own_end].rstrip()
-        if behind:
+        if behind and turn.own_end == turn.whole_end:
             ((_, end),) = self._tokens([(turn.start, turn.text_end + len(behind))])
         is_nothing = turn.is_last and not self.text[turn.own_end : turn.limit].strip()
         problem: TurnProblem = "end_of_conversation" if is_nothing else "no_special_token"

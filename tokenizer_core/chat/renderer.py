@@ -85,8 +85,8 @@ class TurnBorders(NamedTuple):
       template does not say it, with `is_refused` because it refuses the messages in front, or would
       have to be asked too often.
     - `text_end`: behind the last character that is from the message.
-    - `own_end`, `shared_end`: up to where the text behind belongs to the turn: whatever follows it,
-      and if what does follow it is known (nothing, for the last turn).
+    - `own_end`, `whole_end`: up to where the text behind belongs to the turn: whatever follows it,
+      perhaps within a token; and all that is written where nothing follows, if it is there.
     - `limit`: what is behind belongs to another message, or asks for one.
     """
 
@@ -96,7 +96,7 @@ class TurnBorders(NamedTuple):
     is_refused: bool
     text_end: int
     own_end: int
-    shared_end: int
+    whole_end: int
     limit: int
     is_last: bool
 

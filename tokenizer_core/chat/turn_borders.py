@@ -161,7 +161,7 @@ class _Conversation:
 
     def ends(self, turn: _Turn, next_prompt: int | None) -> tuple[int, int, int, int, bool]:
         """Where the text of a turn ends. Up to where what follows belongs to it: whatever follows;
-        if what does follow is known; at most. And whether the turn is the last."""
+        if nothing follows and all of that is there; at most. And whether the turn is the last."""
         if next_prompt is not None:
             return turn.end, next_prompt, next_prompt, turn.after, False
         behind = self._text[turn.end : turn.after]
@@ -175,15 +175,16 @@ class _Conversation:
             turn = turn._replace(end=found, after=self._after(found))
             behind = self._text[turn.end : turn.after]
         is_last = turn.after == len(self._text)
-        own = shared = 0 if tail is None else _common(tail, behind)
+        own = common = _common(tail or "", behind)
+        whole = common if tail is not None and common == len(tail) else 0
         if is_last and tail is not None:
             prompted = self._ask(n, is_prompted=True)
             if prompted is not None:
                 own = min(own, _common(tail, prompted))
             if self._request["add_generation_prompt"]:
-                behind = behind[:shared]
+                behind = behind[:common]
         limit = turn.end + len(behind)
-        return turn.end, turn.end + own, turn.end + shared, limit, is_last
+        return turn.end, turn.end + own, turn.end + whole, limit, is_last
 
     def _after(self, end: int) -> int:
         """Where the next message begins in the text."""

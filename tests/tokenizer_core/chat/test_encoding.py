@@ -19,6 +19,7 @@ from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE
 from tokenizer_core.chat.turn_borders import find_turns
 from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError, TurnEndError
+from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{{ m.content }}"
@@ -296,6 +297,25 @@ def described(turns: str, template: str, **options: Any) -> list[tuple[str | Non
     ]
 
 
+def test_a_token_across_the_border_is_learned_with_its_characters_behind() -> None:
+    tokens = {i: bytes([i]) for i in range(256)} | {256: b"><"}
+    tokenizer = Tokenizer(tokens, [(b">", b"<")], SPECIAL)
+    turns = messages_of("user:q assistant:a")
+    encoding = tokenizer.encode_chat(turns, chat_template=THINKING, with_loss=True)
+    assert learned(tokenizer, encoding) == ["></think>a<|im_end|>"]
+    # White space that a control token includes does not make the header learned.
+    added = [AddedToken("<|assistant|>", 257, rstrip=True), AddedToken("<|end|>", 258)]
+    tokenizer = Tokenizer.from_spec(TokenizerSpec.from_merges(tokens, [], added))
+    turns[1]["content"] = " a"
+    encoding = tokenizer.encode_chat(turns, chat_template=CLOSED, with_loss=True)
+    assert learned(tokenizer, encoding) == ["a<|end|>"]
+    # Nor is half of a text learned that both ends begin with, where it is no token.
+    spec = TokenizerSpec.from_merges(tokens, [], added[:1])
+    encoding = Tokenizer.from_spec(spec).encode_chat(turns, chat_template=CLOSED, with_loss=True)
+    assert [turn.problem for turn in encoding.turns()] == ["no_special_token"]
+    assert learned(tokenizer, encoding) == ["a"]
+
+
 def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
     turns = "user:q assistant:a user:r assistant:b"
     with pytest.raises(
@@ -311,6 +331,9 @@ def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
             described(others, template)
     a, b = "\n<think></think>a<|user|>", ("\n<think></think>b", "end_of_conversation")
     assert described(turns, ROLES, turn_ends=["<|user|>"]) == [(a, None), b]
+    closed = ROLES.replace("{{ m.content }}", "{{ m.content }}{{ '</c>' if m.tool_calls }}")
+    last = ("\n<think></think>c</c>", "end_of_conversation")
+    assert described("user:q call:c", closed) == [last]
     declared = MARKED.with_chat_templates({"default": ROLES})
     chat = replace(declared.spec.chat, stop_tokens=("<|user|>",))
     declared = Tokenizer.from_spec(declared.spec.with_chat(chat))
