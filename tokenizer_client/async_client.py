@@ -520,6 +520,7 @@ class AsyncClient(BaseClient):
         messages: Messages,
         *,
         loss_rule: LossRule = "auto",
+        turn_ends: Sequence[str] = (),
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         chat_template: str | None = None,
@@ -534,7 +535,8 @@ class AsyncClient(BaseClient):
 
         `mask` has 1 for each token that the assistant shall learn to write, found by `loss_rule`:
         the generation tags of the template, the messages of the assistant, or (`auto`) the tags if
-        there are any.
+        there are any. `turns` says of each turn which tokens are learned, and what is wrong with
+        it; `turn_ends` are special tokens that end one.
 
         Example:
             >>> messages = [{"role": "user", "content": "Hello"}]
@@ -547,6 +549,7 @@ class AsyncClient(BaseClient):
                 self._session,
                 messages,
                 loss_rule=loss_rule,
+                turn_ends=turn_ends,
                 tools=tools,
                 documents=documents,
                 chat_template=chat_template,
@@ -1050,6 +1053,7 @@ class AsyncCorpusResource:
         separator: str | None = None,
         loss: LossRule | None = None,
         chat_template: str | None = None,
+        turn_ends: Sequence[str] | None = None,
         skip_bad: bool | None = None,
         max_bad: float | None = None,
         max_length: int | None = None,
@@ -1086,6 +1090,7 @@ class AsyncCorpusResource:
                 separator=separator,
                 loss=loss,
                 chat_template=chat_template,
+                turn_ends=turn_ends,
                 skip_bad=skip_bad,
                 max_bad=max_bad,
                 max_length=max_length,

@@ -104,6 +104,12 @@ class ChatTemplates:
         if self.variables is not None:
             object.__setattr__(self, "variables", dict(self.variables))
 
+    @property
+    def turn_ends(self) -> tuple[str, ...]:
+        """What is declared to end a turn of the assistant: the stop tokens and `eos_token`."""
+        eos = (self.variables or {}).get("eos_token")
+        return tuple(dict.fromkeys((*self.stop_tokens, *([eos] if eos else []))))
+
     def record(self) -> dict[str, Any]:
         """What a manifest says of them: the digest and size in bytes of the file and of each
         source in UTF-8. Empty if the file would say nothing."""

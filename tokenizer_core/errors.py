@@ -244,6 +244,11 @@ class ChatShapeError(ChatInputError):
         super().__init__(f"{name}{path}: {detail}", message_index)
 
 
+class TurnEndError(ChatInputError):
+    """The chat template ends a turn of the assistant with a token that is not declared to be its
+    end. No other conversation helps: the caller names the token, or the rule of tags."""
+
+
 class ChatTemplateMissingError(ChatError, LookupError):
     """The tokenizer has no chat template, or none of that name."""
 

@@ -24,7 +24,7 @@ from tokenizer_core.batches import (
     plain_policy,
 )
 from tokenizer_core.chat.control_tokens import find_control_tokens
-from tokenizer_core.chat.encoding import ChatEncoding, choose_template, roles_of
+from tokenizer_core.chat.encoding import ChatEncoding, choose_template, name_of_template, roles_of
 from tokenizer_core.chat.messages import form_messages
 from tokenizer_core.chat.renderer import render_chat
 from tokenizer_core.decode_streams import StreamingDecoder
@@ -749,12 +749,16 @@ class Tokenizer:
         own = roles if added_tokens == "all" else []
         matcher = self._trusting(text, *self._trusts_of(rendered, own, guarded))
         ids = self._encode_array(text, matcher, None, add_special_tokens=False)
+        chat = self._spec.chat
+        name = name_of_template(chat.sources, chat_template, with_tools=tools is not None)
         return ChatEncoding(
             ids,
             rendered,
             roles,
-            tuple(self._spec.special_tokens),
+            self._spec.added_tokens,
             lambda: self._find_offsets(text, matcher, ids),
+            chat.turn_ends,
+            name if name in chat.sources else "given as source",
         )
 
     def pieces(

@@ -57,12 +57,14 @@ def encode_chat_with_mask(
     messages: Messages,
     *,
     loss_rule: LossRule = "auto",
+    turn_ends: Sequence[str] = (),
     **options: Unpack[ChatOptions],
 ) -> Flow[ChatEncodeResponse]:
     """The ids of a conversation, its text, which tokens the assistant writes, and those of each
     message."""
     fields = _fields(messages, options, "encode_chat_with_mask")
     fields |= {"return": ["ids", "text", "mask", "spans"], "loss_rule": loss_rule}
+    fields |= {"turn_ends": list(turn_ends)} if turn_ends else {}
     response = yield from exchange(session, json_request(session, "/chat/encode", fields))
     found = response.parse(ChatEncodeResponse)
     if found.text is None or found.spans is None:

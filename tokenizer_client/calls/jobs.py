@@ -99,6 +99,7 @@ class EncodeCorpusOptions(SpecialOptions, total=False):
     separator: str | None
     loss: LossRule | None
     chat_template: str | None
+    turn_ends: Sequence[str] | None
     skip_bad: bool | None
     max_bad: float | None
     max_length: int | None

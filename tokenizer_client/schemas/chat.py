@@ -81,6 +81,12 @@ class ChatEncodeRequest(RequestModel):
         "of the template, `role` by the messages of the assistant, `auto` by the tags if there are "
         "any.",
     )
+    turn_ends: Sequence[str] = Field(
+        default=(),
+        max_length=64,
+        description="Special tokens that the assistant writes to end its turn, besides those that "
+        "the model folder declares.",
+    )
     max_tokens: int | None = Field(
         default=None, ge=0, description="A conversation with more tokens is a 413."
     )
@@ -152,6 +158,23 @@ class MessageSpan(BaseModel):
     )
 
 
+class ChatTurn(BaseModel):
+    """A turn of the assistant: what of it is learned."""
+
+    message: int | None = Field(
+        description="Index of its message; null between the generation tags of the template."
+    )
+    tokens: tuple[int, int] | None = Field(
+        description="Index of the first learned token and of the one after the last; null if the "
+        "turn is not learned."
+    )
+    problem: str | None = Field(
+        description="Why its end is not learned: `end_of_conversation` (nothing follows), "
+        "`no_special_token`, `outside_tags`; why the turn is not: `unanswered` (the template "
+        "refuses what is in front of it), `no_prompt` (what asks for a turn is not there)."
+    )
+
+
 class ChatEncodeResponse(BaseModel):
     """The parts that `return` names; `count`, `chat_template` and `tokenizer` always."""
 
@@ -160,6 +183,9 @@ class ChatEncodeResponse(BaseModel):
     text: str | None = None
     mask: list[int] | None = Field(
         default=None, description="1 for each token that the assistant shall learn to write."
+    )
+    turns: list[ChatTurn] | None = Field(
+        default=None, description="The turns of the assistant, with `mask`."
     )
     spans: list[MessageSpan] | None = None
     chat_template: ChatTemplateIdentity

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -79,6 +80,12 @@ class EncodeCorpusRequest(RequestModel):
         ),
     )
     chat_template: TemplateName = None
+    turn_ends: Sequence[_Token] = Field(
+        default=(),
+        max_length=64,
+        description="Special tokens that the assistant writes to end its turn, besides those that "
+        "the model folder declares.",
+    )
     skip_bad: SkipBad = False
     max_bad: MaxBad = None
     max_length: int | None = Field(
@@ -176,9 +183,10 @@ class EncodeCorpusRequest(RequestModel):
             raise PydanticCustomError(
                 "invalid", "a conversation is a whole record; omit field and separator"
             )
-        if not is_chat and (self.loss != "auto" or self.chat_template):
+        if not is_chat and (self.loss != "auto" or self.chat_template or self.turn_ends):
             raise PydanticCustomError(
-                "invalid", "loss and chat_template need format chat; omit them, or set it"
+                "invalid",
+                "loss, chat_template and turn_ends need format chat; omit them, or set it",
             )
         check_max_bad(self)
         return self

@@ -6,20 +6,36 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError
+from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError, TurnEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.renderer import RenderedChat
+    from tokenizer_core.chat.renderer import RenderedChat, TurnBorders
+    from tokenizer_core.spec import AddedToken
 
 LossRule = Literal["auto", "template", "role"]
+TurnProblem = Literal[
+    "end_of_conversation", "no_special_token", "outside_tags", "unanswered", "no_prompt"
+]
+"""Why a turn has no learned end: nothing follows it, or no special token, or the token is outside
+the `generation` tags. Why it is not learned: the template refuses the messages in front of it (or
+would have to be asked too often), or what asks for a turn is not in front of it."""
+
+
+class Turn(NamedTuple):
+    """A turn of the assistant: its message (None between `generation` tags), the first token to
+    learn and the one behind the last (None: not learned), and what is wrong with it."""
+
+    message: int | None
+    tokens: tuple[int, int] | None
+    problem: TurnProblem | None
 
 
 @dataclass(frozen=True)
@@ -30,9 +46,13 @@ class ChatEncoding:
     rendered: RenderedChat
     roles: Sequence[str]
     """The role of each message."""
-    special_tokens: Collection[str] = field(repr=False)
-    """The special tokens of the tokenizer."""
+    added_tokens: Sequence[AddedToken] = field(repr=False)
+    """Those of the tokenizer."""
     find_offsets: Callable[[], NDArray[np.uint64]] = field(repr=False)
+    stop_tokens: Collection[str] = ()
+    """What the model folder declares to end a turn."""
+    template: str = "given as source"
+    """The name of the template."""
 
     @cached_property
     def offsets(self) -> NDArray[np.uint64]:
@@ -51,34 +71,159 @@ class ChatEncoding:
         return [None if span is None else next(tokens) for span in self._spans]
 
     def loss_mask(
-        self, rule: LossRule = "auto", *, unlearned: Collection[int] = ()
+        self,
+        rule: LossRule = "auto",
+        *,
+        unlearned: Collection[int] = (),
+        turn_ends: Collection[str] = (),
     ) -> NDArray[np.uint8]:
-        """1 for each token that the assistant shall learn to write, shape (n_tokens,), uint8.
+        """1 for each token that the assistant shall learn to write, shape (n_tokens,), uint8: those
+        of `turns`; arguments and errors are the same."""
+        return self.mask_of(self.turns(rule, unlearned=unlearned, turn_ends=turn_ends))
 
-        `template`: tokens with text between the `generation` tags of the template. `role`: for each
-        message of the assistant, the tokens after the text that asks for it (what
-        `add_generation_prompt` adds, or as much of it as is there, or the last special token in
-        front of the message), up to and including the special token that ends the turn: one that
-        ends the message in front of the first turn, or the first turn when nothing follows it, or
-        else one that begins no message. A message whose text the template leaves out
-        has none. `auto`: `template` if the template has such tags, else `role`. The messages whose
-        indices are in `unlearned` have none either. Needs `encode_chat(..., with_loss=True)`.
+    def mask_of(self, turns: Sequence[Turn]) -> NDArray[np.uint8]:
+        """1 for each token of the turns, shape (n_tokens,), uint8."""
+        mask = np.zeros(len(self.ids), dtype=np.uint8)
+        for turn in turns:
+            if turn.tokens is not None:
+                mask[turn.tokens[0] : turn.tokens[1]] = 1
+        return mask
+
+    def turns(
+        self,
+        rule: LossRule = "auto",
+        *,
+        unlearned: Collection[int] = (),
+        turn_ends: Collection[str] = (),
+    ) -> list[Turn]:
+        """What the assistant shall learn to write, in the order of the text.
+
+        `template`: text between the `generation` tags of the template. `role`: for each message of
+        the assistant that the template writes, what follows the text that asks for it, or as much
+        of that text as is there, up to and including the special token that ends the turn. A token
+        is learned if any character of it is behind that border. The end is the first token that is
+        declared (`turn_ends`, and the model folder's eos and stop tokens) or else the last special
+        token of the text that the template writes behind the turn whatever follows. A token that
+        only what follows makes the template write (the next role's) must be declared. `auto`:
+        `template` if the template has such tags, else `role`. The messages whose indices are in
+        `unlearned` are left out. Needs `encode_chat(..., with_loss=True)`.
 
         Raises:
-            ChatInputError: `template`, and the template has no `generation` tags.
+            ChatInputError: `template`, and the template has no `generation` tags; a token of
+                `turn_ends` is not special; the template says for no turn where it begins.
+            TurnEndError: a turn ends with a token that is not declared.
         """
-        mask = np.zeros(len(self.ids), dtype=np.uint8)
         has_tags = self.rendered.has_generation_tags
         if rule == "template" and not has_tags:
             raise ChatInputError(
                 "the chat template has no {% generation %} tags, which say what the assistant "
                 "writes; use the loss rule 'role'"
             )
-        by_template = rule == "template" or (rule == "auto" and has_tags)
-        spans = self._generated(unlearned) if by_template else self._turns(unlearned)
-        for first, end in self._tokens(spans):
-            mask[first:end] = 1
-        return mask
+        if rule == "template" or (rule == "auto" and has_tags):
+            return self._tagged_turns(unlearned)
+        return self._asked_turns(unlearned, turn_ends)
+
+    def _tagged_turns(self, unlearned: Collection[int]) -> list[Turn]:
+        spans = self._generated(unlearned)
+        turns = []
+        for (start, end), (first, stop) in zip(spans, self._tokens(spans), strict=True):
+            n_spaces = end - start - len(self.text[start:end].rstrip())
+            ((_, last),) = self._tokens([(start, end - n_spaces)])
+            has_end = first < last and int(self.ids[last - 1]) in self._controls
+            turns.append(Turn(None, (first, stop), None if has_end else "outside_tags"))
+        return turns
+
+    def _asked_turns(self, unlearned: Collection[int], turn_ends: Collection[str]) -> list[Turn]:
+        unknown = set(turn_ends) - set(self._controls.values())
+        if unknown:
+            raise ChatInputError(
+                f"{min(unknown)!r:.80} is no special token, so it cannot end a turn; name one of "
+                f"the tokenizer's"
+            )
+        stops = {*turn_ends, *self.stop_tokens}
+        asked = [turn for turn in self.rendered.turns if turn.message not in unlearned]
+        found = [self._learned(turn, stops) for turn in asked]
+        if asked and all(turn.tokens is None for turn in found):
+            why = "refuses the messages in front of it"
+            if not any(turn.is_refused for turn in asked):
+                why = "ignores add_generation_prompt, or writes other text in front of the turn"
+            raise ChatInputError(
+                f"the chat template ({self.template}) does not say where a turn of the assistant "
+                f"begins: it {why}; name a template that writes what asks for a turn, or one with "
+                f"{{% generation %}} tags (--chat-template FILE, chat_template)",
+                asked[0].message,
+            )
+        return found
+
+    def _learned(self, turn: TurnBorders, stops: Collection[str]) -> Turn:
+        if turn.start < 0:
+            return Turn(turn.message, None, "unanswered" if turn.is_refused else "no_prompt")
+        asked, (first, end), (begin, limit) = self._tokens(
+            [
+                (turn.prompt, turn.start),
+                (turn.start, max(turn.start, turn.text_end)),
+                (turn.text_end, turn.limit),
+            ]
+        )
+        prompt, start = self._in_bytes(np.array([turn.prompt, turn.start])).tolist()
+        if first < end and self._end_of_token(first) <= start:
+            first += 1
+        in_prompt = range(*asked)
+        if turn.prompt < turn.start and not any(
+            prompt < self._end_of_token(index) <= start for index in in_prompt
+        ):
+            return Turn(turn.message, None, "no_prompt")  # `<|` of another token is no beginning
+        names = [self._controls.get(id_) for id_ in self.ids[begin:limit].tolist()]
+        controls = [(index, name) for index, name in enumerate(names, begin) if name is not None]
+        own_end, whole_end = self._in_bytes(np.array([turn.own_end, turn.whole_end])).tolist()
+        for border in (own_end, whole_end):
+            within = [control for control in controls if self._end_of_token(control[0]) <= border]
+            if within:
+                stop = next((control for control in within if control[1] in stops), within[-1])
+                return Turn(turn.message, (first, stop[0] + 1), None)
+        if controls:
+            index, token = controls[0]
+            if token in stops or self._ends_messages(token):
+                return Turn(turn.message, (first, index + 1), None)
+            raise TurnEndError(
+                f"the chat template ({self.template}) writes {token!r:.80} behind messages"
+                f"[{turn.message}], which begins what follows: nothing declares that the assistant "
+                f"writes it to end its turn. Declare it (--turn-end {token!r:.80}, turn_ends), "
+                f"import the model's folder with its generation_config.json, or name a template "
+                f"that ends turns (--chat-template FILE, chat_template)",
+                turn.message,
+            )
+        # Text of the template without a special token, such as `</tool_call>`.
+        behind = self.text[turn.text_end : turn.own_end].rstrip()
+        if behind and turn.own_end == turn.whole_end:
+            ((_, end),) = self._tokens([(turn.start, turn.text_end + len(behind))])
+        is_nothing = turn.is_last and not self.text[turn.own_end : turn.limit].strip()
+        problem: TurnProblem = "end_of_conversation" if is_nothing else "no_special_token"
+        return Turn(turn.message, (first, end), problem)
+
+    def _end_of_token(self, index: int) -> int:
+        """Where a token ends, in bytes; a control token without white space that it includes."""
+        start, end = map(int, self.offsets[index])
+        if int(self.ids[index]) not in self._controls:
+            return end
+        return start + len(self._data[start:end].rstrip())
+
+    @cached_property
+    def _data(self) -> bytes:
+        return self.text.encode()
+
+    @cached_property
+    def _controls(self) -> dict[int, str]:
+        """The tokens that may end a turn, by id."""
+        stops = set(self.stop_tokens)
+        return {t.id: t.content for t in self.added_tokens if t.special or t.content in stops}
+
+    def _ends_messages(self, token: str) -> bool:
+        """Whether the template ends messages with a token, where nothing follows."""
+        rendered = self.rendered
+        return any(token in end for end in rendered.message_ends) and not any(
+            token in prompt for prompt in rendered.prompts
+        )
 
     def _generated(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text between `generation` tags, without unlearned
@@ -116,62 +261,6 @@ class ChatEncoding:
             starts[after] if after < len(starts) else len(self.text),
         )
 
-    @cached_property
-    def _known(self) -> list[str]:
-        """The special tokens in the text and around the first turn: a tokenizer may have 65,000."""
-        texts = (self.text, self.rendered.before_turn, self.rendered.after_turn)
-        return [token for token in self.special_tokens if any(token in text for text in texts)]
-
-    def _turns(self, unlearned: Collection[int]) -> list[tuple[int, int]]:
-        """Start and end, in characters, of what the assistant writes in each of its messages."""
-        text = self.rendered.text
-        turn_ends, openings = self._specials_around()
-        turns: list[tuple[int, int]] = []
-        for index, (role, span) in enumerate(zip(self.roles, self._spans, strict=True)):
-            if role != "assistant" or span is None or index in unlearned:
-                continue
-            before, after = self._between(span)
-            start = _end_of_prompt(text[before : span[0]], self.rendered, self._known)
-            behind = _specials(text[span[1] : after], self._known)
-            ends = [end for end, token in behind if token in turn_ends]
-            ends += [end for end, token in behind[:1] if turn_ends and token not in openings]
-            turns.append(
-                (
-                    before + start if start is not None else span[0],
-                    span[1] + ends[0] if ends else span[1],
-                )
-            )
-        return turns
-
-    def _specials_around(self) -> tuple[set[str], set[str]]:
-        """The special tokens that end turns, and those that begin messages."""
-        ends = set[str]()
-        openings = {token for _, token in _specials(self.rendered.before_turn, self._known)}
-        after = [token for _, token in _specials(self.rendered.after_turn, self._known)]
-        ends.update(after[-1:])
-        is_first = True
-        for index, span in enumerate(self._spans):
-            if span is None:
-                continue
-            before, _ = self._between(span)
-            found = _specials(self.text[before : span[0]], self._known)
-            if self.roles[index] != "assistant":
-                if not index or self.roles[index - 1] != "assistant":
-                    openings.update(token for _, token in found)
-            elif is_first:
-                is_first = False
-                prompt = self.rendered.before_turn
-                at = self.text.find(prompt, before, span[0]) if prompt else -1
-                # The first token in front of the prompt ends the message before it. If the prompt
-                # has all tokens or was not found, the first of several tokens ends that message;
-                # in the former case only if the first turn has it behind its text too.
-                if at > before:
-                    found = [(end, token) for end, token in found if end <= at - before]
-                elif len(found) == 1 or (at == before and found[0][1] not in after):
-                    found = []
-                ends.update(token for _, token in found[:1] if before)
-        return ends, openings
-
     def _tokens(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """For each span of the text, in characters, the tokens that have bytes of it."""
         bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
@@ -192,14 +281,20 @@ class ChatEncoding:
         return found
 
 
+def name_of_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:
+    """`name`, or that of the template that is used without one."""
+    if name is None:
+        name = "tool_use" if with_tools and "tool_use" in templates else "default"
+    return name
+
+
 def choose_template(templates: Mapping[str, str], name: str | None, *, with_tools: bool) -> str:
     """The source of a template, as transformers chooses it; a `name` with braces is a source.
 
     Raises:
         ChatTemplateMissingError: there is none of that name.
     """
-    if name is None:
-        name = "tool_use" if with_tools and "tool_use" in templates else "default"
+    name = name_of_template(templates, name, with_tools=with_tools)
     if name in templates:
         return templates[name]
     if "{" in name:
@@ -216,31 +311,3 @@ def roles_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """The role of each message, empty if it has none."""
     roles = [message.get("role") for message in messages]
     return [role if isinstance(role, str) else "" for role in roles]
-
-
-def _end_of_prompt(
-    text: str, rendered: RenderedChat, special_tokens: Collection[str]
-) -> int | None:
-    """Where the text between two messages stops asking for a turn, as an index into it."""
-    prompt = rendered.before_turn
-    if prompt and (at := text.rfind(prompt)) >= 0:
-        return at + len(prompt)
-    found = _specials(text, special_tokens)
-    if not found:
-        return None
-    # Earlier turns may lack the end of the prompt (QwQ's `<think>`).
-    opening = _specials(prompt, special_tokens)
-    if opening and any(text.endswith(prompt[:n]) for n in range(opening[0][0], len(prompt))):
-        return len(text)
-    return found[-1][0]
-
-
-def _specials(text: str, special_tokens: Collection[str]) -> list[tuple[int, str]]:
-    """The end of each special token in a text, and the token, in order."""
-    found = []
-    for token in special_tokens:
-        at = text.find(token)
-        while at >= 0:
-            found.append((at + len(token), token))
-            at = text.find(token, at + 1)
-    return sorted(found)

@@ -3,8 +3,9 @@
 It reads requests from descriptor 0 and writes responses to descriptor 1, each a u64 little-endian
 length and a body. A request is the u64 length of JSON, the JSON, and the contents of messages that
 are one text, as UTF-8; `content_lengths` has their characters. A response is a status byte and a
-body: JSON for an error, `RESULT_HEADER`, lengths and origins (i32) and UTF-8 text for a result. The
-parent unpickles nothing that a template may have influenced.
+body: JSON for an error, `RESULT_HEADER`, lengths and origins (i32), JSON of the turns if they were
+asked for, and UTF-8 text for a result. The parent unpickles nothing that a template may have
+influenced.
 
 A request that takes longer than its limit ends the process (SIGALRM); one that needs more memory
 gets a response, and the parent ends the process.
@@ -24,14 +25,15 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from tokenizer_core.chat.turn_borders import find_turns
 from tokenizer_core.errors import ChatInputError
 
 if TYPE_CHECKING:
     from tokenizer_core.chat.template import ChatTemplate
 
 FRAME_HEADER: Final = struct.Struct("<Q")
-RESULT_HEADER: Final = struct.Struct("<QQQ")
-"""Number of runs, lengths in characters of the two borders of a turn, which precede the text."""
+RESULT_HEADER: Final = struct.Struct("<QQ")
+"""Number of runs, and length in characters of the JSON that precedes the text."""
 EXIT_OUT_OF_MEMORY: Final = 77
 _TEMPLATES_KEPT: Final = 16
 # What messages of Python and of Jinja call the text of a template.
@@ -114,16 +116,18 @@ def _respond(
             if len(templates) > _TEMPLATES_KEPT:
                 templates.popitem(last=False)
         templates.move_to_end(request["template"])
-        before, after = template.turn_borders(request) if request["with_borders"] else ("", "")
         text, runs = template.render(request)
-        if len(before) + len(after) + len(text) > request["max_chars"]:
+        turns = ""
+        if request["with_borders"]:
+            turns = json.dumps(find_turns(template, request, (text, runs)))
+        if len(turns) + len(text) > request["max_chars"]:
             return [Status.TOO_LARGE]
         return [
             Status.RESULT,
-            RESULT_HEADER.pack(len(runs), len(before), len(after)),
+            RESULT_HEADER.pack(len(runs), len(turns)),
             array("i", [length for length, _ in runs]).tobytes(),
             array("i", [origin for _, origin in runs]).tobytes(),
-            (before + after + text).encode(),
+            (turns + text).encode(),
         ]
     except ChatInputError as error:
         return [Status.BAD_INPUT, json.dumps([str(error), len(request["messages"]) - 1]).encode()]

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,29 @@ class RenderLimits:
     """Length of the rendered text."""
 
 
+class TurnBorders(NamedTuple):
+    """Where a turn of the assistant begins and ends in the text, in characters.
+
+    - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the
+      template does not say it, with `is_refused` because it refuses the messages in front, or would
+      have to be asked too often.
+    - `text_end`: behind the last character that is from the message.
+    - `own_end`, `whole_end`: up to where the text behind belongs to the turn: whatever follows it,
+      perhaps within a token; and all that is written where nothing follows, if it is there.
+    - `limit`: what is behind belongs to another message, or asks for one.
+    """
+
+    message: int
+    prompt: int
+    start: int
+    is_refused: bool
+    text_end: int
+    own_end: int
+    whole_end: int
+    limit: int
+    is_last: bool
+
+
 @dataclass(frozen=True)
 class RenderedChat:
     """The text of a conversation, with the origin of every character.
@@ -91,10 +114,12 @@ class RenderedChat:
     origins: NDArray[np.int32]
     has_generation_tags: bool = False
     """Whether the template says with tags what the assistant writes."""
-    before_turn: str = ""
-    """What `add_generation_prompt` adds before a turn of the assistant, if it was asked for."""
-    after_turn: str = ""
-    """What follows the assistant's first message, if it was asked for."""
+    turns: Sequence[TurnBorders] = ()
+    """The turns of the assistant that have text, if they were asked for."""
+    message_ends: Sequence[str] = ()
+    """What the template writes behind a last message where it asks for nothing."""
+    prompts: Sequence[str] = ()
+    """What it writes there to ask for a turn."""
     messages: Sequence[Mapping[str, Any]] = ()
     """What the template was given."""
 
@@ -163,8 +188,8 @@ def render_chat(
 
     `variables` are those of the tokenizer (`bos_token`), whose text is trusted; `kwargs` come from
     the request, are not trusted and win over variables. `continue_final_message` ends the text
-    after the last message's content, or after the named field of it. `with_turn_borders` also finds
-    the text around what the assistant writes.
+    after the last message's content, or after the named field of it. `with_turn_borders` also asks
+    the template where the turns of the assistant begin and end.
 
     Raises:
         ChatInputError: the messages are no list of objects, or do not fit the options.
@@ -275,21 +300,23 @@ def _plain(value: object) -> object:
 def _read_response(response: bytes, limits: RenderLimits) -> RenderedChat:
     status, body = response[:1], memoryview(response)[1:]
     if status == Status.RESULT:
-        n_runs, n_before, n_after = RESULT_HEADER.unpack_from(body)
+        n_runs, n_described = RESULT_HEADER.unpack_from(body)
         body = body[RESULT_HEADER.size :]
         text = str(body[8 * n_runs :], "utf-8")
         lengths = np.frombuffer(body, np.int32, n_runs)
-        if lengths.sum(dtype=np.int64) != len(text) - n_before - n_after:
+        if lengths.sum(dtype=np.int64) != len(text) - n_described:
             raise WorkerProcessError(
                 "the origins of the rendered text do not fit it, which is an error of this "
                 "library: please report the template"
             )
+        described = json.loads(text[:n_described] or "{}")
         return RenderedChat(
-            text[n_before + n_after :],
+            text[n_described:],
             lengths,
             np.frombuffer(body, np.int32, n_runs, 4 * n_runs),
-            before_turn=text[:n_before],
-            after_turn=text[n_before : n_before + n_after],
+            turns=[TurnBorders(*turn) for turn in described.get("turns", ())],
+            message_ends=described.get("message_ends", ()),
+            prompts=described.get("prompts", ()),
         )
     if status == Status.BAD_INPUT:
         raise ChatInputError(*json.loads(bytes(body)))

@@ -10,7 +10,6 @@ standard library only. A sandbox does not bound memory or time; the child proces
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import string
@@ -106,35 +105,6 @@ class ChatTemplate:
             text = _cut_after_final_message(text, final)
         return text, runs_of(text)
 
-    def turn_borders(self, request: dict[str, Any]) -> tuple[str, str]:
-        """The text before and after what the assistant writes in its first message.
-
-        Before: what `add_generation_prompt` adds to the messages in front of it, or, if the
-        template then leaves out something else (Phi-3's `<|endoftext|>`), all after the last of
-        these messages. After: what follows the last character of its message. Empty where the
-        template refuses that part of the conversation.
-        """
-        roles = [message.get("role") for message in request["messages"]]
-        first = roles.index("assistant") if "assistant" in roles else len(roles)
-        before = after = ""
-        with contextlib.suppress(TemplateError):
-            without, _ = self._render_first(first, request, add_generation_prompt=False)
-            prompted = self._render_first(first, request, add_generation_prompt=True)
-            if prompted[0].startswith(without):
-                before = prompted[0][len(without) :]
-            else:
-                before = _text_after(prompted, first - 1)
-        with contextlib.suppress(TemplateError):
-            answered = self._render_first(first + 1, request, add_generation_prompt=False)
-            after = _text_after(answered, first)
-        return before, after
-
-    def _render_first(self, n_messages: int, request: dict[str, Any], **option: bool) -> Rendered:
-        messages = request["messages"][:n_messages]
-        return self.render(
-            {**request, "messages": messages, "continue_final_message": False, **option}
-        )
-
     def _render(self, variables: dict[str, Any]) -> str:
         context = self._compiled.new_context(variables)
         try:
@@ -142,17 +112,6 @@ class ChatTemplate:
         except Exception:
             # Rewrites the traceback to lines of the template, and raises the exception again.
             self._compiled.environment.handle_exception()
-
-
-def _text_after(rendered: Rendered, index: int) -> str:
-    """What follows the last character of this message; empty if it has none."""
-    text, runs = rendered
-    start = len(text)
-    for length, origin in reversed(runs):
-        if origin & ~GENERATED == FIRST_MESSAGE + index:
-            return text[start:]
-        start -= length
-    return ""
 
 
 def parse(source: str) -> nodes.Template:

@@ -22,6 +22,7 @@ from tokenizer_core.errors import (
     ConversationError,
     DocumentRefusedError,
     SpecialTokenForbiddenError,
+    TurnEndError,
 )
 from tokenizer_core.parallel import map_ahead, run_ahead, run_tasks
 from tokenizer_core.special_tokens import forbid, matcher_for, resolve_policy
@@ -92,7 +93,7 @@ class DocumentEncoder(Protocol):
     ) -> Iterable[EncodedConversation | tuple[NDArray[Any], NDArray[Any]] | ConversationError]:
         """The ids of each document, and a mask of the same length: 1 where the loss counts, 0
         elsewhere; without the plan's ids around documents. For a document that cannot be encoded,
-        the error."""
+        the error; it ends the run if a `TurnEndError` caused it."""
         ...
 
 
@@ -251,7 +252,7 @@ class BatchEncoder:
                 ids, mask, counted = EncodedConversation(*one)
                 found[index] = self._put_around(ids, mask)
                 counts.update(counted)
-            elif self.skip_bad:
+            elif self.skip_bad and not isinstance(one.__cause__, TurnEndError):
                 bad[index] = batch.as_bad(index, one.reason)
             else:
                 raise DocumentRefusedError(batch.first_document + index, str(one))

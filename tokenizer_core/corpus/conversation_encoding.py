@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 from tokenizer_core.chat.encoding import choose_template
 from tokenizer_core.chat.messages import left_out
@@ -12,6 +13,7 @@ from tokenizer_core.chat.renderer import has_generation_tags
 from tokenizer_core.corpus.batch_encoding import EncodedConversation
 from tokenizer_core.documents.conversations import Conversation, parse_conversation
 from tokenizer_core.errors import (
+    ChatError,
     ChatInputError,
     ChatLimitError,
     ChatTemplateError,
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from tokenizer_core.chat.messages import MessagesForm
     from tokenizer_core.tokenizer import Tokenizer
 
+_PROBE: Final = (
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b"},
+    {"role": "user", "content": "c"},
+)
+"""Shows before any file is read whether the template says where turns begin and end."""
+
 
 class ConversationEncoder:
     """The `document_encoder` of `encode_corpus` for files of conversations
@@ -32,14 +41,20 @@ class ConversationEncoder:
 
     `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
     the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
+    `turn_ends`: special tokens that end a turn, besides those that the model folder declares.
     `chat_template` is the name of one of the tokenizer's, or a Jinja source; `messages_form` that
-    of `encode_chat`. The manifest counts the messages that have text of which the template writes
-    none. A conversation that cannot be encoded, or that has nothing to learn, is a bad document
-    (`encode_corpus`).
+    of `encode_chat`. A conversation that cannot be encoded, or that has nothing to learn, is a bad
+    document (`encode_corpus`).
+
+    The manifest counts the messages that have text of which the template writes none
+    (`messages_left_out`), and the turns that are learned with their end (`turns_with_end`), without
+    it or not at all, by reason (`turns_` and a `chat.encoding.TurnProblem`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
-        ChatInputError: `loss` is `template`, and the template has no `generation` tags.
+        ChatInputError: `loss` is `template`, and the template has no `generation` tags; a token of
+            `turn_ends` is not special; the template does not say where turns begin.
+        TurnEndError: the template ends turns with a token that is not declared.
 
     Example:
         >>> from tokenizer_core import Tokenizer
@@ -62,6 +77,7 @@ class ConversationEncoder:
         loss: LossRule = "auto",
         chat_template: str | None = None,
         messages_form: MessagesForm = "decoded",
+        turn_ends: Sequence[str] = (),
     ) -> None:
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
         if loss == "template" and not has_generation_tags(source):
@@ -71,10 +87,17 @@ class ConversationEncoder:
             )
         self._loss, self._template = loss, chat_template
         self._form: MessagesForm = messages_form
+        self._turn_ends = tuple(turn_ends)
         self.settings: Mapping[str, Any] = {
             **_settings(tokenizer, chat_template, loss),
             "messages_form": messages_form,
+            "turn_ends": list(dict.fromkeys([*turn_ends, *tokenizer.spec.chat.turn_ends])),
         }
+        try:
+            encoded = tokenizer.encode_chat(_PROBE, chat_template=chat_template, with_loss=True)
+        except ChatError:  # other messages may suit the template
+            return
+        encoded.turns(loss, turn_ends=self._turn_ends)
 
     def encode(
         self, tokenizer: Tokenizer, documents: Sequence[bytes]
@@ -96,18 +119,22 @@ class ConversationEncoder:
                 messages_form=self._form,
                 with_loss=True,
             )
-            mask = encoded.loss_mask(self._loss, unlearned=conversation.unlearned)
+            turns = encoded.turns(
+                self._loss, unlearned=conversation.unlearned, turn_ends=self._turn_ends
+            )
         except (ChatInputError, ChatTemplateError, ChatLimitError) as error:
-            raise ConversationError(str(error), error.code) from None
+            raise ConversationError(str(error), error.code) from error
         _check_unlearned(encoded, conversation)
+        mask = encoded.mask_of(turns)
         if not mask.any():
             raise ConversationError(
                 "nothing of the conversation is to be learned: it has no turn of the assistant "
                 "that the template writes; add one, or leave the conversation out",
                 "nothing_to_learn",
             )
-        n_left_out = len(left_out(encoded.rendered))
-        counts = {"messages_left_out": n_left_out} if n_left_out else {}
+        counts = Counter(f"turns_{turn.problem or 'with_end'}" for turn in turns)
+        if n_left_out := len(left_out(encoded.rendered)):
+            counts["messages_left_out"] = n_left_out
         return EncodedConversation(encoded.ids, mask, counts)
 
 

@@ -62,6 +62,12 @@ from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_
 _MOST_USED: Final = 5
 _COUNTED: Final = {
     "messages_left_out": "messages have text of which the chat template writes none",
+    "turns_with_end": "turns of the assistant are learned with their end",
+    "turns_end_of_conversation": "are learned without an end, because nothing follows them",
+    "turns_no_special_token": "are learned without an end, because no special token follows them",
+    "turns_outside_tags": "are learned without an end, because it is outside the generation tags",
+    "turns_unanswered": "are not learned, because the template cannot be asked where they begin",
+    "turns_no_prompt": "are not learned, because no generation prompt is in front of them",
 }
 
 
@@ -152,6 +158,14 @@ def _add_encode(subcommands: Any) -> None:
         "--chat-template",
         metavar="NAME|FILE",
         help="chat template: one of the tokenizer's, or a file (default: the tokenizer's)",
+    )
+    parser.add_argument(
+        "--turn-end",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="special token that the assistant writes to end its turn, besides those that the "
+        "model folder declares; repeat it for several",
     )
     add_bad_documents(parser)
     parser.add_argument(
@@ -312,8 +326,8 @@ def run_encode(arguments: argparse.Namespace) -> None:
             "files are made in the folder of the output"
         )
     is_chat = arguments.format == CHAT
-    if not is_chat and (arguments.loss or arguments.chat_template):
-        raise UsageError("--loss and --chat-template belong to --format chat")
+    if not is_chat and any((arguments.loss, arguments.chat_template, arguments.turn_end)):
+        raise UsageError("--loss, --chat-template and --turn-end belong to --format chat")
     if is_chat and is_given(arguments, "allowed_special"):
         raise UsageError(
             "--allowed-special is of texts; of conversations the chat template alone writes "
@@ -416,6 +430,7 @@ def _conversation_encoder(
         tokenizer,
         loss=arguments.loss or "auto",
         chat_template=template,
+        turn_ends=arguments.turn_end,
     )
 
 
@@ -557,8 +572,12 @@ def _describe_encoder(settings: Mapping[str, Any]) -> str:
             f"{template['name'] or 'given as a file'} ({template['sha256'][:16]})"
             for template in settings["chat_templates"]
         )
-        form = settings["messages_form"]
-        return f"chat template {templates}, loss rule {settings['loss']}, messages {form}"
+        rule, form = settings["loss"], settings["messages_form"]
+        ends = ", ".join(settings["turn_ends"]) or "no token"
+        return (
+            f"chat template {templates}, loss rule {rule}, messages {form}, declared to end "
+            f"turns: {ends}"
+        )
     except (KeyError, TypeError):
         return json.dumps(settings)[:400]
 

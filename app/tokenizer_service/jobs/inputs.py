@@ -210,6 +210,7 @@ def conversation_options(asked: EncodeCorpusRequest) -> dict[str, Any]:
     return {
         "loss": asked.loss,
         "chat_template": asked.chat_template,
+        "turn_ends": list(asked.turn_ends),
     }
 
 

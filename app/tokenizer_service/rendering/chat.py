@@ -136,10 +136,12 @@ def render_chat_encoding(
         chunks += [b',"text":', *render_text(encoding.text)]
     if "mask" in returned:
         try:
-            mask = encoding.loss_mask(request.loss_rule)
+            turns = encoding.turns(request.loss_rule, turn_ends=request.turn_ends)
         except ChatInputError as error:
             raise _problem(error, "/loss_rule") from None
-        chunks += [b',"mask":', *render_ids(mask.astype(np.uint32), live.tokenizer)]
+        mask = encoding.mask_of(turns).astype(np.uint32)
+        chunks += [b',"mask":', *render_ids(mask, live.tokenizer)]
+        chunks += [b',"turns":', dump([turn._asdict() for turn in turns])]
     if "spans" in returned:
         spans = zip(encoding.roles, encoding.message_tokens(), strict=True)
         chunks += [b',"spans":', dump([{"role": role, "tokens": span} for role, span in spans])]

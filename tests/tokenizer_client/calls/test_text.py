@@ -35,6 +35,7 @@ def chat(**changes):
         "count": 3,
         "text": "a b",
         "mask": [0, 0, 1],
+        "turns": [{"message": 1, "tokens": (2, 3), "problem": "end_of_conversation"}],
         "spans": [{"role": "user", "tokens": [0, 1]}, {"role": "assistant", "tokens": None}],
         "chat_template": {"name": "default", "sha256": "0"},
     }
@@ -104,7 +105,7 @@ def test_the_fields_of_a_chat_request(play):
     )
     assert (found.dtype, found.tolist()) == (np.uint32, [5, 5])
     assert client.count_chat(MESSAGES) == 3
-    found = client.encode_chat_with_mask(MESSAGES, loss_rule="role")
+    found = client.encode_chat_with_mask(MESSAGES, loss_rule="role", turn_ends=("b",))
     assert (found.tokens, found.mask, found.text) == ([1, 2, 3], [0, 0, 1], "a b")
     spans = [(span.role, span.tokens) for span in found.spans]
     assert spans == [("user", (0, 1)), ("assistant", None)]
@@ -122,7 +123,8 @@ def test_the_fields_of_a_chat_request(play):
     }
     assert count == {"messages": MESSAGES, "return": []}
     assert masked["return"] == ["ids", "text", "mask", "spans"]
-    assert masked["loss_rule"] == "role"
+    assert (masked["loss_rule"], masked["turn_ends"]) == ("role", ["b"])
+    assert found.turns[0].tokens == (2, 3)
 
 
 SEGMENT = r"segments\[0\] must be a text and whether"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tokenizer_core.chat.own_templates import template_request
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.encoding import ChatEncoding
 from tokenizer_core.chat.renderer import RenderedChat
+from tokenizer_core.chat.template import ChatTemplate
 from tokenizer_core.chat.traced_text import FIRST_MESSAGE
-from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError
+from tokenizer_core.chat.turn_borders import find_turns
+from tokenizer_core.errors import ChatInputError, ChatTemplateMissingError, TurnEndError
+from tokenizer_core.spec import AddedToken, TokenizerSpec
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{{ m.content }}"
@@ -113,7 +118,6 @@ def test_tokens_of_a_message_are_those_with_a_byte_of_it(
         ("default", "role", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
         ("tagged", "auto", ["yo \U0001f600<|im_end|>", "end <|im_end|> end<|im_end|>"]),
         ("instruction", "role", [" yo \U0001f600</s>", " end <|im_end|> end</s>"]),
-        ("plain", "auto", ["yo \U0001f600", "end <|im_end|> end"]),
     ],
 )
 def test_loss_mask(tokenizer: Tokenizer, template: str, rule: Any, expected: list[str]) -> None:
@@ -148,6 +152,52 @@ UNENDED = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
 )
+# Refuses to be asked before the first turn of a conversation that begins with the assistant.
+NEEDS_USER = (
+    "{% if not messages|selectattr('role', 'equalto', 'user')|list %}"
+    "{{ raise_exception('no user') }}{% endif %}" + CHATML
+)
+FIRST_ROLE = "{% if messages[0].role == 'system' %}{% endif %}" + CHATML
+BEGUN = (
+    "{% for m in messages %}{{ '<s>' if loop.first }}<|head|>{{ m.role }}<|/head|>{{ m.content }}"
+    "<|turn|>{% endfor %}{% if add_generation_prompt %}<|head|>assistant<|/head|>{% endif %}"
+)
+# The next role's token ends a turn, as in GLM 4.5.
+ROLES = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ '<think></think>' if m.role == 'assistant' }}"
+    "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}"
+    "<think></think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+# Writes a system message only where there are messages, as Nemotron 3 does.
+OPENING = (
+    "{% for m in messages %}{{ '<|im_start|>system\nD<|im_end|>\n' if loop.first }}"
+    "<|im_start|>{{ m.role }}\n{{ '<think></think>' if m.role == 'assistant' }}{{ m.content }}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+# As Phi-3: the end of a conversation where nothing is asked for.
+CLOSED = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% else %}<|endoftext|>{% endif %}"
+)
+# Asks with nothing, and a call begins with a token of its own, as Mistral's do.
+INST_CALLS = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
+    "{% elif m.role == 'tool' %}<|tool|>{{ m.content }}{% elif m.tool_calls %}"
+    "<|call|>{{ m.tool_calls[0].name }}</s>{% else %} {{ m.content }}</s>{% endif %}{% endfor %}"
+)
+# A later message repeats the name of the call, as gpt-oss does.
+REPEATED = (
+    "{% set last = namespace(name='') %}{% for m in messages %}<|start|>"
+    "{% if m.tool_calls %}{% set last.name = m.tool_calls[0].name %}assistant to={{ last.name }}"
+    "<|call|>{% else %}{{ last.name if m.role == 'tool' else m.role }}<|message|>{{ m.content }}"
+    "<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
 CALL = '{"name": "f", "arguments": {}}'
 MARKS = "start channel message return end endoftext user assistant head /head call turn tool system"
 
@@ -155,6 +205,34 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
 @pytest.mark.parametrize(
     ("template", "turns", "unlearned", "expected"),
     [
+        (NEEDS_USER, "assistant:a user:q assistant:b", (), ["a<|im_end|>", "b<|im_end|>"]),
+        (FIRST_ROLE, "assistant:a user:q assistant:b", (), ["a<|im_end|>", "b<|im_end|>"]),
+        (FIRST_ROLE, "user:q assistant:a user:r assistant:b", (), ["a<|im_end|>", "b<|im_end|>"]),
+        (BEGUN, "assistant:a user:q assistant:b", (), ["a<|turn|>", "b<|turn|>"]),
+        (
+            CHANNELS,
+            "assistant:a user:q assistant:b",
+            (),
+            ["<|channel|>final<|message|>a<|end|>", "<|channel|>final<|message|>b<|return|>"],
+        ),
+        (
+            THINKING,
+            "assistant:a user:q assistant:b",
+            (),
+            ["a<|im_end|>", "</think>b<|im_end|>"],
+        ),
+        # Of what asks for a turn, only the first tag is in front of the message's own text.
+        (THINKING, "user:q assistant:<t>a user:q assistant:b", (3,), ["<t>a<|im_end|>"]),
+        (OPENING, "assistant:a user:q assistant:b", (), ["</think>b<|im_end|>"]),
+        (CLOSED, "user:q assistant:a user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
+        (INST_CALLS, "user:q call: tool:t assistant:b", (), ["<|call|>f</s>", " b</s>"]),
+        (
+            REPEATED,
+            "user:q call: tool:t assistant:b",
+            (),
+            [" to=f<|call|>", "<|message|>b<|end|>"],
+        ),
+        (INST_CALLS, "assistant:a user:q assistant:b", (), [" a</s>", " b</s>"]),
         (
             CHANNELS,
             "user:q assistant:a user:r assistant:b",
@@ -174,9 +252,8 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         (CHATML, "user:q call:c", (), [f"c\n<tool_call>\n{CALL}\n</tool_call><|im_end|>"]),
         (HOISTED, "user:q assistant:a system:t user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
         (HOISTED, "system:s user:q assistant:a system:t user:r assistant:b", (2,), ["b<|end|>"]),
-        (OPENED, "user:q assistant:a assistant:b", (), ["a", "b<|end|>"]),
-        (UNENDED, "user:q assistant:a user:r assistant:b", (), ["a", "b<|endoftext|>"]),
-        (UNENDED, "system:s user:q assistant:a user:r", (), ["a"]),
+        (OPENED, "user:q assistant:a user:r assistant:b", (1,), ["b<|end|>"]),
+        (UNENDED, "user:q assistant:a user:r assistant:b", (1,), ["b<|endoftext|>"]),
         (TAGGED, "user:q assistant:a assistant:b", (1,), ["b<|im_end|>"]),
         (TAGGED, "user:q assistant:a assistant:b", (0, 2), ["a<|im_end|>"]),
         (
@@ -191,15 +268,138 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
 def test_every_learned_turn_has_its_own_end(
     template: str, turns: str, unlearned: tuple[int, ...], expected: list[str]
 ) -> None:
-    special = [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())]
-    tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], special)
+    encoding = MARKED.encode_chat(messages_of(turns), chat_template=template, with_loss=True)
+    assert learned(MARKED, encoding, unlearned=set(unlearned)) == expected
+
+
+MARKED = Tokenizer(
+    {i: bytes([i]) for i in range(256)},
+    [],
+    [*SPECIAL, *(f"<|{mark}|>" for mark in MARKS.split())],
+)
+
+
+def messages_of(turns: str) -> list[dict[str, Any]]:
     messages = []
     for turn in turns.split(" "):
         role, _, content = turn.partition(":")
         calls = {"tool_calls": [json.loads(CALL)]} if role == "call" else {}
         messages.append({"role": "assistant" if calls else role, "content": content, **calls})
-    encoding = tokenizer.encode_chat(messages, chat_template=template, with_loss=True)
-    assert learned(tokenizer, encoding, unlearned=set(unlearned)) == expected
+    return messages
+
+
+def described(turns: str, template: str, **options: Any) -> list[tuple[str | None, str | None]]:
+    """What is learned of each turn, and its problem."""
+    encoding = MARKED.encode_chat(messages_of(turns), chat_template=template, with_loss=True)
+    return [
+        (turn.tokens and MARKED.decode(encoding.ids[slice(*turn.tokens)]), turn.problem)
+        for turn in encoding.turns(**options)
+    ]
+
+
+def test_a_token_across_the_border_is_learned_with_its_characters_behind() -> None:
+    tokens = {i: bytes([i]) for i in range(256)} | {256: b"><"}
+    tokenizer = Tokenizer(tokens, [(b">", b"<")], SPECIAL)
+    turns = messages_of("user:q assistant:a")
+    encoding = tokenizer.encode_chat(turns, chat_template=THINKING, with_loss=True)
+    assert learned(tokenizer, encoding) == ["></think>a<|im_end|>"]
+    # White space that a control token includes does not make the header learned.
+    added = [AddedToken("<|assistant|>", 257, rstrip=True), AddedToken("<|end|>", 258)]
+    tokenizer = Tokenizer.from_spec(TokenizerSpec.from_merges(tokens, [], added))
+    turns[1]["content"] = " a"
+    encoding = tokenizer.encode_chat(turns, chat_template=CLOSED, with_loss=True)
+    assert learned(tokenizer, encoding) == ["a<|end|>"]
+    # Nor is half of a text learned that both ends begin with, where it is no token.
+    spec = TokenizerSpec.from_merges(tokens, [], added[:1])
+    encoding = Tokenizer.from_spec(spec).encode_chat(turns, chat_template=CLOSED, with_loss=True)
+    assert [turn.problem for turn in encoding.turns()] == ["no_special_token"]
+    assert learned(tokenizer, encoding) == ["a"]
+
+
+def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
+    turns = "user:q assistant:a user:r assistant:b"
+    with pytest.raises(
+        TurnEndError, match=r"template \(given as source\) writes '<\|user\|>'.*--turn"
+    ):
+        described(turns, ROLES)
+    for template, others in (
+        (ROLES, "user:q assistant:a user:"),
+        (OPENED, "user:q assistant:a assistant:b"),
+        (UNENDED, turns),
+    ):
+        with pytest.raises(TurnEndError):
+            described(others, template)
+    a, b = "\n<think></think>a<|user|>", ("\n<think></think>b", "end_of_conversation")
+    assert described(turns, ROLES, turn_ends=["<|user|>"]) == [(a, None), b]
+    closed = ROLES.replace("{{ m.content }}", "{{ m.content }}{{ '</c>' if m.tool_calls }}")
+    last = ("\n<think></think>c</c>", "end_of_conversation")
+    assert described("user:q call:c", closed) == [last]
+    declared = MARKED.with_chat_templates({"default": ROLES})
+    chat = replace(declared.spec.chat, stop_tokens=("<|user|>",))
+    declared = Tokenizer.from_spec(declared.spec.with_chat(chat))
+    encoding = declared.encode_chat(messages_of(turns), with_loss=True)
+    assert learned(declared, encoding) == [a, b[0]]
+    with pytest.raises(ChatInputError, match="'<none>' is no special token"):
+        described(turns, ROLES, turn_ends=["<none>"])
+
+
+def test_the_first_declared_token_ends_a_turn_of_several() -> None:
+    template = CHATML.replace("<|im_end|>", "<|end|><|im_end|><|turn|>")
+    turns = "user:q assistant:a user:r"
+    assert described(turns, template, turn_ends=["<|im_end|>"]) == [("a<|end|><|im_end|>", None)]
+    assert described(turns, template) == [("a<|end|><|im_end|><|turn|>", None)]
+
+
+def test_a_turn_whose_beginning_the_template_does_not_say_is_not_learned() -> None:
+    # Nothing asks for a turn, and it has a header.
+    for template in (
+        PLAIN,
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}",
+    ):
+        with pytest.raises(
+            ChatInputError, match=r"does not say where.*ignores add_generation_prompt"
+        ):
+            described("user:q assistant:a", template)
+    # A turn with calls begins with another token than the prompt.
+    other = CALLS.replace(
+        "<|head|>{{ m.role }}", "{{ '<|tool|>' if m.tool_calls else '<|head|>' }}{{ m.role }}"
+    )
+    found = described("user:q call:c user:r assistant:a", other)
+    assert found == [(None, "no_prompt"), ("a<|turn|>", None)]
+    # Neither what is in front of the turn nor what asks for others is known.
+    refusing = (
+        "{% if messages|length < 2 %}{{ raise_exception('') }}{% endif %}{% for m in messages %}"
+        "{{ 'A' if loop.first }}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{{ 'now:' if messages|length > 1 }}{% endif %}"
+    )
+    found = described("assistant:a user:q assistant:now:b", refusing)
+    assert found == [(None, "unanswered"), ("b<|end|>", None)]
+    with pytest.raises(ChatInputError, match="refuses the messages in front"):
+        described("assistant:a user:q", refusing)
+
+
+def test_generation_tags_without_the_end_of_the_turn_are_reported() -> None:
+    turns = "user:q assistant:a"
+    assert described(turns, TAGGED) == [("a<|im_end|>", None)]
+    template = TAGGED.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}<|im_end|>")
+    assert described(turns, template) == [("a", "outside_tags")]
+
+
+def test_a_long_conversation_costs_a_few_renderings(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = []
+
+    class Counted(ChatTemplate):
+        def render(self, request: dict[str, Any]) -> Any:
+            rendered.append(len(request["messages"]))
+            return super().render(request)
+
+    messages = messages_of(" ".join(["user:q assistant:a"] * 100))
+    for source, at_most in ((CHATML, 8), (CHATML.replace("m.role +", "m.role ~ loop.index +"), 33)):
+        template, request = Counted(source), template_request({"messages": messages})
+        found = find_turns(template, request, template.render(request))
+        assert len(found["turns"]) == 100
+        assert sum(rendered) <= at_most * len(messages)
+        rendered.clear()
 
 
 def test_loss_by_template_needs_its_tags(tokenizer: Tokenizer) -> None:

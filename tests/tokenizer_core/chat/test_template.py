@@ -115,23 +115,6 @@ def test_generation_marks_what_the_model_shall_write() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("source", "before", "after"),
-    [
-        (CHATML, "<|im_start|>assistant\n", "<|im_end|>\n"),
-        ("{{ messages|length }}", "", ""),
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", "", ""),
-        ("{% if messages|length == 1 %}{{ raise_exception('') }}{% endif %}"
-         "{% for m in messages %}{{ m.content }}</s>{% endfor %}", "", "</s>"),
-        ("{% if messages|length == 2 %}{{ raise_exception('') }}{% endif %}"
-         "{% if add_generation_prompt %}>{% endif %}", ">", ""),
-    ],
-)  # fmt: skip
-def test_borders_of_a_turn(source: str, before: str, after: str) -> None:
-    messages = [*MESSAGES, {"role": "user", "content": "more"}]
-    assert ChatTemplate(source).turn_borders(request(messages)) == (before, after)
-
-
 @pytest.mark.parametrize("content", ["yo", " y o "])
 def test_continue_final_message_ends_after_its_content(content: str) -> None:
     messages = [MESSAGES[0], {"role": "assistant", "content": content}]

@@ -206,8 +206,10 @@ def test_origins_that_do_not_fit_the_text_are_refused() -> None:
     """Shifted origins would trust other characters."""
     origins = struct.pack("<2i", FIRST_MESSAGE, TRUSTED)
     for lengths, is_right in (((2, 1), True), ((2, 2), False), ((1, 1), False)):
-        header = RESULT_HEADER.pack(2, 1, 0)
-        response = Status.RESULT + header + struct.pack("<2i", *lengths) + origins + "Bété".encode()
+        header = RESULT_HEADER.pack(2, 2)
+        response = (
+            Status.RESULT + header + struct.pack("<2i", *lengths) + origins + "{}été".encode()
+        )
         if is_right:
             assert _read_response(response, RenderLimits()).text == "été"
         else:

@@ -32,6 +32,7 @@ from tokenizer_core.errors import (
     CorpusError,
     TokenFilesError,
     TokenFilesPlanError,
+    TurnEndError,
 )
 from tokenizer_core.parallel import LocalExecutor
 
@@ -289,6 +290,58 @@ def test_messages_are_decoded(tmp_path):
         encode(tmp_path / "n", [path])
 
 
+# The token of the next role ends a turn; a call begins otherwise than a turn is asked for.
+ROLES = (
+    "{% for m in messages %}{{ '<|im_end|>' if m.calls else '<|' + m.role + '|>' }}{{ m.content }}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+BY_ROLES = Tokenizer(BYTES, [], ["<|im_end|>", "<|user|>", "<|assistant|>"]).with_chat_templates(
+    {"default": ROLES}
+)
+
+
+def test_turns_without_a_learned_end_are_counted_by_reason(tmp_path):
+    encoder = ConversationEncoder(BY_ROLES, turn_ends=["<|user|>"])
+    call = {"role": "assistant", "content": "c", "calls": 1}
+    chats = [
+        openai("user:q", "assistant:a", "user:r", "assistant:b"),
+        openai("user:q", "assistant:a", "user:r", "assistant:b!"),
+        {"messages": [*openai("user:q", "assistant:a", "user:r")["messages"], call]},
+    ]
+    path = write_lines(tmp_path / "chats.jsonl", chats)
+    expected = {"turns_with_end": 3, "turns_end_of_conversation": 1, "turns_no_prompt": 1}
+    plan = plan_token_files(BY_ROLES, loss_mask=True)
+    for shuffle in (False, True):
+        folder = tmp_path / str(shuffle)
+        encode_corpus(
+            BY_ROLES, [path], folder, plan, corpus_format=CHAT, document_encoder=encoder,
+            shuffle=shuffle,
+        )  # fmt: skip
+        manifest = TokenFiles.open(folder).manifest
+        assert manifest.counts == expected
+        assert manifest.splits[0].n_loss_tokens == len("a|a|a|b")
+    assert encoder.settings["turn_ends"] == ["<|user|>"]
+
+
+def test_a_template_that_does_not_say_where_turns_are_is_refused(tmp_path):
+    with pytest.raises(TurnEndError, match=r"\(default\) writes '<\|user\|>'.*--turn-end"):
+        ConversationEncoder(BY_ROLES)
+    with pytest.raises(ChatInputError, match="'<none>' is no special token"):
+        ConversationEncoder(BY_ROLES, turn_ends=["<none>"])
+    with pytest.raises(ChatInputError, match="does not say where a turn of the assistant begins"):
+        ConversationEncoder(TOKENIZER, chat_template="tagged", loss="role")
+    # The template takes no such messages, so only a conversation shows it; none is left out.
+    source = "{{ raise_exception('') if messages[0].content == 'a' }}" + ROLES
+    encoder = ConversationEncoder(BY_ROLES, chat_template=source)
+    path = write_lines(tmp_path / "chats.jsonl", [openai("user:q", "assistant:b", "user:r")])
+    plan = plan_token_files(BY_ROLES, loss_mask=True)
+    with pytest.raises(CorpusError, match=r"line 1: .*--turn-end"):
+        encode_corpus(
+            BY_ROLES, [path], tmp_path / "t", plan, corpus_format=CHAT, document_encoder=encoder,
+            skip_bad=True, max_bad=1.0,
+        )  # fmt: skip
+
+
 def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", 100)
     monkeypatch.setattr(encoding_run, "CHECKPOINT_SECONDS", 0)
@@ -339,13 +392,14 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
     variables = sha256(json.dumps(dict(TOKENIZER.template_variables), sort_keys=True))
     for tokenizer, how, templates, loss in (
         (TOKENIZER, {"chat_template": "tagged"}, [tagged], "template"),
-        (TOKENIZER, {"chat_template": "tagged", "loss": "role"}, [tagged], "role"),
+        (TOKENIZER, {"loss": "role"}, [plain], "role"),
         (TOKENIZER, {"chat_template": TOOLS + " "}, [given], "role"),
         (with_tools, {}, [plain, tagged | {"name": "tool_use"}], "auto"),
     ):
         encoder = ConversationEncoder(tokenizer, **how)
         says = {"chat_templates": templates, "loss": loss, "template_variables": variables}
         assert encoder.settings == {**says, "messages_form": "decoded"}
+        assert encoder.settings == {**says, "skip_bad": False, "turn_ends": []}
     for shuffle in (False, True):
         files = encode(tmp_path / str(shuffle), [path], encoder=encoder, shuffle=shuffle)
         assert TokenDataset(files).document_encoder == encoder.settings

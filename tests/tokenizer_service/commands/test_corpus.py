@@ -128,10 +128,21 @@ def test_conversations_are_encoded_with_their_mask(cli):
     assert "  the loss counts at 2 tokens (" in out.decode()
     left_out = "documents left out: 1 bad (no_conversation 1: chats.jsonl line 2)"
     assert left_out in out.decode().splitlines()
+    assert "  1 turns of the assistant are learned with their end\n" in out.decode()
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
     assert b"special tokens found" not in cli.run("corpus", "inspect", "t")[0]
+    # The token of the next message ends a turn.
+    Path("chat.jinja").write_text(
+        "{% for m in messages %}<|endoftext|>{{ m.role + ':' + m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<|endoftext|>assistant:{% endif %}"
+    )
+    encode[encode.index("t")] = "by-roles"
+    assert "Declare it (--turn-end '<|endoftext|>'" in cli.fail(*encode, "--skip-bad")
+    out, _ = cli.run(*encode, "--skip-bad", "--turn-end", END)
+    assert "learned without an end, because nothing follows them: 1\n" in out.decode()
+    assert "loss rule role, declared to end turns: <|endoftext|>\n" in out.decode()
 
 
 @pytest.fixture
@@ -220,6 +231,7 @@ def test_errors_are_one_line_with_the_remedy(cli):
         (["--temp-dir=big"], 2, "--temp-dir belongs to an output at an address"),
         (["--over-length=drop"], 2, "--over-length belongs to --max-length"),
         (["--loss=role"], 2, "belong to --format chat"),
+        (["--turn-end=<|endoftext|>"], 2, "belong to --format chat"),
         (["--begin-of-document=<|none|>"], 1, "special token"),
         (["--tokenizer=bare"], 1, "with --end-of-document"),
         (["--validation-share=2"], 1, "validation"),

@@ -72,6 +72,7 @@ def test_encode(post: Post, client: TestClient) -> None:
     assert answer["text"] == f"{START}user\nHi{END}\n{START}assistant\nHo{END}\n"
     at = ids.index(ord("H"), 10)
     assert answer["mask"] == [int(at <= index < at + 3) for index in range(len(ids))]
+    assert answer["turns"] == [{"message": 1, "tokens": [at, at + 3], "problem": None}]
     assert answer["spans"] == [
         {"role": "user", "tokens": [6, 8]},
         {"role": "assistant", "tokens": [at, at + 2]},
@@ -140,8 +141,12 @@ def test_limit_binary_form_and_loss(client: TestClient, post: Post, refused: Ref
     by_tags = post("/chat/encode", chat_template="tagged", **asked)
     assert by_tags == post("/chat/encode", chat_template="tagged", loss_rule="template", **asked)
     assert sum(by_tags["mask"]) == sum(post("/chat/encode", loss_rule="role", **asked)["mask"]) == 3
-    wrong = refused("/chat/encode", loss_rule="template", **asked)
-    assert wrong == ("invalid_chat", "/loss_rule")
+    for options in (
+        {"loss_rule": "template"},
+        {"turn_ends": ["<none>"]},
+        {"chat_template": "tagged", "loss_rule": "role"},  # it ignores add_generation_prompt
+    ):
+        assert refused("/chat/encode", **options, **asked) == ("invalid_chat", "/loss_rule")
 
 
 def test_tokenize_as_vllm(post: Post) -> None:

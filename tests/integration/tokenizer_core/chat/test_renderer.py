@@ -45,7 +45,9 @@ def test_text_segments_and_spans() -> None:
         ("<|im_end|>\n<|im_start|>assistant\n", True),
     ]
     assert chat.message_spans(3) == [(17, 21), (54, 56), None]
-    assert (chat.before_turn, chat.after_turn) == ("<|im_start|>assistant\n", "<|im_end|>\n")
+    (turn,) = chat.turns
+    assert (turn.message, chat.text[turn.prompt : turn.start]) == (1, "<|im_start|>assistant\n")
+    assert chat.text[turn.text_end : turn.own_end] == "<|im_end|>\n"
     assert chat.generated_spans == []
     chat = render("a{% generation %}b{{ messages[0].role }}{% endgeneration %}c")
     assert [chat.text[start:end] for start, end in chat.generated_spans] == ["buser"]
@@ -253,8 +255,12 @@ def test_output_is_limited() -> None:
     for template, with_borders in (
         ("{{ 'a' * (2**20 + 1) }}", False),
         ("{% for i in range(1050) %}{{ 'a' * 999 }}{% endfor %}", False),
-        # Each of the three texts is within the limit, not all together.
-        ("{{ 'a' * 2**19 }}{% if add_generation_prompt %}{{ 'b' * 2**19 }}b{% endif %}", True),
+        # The text and what asks for a turn are within the limit, not both together.
+        (
+            "{% for m in messages %}{{ m.content }}{% endfor %}{{ 'a' * 2**19 }}"
+            "{% if add_generation_prompt %}{{ 'b' * 2**19 }}{% endif %}",
+            True,
+        ),
     ):
         with pytest.raises(ChatLimitError, match="more than 1,048,576 characters"):
             render(template, with_turn_borders=with_borders)
