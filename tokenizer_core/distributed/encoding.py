@@ -279,7 +279,7 @@ class JoinedShards:
             parts = self._draw.parts(number, batch.documents, is_open=batch.is_open)
             n_documents = before + batch.position.n_documents
             position = replace(reached, in_shard=batch.position, n_documents=n_documents)
-            yield EncodedBatch(parts, position, counts)
+            yield EncodedBatch(parts, position, counts=counts)
             counts = Counter()
 
     def _after(self, reached: JoinPosition, manifest: ShardManifest) -> JoinPosition:
