@@ -190,14 +190,15 @@ def test_ids_of_conversations_are_those_of_the_definition(engine, name, parts):
     tokenizer, oracle = tokenizers_of(spec, engine)
     text, writers = "".join(t for t, _ in parts), [writer for t, writer in parts for _ in t]
     origins = {USER: FIRST_MESSAGE, ASSISTANT: FIRST_MESSAGE + 1, TEMPLATE: TRUSTED}
+    messages = [{"role": "user"}, {"role": "assistant"}]
     rendered = RenderedChat(
         text,
         np.array([len(t) for t, _ in parts], np.int32),
         np.array([origins[writer] for _, writer in parts], np.int32),
+        messages=messages,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokenizer_core.tokenizer.render_chat", lambda *_, **__: rendered)
-        messages = [{"role": "user"}, {"role": "assistant"}]
         found = tokenizer.encode_chat(messages, chat_template="{{ 1 }}")
     expected = oracle.encode(written_privately(text, writers, spec.added_tokens))
     assert found.ids.tolist() == expected

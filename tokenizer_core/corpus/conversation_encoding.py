@@ -65,9 +65,9 @@ class ConversationEncoder:
         >>> encoder = ConversationEncoder(tokenizer)
         >>> chat = b'''{"messages": [{"role": "user", "content": "1"},
         ...     {"role": "assistant", "content": "2"}]}'''
-        >>> [(ids, mask)] = encoder.encode(tokenizer, [chat])
-        >>> tokenizer.decode(ids), mask.tolist()
-        ('u1<|end|>a2<|end|>', [0, 0, 0, 0, 1, 1])
+        >>> [(ids, mask, counts)] = encoder.encode(tokenizer, [chat])
+        >>> tokenizer.decode(ids), mask.tolist(), dict(counts)
+        ('u1<|end|>a2<|end|>', [0, 0, 0, 0, 1, 1], {'turns_with_end': 1})
     """
 
     def __init__(

@@ -62,12 +62,12 @@ from tokenizer_service.commands.uploaded_output import add_temp_dir, encode_and_
 _MOST_USED: Final = 5
 _COUNTED: Final = {
     "messages_left_out": "messages have text of which the chat template writes none",
-    "turns_with_end": "turns of the assistant are learned with their end",
-    "turns_end_of_conversation": "are learned without an end, because nothing follows them",
-    "turns_no_special_token": "are learned without an end, because no special token follows them",
-    "turns_outside_tags": "are learned without an end, because it is outside the generation tags",
-    "turns_unanswered": "are not learned, because the template cannot be asked where they begin",
-    "turns_no_prompt": "are not learned, because no generation prompt is in front of them",
+    "turns_with_end": "turns are learned with their end",
+    "turns_end_of_conversation": "turns are learned without an end: nothing follows them",
+    "turns_no_special_token": "turns are learned without an end: no special token follows them",
+    "turns_outside_tags": "turns are learned without an end: it is outside the generation tags",
+    "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
+    "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
 }
 
 

@@ -27,6 +27,7 @@ def token_files(files):
         "tokenizer": tokenizer, "splits": {}, "tokens_per_shard": None,
         "begin_of_document_id": None, "end_of_document_id": None, "end_of_document": None,
         "end_reason": "", "not_added": [], "seed": None, "corpora": [], "files": listed,
+        "bad_documents": {"reasons": {}, "first": []},
     }  # fmt: skip
     return httpx.Response(200, json=view)
 

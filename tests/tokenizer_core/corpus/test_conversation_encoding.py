@@ -270,7 +270,7 @@ def test_messages_of_which_nothing_is_written_are_counted(tmp_path):
     path = write_lines(tmp_path / "chats.jsonl", [*CHATS[:2], SILENT, SILENT])
     for shuffle in (False, True):
         manifest = encode(tmp_path / str(shuffle), [path], shuffle=shuffle).manifest
-        assert manifest.counts == {"messages_left_out": 4}
+        assert manifest.counts == {"messages_left_out": 4, "turns_with_end": 6}
 
 
 def test_messages_are_decoded(tmp_path):
@@ -338,7 +338,7 @@ def test_a_template_that_does_not_say_where_turns_are_is_refused(tmp_path):
     with pytest.raises(CorpusError, match=r"line 1: .*--turn-end"):
         encode_corpus(
             BY_ROLES, [path], tmp_path / "t", plan, corpus_format=CHAT, document_encoder=encoder,
-            skip_bad=True, max_bad=1.0,
+            max_bad=1.0,
         )  # fmt: skip
 
 
@@ -375,7 +375,7 @@ def test_resuming_and_a_cluster_give_the_same_files(tmp_path, monkeypatch):
     for name in ("t", "by workers"):
         assert content(tmp_path / name) == content(tmp_path / "expected")
         counts = TokenFiles.open(tmp_path / name).manifest.counts
-        assert counts == {"messages_left_out": 4}
+        assert counts == {"messages_left_out": 4, "turns_with_end": 18}
 
 
 def sha256(text: str) -> str:
@@ -398,8 +398,7 @@ def test_the_manifest_says_how_conversations_were_encoded(tmp_path):
     ):
         encoder = ConversationEncoder(tokenizer, **how)
         says = {"chat_templates": templates, "loss": loss, "template_variables": variables}
-        assert encoder.settings == {**says, "messages_form": "decoded"}
-        assert encoder.settings == {**says, "skip_bad": False, "turn_ends": []}
+        assert encoder.settings == {**says, "messages_form": "decoded", "turn_ends": []}
     for shuffle in (False, True):
         files = encode(tmp_path / str(shuffle), [path], encoder=encoder, shuffle=shuffle)
         assert TokenDataset(files).document_encoder == encoder.settings

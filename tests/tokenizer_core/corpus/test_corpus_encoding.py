@@ -451,7 +451,9 @@ def write_bad_corpus(folder: Path, *, is_bad: bool) -> list[Path]:
 @pytest.mark.parametrize("engine", ["auto", "python"])
 def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
-    plan = plan_token_files(tokenizer, begin_of_document="<|begin|>", max_length=300)
+    plan = plan_token_files(
+        tokenizer, begin_of_document="<|begin|>", end_of_document="<|end|>", max_length=300
+    )
     how = {"corpus_format": CorpusFormat(separator="<|end|>"), "max_bad": 0.02}
     bad = write_bad_corpus(tmp_path / "bad", is_bad=True)
     good = write_bad_corpus(tmp_path / "good", is_bad=False)
@@ -479,7 +481,9 @@ def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
 @pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
 def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, tmp_path):
     tokenizer = WIDE if layout == "npy" else NARROW
-    plan = plan_token_files(tokenizer, layout=layout, tokens_per_shard=5000, seed=3)
+    plan = plan_token_files(
+        tokenizer, layout=layout, tokens_per_shard=5000, seed=3, end_of_document="<|end|>"
+    )
     files = write_bad_corpus(tmp_path / "mended", is_bad=True)
     good = write_bad_corpus(tmp_path / "good", is_bad=False)
     with pytest.raises(CorpusError, match=r"corpus\.txt' is not UTF-8"):
@@ -501,7 +505,10 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
 
 @pytest.mark.usefixtures("small_batches")
 def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
-    files, plan = write_bad_corpus(tmp_path / "bad", is_bad=True), plan_token_files(NARROW)
+    files, plan = (
+        write_bad_corpus(tmp_path / "bad", is_bad=True),
+        plan_token_files(NARROW, end_of_document=""),
+    )
     for name in ("t", "mended"):
         with pytest.raises(TooManyBadDocumentsError, match=r"3 bad .* of 186 documents, more"):
             encode_until(tmp_path / name, files, plan, max_bad=0.01)

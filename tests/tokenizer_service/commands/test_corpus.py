@@ -128,7 +128,7 @@ def test_conversations_are_encoded_with_their_mask(cli):
     assert "  the loss counts at 2 tokens (" in out.decode()
     left_out = "documents left out: 1 bad (no_conversation 1: chats.jsonl line 2)"
     assert left_out in out.decode().splitlines()
-    assert "  1 turns of the assistant are learned with their end\n" in out.decode()
+    assert "  1 turns are learned with their end\n" in out.decode()
     files = TokenFiles.open("t")
     ids = files.document(0)
     assert files.document_mask(0).tolist() == [0] * (len(ids) - 2) + [1, 1]
@@ -140,8 +140,8 @@ def test_conversations_are_encoded_with_their_mask(cli):
     )
     encode[encode.index("t")] = "by-roles"
     assert "Declare it (--turn-end '<|endoftext|>'" in cli.fail(*encode, "--skip-bad")
-    out, _ = cli.run(*encode, "--skip-bad", "--turn-end", END)
-    assert "learned without an end, because nothing follows them: 1\n" in out.decode()
+    out, _ = cli.run(*encode, "--skip-bad", "--max-bad", "0.5", "--turn-end", END)
+    assert "  1 turns are learned without an end: nothing follows them\n" in out.decode()
     assert "loss rule role, declared to end turns: <|endoftext|>\n" in out.decode()
 
 
