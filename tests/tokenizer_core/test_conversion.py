@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiktoken
+import tiktoken.load
 
 import tokenizer_core
 from tests.conftest import REPOSITORY
