@@ -135,7 +135,7 @@ def problem_response(problem: Problem, scope: Scope) -> Response:
     If a tokenizer was chosen for the request, the response identifies it.
     """
     document = problem.document(request_id_of(scope))
-    if scope["path"].endswith(_ANTHROPIC):
+    if scope.get("path", "").endswith(_ANTHROPIC):  # unknown before the head is whole
         document["type"] = "error"
     body = json.dumps(document, separators=(",", ":"))
     state = scope["state"]
