@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Depends, Request
 
 from tokenizer_client.schemas.tokens import AliasRequest, ModelResponse, ModelsResponse
-from tokenizer_core.errors import ModelNotFoundError
 from tokenizer_service.access.auth import require_admin, require_read
 from tokenizer_service.http.bodies import json_request, read_json
 from tokenizer_service.rendering.preconditions import refuse_match
@@ -40,7 +39,7 @@ async def list_models(request: Request) -> ModelsResponse:
     responses=problem_responses(404, 409, 422, 503),
 )
 async def show_model(request: Request, model: str) -> ModelResponse:
-    """Show which tokenizer serves requests for `model`."""
+    """Show which tokenizer serves requests for `model`, which may also be a `name@version`."""
     return await asyncio.to_thread(_model, services_of(request), model)
 
 
@@ -94,9 +93,7 @@ def _models(services: Services) -> dict[str, ModelResponse]:
 
 def _model(services: Services, model: str) -> ModelResponse:
     found = _models(services).get(model)
-    if found is None:
-        raise ModelNotFoundError
-    return found
+    return found or _describe(model, str(services.store.resolve_model(model)))
 
 
 def _describe(model: str, ref: str) -> ModelResponse:
