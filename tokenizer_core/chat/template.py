@@ -396,11 +396,10 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as `transformers` writes it. If all strings are of one message, so is the result; it is
-    never trusted, because quotes and keys around a value are not the template's own text."""
+    """JSON as `transformers` writes it. If all strings but the template's are of one message, so is
+    the result; it is never trusted, because quotes around a value are not the template's text."""
     text = json.dumps(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-    origins = {origin & ~GENERATED for origin in origins_in(x)}
-    origin = origins.pop() if len(origins) == 1 else LOST
-    return traced(text, LOST if origin == TRUSTED else origin)
+    origins = {origin & ~GENERATED for origin in origins_in(x)} - {TRUSTED}
+    return traced(text, origins.pop() if len(origins) == 1 else LOST)
