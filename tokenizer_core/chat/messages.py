@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import check_request, render_chat
+from tokenizer_core.chat.template import REASONING_FIELDS
 from tokenizer_core.errors import ChatError, ChatInputError, ChatShapeError, ChatTemplateError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
@@ -120,14 +121,21 @@ def form_messages(
     return FormedMessages(decoded, tools)
 
 
-def left_out(rendered: RenderedChat) -> list[int]:
-    """The indices of the messages that have text, and of which the template writes none."""
-    spans = rendered.message_spans(len(rendered.messages))
-    return [
-        index
-        for index, (message, span) in enumerate(zip(rendered.messages, spans, strict=True))
-        if span is None and (_has_text(message.get("content")) or message.get("tool_calls"))
-    ]
+def left_out(rendered: RenderedChat) -> list[tuple[int, str]]:
+    """Index and field (`content`, `tool_calls`, `reasoning`) of all that has text and of which the
+    template writes none."""
+    found = []
+    for index, message in enumerate(rendered.messages):
+        given = {
+            "content": _has_text(message.get("content")),
+            "tool_calls": bool(message.get("tool_calls")),
+            "reasoning": any(_has_text(message.get(name)) for name in REASONING_FIELDS),
+        }
+        written = rendered.fields_of(index)
+        found += [
+            (index, name) for name, has_text in given.items() if has_text and name not in written
+        ]
+    return found
 
 
 def _has_text(content: object) -> bool:

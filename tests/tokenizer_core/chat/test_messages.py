@@ -190,16 +190,24 @@ def test_what_cannot_be_carried_is_refused_with_its_place(
     assert refused.value.message_index == 1
 
 
-def test_a_message_of_which_nothing_is_written_is_named() -> None:
+def test_what_the_template_leaves_out_is_named() -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
     nothing = [{"role": "assistant", "content": content} for content in (" ", [part(" ")])]
     lists = [{"role": "user", "content": [part("Hi")]}, *nothing]
+    called = [messages[1], {**calling({}), "content": "Let me see."}]
+    reasoned = [messages[1], {**called[1], "reasoning_content": "Hm"}]
     for template, given, form, expected in (
-        ("no_system", messages, "decoded", [0]),
+        ("no_system", messages, "decoded", [(0, "content")]),
         ("text", messages, "decoded", []),
         ("text", lists, "decoded", []),
-        ("text", lists, "raw", [0]),
-        ("no_calls", lists, "raw", [0]),  # as Python's repr
+        ("text", lists, "raw", [(0, "content")]),
+        ("no_calls", lists, "raw", [(0, "content")]),  # as Python's repr
+        ("text", reasoned, "decoded", [(1, "reasoning")]),
+        ("trim", reasoned, "decoded", [(1, "content"), (1, "reasoning")]),
+        ("no_calls", called, "raw", [(1, "tool_calls")]),
+        (turns("{{ m | tojson }}"), called, "raw", []),
+        (turns("{{ [m.content, m.tool_calls] | tojson }}"), called[1:], "raw", []),
+        (turns("{{ {'a': m.content} | tojson }}"), called[1:], "raw", [(0, "tool_calls")]),
     ):
         rendered = TOKENIZER.render_chat(given, chat_template=template, messages_form=form)  # type: ignore[arg-type]
         assert left_out(rendered) == expected, (template, form)
