@@ -490,10 +490,12 @@ def _vllm_tool(value: object, place: str) -> Message:
     function = object_of(tool.get("function"), f"{place}/function")
     string_of(function.get("name"), f"{place}/function/name")
     known = {name: function.get(name) for name in _TOOL_FIELDS}
-    others = {name: value for name, value in function.items() if name not in known}
-    if others.get("defer_loading", 0) is None:
-        del others["defer_loading"]
-    return {"type": "function", "function": known | others}
+    deferred = tool.get("defer_loading")
+    own = function.get("defer_loading")
+    further = {"strict": function.get("strict"), "defer_loading": deferred if own is None else own}
+    known |= {name: given for name, given in further.items() if given is not None}
+    whole: Message = {"type": "function", "function": known}
+    return whole if deferred is None else {**whole, "defer_loading": deferred}
 
 
 def _with_one_system_message(messages: list[Message]) -> tuple[list[Message], list[int]]:

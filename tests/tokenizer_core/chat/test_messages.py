@@ -226,6 +226,11 @@ def test_the_form_of_vllm() -> None:
     for arguments in ('{"a":1}', {"a": 1}):
         text = render([messages[0], calling(arguments)], "added", "vllm")
         assert text.replace(" ", "") == '<user>a\nb<assistant>w{"a":1}'
+    function = {"strict": None, "name": "w", "other": 1, "parameters": {}}
+    tool = {"function": function, "defer_loading": True, "cache_control": {}}
+    deferred = {"name": "w", "description": None, "parameters": {}, "defer_loading": True}
+    written = render(messages[:1], "{{ tools[0] | tojson }}", "vllm", tools=[tool])
+    assert written == json.dumps({"type": "function", "function": deferred, "defer_loading": True})
     refused = [*messages[:2], messages[1], {"role": "user", "content": "x" * 3}]
     only = turns(
         "{% if m.role == 'user' and m.content == 'xxx' %}{{ raise_exception('no') }}{% endif %}"
