@@ -9,7 +9,13 @@ import pytest
 
 from tokenizer_core import Tokenizer
 from tokenizer_core.chat.messages import left_out
-from tokenizer_core.errors import ChatInputError, ChatShapeError, ChatTemplateError
+from tokenizer_core.chat.renderer import RenderLimits
+from tokenizer_core.errors import (
+    ChatInputError,
+    ChatLimitError,
+    ChatShapeError,
+    ChatTemplateError,
+)
 
 
 def turns(body: str) -> str:
@@ -138,6 +144,18 @@ def test_what_no_template_could_write_stays_as_it_is() -> None:
     assert render(tool, "trim").endswith('<tool>{"sum": "4"}')
     with pytest.raises(ChatShapeError, match=r"^messages\[2\]\.content: must be a text"):
         render(tool, "text")
+
+
+def test_a_template_that_cannot_be_asked_within_its_limits_is_refused() -> None:
+    """A guess would write the parts as Python's repr, or not, by the load of the machine."""
+    template = turns(
+        "{% if m.content is string %}{{ m.content }}{% else %}{{ 'x' * 99 }}{% endif %}"
+    )
+    message = {"role": "user", "content": [part("Hi")]}
+    for _ in range(2):
+        with pytest.raises(ChatLimitError, match="more than 50 characters"):
+            render([message], template, limits=RenderLimits(chars=50))
+    assert render([message], template) == "Hi"
 
 
 def test_a_template_that_writes_calls_with_tools_only() -> None:
