@@ -100,7 +100,18 @@ class PointerState:
                 raise ArtifactCorruptError(self.damage)
             return ActivePointer.from_json(self.data)
         except (ArtifactCorruptError, FormatError) as error:
-            raise ArtifactCorruptError(f"{POINTER_NAME}: {error}") from error
+            corrupt = ArtifactCorruptError(f"{POINTER_NAME}: {error}")
+            corrupt.file = POINTER_NAME
+            raise corrupt from error
+
+    def ref(self) -> ArtifactRef | None:
+        """The version that the pointer names, even if it is damaged or missing; raise as
+        `pointer`."""
+        pointer = self.pointer()
+        if pointer is None or pointer.active is None:
+            return None
+        name, _, version = pointer.active.partition("@")
+        return ArtifactRef(name, version, str(pointer.digest))
 
     def recorded(self) -> tuple[str, ...]:
         """`name@version` of the versions that it names as active, now and before, newest first;
