@@ -362,12 +362,15 @@ class LiveTokenizers:
         elif self.active is not None:
             self.source = "previous" if self.source == "previous" else "last_good"
         elif fault != "default":
-            others = [peer.served for peer in peers if peer.served]
-            last_good = self._read_last_good()[:1] if fault == "pointer" else []
-            self._load_substitute([*others, *last_good], "last_good")
-            if self.active is None and self._settings.fallback == "previous":
+            names = [peer.served for peer in peers if peer.served]
+            source: Source = "last_good"
+            if fault == "pointer":
+                names += self._read_last_good()[:1]
+            elif self._settings.fallback == "previous":
+                source = "previous"
                 with contextlib.suppress(*_LOAD_ERRORS):
-                    self._load_substitute(self._store.history(), "previous")
+                    names += self._store.history()
+            self._load_substitute(names, source)
         self._reason = self._explain(wanted, fault, error)
         self._write_state()
         self._retry_at = time.monotonic() + RETRY_SECONDS

@@ -461,12 +461,19 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(
     for ref in (other, third):
         damage(store, ref)
     store.publish(store.open(starter), name="newer")  # it was never active
-    with make_client(fallback="previous", default="newer") as client:
-        ready = client.get("/readyz").json()
-        assert (ready["status"], ready["source"]) == ("degraded", "previous")
-        assert f"{third}, the active tokenizer, cannot be loaded (vocab.pkl" in ready["reason"]
-        served = client.post("/encode", json={"text": "a"})
-        assert served.headers["Tokenizer-Version"] == str(starter)
+    peer = FakePeer(store)
+    try:
+        for _ in range(2):
+            with make_client(fallback="previous", default="newer") as client:
+                ready = client.get("/readyz").json()
+                assert (ready["status"], ready["source"]) == ("degraded", "previous")
+                failed = f"{third}, the active tokenizer, cannot be loaded (vocab.pkl"
+                assert failed in ready["reason"]
+                served = client.post("/encode", json={"text": "a"})
+                assert served.headers["Tokenizer-Version"] == str(starter)
+            peer.write(**identity_of(starter))  # now another process serves it already
+    finally:
+        peer.end()
 
 
 def write_damaged_pointer(store: ArtifactStore, before: ArtifactRef, ref: ArtifactRef) -> bytes:
