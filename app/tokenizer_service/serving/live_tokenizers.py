@@ -128,6 +128,11 @@ class LiveTokenizers:
         failed = next((peer for peer in self._read_peers() if peer.failed), None)
         return None if failed is None else f"Another process of this host reports: {failed.reason}"
 
+    def shown_for(self, named: ArtifactRef) -> ArtifactRef:
+        """What `active` shows to clients while the pointer names `named`, which may be damaged."""
+        active = self.active
+        return active.ref if active is not None and self._failed == str(named) else named
+
     def require_active(self) -> LiveTokenizer:
         """The active tokenizer.
 

@@ -474,6 +474,11 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(
             peer.write(**identity_of(starter))  # now another process serves it already
     finally:
         peer.end()
+    with make_client(fallback="previous") as client:
+        shown = client.get("/tokenizers/active").headers["ETag"]
+        headers = {"X-API-Key": ADMIN_KEY, "If-Match": shown}
+        answer = client.put("/tokenizers/active", json={"tokenizer": "newer"}, headers=headers)
+        assert answer.status_code == 200
 
 
 def write_damaged_pointer(store: ArtifactStore, before: ArtifactRef, ref: ArtifactRef) -> bytes:
