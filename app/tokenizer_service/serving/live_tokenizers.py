@@ -322,11 +322,17 @@ class LiveTokenizers:
             self._metrics.store_away.set(is_away)
 
     def _find_default(self) -> ArtifactRef:
-        """Before any promotion: the version that other processes serve, or the default."""
+        """Before any promotion: the default; of a name, the version that this host serves already,
+        or served last, because a newer one was published and not promoted."""
         name = self._settings.default
-        # A restarted process must not serve a newer version than its siblings.
-        served = (peer.served for peer in self._read_peers() if peer.name == name)
-        return self._store.resolve(next(filter(None, served), name))
+        last_good = self._read_last_good()
+        served = [peer.served for peer in self._read_peers() if peer.name == name]
+        served += last_good[:1] if last_good[1:] == ["default"] else []
+        for version in served:
+            if version and version.startswith(f"{name}@"):
+                with contextlib.suppress(ArtifactNotFoundError):
+                    return self._store.resolve(version)
+        return self._store.resolve(name)
 
     def _note_success(self, serving: LiveTokenizer, source: Source) -> None:
         """Publish the new state to the other processes, and record the last good version."""

@@ -626,7 +626,7 @@ def test_a_promotion_follows_the_states_of_the_other_processes(
     asyncio.run(run())
 
 
-def test_a_restarted_process_serves_the_version_of_the_others(
+def test_a_default_is_not_replaced_by_a_newer_version_that_nobody_promoted(
     settings: Settings, store: ArtifactStore, starter: ArtifactRef, small_spec: TokenizerSpec
 ) -> None:
     spec = TokenizerSpec.from_merges(small_spec.vocab, small_spec.merges[:-3])
@@ -643,8 +643,11 @@ def test_a_restarted_process_serves_the_version_of_the_others(
         finally:
             peer.end()
         async with started(settings, store) as live:
-            assert live.require_active().ref == newer
+            assert live.require_active().ref == starter
             assert not peer.path.exists()
+        store.remove(starter.name, starter.version)
+        async with started(settings, store) as live:
+            assert live.require_active().ref == newer
 
     asyncio.run(run())
 
