@@ -53,12 +53,12 @@ class ActivePointer:
             >>> ActivePointer.from_json(b"{}")
             Traceback (most recent call last):
             ...
-            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version; promote one
+            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version
         """
         table = parse_strict_json(data, "the pointer")
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(table, dict) or table.keys() != names:
-            raise ArtifactCorruptError("the pointer names no version; promote one")
+            raise ArtifactCorruptError("the pointer names no version")
         earlier = table["earlier"] if isinstance(table["earlier"], list) else [None]
         pointer = cls(**{**table, "earlier": tuple(earlier)})
         if (
@@ -67,7 +67,7 @@ class ActivePointer:
             or type(pointer.generation) is not int
             or not 0 <= pointer.generation < _MAX_GENERATION
         ):
-            raise ArtifactCorruptError("the pointer names no version; promote one")
+            raise ArtifactCorruptError("the pointer names no version")
         return pointer
 
     def history(self) -> list[str]:
@@ -100,7 +100,7 @@ class PointerState:
                 raise ArtifactCorruptError(self.damage)
             return ActivePointer.from_json(self.data)
         except (ArtifactCorruptError, FormatError) as error:
-            corrupt = ArtifactCorruptError(f"{POINTER_NAME}: {error}")
+            corrupt = ArtifactCorruptError(f"{POINTER_NAME}: {error}; promote a version")
             corrupt.file = POINTER_NAME
             raise corrupt from error
 
