@@ -41,7 +41,6 @@ from tokenizer_core.errors import (
     TokenizerCoreError,
 )
 from tokenizer_core.registry import PointerState
-from tokenizer_core.registry.pointer import POINTER_NAME
 from tokenizer_core.tokenizer import Tokenizer
 from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizer import LiveTokenizer, check_round_trip
@@ -267,7 +266,7 @@ class LiveTokenizers:
             self._note_store(is_away=False)
 
     def _follow(self, *, has_pointer: bool) -> None:
-        wanted, ref = POINTER_NAME, None
+        wanted, ref = "The active pointer", None
         source: Source = "promoted"
         fault: _Fault = "pointer"
         try:
@@ -359,12 +358,8 @@ class LiveTokenizers:
         serving = [peer for peer in peers if peer.served == wanted]
         # During a promotion the process that promotes decides: it goes back if this one fails.
         self._has_yielded = bool(serving) and not is_locked(self._promotion_lock)
-        server = self._states.new_state().server
-        self._stands_by = (
-            self._has_yielded
-            and server is not None
-            and any(peer.server == server for peer in serving)
-        )
+        servers = {peer.server for peer in serving if peer.server is not None}
+        self._stands_by = self._has_yielded and self._states.new_state().server in servers
         if self._stands_by and self._has_started:
             log.error("this process ends; the one that takes its place waits until it can load it")
             os.kill(os.getpid(), signal.SIGTERM)
@@ -400,24 +395,17 @@ class LiveTokenizers:
             now = f"TOKENIZER_FALLBACK=previous serves {active.ref}, which was active before"
         else:
             now = f"still serving {active.ref}"
-        remedies = [f"restore {file} from a backup"] if file else []
-        if fault == "version" and isinstance(error, ArtifactNotFoundError) and not file:
-            remedies.append("restore its folder from a backup")
+        lost = file
+        if fault == "version" and isinstance(error, ArtifactNotFoundError):
+            lost = file or "its folder"
+        remedies = [f"restore {lost} from a backup"] if lost else []
         remedies.append("promote a version that GET /tokenizers lists (PUT /tokenizers/active)")
         if fault == "default":
             remedies.append("import or train one, or set TOKENIZER_DEFAULT to another")
-        elif (
-            fault == "version"
-            and active is None
-            and self._settings.fallback == "none"
-            and not self._has_yielded
-        ):
+        is_refused = active is None and not self._has_yielded
+        if fault == "version" and is_refused and self._settings.fallback == "none":
             remedies.append("set TOKENIZER_FALLBACK=previous to serve what was active before")
-        roles = {
-            "pointer": ", the pointer," if wanted == POINTER_NAME else "",
-            "version": ", the active tokenizer,",
-            "default": ", the default,",
-        }
+        roles = {"pointer": "", "version": ", the active tokenizer,", "default": ", the default,"}
         return (
             f"{wanted}{roles[fault]} cannot be loaded ({why}); {now}. Requests that name a version "
             f"are served, and the service tries again every {RETRY_SECONDS:g} seconds. Remedy: "
