@@ -56,12 +56,12 @@ class ActivePointer:
             >>> ActivePointer.from_json(b"{}")
             Traceback (most recent call last):
             ...
-            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version; promote one
+            tokenizer_core.errors.ArtifactCorruptError: the pointer names no version
         """
         table = parse_strict_json(data, "the pointer")
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(table, dict) or table.keys() != names:
-            raise ArtifactCorruptError("the pointer names no version; promote one")
+            raise ArtifactCorruptError("the pointer names no version")
         earlier = table["earlier"] if isinstance(table["earlier"], list) else [None]
         pointer = cls(**{**table, "earlier": tuple(earlier)})
         if (
@@ -70,7 +70,7 @@ class ActivePointer:
             or type(pointer.generation) is not int
             or not 0 <= pointer.generation < _MAX_GENERATION
         ):
-            raise ArtifactCorruptError("the pointer names no version; promote one")
+            raise ArtifactCorruptError("the pointer names no version")
         return pointer
 
     def history(self) -> list[str]:
@@ -103,7 +103,18 @@ class PointerState:
                 raise ArtifactCorruptError(self.damage)
             return ActivePointer.from_json(self.data)
         except (ArtifactCorruptError, FormatError) as error:
-            raise ArtifactCorruptError(f"{POINTER_NAME}: {error}") from error
+            corrupt = ArtifactCorruptError(f"{POINTER_NAME}: {error}; promote a version")
+            corrupt.file = POINTER_NAME
+            raise corrupt from error
+
+    def ref(self) -> ArtifactRef | None:
+        """The version that the pointer names, even if it is damaged or missing; raise as
+        `pointer`."""
+        pointer = self.pointer()
+        if pointer is None or pointer.active is None:
+            return None
+        name, _, version = pointer.active.partition("@")
+        return ArtifactRef(name, version, str(pointer.digest))
 
     def recorded(self) -> tuple[str, ...]:
         """`name@version` of the versions that it names as active, now and before, newest first;

@@ -190,7 +190,7 @@ async def promote(request: Request, response: Response) -> PromoteResponse:
 
     def check(present: ArtifactRef | None) -> None:
         if present is not None:
-            require_match(request, present)
+            require_match(request, services.live.shown_for(present))
 
     previous = await services.live.promote(ref, check=check)
     response.headers.update({**identity_headers(ref), "ETag": version_tag(ref)})
