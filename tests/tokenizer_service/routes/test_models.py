@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.main import create_app
+from tokenizer_service.serving.models import ModelNames
 from tokenizer_service.settings import Settings
 
 __all__ = ["rendering_here"]
@@ -107,6 +109,24 @@ def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
     with TestClient(create_app(ignoring)) as client:
         answer = client.post("/tokenize", json={"prompt": "the", "model": "gpt-4"})
         assert answer.headers["Tokenizer-Version"].startswith("starter@")
+
+
+@pytest.mark.parametrize(("model", "n_looks"), [("chat", 1), (ALIAS, 2)])
+def test_a_promotion_meanwhile_gives_a_request_no_other_name(model: str, n_looks: int) -> None:
+    chat, other = (ArtifactRef(name, "v", "d") for name in ("chat", "other"))
+    active = iter([chat] * n_looks + [other])
+
+    class Live:
+        @property
+        def active(self) -> Any:
+            return SimpleNamespace(ref=next(active))
+
+        def require_active(self) -> Any:
+            return self.active
+
+    store: Any = SimpleNamespace(poll_seconds=60.0, resolve_model=lambda model: chat)
+    live: Any = Live()
+    assert ModelNames(store, live).get(model).ref == chat
 
 
 @pytest.mark.row(31)
