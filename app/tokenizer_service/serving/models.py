@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from tokenizer_core.errors import (
     ArtifactCorruptError,
+    ArtifactNotFoundError,
     ArtifactStorageError,
     ModelNotFoundError,
 )
+from tokenizer_service.serving.errors import NoTokenizerError
 from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 if TYPE_CHECKING:
@@ -58,14 +60,21 @@ class ModelNames:
 
         Raises:
             ModelNotFoundError: no tokenizer has that name or alias.
-            ArtifactCorruptError, ArtifactStorageError, NoTokenizerError: it cannot be loaded, or
-                the registry does not say which version it is.
+            NoTokenizerError: it should be active, and cannot be loaded.
+            ArtifactCorruptError, ArtifactStorageError: it cannot be loaded, or the registry does
+                not say which version it is.
         """
         found = self.find(model)
-        if found is None:
+        if found is not None:
+            return found
+        try:
             ref = self._resolve(model)
-            found = self._find_active(model, ref) or self._live.get(str(ref))
-        return found
+            return self._find_active(model, ref) or self._live.get(str(ref))
+        except (ArtifactCorruptError, ArtifactNotFoundError) as error:
+            failed = self._live.failed
+            if failed and failed.startswith(f"{self._store.aliases().get(model, model)}@"):
+                raise NoTokenizerError(self._live.reason or "No tokenizer is loaded.") from error
+            raise
 
     def forget(self) -> None:
         """Ask the registry again, because this process has changed the aliases."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -127,6 +128,30 @@ def test_a_promotion_meanwhile_gives_a_request_no_other_name(model: str, n_looks
     store: Any = SimpleNamespace(poll_seconds=60.0, resolve_model=lambda model: chat)
     live: Any = Live()
     assert ModelNames(store, live).get(model).ref == chat
+
+
+@pytest.mark.row(37)
+@pytest.mark.parametrize("file", ["vocab.pkl", "manifest.json", None])
+def test_an_alias_of_a_damaged_active_tokenizer_gets_what_no_name_gets(
+    make_client: Callable[..., TestClient],
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    file: str | None,
+) -> None:
+    store.promote(starter)
+    store.add_alias(ALIAS, "starter")
+    folder = store.root / "tokenizers" / "starter"
+    if file is None:
+        shutil.rmtree(folder)
+    else:
+        (folder / starter.version / file).write_bytes(b"")
+    with make_client() as client:
+        unnamed = problem(client.post("/tokenize", json={"prompt": "a"}), 503)
+        for model in (ALIAS, "starter"):
+            asked = client.post("/tokenize", json={"prompt": "a", "model": model})
+            assert problem(asked, 503)["detail"] == unnamed["detail"]
+        pinned = {"prompt": "a", "model": str(starter)}
+        problem(client.post("/tokenize", json=pinned), 404 if file is None else 409)
 
 
 @pytest.mark.row(31)
