@@ -277,7 +277,12 @@ def test_a_field_has_one_use() -> None:
     ("path", "model", "done", "others"),
     [
         (ROUTES[1], MessagesRequest, "tools model continue_final_message", "documents system"),
-        (ROUTES[2], ChatRenderRequest, "tools documents reasoning_effort", "functions input"),
+        (
+            ROUTES[2],
+            ChatRenderRequest,
+            "tools documents reasoning_effort",
+            "functions input thinking",
+        ),
         (ROUTES[3], CountTokensRequest, "tools system chat_template_kwargs", "documents prompt"),
         (ROUTES[4], InputTokensRequest, "tools instructions tokenizer", "conversation messages"),
     ],
