@@ -124,6 +124,7 @@ def form_messages(
 def left_out(rendered: RenderedChat) -> list[tuple[int, str]]:
     """Index and field (`content`, `tool_calls`, `reasoning`) of all that has text and of which the
     template writes none."""
+    written = rendered.written_fields()
     found = []
     for index, message in enumerate(rendered.messages):
         given = {
@@ -131,10 +132,7 @@ def left_out(rendered: RenderedChat) -> list[tuple[int, str]]:
             "tool_calls": bool(message.get("tool_calls")),
             "reasoning": any(_has_text(message.get(name)) for name in REASONING_FIELDS),
         }
-        written = rendered.fields_of(index)
-        found += [
-            (index, name) for name, has_text in given.items() if has_text and name not in written
-        ]
+        found += [(index, name) for name in given if given[name] and (index, name) not in written]
     return found
 
 
