@@ -27,6 +27,7 @@ from tokenizer_client.schemas.dialects import (
     PlainTextRequest,
     PromptRequest,
 )
+from tokenizer_core.chat.messages import refuse
 from tokenizer_service.http.bodies import validate
 from tokenizer_service.http.problem import Problem
 
@@ -229,19 +230,14 @@ def _check_further(value: dict[str, Any], model: type[BaseModel]) -> None:
     for name in further:
         is_unused = value[name] in ([], {}, "") or (name, value[name]) == ("use_beam_search", False)
         if name in REFUSED and not is_unused:
-            raise _refusal(name, f"is not supported here: {REFUSED[name]}")
+            refuse(f"/{name}", f"is not supported here: {REFUSED[name]}")
     if len(unknown) > MAX_IGNORED:
-        raise _refusal("", f"has {len(unknown)} unknown fields; at most {MAX_IGNORED} are ignored")
+        detail = f"the request has {len(unknown)} unknown fields; at most {MAX_IGNORED} are ignored"
+        raise Problem(422, "invalid_request", detail, errors=[("", detail)])
     for name in unknown:
         meant = _nearest(name, model) if len(name) <= _MAX_LISTED_CHARS else None
         if meant is not None:
-            raise _refusal(name, f"is unknown, and like {meant}, which changes prompt or output")
-
-
-def _refusal(name: str, reason: str) -> Problem:
-    pointer = f"/{name}" if name else ""
-    shown = pointer or "the request"
-    return Problem(422, "invalid_request", f"{shown}: {reason}", errors=[(pointer, reason)])
+            refuse(f"/{name}", f"is unknown, and like {meant}, which changes prompt or output")
 
 
 @lru_cache(maxsize=1024)  # a client sends the same unknown fields with each request
