@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import check_request, render_chat
-from tokenizer_core.chat.template import REASONING_FIELDS
+from tokenizer_core.chat.template import REASONING_FIELDS, ROLES
 from tokenizer_core.errors import ChatError, ChatInputError, ChatShapeError, ChatTemplateError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
@@ -197,6 +197,8 @@ class _Calls:
 
 
 def _contents(reader: _Reader, role: str) -> _Contents:
+    if role not in ROLES and not _names(reader.source, role):
+        role = _OTHER  # a request may have any number of roles that the template does not know
     # Requests have many different variables, and few templates read shapes by them.
     found = _find_contents(replace(reader, kwargs="{}"), role)
     return found if found != _Contents() else _find_contents(reader, role)
@@ -281,6 +283,11 @@ def _call(arguments: Any) -> Message:
     return {"id": _CALL_ID, "type": "function", "function": function}
 
 
+def _names(source: str, word: str) -> bool:
+    """Whether a template has this text between quotes."""
+    return f"'{word}'" in source or f'"{word}"' in source
+
+
 def _shows(written: str, text: str) -> bool:
     """Whether a text was written, and not the list that holds it."""
     return text in written and all(match[1] != text for match in _WITH_KEY.finditer(written))
@@ -348,7 +355,7 @@ def _decode_part(part: object, place: str, index: int, source: str) -> Message:
     if name is not None:
         text = string_of(fields.pop(name, ""), f"{place}/{name}", index)
         return {**fields, "type": "text", "text": text}
-    if not (isinstance(kind, str) and (f"'{kind}'" in source or f'"{kind}"' in source)):
+    if not (isinstance(kind, str) and _names(source, kind)):
         refuse_part(place, kind, "what the chat template reads: text", index)
     return fields
 
@@ -424,7 +431,7 @@ def _as_vllm(
         for index, message in enumerate(messages)
     ]
     indices = list(range(len(changed)))
-    names_developer = "'developer'" in reader.source or '"developer"' in reader.source
+    names_developer = _names(reader.source, "developer")
     if not names_developer and any(message["role"] == "developer" for message in changed):
         changed, indices = _with_one_system_message(changed)
     if tools is not None:
