@@ -17,7 +17,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
@@ -157,6 +157,16 @@ class _Reader:
     has_tools: bool
     has_documents: bool
     limits: RenderLimits | None
+    found: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+    """What this request has asked with its own variables."""
+
+    def ask_itself(self, find: Any, *arguments: str) -> Any:
+        """The result of a cached function, kept for this request only: few templates read shapes by
+        the variables of a request, which may be large."""
+        key = (find, *arguments)
+        if key not in self.found:
+            self.found[key] = find.__wrapped__(self, *arguments)
+        return self.found[key]
 
     def write(self, messages: Sequence[Message]) -> str:
         """What the template writes; empty if it refuses these messages."""
@@ -199,14 +209,13 @@ class _Calls:
 def _contents(reader: _Reader, role: str) -> _Contents:
     if role not in ROLES and not _names(reader.source, role):
         role = _OTHER  # a request may have any number of roles that the template does not know
-    # Requests have many different variables, and few templates read shapes by them.
     found = _find_contents(replace(reader, kwargs="{}"), role)
-    return found if found != _Contents() else _find_contents(reader, role)
+    return found if found != _Contents() else reader.ask_itself(_find_contents, role)
 
 
 def _calls(reader: _Reader) -> _Calls:
     found = _find_calls(replace(reader, kwargs="{}"))
-    return found if found != _Calls() else _find_calls(reader)
+    return found if found != _Calls() else reader.ask_itself(_find_calls)
 
 
 @lru_cache(maxsize=256)
