@@ -176,7 +176,8 @@ class ChatTurn(BaseModel):
     problem: str | None = Field(
         description="Why its end is not learned: `end_of_conversation` (nothing follows), "
         "`no_special_token`, `outside_tags`; why the turn is not: `unanswered` (the template "
-        "refuses what is in front of it), `no_prompt` (what asks for a turn is not there)."
+        "refuses what is in front of it), `no_prompt` (what asks for a turn is not there), "
+        "`interleaved` (text of another message is inside), `no_text` (the template writes none)."
     )
 
 

@@ -51,6 +51,8 @@ from tokenizer_core.stopping import check_stop, current
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tokenizer_core.chat.encoding import TurnProblem
+
 _BOOTSTRAP: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "sys.path[:] = sys.argv[2:]; "
@@ -89,9 +91,9 @@ class RenderLimits:
 class TurnBorders(NamedTuple):
     """Where a turn of the assistant begins and ends in the text, in characters.
 
+    - `problem`: why it is not learned.
     - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the
-      template does not say it, with `is_refused` because it refuses the messages in front, or would
-      have to be asked too often.
+      template does not say it.
     - `text_end`: behind the last character that is from the message.
     - `own_end`, `whole_end`: up to where the text behind belongs to the turn: whatever follows it,
       perhaps within a token; and all that is written where nothing follows, if it is there.
@@ -99,9 +101,9 @@ class TurnBorders(NamedTuple):
     """
 
     message: int
+    problem: TurnProblem | None
     prompt: int
     start: int
-    is_refused: bool
     text_end: int
     own_end: int
     whole_end: int

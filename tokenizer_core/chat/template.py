@@ -405,9 +405,8 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as `transformers` writes it. If all strings are of one message, or literals around them,
-    so is the result; it is never trusted, because quotes around a value are not the template's own
-    text."""
+    """JSON as `transformers` writes it. If all strings but the template's are of one message, so is
+    the result; it is never trusted, because quotes around a value are not the template's text."""
     text = json.dumps(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

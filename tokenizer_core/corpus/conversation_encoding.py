@@ -95,7 +95,9 @@ class ConversationEncoder:
             "turn_ends": list(dict.fromkeys([*turn_ends, *tokenizer.spec.chat.turn_ends])),
         }
         try:
-            encoded = tokenizer.encode_chat(_PROBE, chat_template=chat_template, with_loss=True)
+            encoded = tokenizer.encode_chat(
+                _PROBE, chat_template=chat_template, messages_form=messages_form, with_loss=True
+            )
         except ChatError:  # other messages may suit the template
             return
         encoded.turns(loss, turn_ends=self._turn_ends)

@@ -69,6 +69,8 @@ _COUNTED: Final = {
     "turns_outside_tags": "turns are learned without an end: it is outside the generation tags",
     "turns_unanswered": "turns are not learned: the template cannot be asked where they begin",
     "turns_no_prompt": "turns are not learned: no generation prompt is in front of them",
+    "turns_interleaved": "turns are not learned: the text of another message is inside them",
+    "turns_no_text": "turns are not learned: the template writes no text of them",
 }
 
 

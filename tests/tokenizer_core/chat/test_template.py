@@ -74,6 +74,7 @@ def parts(source: str, **options: Any) -> list[tuple[str, int]]:
         ("{{ 1 + 1 }}", [("2", TRUSTED)]),
         ("{{ ('a\nb' + messages[0].content)|indent(2) }}", [("a\n  b", TRUSTED), ("hi", USER)]),
         ("{{ messages[0]|tojson }}", [('{"role": "user", "content": "hi"}', USER)]),
+        ("{{ messages|map(attribute='content')|list|tojson }}", [('["hi", "yo"]', LOST)]),
         ("{{ messages[0].content|tojson }}", [('"hi"', USER)]),
         ("{% set a = '<a>' %}{{ a|tojson }}", [('"<a>"', LOST)]),
         ("{% set a = '<a>' %}{{ a|safe }}{{ '<b>'|safe }}", [("<a><b>", TRUSTED)]),
