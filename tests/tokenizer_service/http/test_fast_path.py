@@ -8,7 +8,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
