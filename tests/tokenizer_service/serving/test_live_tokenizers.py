@@ -557,6 +557,31 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
+    settings: Settings,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> object:
+        raise OSError(errno.EIO, "away")
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == starter  # the last good one
+        monkeypatch.setattr(store, "pointer_mark", fail)
+        peer = FakePeer(store)
+        try:
+            peer.write(**identity_of(other))
+            async with started(settings, store) as live:
+                assert (live.require_active().ref, live.source) == (other, "last_good")
+        finally:
+            peer.end()
+
+    asyncio.run(run())
+
+
 def test_a_server_without_a_tokenizer_is_not_ready(
     settings: Settings, make_client: Callable[..., TestClient]
 ) -> None:
