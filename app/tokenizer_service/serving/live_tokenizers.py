@@ -295,8 +295,8 @@ class LiveTokenizers:
             self._note_failure(wanted, fault, error)
 
     def _continue_without_store(self, error: Exception) -> None:
-        """Keep serving the loaded tokenizer, or load what the other processes of this host serve, or
-        what it served last."""
+        """Keep serving the loaded tokenizer, or load what this host serves already or served
+        last."""
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
