@@ -336,6 +336,9 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         assert str(store.root) not in ready.text
         answer = client.post("/encode", json={"text": "a"}).json()
         assert answer["tokenizer"]["digest"] == wanted.digest
+        refused = client.get("/v1/models")
+        assert refused.status_code == 409
+        assert refused.json()["detail"].startswith("active.json fails its verification")
 
     with make_client() as client:
         assert promote(client, "other").status_code == 200
@@ -439,7 +442,9 @@ def test_a_damaged_active_version_is_not_replaced_by_another(
             assert str(store.root) not in answer.text
         pinned = {"text": "a", "tokenizer": str(starter)}
         assert client.post("/encode", json=pinned).status_code == 200
-        assert client.post("/encode", json={**pinned, "tokenizer": "other"}).status_code == 409
+        refused = client.post("/encode", json={**pinned, "tokenizer": "other"})
+        assert refused.status_code == 409
+        assert refused.json()["detail"].startswith(f"{other} ({file}) fails its verification")
         path.write_bytes(sound)
         deadline = time.monotonic() + 60
         while client.get("/readyz").status_code == 503 and time.monotonic() < deadline:
