@@ -162,7 +162,7 @@ async def remove_version(
     """Delete a version permanently; 409 while it is in use.
 
     These versions are in use: the active one, the one active before it, the default, and any that
-    a job is about to promote.
+    an alias follows or a job is about to promote.
     """
     services = services_of(request)
     if b"if-match" in header_fields(request.scope):

@@ -321,6 +321,7 @@ def test_upload_train_see_it_live_roll_back_and_be_swapped(
     assert page.is_checked('#corpora input[value="my-corpus.txt"]')
     page.fill("#train-size", "350")
     page.fill("#train-name", "small")
+    page.select_option("#train-promote", "always")
     page.click("#train-start")
     expect(page.locator("#job .state")).to_have_text("live", timeout=60_000)
     expect(page.locator("#job .result")).to_contain_text("350 entries")

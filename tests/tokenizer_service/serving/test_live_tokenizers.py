@@ -199,6 +199,27 @@ def test_the_versions_that_requests_name_are_known_to_every_process(
     asyncio.run(run())
 
 
+def test_the_version_that_an_alias_follows_is_in_use(
+    settings: Settings, store: ArtifactStore, starter: ArtifactRef, other: ArtifactRef
+) -> None:
+    newest, unused = (store.publish(store.open(ref), name="other") for ref in (starter, other))
+    for ref in (other, starter, newest, store.publish(store.open(other), name="late"), starter):
+        store.promote(ref)
+    live: Any = SimpleNamespace(loaded=list, served_rows=list, pinned_on_host=set)
+    jobs: Any = SimpleNamespace(unfinished=list)
+    kept = settings.model_copy(update={"keep_versions": 1})
+    retention = VersionRetention(kept, store, live, jobs)
+    retention.keep_newest("other")
+    assert store.versions("other") == [newest, unused]
+    store.add_alias("qwen", "other")
+    with pytest.raises(VersionInUseError):
+        retention.remove("other", newest.version)
+    retention.remove("other", unused.version)
+    store.remove_alias("qwen")
+    retention.remove("other", newest.version)
+    assert store.versions("other") == []
+
+
 def test_a_retired_tokenizer_is_freed(
     settings: Settings, store: ArtifactStore, other: ArtifactRef
 ) -> None:
