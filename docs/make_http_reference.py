@@ -29,8 +29,8 @@ What a request in another server's format may have. Fields that are *done* may c
 text. Those that are *carried* are in the response, for the server that generates; those that are
 *accepted* concern only a server with a model. A *refused* field is a 422 with the remedy, because
 ids without it would be wrong, and so is an unknown one within two edits of a field that is done,
-refused or constrains the output. Up to {MAX_IGNORED} others are ignored; the header `Ignored-Fields`
-lists them.
+refused or constrains the output. Up to {MAX_IGNORED} others are ignored; the header
+`Ignored-Fields` lists them.
 
 """
 OF_ANY_ROUTE = {"400", "408", "431", "500", "501", "503"}

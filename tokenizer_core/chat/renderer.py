@@ -168,13 +168,16 @@ class RenderedChat:
                 spans[number] = (start if before is None else before[0], end)
         return spans
 
-    def fields_of(self, index: int) -> set[str]:
-        """The fields of a message of which the template writes text: `tool_calls`, `reasoning`, and
-        `content` for all others."""
-        own = self.origins[(self.origins & SOURCE) == FIRST_MESSAGE + index]
-        kinds = set((own & FIELDS).tolist())
-        names = {0: "content", CALLED: "tool_calls", REASONED: "reasoning"}
-        return {name for kind, name in names.items() if kinds & {kind, FIELDS}}
+    def written_fields(self) -> set[tuple[int, str]]:
+        """Index and field of all messages of which the template writes text: `tool_calls`,
+        `reasoning`, and `content` for all others."""
+        names = {0: ["content"], CALLED: ["tool_calls"], REASONED: ["reasoning"]}
+        names[FIELDS] = ["content", "tool_calls", "reasoning"]
+        return {
+            ((origin & SOURCE) - FIRST_MESSAGE, name)
+            for origin in set(self.origins.tolist())
+            for name in names[origin & FIELDS]
+        }
 
     def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the neighbouring wanted runs."""

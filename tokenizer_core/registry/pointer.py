@@ -20,7 +20,7 @@ from tokenizer_core.strict_json import parse_strict_json
 POINTER_NAME: Final = "active.json"
 MAX_POINTER_BYTES: Final = 1 << 16
 MAX_EARLIER: Final = 8
-MAX_NAMES: Final = 512
+_MAX_NAMES: Final = 512
 """Of so many names the pointer records the version that was active last; they take 50 kB."""
 _MAX_GENERATION: Final = 1 << 62
 
@@ -135,7 +135,7 @@ class PointerState:
         names = {ref.name}
         for version in dict.fromkeys(history):
             name = version.partition("@")[0]
-            is_kept = len(before) <= MAX_EARLIER or (name not in names and len(before) < MAX_NAMES)
+            is_kept = len(before) <= MAX_EARLIER or (name not in names and len(before) < _MAX_NAMES)
             if is_kept and version != str(ref):
                 before.append(version)
             names.add(name)

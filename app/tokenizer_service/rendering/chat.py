@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tokenizer_client.schemas.chat import (
     CountTokensRequest,
     InputTokensRequest,
 )
+from tokenizer_core.chat.messages import refuse
 from tokenizer_core.chat.renderer import RenderLimits
 from tokenizer_core.errors import (
     ChatInputError,
@@ -104,10 +105,7 @@ def render_chat_encoding(
     if form is not None:
         require_fit(form, live.tokenizer.spec.largest_id)
         if returned != {"ids"}:
-            detail = "a binary response holds the ids alone; take JSON for text, mask and spans"
-            raise Problem(
-                422, "invalid_request", f"/return: {detail}", errors=[("/return", detail)]
-            )
+            refuse("/return", "a binary response holds the ids alone; take JSON for the rest")
     conversation = Conversation(
         request.messages,
         tools=request.tools,
@@ -163,9 +161,9 @@ def render_generate_request(
     extra: Mapping[str, Any] = request.model_extra or {}
     if extra.get("tool_choice", "auto") not in ("auto", "none"):
         # As the model's tool parser would, which only its own server has.
-        _refuse("tool_choice", "cannot constrain the output here; send structured_outputs")
+        refuse("/tool_choice", "cannot constrain the output here; send structured_outputs")
     if "prompt_token_ids" in _object(extra, "kv_transfer_params"):
-        _refuse("kv_transfer_params/prompt_token_ids", "would replace those of the messages")
+        refuse("/kv_transfer_params/prompt_token_ids", "would replace those of the messages")
     sampling = _sampling_parameters(extra)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
@@ -188,7 +186,7 @@ def render_generate_request(
     }
     request_id = extra.get("request_id") or f"chatcmpl-{uuid.uuid4().hex}"
     if not isinstance(request_id, str):
-        _refuse("request_id", "must be a string")
+        refuse("/request_id", "must be a string")
     chunks = [
         b'{"request_id":%b,"token_ids":' % dump(request_id),
         *render_ids(chat.ids, live.tokenizer),
@@ -409,7 +407,7 @@ def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
     elif kind == "json_schema":
         schema = _object(given, "json_schema", "/response_format").get("schema")
         if not isinstance(schema, dict):
-            _refuse("response_format/json_schema/schema", "must be an object")
+            refuse("/response_format/json_schema/schema", "must be an object")
         constraint = {"json": schema}
     elif kind == "structural_tag":
         constraint = {"structural_tag": json.dumps(given)}
@@ -417,9 +415,9 @@ def _structured_outputs(fields: Mapping[str, Any]) -> dict[str, Any]:
         constraint = {}
     else:
         known = "text, json_object, json_schema or structural_tag"
-        _refuse("response_format/type", f"must be {known}")
+        refuse("/response_format/type", f"must be {known}")
     if sum(joined.get(name) is not None for name in _CONSTRAINTS) + len(constraint) > 1:
-        _refuse("structured_outputs", "is a second constraint of the output; send one")
+        refuse("/structured_outputs", "is a second constraint of the output; send one")
     return joined | constraint
 
 
@@ -427,13 +425,8 @@ def _object(fields: Mapping[str, Any], name: str, place: str = "") -> dict[str, 
     """The object in field `name`, empty if it is absent."""
     value = fields.get(name)
     if value is not None and not isinstance(value, dict):
-        _refuse(f"{place}/{name}"[1:], "must be an object")
+        refuse(f"{place}/{name}", "must be an object")
     return value or {}
-
-
-def _refuse(name: str, detail: str) -> NoReturn:
-    pointer = f"/{name}"
-    raise Problem(422, "invalid_request", f"{pointer}: {detail}", errors=[(pointer, detail)])
 
 
 def _char_offsets(chat: EncodedChat) -> NDArray[np.uint64]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tokenizer_client.schemas.chat import CountTokensRequest, InputTokensRequest
 
+_THINKING: Final = ("enabled", "adaptive", "disabled")
 _UNFINISHED: Final = ("in_progress", "incomplete")
 
 Message = dict[str, Any]
@@ -112,7 +113,7 @@ def from_anthropic(
     request that disables thinking.
 
     Raises:
-        ChatShapeError: a block is no text, or of another shape.
+        ChatShapeError: a block is no text, or of another shape; `thinking` has another type.
     """
     collected = _Collected()
     system = [*texts_of(request.system, "/system")]
@@ -137,7 +138,9 @@ def from_anthropic(
     is_continued = last.get("role") == "assistant" and not last.get("tool_calls")
     is_continued = is_continued and bool(last.get("content"))
     effort = (request.output_config or {}).get("effort")
-    if (request.thinking or {}).get("type") == "disabled":
+    if request.thinking is not None and request.thinking.get("type") not in _THINKING:
+        refuse("/thinking/type", f"must be {', '.join(_THINKING)}")
+    if request.thinking is not None and request.thinking["type"] == "disabled":
         effort = without_thinking
     return Conversation(
         collected.messages,

@@ -120,6 +120,11 @@ class LiveTokenizers:
         """Why the service is degraded or serves nothing; None when it is healthy."""
         return self._reason
 
+    @property
+    def failed(self) -> str | None:
+        """`name@version` of what should be active and cannot be loaded."""
+        return self._failed
+
     def trouble(self) -> str | None:
         """As `reason`, or else what keeps other processes of this host from serving; blocks."""
         if self._reason is not None:

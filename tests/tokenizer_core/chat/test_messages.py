@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tokenizer_core import Tokenizer
-from tokenizer_core.chat.messages import left_out
-from tokenizer_core.chat.renderer import RenderLimits
+from tokenizer_core.chat.messages import _find_contents, left_out
+from tokenizer_core.chat.renderer import RenderLimits, render_chat
 from tokenizer_core.errors import (
     ChatInputError,
     ChatLimitError,
@@ -127,6 +127,33 @@ def test_several_parts_stay_a_list_where_the_template_reads_one() -> None:
         after = [{"role": "user", "content": ""}] if role == "system" else []
         text = render([{"role": role, "content": parts}, *after], template)
         assert text.split(">")[1].removesuffix("<user") == expected
+
+
+def test_roles_that_a_template_does_not_name_are_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def count(source: str, asking: Any, **how: Any) -> Any:
+        asked.append(asking)
+        return render_chat(source, asking, **how)
+
+    monkeypatch.setattr("tokenizer_core.chat.messages.render_chat", count)
+    template = turns("{{ m.role }}:{{ m.content if m.content is string else '' }} {# once #}")
+    messages = [{"role": f"r{number}", "content": [part("a")]} for number in range(20)]
+    text = render(messages, template)
+    assert text == " ".join(f"r{number}:a" for number in range(20)) + " "
+    assert 0 < len(asked) < 40
+
+
+def test_a_template_that_reads_shapes_by_a_variable() -> None:
+    """The variables of requests may be large, and are not kept."""
+    template = turns("{% if show %}{{ m.content if m.content is string else '' }}{% endif %}")
+    before = _find_contents.cache_info().currsize
+    for show in ("a", "b", "c"):
+        messages = [{"role": "user", "content": [part("Hi")]}]
+        assert render(messages, template, template_kwargs={"show": show}) == "Hi"
+    assert _find_contents.cache_info().currsize <= before + 1
 
 
 def test_what_no_template_could_write_stays_as_it_is() -> None:

@@ -277,7 +277,12 @@ def test_a_field_has_one_use() -> None:
     ("path", "model", "done", "others"),
     [
         (ROUTES[1], MessagesRequest, "tools model continue_final_message", "documents system"),
-        (ROUTES[2], ChatRenderRequest, "tools documents reasoning_effort", "functions input"),
+        (
+            ROUTES[2],
+            ChatRenderRequest,
+            "tools documents reasoning_effort",
+            "functions input thinking",
+        ),
         (ROUTES[3], CountTokensRequest, "tools system chat_template_kwargs", "documents prompt"),
         (ROUTES[4], InputTokensRequest, "tools instructions tokenizer", "conversation messages"),
     ],
@@ -303,7 +308,7 @@ def test_a_field_that_changes_the_prompt_is_done_or_refused_by_name(
     assert refused(path, **body, **many)[0] == "invalid_request"
 
 
-def test_count_tokens_as_anthropic(post: Post) -> None:
+def test_count_tokens_as_anthropic(post: Post, refused: Refused) -> None:
     path = "/v1/messages/count_tokens"
     answer = post(path, messages=HELLO, max_tokens=100)
     assert answer == {"input_tokens": len(HELLO_IDS)}
@@ -321,6 +326,7 @@ def test_count_tokens_as_anthropic(post: Post) -> None:
     assert post(path, messages=HELLO, **off)["input_tokens"] == thought
     for thinking in ({"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}):
         assert post(path, messages=HELLO, thinking=thinking) == {"input_tokens": len(HELLO_IDS)}
+    assert refused(path, messages=HELLO, thinking={"type": "off"})[1] == "/thinking/type"
     # A template that reads the effort "none" as "max", and refuses a late system message.
     parts_only = {"chat_template": "parts", **off}
     assert post(path, messages=HELLO, **parts_only)["input_tokens"] == len("1user:[Hello]2")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from tests.tokenizer_service.routes.exchanges import pointer, problem
 from tokenizer_core import TokenizerSpec
 from tokenizer_core.registry import ArtifactRef, ArtifactStore
 from tokenizer_service.main import create_app
+from tokenizer_service.serving.models import ModelNames
 from tokenizer_service.settings import Settings
 
 __all__ = ["rendering_here"]
@@ -107,6 +110,48 @@ def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
     with TestClient(create_app(ignoring)) as client:
         answer = client.post("/tokenize", json={"prompt": "the", "model": "gpt-4"})
         assert answer.headers["Tokenizer-Version"].startswith("starter@")
+
+
+@pytest.mark.parametrize(("model", "n_looks"), [("chat", 1), (ALIAS, 2)])
+def test_a_promotion_meanwhile_gives_a_request_no_other_name(model: str, n_looks: int) -> None:
+    chat, other = (ArtifactRef(name, "v", "d") for name in ("chat", "other"))
+    active = iter([chat] * n_looks + [other])
+
+    class Live:
+        @property
+        def active(self) -> Any:
+            return SimpleNamespace(ref=next(active))
+
+        def require_active(self) -> Any:
+            return self.active
+
+    store: Any = SimpleNamespace(poll_seconds=60.0, resolve_model=lambda model: chat)
+    live: Any = Live()
+    assert ModelNames(store, live).get(model).ref == chat
+
+
+@pytest.mark.row(37)
+@pytest.mark.parametrize("file", ["vocab.pkl", "manifest.json", None])
+def test_an_alias_of_a_damaged_active_tokenizer_gets_what_no_name_gets(
+    make_client: Callable[..., TestClient],
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    file: str | None,
+) -> None:
+    store.promote(starter)
+    store.add_alias(ALIAS, "starter")
+    folder = store.root / "tokenizers" / "starter"
+    if file is None:
+        shutil.rmtree(folder)
+    else:
+        (folder / starter.version / file).write_bytes(b"")
+    with make_client() as client:
+        unnamed = problem(client.post("/tokenize", json={"prompt": "a"}), 503)
+        for model in (ALIAS, "starter"):
+            asked = client.post("/tokenize", json={"prompt": "a", "model": model})
+            assert problem(asked, 503)["detail"] == unnamed["detail"]
+        pinned = {"prompt": "a", "model": str(starter)}
+        problem(client.post("/tokenize", json=pinned), 404 if file is None else 409)
 
 
 @pytest.mark.row(31)
