@@ -139,9 +139,9 @@ class Settings(BaseSettings):
     )
     fallback: Literal["none", "previous"] = Field(
         default="none",
-        description="What to serve after a start if the active version is damaged: `none`, so that "
-        "requests without a version get 503, or `previous`, the latest sound version that was "
-        "active before, whose ids differ.",
+        description="What to serve after a start if the active version is damaged or missing: "
+        "`none`, so that requests without a version get 503, or `previous`, the latest sound "
+        "version that was active before, whose ids differ.",
     )
     engine: Literal["auto", "native", "python"] = Field(
         default="auto",

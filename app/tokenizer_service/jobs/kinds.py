@@ -49,16 +49,6 @@ class JobKind(ABC):
         """Whether the runner promotes the version that the job published."""
         return False
 
-    def hold_back(
-        self,
-        job: Job,
-        ref: ArtifactRef,
-        replaced: ArtifactRef | None,
-        size_of: Callable[[ArtifactRef], int],
-    ) -> NotPromoted | None:
-        """Why the published version must not replace the active one, or None. `size_of` blocks."""
-        return None
-
     def after_success(self, job: Job, retention: VersionRetention) -> None:  # noqa: B027
         """Do the last step of a successful job; blocks."""
 
@@ -80,39 +70,6 @@ class TrainingKind(JobKind):
     def is_promoted(self, job: Job) -> bool:
         """True unless the request leaves the promotion to the caller."""
         return bool(job.request["promote"] != "manual")
-
-    def hold_back(
-        self,
-        job: Job,
-        ref: ArtifactRef,
-        replaced: ArtifactRef | None,
-        size_of: Callable[[ArtifactRef], int],
-    ) -> NotPromoted | None:
-        """See `JobKind`. `always` promotes anything; `auto` is for requests that do not say."""
-        if job.request["promote"] == "always" or ref == replaced:
-            return None
-        asked, got = job.request.get("vocab_size", 0), size_of(ref)
-        size: int | None = None
-        reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"] | None
-        reason = None
-        if replaced is not None:
-            try:
-                size = size_of(replaced)
-            except (TokenizerCoreError, OSError):
-                reason = "replaced_not_readable"
-        if got < asked:
-            reason = "size_not_reached"
-        elif size is not None and 10 * got <= size:
-            reason = "ten_times_smaller"
-        if reason is None:
-            return None
-        return NotPromoted(
-            reason=reason,
-            asked=asked,
-            got=got,
-            replaces=None if replaced is None else str(replaced),
-            replaces_vocab_size=size,
-        )
 
     def after_success(self, job: Job, retention: VersionRetention) -> None:
         """Remove old versions of the name."""
@@ -181,3 +138,40 @@ def clear_away(artifacts_dir: Path, job: Job) -> None:
     folder.remove_inputs()
     if job.kind == "encode":
         TokenFilesFolder.of(artifacts_dir).drop(job.id)
+
+
+def hold_back(
+    job: Job,
+    ref: ArtifactRef,
+    replaced: ArtifactRef | None,
+    size_of: Callable[[ArtifactRef], int],
+) -> NotPromoted | None:
+    """Why the version that a training job published must not replace the active one, or None.
+
+    `promote: always` lets any replace it; `auto` is for requests that do not say. Blocks.
+    """
+    if job.request["promote"] == "always" or ref == replaced:
+        return None
+    asked, got = job.request.get("vocab_size", 0), size_of(ref)
+    size, is_readable = None, True
+    if replaced is not None:
+        try:
+            size = size_of(replaced)
+        except (TokenizerCoreError, OSError):
+            is_readable = False
+    reason: Literal["size_not_reached", "ten_times_smaller", "replaced_not_readable"]
+    if got < asked:
+        reason = "size_not_reached"
+    elif not is_readable:
+        reason = "replaced_not_readable"
+    elif size is not None and 10 * got <= size:
+        reason = "ten_times_smaller"
+    else:
+        return None
+    return NotPromoted(
+        reason=reason,
+        asked=asked,
+        got=got,
+        replaces=None if replaced is None else str(replaced),
+        replaces_vocab_size=size,
+    )

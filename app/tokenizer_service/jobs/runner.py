@@ -41,7 +41,7 @@ from tokenizer_core.errors import PointerMovedError, TokenizerCoreError
 from tokenizer_service.jobs.attempt import Attempt, Outcome
 from tokenizer_service.jobs.database import JobDatabaseError
 from tokenizer_service.jobs.folder import JobFolder, is_job_id
-from tokenizer_service.jobs.kinds import KINDS, clear_away
+from tokenizer_service.jobs.kinds import KINDS, clear_away, hold_back
 from tokenizer_service.jobs.process import JobLock, JobProcess, StartProcess, signal_group
 from tokenizer_service.jobs.queue import Job, JobStore
 from tokenizer_service.jobs.version_retention import VersionRetention
@@ -296,14 +296,14 @@ class JobRunner:
             await self._finish(job, "live")
 
     async def _promote(self, job: Job, version: str) -> None:
-        """Serve `version`, unless another owner has the job (see the top of this file), or the kind
-        holds it back."""
+        """Serve `version`, unless another owner has the job (see the top of this file), or it is
+        held back."""
         ref = await asyncio.to_thread(self._store.resolve, version)
 
         def check(present: ArtifactRef | None) -> None:
             if not self._jobs.renew_lease(job):
                 raise _TakenAwayError
-            why = KINDS[job.kind].hold_back(
+            why = hold_back(
                 job, ref, present, lambda ref: self._live.get(str(ref)).tokenizer.vocab_size
             )
             if why is not None:

@@ -144,11 +144,17 @@ def _problem_of_full_disk(error: OSError) -> Problem | None:
 
 def _problem_of_corrupt_artifact(error: core.ArtifactCorruptError) -> Problem:
     log.error("an artifact was refused: %s", error)
+    what = error.version or "The stored tokenizer"
+    remedy = "Restore it from a backup, or publish or import it again"
+    if error.version and error.file:
+        what += f" ({error.file})"
+    elif error.file:  # the pointer
+        what, remedy = error.file, "Promote a version (PUT /tokenizers/active)"
     return Problem(
         409,
         error.code,
-        "The stored tokenizer fails its verification and is not loaded; the log of the "
-        "server has the reason. Publish or import it again.",
+        f"{what} fails its verification and is not loaded; the log of the server has the reason. "
+        f"{remedy}.",
     )
 
 

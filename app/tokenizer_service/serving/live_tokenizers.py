@@ -300,12 +300,14 @@ class LiveTokenizers:
             self._note_failure(wanted, fault, error)
 
     def _continue_without_store(self, error: Exception) -> None:
-        """Keep serving the loaded tokenizer, or load the last good version from this host."""
+        """Keep serving the loaded tokenizer, or load what this host serves already or served
+        last."""
         if not self._is_store_away:
             log.error("the store of tokenizers cannot be read: %s", error)
             self._note_store(is_away=True)
         if self.active is None and self._failed is None and time.monotonic() >= self._retry_at:
-            self._load_substitute(self._read_last_good()[:1], "last_good")
+            served = [peer.served for peer in self._read_peers() if peer.served]
+            self._load_substitute([*served, *self._read_last_good()[:1]], "last_good")
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._write_state()
         serving = self.active

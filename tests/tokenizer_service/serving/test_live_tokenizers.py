@@ -134,11 +134,14 @@ def other(store: ArtifactStore, other_spec: TokenizerSpec) -> ArtifactRef:
     return store.publish(other_spec, name="other")
 
 
-def damage(store: ArtifactStore, ref: ArtifactRef) -> None:
-    path = store.root / "tokenizers" / ref.name / ref.version / "vocab.pkl"
+def flip_a_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+def damage(store: ArtifactStore, ref: ArtifactRef) -> None:
+    flip_a_bit(store.root / "tokenizers" / ref.name / ref.version / "vocab.pkl")
 
 
 class FakePeer:
@@ -357,6 +360,9 @@ def test_a_bad_pointer_leaves_the_last_good_version_and_degrades(
         assert str(store.root) not in ready.text
         answer = client.post("/encode", json={"text": "a"}).json()
         assert answer["tokenizer"]["digest"] == wanted.digest
+        refused = client.get("/v1/models")
+        assert refused.status_code == 409
+        assert refused.json()["detail"].startswith("active.json fails its verification")
 
     with make_client() as client:
         assert promote(client, "other").status_code == 200
@@ -417,22 +423,15 @@ def test_a_missing_active_version_is_not_replaced_by_another(
         assert served.headers["Tokenizer-Version"] == str(ref)
 
 
-def flip_a_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.row(37)
 @pytest.mark.parametrize(
-    ("file", "harm"),
+    ("file", "harm", "is_promoted"),
     [
-        ("vocab.pkl", flip_a_bit),
-        ("merges.pkl", Path.unlink),
-        ("manifest.json", lambda path: path.write_text("{}")),
+        ("vocab.pkl", flip_a_bit, True),
+        ("merges.pkl", Path.unlink, False),
+        ("manifest.json", lambda path: path.write_text("{}"), True),
     ],
 )
-@pytest.mark.parametrize("is_promoted", [True, False])
 def test_a_damaged_active_version_is_not_replaced_by_another(
     store: ArtifactStore,
     starter: ArtifactRef,
@@ -460,7 +459,9 @@ def test_a_damaged_active_version_is_not_replaced_by_another(
             assert str(store.root) not in answer.text
         pinned = {"text": "a", "tokenizer": str(starter)}
         assert client.post("/encode", json=pinned).status_code == 200
-        assert client.post("/encode", json={**pinned, "tokenizer": "other"}).status_code == 409
+        refused = client.post("/encode", json={**pinned, "tokenizer": "other"})
+        assert refused.status_code == 409
+        assert refused.json()["detail"].startswith(f"{other} ({file}) fails its verification")
         path.write_bytes(sound)
         deadline = time.monotonic() + 60
         while client.get("/readyz").status_code == 503 and time.monotonic() < deadline:
@@ -502,15 +503,6 @@ def test_a_fallback_is_the_latest_sound_version_that_was_active(
         assert answer.status_code == 200
 
 
-def write_damaged_pointer(store: ArtifactStore, before: ArtifactRef, ref: ArtifactRef) -> bytes:
-    """The content of a pointer to `ref`, which is damaged; the pointer still names `before`."""
-    store.promote(ref)
-    data = (store.root / "active.json").read_bytes()
-    store.promote(before)
-    damage(store, ref)
-    return data
-
-
 @pytest.mark.row(37)
 def test_a_process_never_differs_from_those_that_serve_the_active_version(
     settings: Settings,
@@ -519,7 +511,10 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
     other: ArtifactRef,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pointer = write_damaged_pointer(store, starter, other)
+    store.promote(other)
+    pointer = (store.root / "active.json").read_bytes()
+    store.promote(starter)
+    damage(store, other)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: SimpleNamespace(pid=1))
     signals: list[int] = []
 
@@ -576,6 +571,31 @@ def test_a_process_never_differs_from_those_that_serve_the_active_version(
         asyncio.run(run())
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_process_that_cannot_read_the_store_serves_what_the_others_serve(
+    settings: Settings,
+    store: ArtifactStore,
+    starter: ArtifactRef,
+    other: ArtifactRef,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> object:
+        raise OSError(errno.EIO, "away")
+
+    async def run() -> None:
+        async with started(settings, store) as live:
+            assert live.require_active().ref == starter  # the last good one
+        monkeypatch.setattr(store, "pointer_mark", fail)
+        peer = FakePeer(store)
+        try:
+            peer.write(**identity_of(other))
+            async with started(settings, store) as live:
+                assert (live.require_active().ref, live.source) == (other, "last_good")
+        finally:
+            peer.end()
+
+    asyncio.run(run())
 
 
 def test_a_server_without_a_tokenizer_is_not_ready(
