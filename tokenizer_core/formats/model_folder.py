@@ -798,7 +798,7 @@ def _check_ends(
     if (spec.prefix_ids, spec.suffix_ids) != (first, last):
         raise _DisputedIdsError(
             f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
-            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text"
+            f"puts {' and '.join(filter(None, map(' '.join, ends)))} around a text"
         )
 
 
