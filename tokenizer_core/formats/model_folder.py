@@ -312,7 +312,8 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
         config |= _special_tokens_of_file(folder, config)
         if (folder / TEKKEN).is_file():
             return _with_chat(load_tekken(folder / TEKKEN), folder, config)
-        return _with_chat(_load_sentencepiece_of(folder, config), folder, config)
+        spec = _load_sentencepiece_of(folder, config)
+        return _with_chat(spec, folder, {**(spec.chat.variables or {}), **config})
     has_file = (folder / TOKENIZER).is_file()
     if file_ids:
         if not has_file:

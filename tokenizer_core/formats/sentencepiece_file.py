@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_added_tokens import search_together
@@ -45,13 +46,17 @@ _BYTE_NAME: Final = re.compile("<0x([0-9A-F]{2})>")
 _MODELS: Final = ("", "Unigram", "BPE", "Word", "Char")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-# The fields that decide ids: number -> name, wire type, default. Others of the trainer say how it
-# learned, and field 4 of the model has examples to check it with.
+# The fields that decide ids or name tokens: number -> name, wire type, default. Others of the
+# trainer say how it learned, and field 4 of the model has examples to check it with.
 _MODEL: Final = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}
 _TRAINER: Final[dict[int, tuple[str, int, object]]] = {
     3: ("model_type", _VARINT, 1),
     24: ("treat_whitespace_as_suffix", _VARINT, 0),
     35: ("byte_fallback", _VARINT, 0),
+    45: ("unk_token", _BYTES, b"<unk>"),
+    46: ("bos_token", _BYTES, b"<s>"),
+    47: ("eos_token", _BYTES, b"</s>"),
+    48: ("pad_token", _BYTES, b"<pad>"),
 }
 _NORMALIZER: Final[dict[int, tuple[str, int, object]]] = {
     1: ("name", _BYTES, b""),
@@ -100,7 +105,8 @@ def is_sentencepiece(data: bytes) -> bool:
 
 
 def load_sentencepiece(path: str | os.PathLike[str]) -> TokenizerSpec:
-    """The spec of a `tokenizer.model`, of kind `merges`. Control pieces are special tokens.
+    """The spec of a `tokenizer.model`, of kind `merges`. Control pieces are special tokens; those
+    that the file names (`bos_token`, `eos_token`, ...) are the variables of its chat templates.
 
     Raises:
         FormatError: the file is malformed, is not BPE with byte fallback, or has a setting that
@@ -128,11 +134,14 @@ def parse_sentencepiece(data: bytes) -> TokenizerSpec:
     normalizer = _values_of(parts["normalizer_spec"], "normalizer_spec", _NORMALIZER)
     others = _values_of(parts["denormalizer_spec"], "denormalizer_spec", _NORMALIZER)
     _check_normalizer(normalizer, others)
-    return _spec_of(
+    spec = _spec_of(
         pieces,
         puts_space=bool(normalizer["add_dummy_prefix"]),
         drops_extra=bool(normalizer["remove_extra_whitespaces"]),
     )
+    contents = {content.encode(): content for content in spec.special_tokens}
+    named = {name: contents[value] for name, value in trainer.items() if value in contents}
+    return spec.with_chat(ChatTemplates(variables=named))
 
 
 def _malformed(what: str) -> FormatError:

@@ -182,6 +182,13 @@ def test_decoding_leaves_out_the_space_before_a_text():
     assert tokenizer.decode(tokenizer.encode("  a  b ")) == "a b"
 
 
+def test_the_tokens_that_a_file_names_are_those_of_its_templates():
+    pieces = [*PIECES, ("[END]", 0.0, CONTROL), ("<pad>", 0.0, USER_DEFINED)]
+    spec = parse_sentencepiece(model(pieces, {**BPE, 46: b"none", 47: b"[END]"}))
+    assert spec.chat.variables == {"unk_token": "<unk>", "eos_token": "[END]"}
+    assert spec.eos_token == "[END]"
+
+
 def test_control_pieces_are_special_and_defined_ones_are_content():
     tokenizer = Tokenizer.from_spec(parse_sentencepiece(MODELS["defined"]))
     assert tokenizer.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
@@ -253,10 +260,11 @@ def folder(tmp_path):
 
 def test_a_folder_with_a_model_alone_has_its_ids_and_names(folder):
     assert detect_format(folder / "tokenizer.model") == "sentencepiece"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
-    tokenizer = Tokenizer.load(folder)
-    assert tokenizer.spec == Tokenizer.load(folder / "tokenizer.model").spec
-    assert tokenizer.spec.chat.variables == {"bos_token": "<s>"}
+    alone = Tokenizer.load(folder / "tokenizer.model").spec
+    assert alone.chat.variables == {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<s>"}))
+    spec = Tokenizer.load(folder).spec
+    assert (spec, spec.chat.variables) == (alone, {**alone.chat.variables, "eos_token": "<s>"})
     (folder / "added_tokens.json").write_text(json.dumps({"<pad>": 282}))
     with pytest.raises(FormatError, match=r"declares the token '<pad>'.*has no such"):
         Tokenizer.load(folder)
