@@ -129,6 +129,11 @@ class CountTokensRequest(_OtherServersRequest):
     output_config: dict[str, Any] | None = Field(
         default=None, description="`effort` is `reasoning_effort` of a chat completion."
     )
+    thinking: dict[str, Any] | None = Field(
+        default=None,
+        description="Of the type `disabled`: `reasoning_effort` is `none`, or `low` if "
+        "the template treats `none` as another effort.",
+    )
 
 
 class InputTokensRequest(_OtherServersRequest):
@@ -171,7 +176,8 @@ class ChatTurn(BaseModel):
     problem: str | None = Field(
         description="Why its end is not learned: `end_of_conversation` (nothing follows), "
         "`no_special_token`, `outside_tags`; why the turn is not: `unanswered` (the template "
-        "refuses what is in front of it), `no_prompt` (what asks for a turn is not there)."
+        "refuses what is in front of it), `no_prompt` (what asks for a turn is not there), "
+        "`interleaved` (text of another message is inside), `no_text` (the template writes none)."
     )
 
 
@@ -210,6 +216,11 @@ class ChatRenderResponse(BaseModel):
     cache_salt: str | None
     priority: int
     kv_transfer_params: dict[str, Any] | None
+    ec_transfer_params: dict[str, Any] | None
+    return_token_ids: bool | None
+    reasoning_ended: bool | None = Field(
+        description="True if the request has `include_reasoning: false`."
+    )
 
 
 class CountTokensResponse(BaseModel):

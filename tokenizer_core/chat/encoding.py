@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 
 LossRule = Literal["auto", "template", "role"]
 TurnProblem = Literal[
-    "end_of_conversation", "no_special_token", "outside_tags", "unanswered", "no_prompt"
+    "end_of_conversation",
+    "no_special_token",
+    "outside_tags",
+    "unanswered",
+    "no_prompt",
+    "interleaved",
+    "no_text",
 ]
 """Why a turn has no learned end: nothing follows it, or no special token, or the token is outside
 the `generation` tags. Why it is not learned: the template refuses the messages in front of it (or
-would have to be asked too often), or what asks for a turn is not in front of it."""
+would have to be asked too often), what asks for a turn is not in front of it, text of another
+message is inside it, or the template writes no text of it."""
 
 
 class Turn(NamedTuple):
@@ -143,9 +150,9 @@ class ChatEncoding:
         stops = {*turn_ends, *self.stop_tokens}
         asked = [turn for turn in self.rendered.turns if turn.message not in unlearned]
         found = [self._learned(turn, stops) for turn in asked]
-        if asked and all(turn.tokens is None for turn in found):
+        if asked and all(turn.problem in ("unanswered", "no_prompt") for turn in found):
             why = "refuses the messages in front of it"
-            if not any(turn.is_refused for turn in asked):
+            if not any(turn.problem == "unanswered" for turn in asked):
                 why = "ignores add_generation_prompt, or writes other text in front of the turn"
             raise ChatInputError(
                 f"the chat template ({self.template}) does not say where a turn of the assistant "
@@ -153,11 +160,16 @@ class ChatEncoding:
                 f"{{% generation %}} tags (--chat-template FILE, chat_template)",
                 asked[0].message,
             )
-        return found
+        found += [
+            Turn(index, None, "no_text")
+            for index, (role, span) in enumerate(zip(self.roles, self._spans, strict=True))
+            if role == "assistant" and span is None and index not in unlearned
+        ]
+        return sorted(found, key=lambda turn: turn.message or 0)
 
     def _learned(self, turn: TurnBorders, stops: Collection[str]) -> Turn:
-        if turn.start < 0:
-            return Turn(turn.message, None, "unanswered" if turn.is_refused else "no_prompt")
+        if turn.problem is not None:
+            return Turn(turn.message, None, turn.problem)
         asked, (first, end), (begin, limit) = self._tokens(
             [
                 (turn.prompt, turn.start),
@@ -176,11 +188,16 @@ class ChatEncoding:
         names = [self._controls.get(id_) for id_ in self.ids[begin:limit].tolist()]
         controls = [(index, name) for index, name in enumerate(names, begin) if name is not None]
         own_end, whole_end = self._in_bytes(np.array([turn.own_end, turn.whole_end])).tolist()
+        # A token of the text that asks for a turn begins the next one.
+        header = {self._controls.get(id_) for id_ in self.ids[slice(*asked)].tolist()}
+        ends = list(takewhile(lambda control: control[1] not in header, controls))
         for border in (own_end, whole_end):
             within = [control for control in controls if self._end_of_token(control[0]) <= border]
-            if within:
-                stop = next((control for control in within if control[1] in stops), within[-1])
-                return Turn(turn.message, (first, stop[0] + 1), None)
+            declared = [control for control in within if control[1] in stops]
+            if turn.prompt == turn.start and len(within) > 1 and not declared:
+                break  # nothing asks for turns, so the last of them may begin the next one
+            for index, _ in declared[:1] or [control for control in within if control in ends][-1:]:
+                return Turn(turn.message, (first, index + 1), None)
         if controls:
             index, token = controls[0]
             if token in stops or self._ends_messages(token):

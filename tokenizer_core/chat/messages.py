@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from tokenizer_core.chat.content_loops import loops_over_content
 from tokenizer_core.chat.renderer import check_request, render_chat
+from tokenizer_core.chat.template import REASONING_FIELDS
 from tokenizer_core.errors import ChatError, ChatInputError, ChatShapeError, ChatTemplateError
 from tokenizer_core.strict_json import StrictJsonError, read_json
 
@@ -120,14 +121,21 @@ def form_messages(
     return FormedMessages(decoded, tools)
 
 
-def left_out(rendered: RenderedChat) -> list[int]:
-    """The indices of the messages that have text, and of which the template writes none."""
-    spans = rendered.message_spans(len(rendered.messages))
-    return [
-        index
-        for index, (message, span) in enumerate(zip(rendered.messages, spans, strict=True))
-        if span is None and (_has_text(message.get("content")) or message.get("tool_calls"))
-    ]
+def left_out(rendered: RenderedChat) -> list[tuple[int, str]]:
+    """Index and field (`content`, `tool_calls`, `reasoning`) of all that has text and of which the
+    template writes none."""
+    found = []
+    for index, message in enumerate(rendered.messages):
+        given = {
+            "content": _has_text(message.get("content")),
+            "tool_calls": bool(message.get("tool_calls")),
+            "reasoning": any(_has_text(message.get(name)) for name in REASONING_FIELDS),
+        }
+        written = rendered.fields_of(index)
+        found += [
+            (index, name) for name, has_text in given.items() if has_text and name not in written
+        ]
+    return found
 
 
 def _has_text(content: object) -> bool:
@@ -482,10 +490,12 @@ def _vllm_tool(value: object, place: str) -> Message:
     function = object_of(tool.get("function"), f"{place}/function")
     string_of(function.get("name"), f"{place}/function/name")
     known = {name: function.get(name) for name in _TOOL_FIELDS}
-    others = {name: value for name, value in function.items() if name not in known}
-    if others.get("defer_loading", 0) is None:
-        del others["defer_loading"]
-    return {"type": "function", "function": known | others}
+    deferred = tool.get("defer_loading")
+    own = function.get("defer_loading")
+    further = {"strict": function.get("strict"), "defer_loading": deferred if own is None else own}
+    known |= {name: given for name, given in further.items() if given is not None}
+    whole: Message = {"type": "function", "function": known}
+    return whole if deferred is None else {**whole, "defer_loading": deferred}
 
 
 def _with_one_system_message(messages: list[Message]) -> tuple[list[Message], list[int]]:

@@ -31,7 +31,15 @@ from tokenizer_core.chat.render_worker import (
     RESULT_HEADER,
     Status,
 )
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED, TRUSTED
+from tokenizer_core.chat.traced_text import (
+    CALLED,
+    FIELDS,
+    FIRST_MESSAGE,
+    GENERATED,
+    REASONED,
+    SOURCE,
+    TRUSTED,
+)
 from tokenizer_core.errors import (
     ChatInputError,
     ChatLimitError,
@@ -42,6 +50,8 @@ from tokenizer_core.stopping import check_stop, current
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from tokenizer_core.chat.encoding import TurnProblem
 
 _BOOTSTRAP: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
@@ -81,9 +91,9 @@ class RenderLimits:
 class TurnBorders(NamedTuple):
     """Where a turn of the assistant begins and ends in the text, in characters.
 
+    - `problem`: why it is not learned.
     - `prompt`, `start`: where the text that asks for it begins, and where it ends; -1 if the
-      template does not say it, with `is_refused` because it refuses the messages in front, or would
-      have to be asked too often.
+      template does not say it.
     - `text_end`: behind the last character that is from the message.
     - `own_end`, `whole_end`: up to where the text behind belongs to the turn: whatever follows it,
       perhaps within a token; and all that is written where nothing follows, if it is there.
@@ -91,9 +101,9 @@ class TurnBorders(NamedTuple):
     """
 
     message: int
+    problem: TurnProblem | None
     prompt: int
     start: int
-    is_refused: bool
     text_end: int
     own_end: int
     whole_end: int
@@ -126,7 +136,7 @@ class RenderedChat:
     @property
     def segments(self) -> list[tuple[str, bool]]:
         """The text in pieces, each with a flag: whether control tokens are recognised in it."""
-        spans = self._alternating((self.origins & ~GENERATED) == TRUSTED)
+        spans = self._alternating((self.origins & SOURCE) == TRUSTED)
         return [(self.text[start:end], is_trusted) for start, end, is_trusted in spans]
 
     @property
@@ -136,7 +146,7 @@ class RenderedChat:
 
     def runs_with(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the trusted text and of that of these messages."""
-        origins = self.origins & ~GENERATED
+        origins = self.origins & SOURCE
         wanted = np.array([TRUSTED, *(FIRST_MESSAGE + index for index in messages)])
         return self._spans(np.isin(origins, wanted))
 
@@ -149,7 +159,7 @@ class RenderedChat:
         """For each message: from the first character that came from it to the end of the last, or
         None if the template uses no text of it."""
         spans: list[tuple[int, int] | None] = [None] * n_messages
-        numbers = (self.origins & ~GENERATED) - FIRST_MESSAGE
+        numbers = (self.origins & SOURCE) - FIRST_MESSAGE
         end = 0
         for length, number in zip(self.lengths.tolist(), numbers.tolist(), strict=True):
             start, end = end, end + length
@@ -157,6 +167,14 @@ class RenderedChat:
                 before = spans[number]
                 spans[number] = (start if before is None else before[0], end)
         return spans
+
+    def fields_of(self, index: int) -> set[str]:
+        """The fields of a message of which the template writes text: `tool_calls`, `reasoning`, and
+        `content` for all others."""
+        own = self.origins[(self.origins & SOURCE) == FIRST_MESSAGE + index]
+        kinds = set((own & FIELDS).tolist())
+        names = {0: "content", CALLED: "tool_calls", REASONED: "reasoning"}
+        return {name for kind, name in names.items() if kinds & {kind, FIELDS}}
 
     def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the neighbouring wanted runs."""

@@ -14,14 +14,13 @@ from bisect import bisect_left, bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tokenizer_core.chat.traced_text import FIRST_MESSAGE, GENERATED
+from tokenizer_core.chat.traced_text import FIRST_MESSAGE, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokenizer_core.chat.template import ChatTemplate, Rendered
 
-_PLAIN_CONTENT: Final = "x"
 _MOST_RENDERINGS: Final = 32
 """As many times the messages of a conversation may be rendered again. Only a template that writes
 something else around every turn (its number) needs more, in more than 32 messages."""
@@ -35,19 +34,17 @@ def find_turns(
     begins = {turn: chat.begin(turn) for turn in chat.turns}
     if chat.turns:
         chat.ask_at_the_end()
+    openings = chat.openings([begin for begin in begins.values() if begin])
     for turn, begin in begins.items():
-        begins[turn] = begin or chat.begin_by_other_prompts(turn)
-    prompts = {turn.before: begin.prompt for turn, begin in begins.items() if begin}
+        begins[turn] = begin or chat.begin_as_others(turn, openings)
+    prompts = {(t.message - 1, t.before): begin.prompt for t, begin in begins.items() if begin}
+    turns = []
+    for turn, begin in begins.items():
+        ends = chat.ends(turn, prompts.get((turn.message, turn.end)))
+        problem = chat.problem(turn, begin, ends[0])
+        turns.append([turn.message, problem, *(begin or (-1, -1)), *ends])
     return {
-        "turns": [
-            [
-                turn.message,
-                *(begin or (-1, -1)),
-                chat.is_refused(turn),
-                *chat.ends(turn, prompts.get(turn.end)),
-            ]
-            for turn, begin in begins.items()
-        ],
+        "turns": turns,
         "message_ends": list(chat.message_ends),
         "prompts": list(chat.prompts),
     }
@@ -116,22 +113,24 @@ class _Conversation:
             return begin
         same = _common(prompted, self._text[turn.before : turn.start])
         # With no message in front, a template may leave out what begins a conversation.
-        if same > base and turn.before:
+        if turn.before and prompted[base:same].strip():
             return _Begin(turn.before + base, turn.before + same)
         if same == base:
             # Nothing asks for the turn. It begins here if no header precedes plain text.
-            head = self._head(first)
+            head = self._head(first, self._messages[turn.message].get("content"))
             if head is not None and _common(head, plain) == base and not head[base:].strip():
                 return _Begin(turn.before + base, turn.before + base)
         return None
 
-    def begin_by_other_prompts(self, turn: _Turn) -> _Begin | None:
-        """Where a turn begins that the template refuses to be asked for: after what asks for other
-        turns of the conversation."""
-        if not self.is_refused(turn):
-            return None
-        found = (self._after_prompt(turn, prompt, "") for prompt in self.prompts)
-        return next((begin for begin in found if begin), None)
+    def openings(self, begins: list[_Begin]) -> list[str]:
+        """What asks for turns: as it is in front of those that are known, or by itself."""
+        known = (self._text[begin.prompt : begin.start] for begin in begins)
+        return list(dict.fromkeys([*filter(str.strip, known), *self.prompts]))
+
+    def begin_as_others(self, turn: _Turn, openings: list[str]) -> _Begin | None:
+        """Where a turn begins for which the template has no answer: after what asks for others."""
+        found = [self._after_prompt(turn, opening, "") for opening in openings]
+        return max(filter(None, found), key=lambda begin: begin.start, default=None)
 
     def _after_prompt(self, turn: _Turn, prompt: str, plain: str) -> _Begin | None:
         gap = self._text[turn.before : turn.start]
@@ -145,10 +144,13 @@ class _Conversation:
                 return _Begin(turn.before + len(end), turn.start)
         return None
 
-    def is_refused(self, turn: _Turn) -> bool:
-        """Whether the template refuses what is in front of the turn, or was asked too often."""
+    def problem(self, turn: _Turn, begin: _Begin | None, end: int) -> str | None:
+        """Why a turn that ends here is not learned; a `chat.encoding.TurnProblem`."""
+        if begin is not None:
+            return "interleaved" if self._after(turn.start + 1) < end else None
         first = self._first_before(turn)
-        return None in (self._ask(first, is_prompted=True), self._ask(first, is_prompted=False))
+        asked = self._ask(first, is_prompted=True), self._ask(first, is_prompted=False)
+        return "unanswered" if None in asked else "no_prompt"
 
     def ask_at_the_end(self) -> None:
         """Ask after the whole conversation, for what ends its last message and asks for a turn."""
@@ -163,7 +165,7 @@ class _Conversation:
         """Where the text of a turn ends. Up to where what follows belongs to it: whatever follows;
         if nothing follows and all of that is there; at most. And whether the turn is the last."""
         if next_prompt is not None:
-            return turn.end, next_prompt, next_prompt, turn.after, False
+            return turn.end, next_prompt, next_prompt, next_prompt, False
         behind = self._text[turn.end : turn.after]
         fields = sorted(name for name, value in self._messages[turn.message].items() if value)
         n = 1 + self._first(("after", *fields), behind, turn)
@@ -215,11 +217,12 @@ class _Conversation:
         if last == n - 1 >= 0:
             self.message_ends[tail] = None
 
-    def _head(self, n: int) -> str | None:
-        """What stands between the first `n` messages and one of the assistant that has only text;
-        None if the template refuses it."""
+    def _head(self, n: int, content: Any) -> str | None:
+        """What stands between the first `n` messages and one of the assistant that has only text,
+        in the shape of `content`; None if the template refuses it."""
         if n not in self._heads:
-            message = {"role": "assistant", "content": _PLAIN_CONTENT}
+            plain = [{"type": "text", "text": "x"}] if isinstance(content, list) else "x"
+            message = {"role": "assistant", "content": plain}
             rendered = self._render([*self._messages[:n], message], is_prompted=False)
             self._heads[n] = None
             if rendered is not None:
@@ -254,7 +257,7 @@ def _message_runs(rendered: Rendered) -> Iterator[tuple[int, int, int]]:
     """Message, start and end of each run of text that is from a message."""
     start = 0
     for length, origin in rendered[1]:
-        index = (origin & ~GENERATED) - FIRST_MESSAGE
+        index = (origin & SOURCE) - FIRST_MESSAGE
         if index >= 0:
             yield index, start, start + length
         start += length

@@ -42,6 +42,7 @@ from tokenizer_core.registry.manifest import (
     Manifest,
     describe,
 )
+from tokenizer_core.registry.pointer import POINTER_NAME
 from tokenizer_core.registry.version_folder import (
     open_artifact,
     read_artifact_file,
@@ -390,14 +391,16 @@ class Artifacts(ABC):
 
     def named_by(self, state: PointerState) -> ArtifactRef | None:
         """The version that the pointer names in a state; raise as `active`."""
-        pointer = state.pointer()
-        if pointer is None or pointer.active is None:
+        named = state.ref()
+        if named is None:
             return None
-        ref = self.resolve(pointer.active)
-        if ref.digest != pointer.digest:
-            raise ArtifactCorruptError(
+        ref = self.resolve(str(named))
+        if ref != named:
+            corrupt = ArtifactCorruptError(
                 f"active.json says another digest than the manifest of {ref}; promote it again"
             )
+            corrupt.file = POINTER_NAME
+            raise corrupt
         return ref
 
     def active(self) -> ArtifactRef | None:

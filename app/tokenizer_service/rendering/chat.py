@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from tokenizer_service.serving.live_tokenizer import LiveTokenizer
     from tokenizer_service.settings import Settings
 
+_SYSTEMS: Final = [{"role": role, "content": "a"} for role in ("system", "user", "system", "user")]
+_EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 """Fields of `structured_outputs` that constrain the output, of which vLLM takes one."""
 
@@ -162,6 +164,8 @@ def render_generate_request(
     if extra.get("tool_choice", "auto") not in ("auto", "none"):
         # As the model's tool parser would, which only its own server has.
         _refuse("tool_choice", "cannot constrain the output here; send structured_outputs")
+    if "prompt_token_ids" in _object(extra, "kv_transfer_params"):
+        _refuse("kv_transfer_params/prompt_token_ids", "would replace those of the messages")
     sampling = _sampling_parameters(extra)
     kwargs = with_effort(request.chat_template_kwargs, request.reasoning_effort)
     chat = encode_chat_completion(request, live, limits, kwargs)
@@ -178,7 +182,9 @@ def render_generate_request(
         "stream_options": extra.get("stream_options") if is_stream else None,
         "cache_salt": extra.get("cache_salt"),
         "priority": extra.get("priority") or 0,
-        "kv_transfer_params": extra.get("kv_transfer_params"),
+        **{name: extra.get(name) for name in EXTRA_ARGUMENTS},
+        "return_token_ids": extra.get("return_token_ids"),
+        "reasoning_ended": True if extra.get("include_reasoning") is False else None,
     }
     request_id = extra.get("request_id") or f"chatcmpl-{uuid.uuid4().hex}"
     if not isinstance(request_id, str):
@@ -196,8 +202,38 @@ def render_generate_request(
 def render_message_count(
     request: CountTokensRequest, live: LiveTokenizer, *, limits: RenderLimits
 ) -> Rendered:
-    """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`."""
-    chat = _encode_as_vllm(from_anthropic(request), live, limits)
+    """Count the tokens of a request to Anthropic's API; raises as `encode_conversation`.
+
+    As vLLM, it asks the template whether a system message may follow others, and whether it reads
+    the effort `none` as another one.
+    """
+    conversation = from_anthropic(request)
+    _, source = _choose_template(conversation, live)
+
+    def write(messages: list[dict[str, Any]], effort: str | None = None) -> str | None:
+        try:
+            return live.tokenizer.render_chat(
+                messages,
+                chat_template=source,
+                add_generation_prompt=True,
+                template_kwargs=with_effort(None, effort),
+                messages_form="vllm",
+                limits=limits,
+            ).text
+        except (ChatInputError, ChatTemplateError):
+            return None
+
+    has_systems = any(message["role"] == "system" for message in conversation.messages[1:])
+    merges_system = has_systems and write(_SYSTEMS) is None
+    without_thinking = "none"
+    if (request.thinking or {}).get("type") == "disabled":
+        none = write(_SYSTEMS[1:2], "none")
+        if none is None or any(write(_SYSTEMS[1:2], effort) == none for effort in _EFFORTS):
+            without_thinking = "low"
+    conversation = from_anthropic(
+        request, merges_system=merges_system, without_thinking=without_thinking
+    )
+    chat = _encode_as_vllm(conversation, live, limits)
     return chat.rendered([b'{"input_tokens":%d}' % len(chat.ids)])
 
 

@@ -86,6 +86,9 @@ SAMPLING: Final = (
 EXTRA_ARGUMENTS: Final = ("kv_transfer_params", "ec_transfer_params")
 """Fields of a chat completion that vLLM puts into `extra_args` of the sampling parameters."""
 
+_OUTPUT_FIELDS: Final = ("response_format", "structured_outputs")
+"""Carried fields without which the output is unconstrained."""
+
 _OPENAI: Final = (
     "include",
     "metadata",
@@ -101,7 +104,8 @@ _OPENAI: Final = (
     "user",
     "verbosity",
 )
-_MEDIA: Final = ("media_io_kwargs", "mm_processor_kwargs")  # media themselves are refused
+# Media themselves are refused.
+_MEDIA: Final = ("media_io_kwargs", "mm_payload", "mm_processor_kwargs", "return_mm_kwargs")
 
 NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
     PromptRequest: Neutral(),
@@ -117,12 +121,14 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
             *EXTRA_ARGUMENTS,
             "cache_salt",
             "echo",
+            "include_reasoning",
             "logprobs",
             "max_completion_tokens",
             "max_tokens",
             "priority",
             "request_id",
             "response_format",
+            "return_token_ids",
             "stream",
             "stream_options",
             "structured_outputs",
@@ -133,26 +139,28 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
             *_OPENAI,
             *_MEDIA,
             "audio",
-            "include_reasoning",
             "length_penalty",
             "modalities",
             "prediction",
-            "return_mm_kwargs",
             "return_prompt_text",
-            "return_token_ids",
             "return_tokens_as_token_ids",
+            "return_weight_versions",
             "session_id",
         ),
     ),
     CountTokensRequest: Neutral(
         accepted=(
+            *EXTRA_ARGUMENTS,
+            *_MEDIA,
             "betas",
             "billing_policy",
             "cache_control",
+            "cache_salt",
             "compaction",  # a count is that of the messages as sent
             "diagnostics",
+            "fallback_credit_token",
+            "fallbacks",
             "inference_geo",
-            "kv_transfer_params",
             "max_tokens",
             "metadata",
             "service_tier",
@@ -160,11 +168,12 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
             "stop_sequences",
             "stream",
             "temperature",
-            "thinking",
             "tool_choice",
             "top_k",
             "top_p",
             "user_profile_id",
+            "vllm_xargs",
+            "watermarking",
             "workspace_id",
         ),
     ),
@@ -185,6 +194,7 @@ NEUTRAL: Final[dict[type[BaseModel], Neutral]] = {
             "max_tool_calls",
             "priority",
             "request_id",
+            "session_id",
             "stream",
             "stream_options",
             "structured_outputs",
@@ -201,6 +211,7 @@ _CUT: Final = "the ids of a cut prompt are not those of a model's turn; cut the 
 _STORED: Final = "nothing is stored here; send all of it in this request"
 _TOOLS: Final = "send the functions in tools"
 _CONSTRAINT: Final = "send it in structured_outputs"
+_IDS: Final = "ids of this route are those of the text; send them to your server yourself"
 _TEMPLATE: Final = "this route does not do it; /v1/chat/completions/render does"
 _SPECIAL: Final = "this format has no such option; another key for the text has it"
 
@@ -226,17 +237,22 @@ REFUSED: Final = {
     "context_management": "it removes messages; send the messages that are left",
     "conversation": _STORED,
     "function_call": _TOOLS,
+    "ebnf": _CONSTRAINT,
     "functions": _TOOLS,
     "guided_choice": _CONSTRAINT,
     "guided_grammar": _CONSTRAINT,
     "guided_json": _CONSTRAINT,
     "guided_regex": _CONSTRAINT,
+    "input_ids": _IDS,
     "mcp_servers": "their tools are text that only its own server knows; " + _TOOLS,
     "personality": "only its own server knows its text; send it in instructions",
     "previous_input_messages": _STORED,
     "previous_response_id": _STORED,
     "prompt": _STORED,
+    "prompt_token_ids": _IDS,
     "prompt_name": "prompts are not known here; send them as part of the text",
+    "regex": _CONSTRAINT,
+    "thread": _STORED,
     "truncate_prompt_tokens": _CUT,
     "truncation_side": _CUT,
     "use_beam_search": "requests of /inference/v1/generate have no beam search; leave it out",
@@ -302,7 +318,7 @@ def _check_further(value: dict[str, Any], model: type[BaseModel]) -> None:
     for name in unknown:
         meant = _nearest(name, model) if len(name) <= _MAX_LISTED_CHARS else None
         if meant is not None:
-            raise _refusal(name, f"is unknown, and like {meant}, which changes the prompt")
+            raise _refusal(name, f"is unknown, and like {meant}, which changes prompt or output")
 
 
 def _refusal(name: str, reason: str) -> Problem:
@@ -313,10 +329,10 @@ def _refusal(name: str, reason: str) -> Problem:
 
 @lru_cache(maxsize=1024)  # a client sends the same unknown fields with each request
 def _nearest(name: str, model: type[BaseModel]) -> str | None:
-    """The field that changes the prompt and from which `name` is at most two edits away."""
-    return next(
-        (known for known in (*prompt_fields(model), *REFUSED) if is_near(name, known)), None
-    )
+    """The field that changes prompt or output and from which `name` is at most two edits away."""
+    outputs = [known for known in _OUTPUT_FIELDS if known in NEUTRAL[model].carried]
+    fields = (*prompt_fields(model), *REFUSED, *outputs)
+    return next((known for known in fields if is_near(name, known)), None)
 
 
 def is_near(name: str, known: str, edits: int = _MOST_EDITS) -> bool:

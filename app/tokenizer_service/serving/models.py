@@ -12,7 +12,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from tokenizer_core.errors import ArtifactStorageError, ModelNotFoundError
+from tokenizer_core.errors import (
+    ArtifactCorruptError,
+    ArtifactStorageError,
+    ModelNotFoundError,
+)
 from tokenizer_service.serving.live_tokenizers import ACTIVE
 
 if TYPE_CHECKING:
@@ -76,10 +80,15 @@ class ModelNames:
         except ModelNotFoundError:
             self._kept.pop(model, None)
             raise
-        except ArtifactStorageError:
-            if kept is None:
+        except (ArtifactCorruptError, ArtifactStorageError):
+            # The active tokenizer serves its names also while nobody can say what else is active.
+            active = self._live.active
+            if kept is not None:
+                ref = kept[1]
+            elif active is not None and self._store.aliases().get(model) == active.ref.name:
+                ref = active.ref
+            else:
                 raise
-            ref = kept[1]
         finally:
             if kept is not None:
                 self._asking.release()

@@ -198,6 +198,21 @@ REPEATED = (
     "<|end|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
+# Writes one more message behind the last, as Command R+ does.
+FOLLOWED = (
+    "{% for m in messages %}<|head|>{{ m.role }}<|/head|>{{ m.content }}<|turn|>{% endfor %}"
+    "<|head|>system<|/head|>Now<|turn|>"
+    "{% if add_generation_prompt %}<|head|>assistant<|/head|>{% endif %}"
+)
+# The result of a tool has no origin.
+PADDED = CALLS.replace("\n{{ m.content }}", "\n{{ '%3s' % m.content if m.name else m.content }}")
+# Writes results inside the turn of the call, as Gemma 4 does.
+INSIDE = (
+    "{% for m in messages if m.role != 'tool' %}<|head|>{{ m.role }}<|/head|>{% if m.tool_calls %}"
+    "<|call|>{{ m.tool_calls[0].name }}{{ messages[loop.index].content }}<|call|>{% endif %}"
+    "{{ m.content }}<|turn|>{% endfor %}"
+    "{% if add_generation_prompt %}<|head|>assistant<|/head|>{% endif %}"
+)
 CALL = '{"name": "f", "arguments": {}}'
 MARKS = "start channel message return end endoftext user assistant head /head call turn tool system"
 
@@ -223,7 +238,12 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         ),
         # Of what asks for a turn, only the first tag is in front of the message's own text.
         (THINKING, "user:q assistant:<t>a user:q assistant:b", (3,), ["<t>a<|im_end|>"]),
-        (OPENING, "assistant:a user:q assistant:b", (), ["</think>b<|im_end|>"]),
+        (
+            OPENING,
+            "assistant:a user:q assistant:b",
+            (),
+            ["</think>a<|im_end|>", "</think>b<|im_end|>"],
+        ),
         (CLOSED, "user:q assistant:a user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
         (INST_CALLS, "user:q call: tool:t assistant:b", (), ["<|call|>f</s>", " b</s>"]),
         (
@@ -247,7 +267,8 @@ MARKS = "start channel message return end endoftext user assistant head /head ca
         ),
         (CALLS, "user:q call:c tool:2 assistant:b", (), ["c<|call|>", "b<|turn|>"]),
         (CALLS, "user:q assistant:a user:r call:c", (), ["a<|turn|>", "c<|call|>"]),
-        (CALLS, "user:q assistant: user:r assistant:b", (), ["b<|turn|>"]),
+        (PADDED, "user:q call:c named:2 assistant:b", (), ["c<|call|>", "b<|turn|>"]),
+        (FOLLOWED, "user:q assistant:a user:r assistant:b", (), ["a<|turn|>", "b<|turn|>"]),
         # What a template writes around a call counts too.
         (CHATML, "user:q call:c", (), [f"c\n<tool_call>\n{CALL}\n</tool_call><|im_end|>"]),
         (HOISTED, "user:q assistant:a system:t user:r assistant:b", (), ["a<|end|>", "b<|end|>"]),
@@ -283,8 +304,9 @@ def messages_of(turns: str) -> list[dict[str, Any]]:
     messages = []
     for turn in turns.split(" "):
         role, _, content = turn.partition(":")
-        calls = {"tool_calls": [json.loads(CALL)]} if role == "call" else {}
-        messages.append({"role": "assistant" if calls else role, "content": content, **calls})
+        more: dict[str, Any] = {"call": {"role": "assistant", "tool_calls": [json.loads(CALL)]}}
+        more["named"] = {"role": "tool", "name": "f"}
+        messages.append({"role": role, "content": content, **more.get(role, {})})
     return messages
 
 
@@ -324,13 +346,16 @@ def test_the_token_of_the_next_role_is_learned_if_it_is_declared() -> None:
         described(turns, ROLES)
     for template, others in (
         (ROLES, "user:q assistant:a user:"),
-        (OPENED, "user:q assistant:a assistant:b"),
+        (OPENED, "user:q assistant:a user:b"),
         (UNENDED, turns),
     ):
         with pytest.raises(TurnEndError):
             described(others, template)
     a, b = "\n<think></think>a<|user|>", ("\n<think></think>b", "end_of_conversation")
     assert described(turns, ROLES, turn_ends=["<|user|>"]) == [(a, None), b]
+    # A turn of the assistant is no end of the one before it.
+    found = described("assistant:c assistant:a user:", ROLES, turn_ends=["<|user|>"])
+    assert found == [("\n<think></think>c", "no_special_token"), (a, None)]
     closed = ROLES.replace("{{ m.content }}", "{{ m.content }}{{ '</c>' if m.tool_calls }}")
     last = ("\n<think></think>c</c>", "end_of_conversation")
     assert described("user:q call:c", closed) == [last]
@@ -366,6 +391,11 @@ def test_a_turn_whose_beginning_the_template_does_not_say_is_not_learned() -> No
     )
     found = described("user:q call:c user:r assistant:a", other)
     assert found == [(None, "no_prompt"), ("a<|turn|>", None)]
+    # What asks for a turn and the turn have only white space in common.
+    with pytest.raises(ChatInputError, match="does not say where"):
+        described("user:q assistant:a", PLAIN + "{% if add_generation_prompt %}\n{% endif %}")
+    found = described("user:q call:c tool:2 assistant: user:r assistant:b", INSIDE)
+    assert found == [(None, "interleaved"), (None, "no_text"), ("b<|turn|>", None)]
     # Neither what is in front of the turn nor what asks for others is known.
     refusing = (
         "{% if messages|length < 2 %}{{ raise_exception('') }}{% endif %}{% for m in messages %}"
@@ -376,6 +406,14 @@ def test_a_turn_whose_beginning_the_template_does_not_say_is_not_learned() -> No
     assert found == [(None, "unanswered"), ("b<|end|>", None)]
     with pytest.raises(ChatInputError, match="refuses the messages in front"):
         described("assistant:a user:q", refusing)
+
+
+def test_a_template_that_reads_parts_is_asked_with_parts() -> None:
+    template = INSTRUCTION.replace("m.content", "m.content[0].text")
+    made = MARKED.with_chat_templates({"default": template}, variables={"bos_token": "<s>"})
+    turns = messages_of("user:q assistant:a user:r")
+    encoding = made.encode_chat(turns, messages_form="decoded", with_loss=True)
+    assert learned(made, encoding) == [" a</s>"]
 
 
 def test_generation_tags_without_the_end_of_the_turn_are_reported() -> None:

@@ -79,6 +79,7 @@ def test_unknown_or_contradictory_model_is_refused(client: TestClient, route: st
             asked = {**body, **named, "model": model}
             found = problem(client.post(path, json=asked), 404, "model_not_found")
             assert found["error"]["type"] == "not_found_error"
+            assert (found["type"] == "error") == (path == "/v1/messages/count_tokens")
             assert "TOKENIZER_MODEL=ignore" in found["detail"]
             assert "tokenizer alias" in found["detail"]
             assert model not in found["detail"]
@@ -108,6 +109,21 @@ def test_model_is_ignored_if_the_operator_says_so(settings: Settings) -> None:
         assert answer.headers["Tokenizer-Version"].startswith("starter@")
 
 
+@pytest.mark.row(31)
+def test_an_alias_of_the_active_tokenizer_serves_without_the_pointer(
+    make_client: Callable[..., TestClient], store: ArtifactStore, starter: ArtifactRef
+) -> None:
+    store.promote(starter)
+    store.add_alias(ALIAS, "starter")
+    asked = {"prompt": "the", "model": ALIAS}
+    with make_client() as here:
+        served = here.post("/tokenize", json=asked).json()
+        (store.root / "active.json").write_text("garbage")
+        with make_client() as restarted:
+            for client in (here, restarted):
+                assert client.post("/tokenize", json=asked).json() == served
+
+
 def test_models_are_listed_and_shown_as_openai_does(
     client: TestClient, shared_store: ArtifactStore
 ) -> None:
@@ -120,6 +136,7 @@ def test_models_are_listed_and_shown_as_openai_does(
     for model in listed["data"]:
         assert (model["object"], model["owned_by"]) == ("model", "tokenizer-service")
         assert client.get(f"/v1/models/{model['id']}").json() == model
+        assert client.get(f"/v1/models/{model['root']}").json()["root"] == model["root"]
     for written in (ALIAS, "Qwen%2FQwen3-8B%3Afree"):
         assert client.get(f"/models/{written}").json()["id"] == ALIAS
     problem(client.get("/v1/models/gpt-4"), 404, "model_not_found")
@@ -149,8 +166,9 @@ def test_an_alias_follows_promotions_and_is_unique(
         here.put("/tokenizers/active", json={"tokenizer": str(new)}, headers=ADMIN)
         assert version(here) == str(new)
         assert version(here, str(old)) == str(old)
-        both = {"prompt": "the", "model": str(old), "tokenizer": str(new)}
-        problem(here.post("/tokenize", json=both), 422, "model_conflict")
+        for model, tokenizer in ((str(old), str(new)), ("active", str(old))):
+            both = {"prompt": "the", "model": model, "tokenizer": tokenizer}
+            problem(here.post("/tokenize", json=both), 422, "model_conflict")
         for alias, tokenizer, status, code in (
             (ALIAS, "other", 409, "alias_taken"),
             ("other", "starter", 409, "alias_taken"),
