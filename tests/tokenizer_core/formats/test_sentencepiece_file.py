@@ -265,6 +265,9 @@ def test_a_folder_with_a_model_alone_has_its_ids_and_names(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<s>"}))
     spec = Tokenizer.load(folder).spec
     assert (spec, spec.chat.variables) == (alone, {**alone.chat.variables, "eos_token": "<s>"})
+    config = {"add_bos_token": True, "add_eos_token": True, "eos_token": {"content": "<unk>"}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert Tokenizer.load(folder).encode("a", add_special_tokens=True) == [1, 260, 0]
     (folder / "added_tokens.json").write_text(json.dumps({"<pad>": 282}))
     with pytest.raises(FormatError, match=r"declares the token '<pad>'.*has no such"):
         Tokenizer.load(folder)
