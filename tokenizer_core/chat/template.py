@@ -14,6 +14,7 @@ import itertools
 import json
 import string
 import traceback
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from types import BuiltinMethodType, MethodType
@@ -246,12 +247,16 @@ class _TracingCodeGenerator(CodeGenerator):
         self.write("))))")
 
 
-def _refuse_methods(value: Any) -> Any:
-    """What a template prints; a method has no text but its address in memory."""
-    if isinstance(value, MethodType | BuiltinMethodType):
-        raise TemplateRuntimeError(
-            f"the template prints the method {value.__name__!r}; call it: write () after its name"
-        )
+def _refuse_addresses(value: Any) -> Any:
+    """What a template prints; a function or an iterator has no text but its address in memory."""
+    if isinstance(value, jinja2.Undefined):
+        return value
+    if callable(value):
+        is_method = isinstance(value, MethodType | BuiltinMethodType)
+        named = f"the method {value.__name__!r}" if is_method else "a function"
+        raise TemplateRuntimeError(f"the template prints {named}; call it: write () after its name")
+    if isinstance(value, Iterator):
+        raise TemplateRuntimeError("the template prints an iterator; write |list after it")
     return value
 
 
@@ -263,7 +268,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self, **options: Any) -> None:
         self.literals: list[Any] = []
-        super().__init__(finalize=_refuse_methods, **options)
+        super().__init__(finalize=_refuse_addresses, **options)
         self.filters.update(join=_join, indent=_indent, safe=TracedMarkup, tojson=_to_json)
         self.globals.update(
             raise_exception=_raise_exception,

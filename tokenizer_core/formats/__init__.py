@@ -140,13 +140,15 @@ def detect_file(path: StrPath) -> DetectedFile:
             return DetectedFile("tekken", table)
         if isinstance(table, dict) and isinstance(table.get("bpe_ranks"), str):
             raise FormatError(
-                "the file holds ranks in bpe_ranks beside pat_str and special_tokens, as Anthropic "
-                "publishes them; write the ranks to a .tiktoken file, and give its pattern and "
-                "special tokens"
+                "the file holds ranks in bpe_ranks, as Anthropic publishes them; write its tokens "
+                "with their ranks to a .tiktoken file, and give pat_str as the pattern and its "
+                "special_tokens. Anthropic's library normalizes a text to NFKC before"
             )
         # `model` is also a word and a token of GPT-2, whose value is an id.
         is_json = isinstance(table, dict) and isinstance(table.get("model"), dict)
         return DetectedFile("tokenizer_json" if is_json else "gpt2", table)
+    if data.startswith(b"version https://git-lfs"):
+        raise FormatError("the file is a pointer of Git LFS; fetch its content with git lfs pull")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise FormatError("the file begins with a byte order mark; save it as UTF-8 without one")
     line = data[: data.find(b"\n") + 1 or len(data)]
@@ -316,10 +318,9 @@ def load_spec(
     two (vocabulary, then merges), or of a model folder of Hugging Face.
 
     `special_tokens` maps content to id (required for `.tiktoken`), or lists contents that get the
-    next free ids if the vocabulary lacks them. The other files and a folder
-    contain both, so neither argument may be given for it. `detected` is the result of
-    `detect_file` for the first file, if the caller has it. `file_ids` is for a folder, as in
-    `load_model_folder`.
+    next free ids if the vocabulary lacks them. Other single files and folders say both themselves,
+    so neither argument may be given for them. `detected` is the result of `detect_file` for the
+    first file, if the caller has it. `file_ids` is for a folder, as in `load_model_folder`.
 
     Raises:
         FormatError: an unknown format, too many or too few files, an argument missing or too much.

@@ -312,7 +312,7 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
         config |= _special_tokens_of_file(folder, config)
         if (folder / TEKKEN).is_file():
             return _with_chat(load_tekken(folder / TEKKEN), folder, config)
-        return _with_chat(_load_sentencepiece_of(folder, config), folder, config)
+        return _load_sentencepiece_of(folder, config)
     has_file = (folder / TOKENIZER).is_file()
     if file_ids:
         if not has_file:
@@ -339,7 +339,8 @@ def load_model_folder(folder: str | os.PathLike[str], *, file_ids: bool = False)
 
 
 def _load_sentencepiece_of(folder: Path, config: dict[str, Any]) -> TokenizerSpec:
-    """The spec of the folder's `tokenizer.model`, which must have all tokens that it declares."""
+    """The spec of the folder's `tokenizer.model`, which must have all tokens that it declares, with
+    the ids that `add_bos_token` and `add_eos_token` put around a text."""
     spec = load_sentencepiece(folder / SENTENCEPIECE)
     ids = {token.content: token.id for token in spec.added_tokens}
     has_decoder = "added_tokens_decoder" in config
@@ -353,7 +354,17 @@ def _load_sentencepiece_of(folder: Path, config: dict[str, Any]) -> TokenizerSpe
                 f"such special token, or with another id; save a {TOKENIZER} with it, or import "
                 f"{SENTENCEPIECE} as a file for its ids alone"
             )
-    return spec
+    config = {**(spec.chat.variables or {}), **config}
+    variables = _template_variables(config)
+    around: list[tuple[int, ...]] = []
+    for name in ("bos", "eos"):
+        is_added = config.get(f"add_{name}_token") is True
+        if is_added and f"{name}_token" not in variables:
+            raise FormatError(
+                f"{CONFIG}: add_{name}_token is true, and no {name}_token is named; name one"
+            )
+        around.append((ids[variables[f"{name}_token"]],) if is_added else ())
+    return _with_chat(replace(spec, prefix_ids=around[0], suffix_ids=around[1]), folder, config)
 
 
 def _name_difference(spec: TokenizerSpec, folder: Path) -> None:
@@ -801,7 +812,7 @@ def _check_ends(
     if (spec.prefix_ids, spec.suffix_ids) != (first, last):
         raise _DisputedIdsError(
             f"{TOKENIZER}: transformers 5 replaces its post_processor by that of {kind}, which "
-            f"puts {' '.join(ends[0])} and {' '.join(ends[1])} around a text"
+            f"puts {' and '.join(filter(None, map(' '.join, ends)))} around a text"
         )
 
 

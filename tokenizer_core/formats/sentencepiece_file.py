@@ -20,9 +20,10 @@ import math
 import re
 import struct
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tokenizer_core.blobs.atomic_files import read_whole_file
+from tokenizer_core.chat_templates import ChatTemplates
 from tokenizer_core.errors import FormatError
 from tokenizer_core.formats.tiktoken_file import recover_reachable_merges
 from tokenizer_core.formats.tokenizer_json_added_tokens import search_together
@@ -45,15 +46,20 @@ _BYTE_NAME: Final = re.compile("<0x([0-9A-F]{2})>")
 _MODELS: Final = ("", "Unigram", "BPE", "Word", "Char")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-# The fields that decide ids: number -> name, wire type, default. Others of the trainer say how it
-# learned, and field 4 of the model has examples to check it with.
+# The fields that decide ids or name tokens: number -> name, wire type, default. Others of the
+# trainer say how it learned, and field 4 of the model has examples to check it with.
+_Fields = dict[int, tuple[str, int, Any]]
 _MODEL: Final = {2: "trainer_spec", 3: "normalizer_spec", 5: "denormalizer_spec"}
-_TRAINER: Final[dict[int, tuple[str, int, object]]] = {
+_TRAINER: Final[_Fields] = {
     3: ("model_type", _VARINT, 1),
     24: ("treat_whitespace_as_suffix", _VARINT, 0),
     35: ("byte_fallback", _VARINT, 0),
+    45: ("unk_token", _BYTES, b"<unk>"),
+    46: ("bos_token", _BYTES, b"<s>"),
+    47: ("eos_token", _BYTES, b"</s>"),
+    48: ("pad_token", _BYTES, b"<pad>"),
 }
-_NORMALIZER: Final[dict[int, tuple[str, int, object]]] = {
+_NORMALIZER: Final[_Fields] = {
     1: ("name", _BYTES, b""),
     2: ("precompiled_charsmap", _BYTES, b""),
     3: ("add_dummy_prefix", _VARINT, 1),
@@ -61,7 +67,7 @@ _NORMALIZER: Final[dict[int, tuple[str, int, object]]] = {
     5: ("escape_whitespaces", _VARINT, 1),
     6: ("normalization_rule_tsv", _BYTES, b""),
 }
-_PIECE: Final[dict[int, tuple[str, int, object]]] = {
+_PIECE: Final[_Fields] = {
     1: ("piece", _BYTES, b""),
     2: ("score", _FIXED32, b"\0\0\0\0"),
     3: ("type", _VARINT, _NORMAL),
@@ -100,7 +106,8 @@ def is_sentencepiece(data: bytes) -> bool:
 
 
 def load_sentencepiece(path: str | os.PathLike[str]) -> TokenizerSpec:
-    """The spec of a `tokenizer.model`, of kind `merges`. Control pieces are special tokens.
+    """The spec of a `tokenizer.model`, of kind `merges`. Control pieces are special tokens; those
+    that the file names (`bos_token`, `eos_token`, ...) are the variables of its chat templates.
 
     Raises:
         FormatError: the file is malformed, is not BPE with byte fallback, or has a setting that
@@ -124,19 +131,27 @@ def parse_sentencepiece(data: bytes) -> TokenizerSpec:
         elif number in _MODEL:
             parts[_MODEL[number]] += value  # parts of a message are joined
     trainer = _values_of(parts["trainer_spec"], "trainer_spec", _TRAINER, has_others=True)
-    _check_trainer(trainer)
     normalizer = _values_of(parts["normalizer_spec"], "normalizer_spec", _NORMALIZER)
     others = _values_of(parts["denormalizer_spec"], "denormalizer_spec", _NORMALIZER)
-    _check_normalizer(normalizer, others)
-    return _spec_of(
+    _check_settings(trainer, normalizer, others)
+    spec = _spec_of(
         pieces,
         puts_space=bool(normalizer["add_dummy_prefix"]),
         drops_extra=bool(normalizer["remove_extra_whitespaces"]),
     )
+    contents = {content.encode(): content for content in spec.special_tokens}
+    named = {name: contents[value] for name, value in trainer.items() if value in contents}
+    return spec.with_chat(ChatTemplates(variables=named))
 
 
 def _malformed(what: str) -> FormatError:
     return FormatError(f"tokenizer.model: {what}; get the complete file")
+
+
+def _refused(what: str) -> FormatError:
+    return FormatError(
+        f"tokenizer.model: {what}, which cannot be read exactly. Encode with sentencepiece"
+    )
 
 
 def _fields_of(data: bytes, where: str) -> Iterator[tuple[int, int, int | bytes]]:
@@ -173,12 +188,8 @@ def _fields_of(data: bytes, where: str) -> Iterator[tuple[int, int, int | bytes]
 
 
 def _values_of(
-    data: bytes,
-    where: str,
-    known: dict[int, tuple[str, int, object]],
-    *,
-    has_others: bool = False,
-) -> dict[str, object]:
+    data: bytes, where: str, known: _Fields, *, has_others: bool = False
+) -> dict[str, Any]:
     """Name -> value of the known fields of a message, the last of each."""
     values = {name: default for name, _, default in known.values()}
     for number, kind, value in _fields_of(data, where):
@@ -195,60 +206,41 @@ def _values_of(
     return values
 
 
-def _check_trainer(trainer: dict[str, object]) -> None:
+def _check_settings(
+    trainer: dict[str, Any], normalizer: dict[str, Any], denormalizer: dict[str, Any]
+) -> None:
     model = trainer["model_type"]
     if model != _MODELS.index("BPE"):
-        name = _MODELS[model] if isinstance(model, int) and 0 < model < len(_MODELS) else model
+        name = _MODELS[model] if 0 < model < len(_MODELS) else model
         raise FormatError(
             f"tokenizer.model: trainer_spec.model_type is {name}; this service runs BPE with byte "
             f"fallback. Encode with sentencepiece"
         )
-    if not trainer["byte_fallback"]:
-        raise FormatError(
-            "tokenizer.model: trainer_spec.byte_fallback is false, so that characters without a "
-            "piece become the unknown token, which cannot be read exactly. Encode with "
-            "sentencepiece, or train with byte_fallback"
-        )
-    if trainer["treat_whitespace_as_suffix"]:
-        raise FormatError(
-            "tokenizer.model: trainer_spec.treat_whitespace_as_suffix is true; only false can be "
-            "read exactly. Encode with sentencepiece"
-        )
-
-
-def _check_normalizer(normalizer: dict[str, object], denormalizer: dict[str, object]) -> None:
+    for where, values, name, wanted in (
+        ("trainer_spec", trainer, "byte_fallback", True),
+        ("trainer_spec", trainer, "treat_whitespace_as_suffix", False),
+        ("normalizer_spec", normalizer, "escape_whitespaces", True),
+    ):
+        if bool(values[name]) != wanted:
+            raise _refused(f"{where}.{name} is {'false' if wanted else 'true'}")
     for where, values in (("normalizer_spec", normalizer), ("denormalizer_spec", denormalizer)):
         if values["precompiled_charsmap"]:
-            name = values["name"]
-            assert isinstance(name, bytes)  # noqa: S101 - for mypy
-            raise FormatError(
-                f"tokenizer.model: {where} is {name.decode(errors='replace')!r:.60}, which changes "
-                f"characters; only identity can be read exactly. Encode with sentencepiece"
-            )
-    if not normalizer["escape_whitespaces"]:
-        raise FormatError(
-            "tokenizer.model: normalizer_spec.escape_whitespaces is false; only true can be read "
-            "exactly. Encode with sentencepiece"
-        )
+            named = values["name"].decode(errors="replace")
+            raise _refused(f"{where} is {named!r:.60} and changes characters")
 
 
 def _parse_piece(data: bytes, id_: int) -> _Piece:
-    text: object
-    score: object
-    kind: object
     usual = _USUAL_PIECE.fullmatch(data)
     if usual and len(usual[2]) == ord(usual[1]):
         text, score, kind = usual[2], usual[3], ord(usual[4]) if usual[4] else _NORMAL
     else:
-        values = _values_of(data, f"piece {id_}", _PIECE)
-        text, score, kind = values["piece"], values["score"], values["type"]
-    assert isinstance(text, bytes) and isinstance(score, bytes)  # noqa: S101, PT018 - for mypy
+        text, score, kind = _values_of(data, f"piece {id_}", _PIECE).values()
     number: float = _FLOAT.unpack(score)[0]
     try:
         decoded = text.decode()
     except UnicodeDecodeError:
         raise _malformed(f"piece {id_} is not UTF-8") from None
-    if not decoded or not math.isfinite(number) or not isinstance(kind, int):
+    if not decoded or not math.isfinite(number):
         raise _malformed(f"piece {id_} has no text, or a score that is no number")
     return _Piece(decoded, number, kind)
 
@@ -260,27 +252,22 @@ def _check_pieces(pieces: list[_Piece]) -> tuple[int, ...]:
     for id_, (text, _, kind) in enumerate(pieces):
         if known.setdefault(text, id_) != id_:
             raise _malformed(f"the pieces {known[text]} and {id_} are both {text!r:.60}")
-        fault = ""
         if kind == _BYTE:
             found = _BYTE_NAME.fullmatch(text)
             if not found:
                 raise _malformed(f"the byte piece {id_} is {text!r:.60}, which names no byte")
             byte_ids[int(found[1], 16)] = id_
-        elif kind == _UNUSED or kind not in range(_NORMAL, _BYTE):
+        elif kind not in (_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED):
             named = "UNUSED" if kind == _UNUSED else kind
-            fault = f"is of type {named}, which cannot be read exactly. Encode with sentencepiece"
+            raise _refused(f"piece {id_}, {text!r:.60}, is of type {named}")
         elif kind in (_NORMAL, _USER_DEFINED) and " " in text:
-            fault = (
-                "holds a space, and sentencepiece finds it in no text: it writes spaces as U+2581. "
-                "Write the piece so, or take it out"
+            raise FormatError(
+                f"tokenizer.model: piece {id_}, {text!r:.60}, holds a space, and sentencepiece "
+                f"finds it in no text: it writes spaces as U+2581. Write the piece so, or take it "
+                f"out"
             )
         elif kind in (_CONTROL, _UNKNOWN) and len(text) == 1:
-            fault = (
-                "is a single character and no text to merge, which cannot be read exactly. Encode "
-                "with sentencepiece"
-            )
-        if fault:
-            raise FormatError(f"tokenizer.model: piece {id_}, {text!r:.60}, {fault}")
+            raise _refused(f"piece {id_}, {text!r:.60}, is a character that no text gives")
     if len(byte_ids) != 256:
         missing = next(byte for byte in range(256) if byte not in byte_ids)
         raise _malformed(f"there is no piece <0x{missing:02X}>, which byte_fallback needs")
@@ -330,19 +317,17 @@ def _merges_of(pieces: list[_Piece]) -> list[tuple[bytes, bytes]]:
     for text, _, _ in learned:
         if not singles.issuperset(text):
             lacking = next(character for character in text if character not in singles)
-            raise FormatError(
-                f"tokenizer.model: {lacking!r} of the piece {text!r:.60} is no piece itself; a "
-                f"vocabulary in which merging starts from a character without one cannot be read "
-                f"exactly. Add the piece, or encode with sentencepiece"
+            raise _refused(
+                f"{lacking!r} of the piece {text!r:.60} is no piece itself, so that merging starts "
+                f"from the unknown token"
             )
     # Of runs of one character, the leftmost merge makes the longest.
     learned.sort(key=lambda piece: (-piece.score, -len(piece.text)))
     for one, other in pairwise(learned):
         if one.score == other.score and len(set(one.text + other.text)) > 1:
-            raise FormatError(
-                f"tokenizer.model: the pieces {one.text!r:.60} and {other.text!r:.60} have the "
-                f"same score, so that their order depends on the text, which cannot be read "
-                f"exactly. Give each piece its own score, or encode with sentencepiece"
+            raise _refused(
+                f"the pieces {one.text!r:.60} and {other.text!r:.60} have the same score, so that "
+                f"their order depends on the text"
             )
     ranks: dict[bytes, int] = {bytes([byte]): byte for byte in range(256)}
     for data in sorted(map(str.encode, singles)):

@@ -51,6 +51,7 @@ from tokenizer_core.formats.tokenizer_json_metaspace import (
     parse_metaspace_merges,
     parse_metaspace_steps,
     parse_metaspace_vocab,
+    refuse_normalized_tokens,
     render_metaspace_steps,
     render_metaspace_vocab,
     render_piece,
@@ -220,7 +221,11 @@ def parse_tokenizer_table(value: object) -> TokenizerSpec:
         if normalizer == "none":
             normalizer = "prefix-space"
         else:
-            _refuse_normalized_tokens(root.get("added_tokens"))
+            # They would be searched before `add_prefix_space`; the steps come after.
+            refuse_normalized_tokens(
+                root.get("added_tokens"),
+                "pre_tokenizer.add_prefix_space is True beside a normalizer",
+            )
             steps = (*(steps or (NormalizerStep("NFC"),)), *_PREFIX_SPACE)
             normalizer = "steps"
     if root["decoder"] is None:
@@ -263,17 +268,6 @@ _PREFIX_SPACE: Final = (
     NormalizerStep("Replace", r"\A  ", is_regex=True, content=" "),
 )
 """`add_prefix_space` after the steps of a normalizer: a text that has a space there keeps one."""
-
-
-def _refuse_normalized_tokens(added: object) -> None:
-    """Refuse tokens that `tokenizers` searches before `add_prefix_space`; the steps come after."""
-    for index, token in enumerate(added if isinstance(added, list) else []):
-        if isinstance(token, dict) and token.get("normalized") is True:
-            raise FormatError(
-                f"tokenizer.json: pre_tokenizer.add_prefix_space is True beside a normalizer, and "
-                f"added_tokens[{index}].normalized is True; only one of them can be read exactly: "
-                f"set normalized to false"
-            )
 
 
 def _parse_entries(

@@ -56,6 +56,14 @@ _IDLE_STEPS: Final[list[dict[str, object]]] = [
         "split": False,
     },
 ]
+# transformers 5 writes add_dummy_prefix of a tokenizer.model so: a space before every text, also
+# before one that begins with a space.
+_DOUBLE_FIRST: Final = {
+    "type": "Replace",
+    "pattern": {"Regex": rf"\A{METASPACE_CHARACTER}"},
+    "content": METASPACE_CHARACTER * 2,
+}
+_ALWAYS: Final = _IDLE_STEPS[1] | {"prepend_scheme": "always"}
 _SCHEMES: Final[dict[object, Normalizer]] = {
     "never": "metaspace",
     "first": "metaspace-first",
@@ -82,7 +90,10 @@ def parse_metaspace_steps(root: Mapping[str, Any]) -> Normalizer:
         FormatError: they do anything else than to write a space as U+2581 and back, and to put one
             before a text.
     """
-    rule = _parse_rule(_steps_of(root.get("normalizer"), "normalizers"), root.get("pre_tokenizer"))
+    normalizers = _steps_of(root.get("normalizer"), "normalizers")
+    rule = _parse_rule(normalizers, root.get("pre_tokenizer"))
+    if normalizers == [_SPACE_TO_META, _DOUBLE_FIRST]:
+        refuse_normalized_tokens(root.get("added_tokens"), "normalizer doubles the first U+2581")
     decoders = _steps_of(root["decoder"], "decoders")
     expected = [*_DECODERS, _STRIP] if strips_space(rule) else _DECODERS
     if decoders != expected:
@@ -100,6 +111,8 @@ def _parse_rule(normalizers: object, pre_tokenizer: object) -> Normalizer:
     are_idle = isinstance(steps, list) and all(step in _IDLE_STEPS for step in steps)
     if normalizers == [_SPACE_TO_META] and are_idle:
         return "metaspace"
+    if normalizers == [_SPACE_TO_META, _DOUBLE_FIRST] and steps == [_ALWAYS]:
+        return "metaspace-prepend"
     if normalizers == [] and isinstance(pre_tokenizer, dict):
         table = check_fields(
             pre_tokenizer,
@@ -118,6 +131,16 @@ def _parse_rule(normalizers: object, pre_tokenizer: object) -> Normalizer:
         "write spaces as U+2581, by Prepend and Replace or by Metaspace; others cannot be read "
         "exactly"
     )
+
+
+def refuse_normalized_tokens(added: object, why: str) -> None:
+    """Refuse tokens that are searched in the normalized text; `why` is said of the file."""
+    for index, token in enumerate(added if isinstance(added, list) else []):
+        if isinstance(token, dict) and token.get("normalized") is True:
+            raise FormatError(
+                f"tokenizer.json: {why}, and added_tokens[{index}].normalized is True; only one of "
+                f"them can be read exactly: set normalized to false"
+            )
 
 
 def _steps_of(value: object, field: str) -> object:
@@ -248,8 +271,8 @@ def render_metaspace_steps(rule: str) -> dict[str, object]:
         normalizer = _SPACE_TO_META
     elif rule not in _SCHEMES.values():
         raise FormatError(
-            "a tokenizer.json can express neither remove_extra_whitespaces of SentencePiece nor "
-            "add_dummy_prefix beside user-defined pieces; publish the tokenizer as an artifact"
+            "remove_extra_whitespaces of SentencePiece, and add_dummy_prefix beside user-defined "
+            "pieces, are not written to a tokenizer.json; publish the tokenizer as an artifact"
         )
     else:
         pre_tokenizer = {

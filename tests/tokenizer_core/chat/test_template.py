@@ -157,6 +157,8 @@ def test_reasoning_has_every_name_and_fields_without_value_are_missing() -> None
         ("{{ range(1000000) }}", OverflowError),
         ("{{ messages[0].content | attr('upper') }}", TemplateRuntimeError),
         ("{{ 'a' ~ messages[0].content.upper }}", TemplateRuntimeError),
+        ("{{ namespace }}", TemplateRuntimeError),
+        ("{{ messages | map('upper') }}", TemplateRuntimeError),
     ],
 )
 def test_what_a_template_may_not_do(source: str, error: type[Exception]) -> None:

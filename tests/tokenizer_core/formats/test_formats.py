@@ -63,11 +63,13 @@ def test_formats_are_told_apart_by_content(files):
         (files / "no_name").write_bytes(data)
         with pytest.raises(FormatError):
             detect_format(files / "no_name")
-    (files / "no_name").write_text(
-        '{"pat_str": "a", "special_tokens": {}, "bpe_ranks": "! 5 IQ=="}'
-    )
-    with pytest.raises(FormatError, match="as Anthropic publishes them; write the ranks"):
-        detect_format(files / "no_name")
+    for text, message in (
+        ('{"pat_str": "a", "bpe_ranks": "! 5 IQ=="}', "as Anthropic publishes them; write its"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "with git lfs pull"),
+    ):
+        (files / "no_name").write_text(text)
+        with pytest.raises(FormatError, match=message):
+            detect_format(files / "no_name")
 
 
 def test_every_format_is_read_to_the_same_spec(files):

@@ -182,6 +182,13 @@ def test_decoding_leaves_out_the_space_before_a_text():
     assert tokenizer.decode(tokenizer.encode("  a  b ")) == "a b"
 
 
+def test_the_tokens_that_a_file_names_are_those_of_its_templates():
+    pieces = [*PIECES, ("[END]", 0.0, CONTROL), ("<pad>", 0.0, USER_DEFINED)]
+    spec = parse_sentencepiece(model(pieces, {**BPE, 46: b"none", 47: b"[END]"}))
+    assert spec.chat.variables == {"unk_token": "<unk>", "eos_token": "[END]"}
+    assert spec.eos_token == "[END]"
+
+
 def test_control_pieces_are_special_and_defined_ones_are_content():
     tokenizer = Tokenizer.from_spec(parse_sentencepiece(MODELS["defined"]))
     assert tokenizer.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
@@ -210,14 +217,14 @@ REFUSED = {
     "model_type is Char": model(trainer={3: 4, 35: 1}),
     "byte_fallback is false": model(trainer={3: 2}),
     "treat_whitespace_as_suffix is true": model(trainer={**BPE, 24: 1}),
-    "normalizer_spec is 'nmt_nfkc', which changes": model(normalizer={1: b"nmt_nfkc", 2: b"x"}),
+    "normalizer_spec is 'nmt_nfkc' and changes": model(normalizer={1: b"nmt_nfkc", 2: b"x"}),
     "escape_whitespaces is false": model(normalizer={5: 0}),
     "normalizer_spec has the unknown field 9": model(normalizer={9: 1}),
     "denormalizer_spec is 'mine'": model() + message({5: message({1: b"mine", 2: b"x"})}),
     "the unknown field 6": model() + message({6: b""}),
     "piece 282, 'x', is of type UNUSED": with_piece("x", kind=UNUSED),
     "piece 282, 'x', is of type 7": with_piece("x", kind=7),
-    "piece 282, 'x', is a single character": with_piece("x", kind=CONTROL),
+    "piece 282, 'x', is a character that no text": with_piece("x", kind=CONTROL),
     "piece 282, 'x y', holds a space": with_piece("x y", kind=USER_DEFINED),
     "'x' of the piece 'ax' is no piece itself": with_piece("ax"),
     "the pieces 'abc' and 'ca' have the same score": with_piece("ca", -4.0),
@@ -253,10 +260,14 @@ def folder(tmp_path):
 
 def test_a_folder_with_a_model_alone_has_its_ids_and_names(folder):
     assert detect_format(folder / "tokenizer.model") == "sentencepiece"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
-    tokenizer = Tokenizer.load(folder)
-    assert tokenizer.spec == Tokenizer.load(folder / "tokenizer.model").spec
-    assert tokenizer.spec.chat.variables == {"bos_token": "<s>"}
+    alone = Tokenizer.load(folder / "tokenizer.model").spec
+    assert alone.chat.variables == {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<s>"}))
+    spec = Tokenizer.load(folder).spec
+    assert (spec, spec.chat.variables) == (alone, {**alone.chat.variables, "eos_token": "<s>"})
+    config = {"add_bos_token": True, "add_eos_token": True, "eos_token": {"content": "<unk>"}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert Tokenizer.load(folder).encode("a", add_special_tokens=True) == [1, 260, 0]
     (folder / "added_tokens.json").write_text(json.dumps({"<pad>": 282}))
     with pytest.raises(FormatError, match=r"declares the token '<pad>'.*has no such"):
         Tokenizer.load(folder)

@@ -121,6 +121,12 @@ def with_content_tokens(rule: str) -> dict:
 
 SOME = [("x", "▁a"), ("中", "▁"), ("中▁", "a"), ("x▁a", "x"), ("x▁ax", "▁a"), ("b", "b")]
 ALL = [*SOME, *((chr(code), "▁a") for code in (0x61, 0x62, 0xE9, *range(0x4E00, 0x4E00 + 1001)))]
+# As transformers 5 converts a tokenizer.model with add_dummy_prefix.
+DOUBLE_FIRST = {"type": "Replace", "pattern": {"Regex": r"\A▁"}, "content": "▁▁"}
+CONVERTED = table_of("metaspace-always") | {
+    "normalizer": {"type": "Sequence", "normalizers": [REPLACE, DOUBLE_FIRST]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [RULES["metaspace-always"][1]]},
+}
 TABLES = {rule: table_of(rule) for rule in RULES}
 TABLES |= {
     "metaspace, some join": joining_words("metaspace", SOME),
@@ -369,6 +375,13 @@ def test_spaces_of_the_pre_tokenizer_make_no_added_token():
     assert ours[0].encode("a b") == [ours[0].encode(part)[0] for part in ("a", " ", "b")]
 
 
+def test_a_converted_model_puts_a_space_before_every_text():
+    theirs, ours = pair_of(CONVERTED)
+    assert ours[0].spec == SPECS["metaspace-prepend"]
+    for text in ("", "ab", " ab", "▁ a", "  ", "a<s> a</s>b"):
+        check_against_tokenizers(theirs, ours, text)
+
+
 REFUSED = [
     (with_added(NEVER, "x<", normalized=False), r"added_tokens\[3\] has a space or U\+2581"),
     (
@@ -382,6 +395,10 @@ REFUSED = [
     (
         changed(PLAIN, "decoder.decoders", [*DECODERS, STRIP]),
         "Sequence Replace, ByteFallback, Fuse;",
+    ),
+    (
+        changed(CONVERTED, "added_tokens.0.normalized", True),
+        r"doubles the first U\+2581, and added_tokens\[0\].normalized is True",
     ),
     (changed(FIRST, "pre_tokenizer.split", True), "pre_tokenizer.split is True"),
     (changed(FIRST, "pre_tokenizer.replacement", "_"), "replacement is '_'"),
