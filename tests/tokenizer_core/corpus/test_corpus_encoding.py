@@ -447,6 +447,7 @@ def write_bad_corpus(folder: Path, *, is_bad: bool) -> list[Path]:
     return files
 
 
+@pytest.mark.row(46)
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("engine", ["auto", "python"])
 def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
@@ -476,6 +477,7 @@ def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
     assert content(tmp_path / "by workers") == content(tmp_path / "shuffled")
 
 
+@pytest.mark.row(46)
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
@@ -503,6 +505,7 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
     assert len(RESUMED) < first[0].n_documents < 2 * len(RESUMED)
 
 
+@pytest.mark.row(46)
 @pytest.mark.usefixtures("small_batches")
 def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
     files, plan = (

@@ -74,6 +74,7 @@ def test_text_has_no_field_and_json_lines_have_no_separator(corpora):
         assert "--separator is of plain text, and by its name the corpus is none" in error
 
 
+@pytest.mark.row(46)
 def test_bad_documents_are_left_out_up_to_a_share(corpora):
     (corpora.folder / "bad.jsonl").write_text(f'{STORIES}\n{{"story": null}}')
     read = ("bad.jsonl", "--field=story")
@@ -97,6 +98,7 @@ def test_bad_documents_are_left_out_up_to_a_share(corpora):
         assert figures["n_documents"] == 12 * wanted
 
 
+@pytest.mark.row(46)
 def test_a_mended_corpus_is_continued_with_resume(corpora):
     encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", "--field=story", "--output=tokens")
     bad = corpora.folder / "bad.jsonl"
