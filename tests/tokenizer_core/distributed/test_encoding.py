@@ -217,7 +217,8 @@ def test_a_run_is_resumed_only_with_its_own_inputs_and_settings(tmp_path, corpus
     refused(RunConflictError, r"another run \(inputs differ\)", files[:2])
     refused(RunConflictError, r"another run \(shard_bytes differ\)", shard_bytes=999)
     os.utime(files[0], ns=(1, 1))
-    refused(RunConflictError, r"another run \(inputs differ\)")
+    changed = rf"another run \(its file '.*{files[0].name}' has changed\); name another place"
+    refused(RunConflictError, changed)
 
 
 def test_invalid_input_ends_the_run_at_once(tmp_path, corpus):
