@@ -231,16 +231,16 @@ def test_a_bad_document_is_reported_with_file_and_place(
 
 
 @pytest.mark.parametrize(("engine", "batch_bytes"), [("auto", 20), ("python", 1 << 19)])
-def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
+def test_bytes_that_are_not_utf8_are_reported_with_file_byte_and_line(
     tmp_path, monkeypatch, engine, batch_bytes
 ):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     files[0].write_text("good|words")
-    files[1].write_bytes("né|".encode() * 30 + b"more\xffwords|" + b"end")
+    files[1].write_bytes("né|".encode() * 30 + b"mor\n\xffwords|" + b"end")
     plan, how = plan_token_files(tokenizer, end_of_document=""), CorpusFormat(separator="|")
-    with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: its text is wrong at byte 124;"):
+    with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: .* at byte 124, line 2;"):
         encode_corpus(tokenizer, files, tmp_path / "tokens", plan, corpus_format=how)
     assert not (tmp_path / "tokens").exists()
 

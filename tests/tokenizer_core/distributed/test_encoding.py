@@ -288,8 +288,8 @@ FORBIDDEN = r"the text holds .*<\|end\|>"
 @pytest.mark.parametrize(
     ("data", "start", "message"),
     [
-        (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6;"),
-        (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2;"),
+        (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6, line 2;"),
+        (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2, line 1;"),
         (b"one\ntwo\nthree <|end|>", 0, rf"a.txt', document 2: {FORBIDDEN}"),
         (b"one\ntwo\nthree <|end|>", 2, rf"a.txt', document 1 from byte 2 on: {FORBIDDEN}"),
     ],
