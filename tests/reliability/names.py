@@ -49,6 +49,7 @@ ROWS = {
     38: "control tokens that a user types",
     44: "unknown and contradictory models",
     45: "unknown fields on other servers' routes",
+    46: "bad rows in a corpus of any format",
 }
 PROMISES = {
     1: "a published version is whole or absent",

@@ -8,6 +8,7 @@ beginning. So after a resume it reads the current file again up to the position,
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -54,12 +55,15 @@ class CorpusPosition:
 
     def to_fields(self) -> dict[str, Any]:
         """The position as JSON."""
-        return asdict(self)
+        # `asdict` would copy every source, and a run calls this after each file.
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        sources = [(each.path, each.size_bytes, each.sha256) for each in self.sources]
+        return {**fields, "sources": sources}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> CorpusPosition:
         """The position that `to_fields` rendered."""
-        sources = tuple(CorpusSource(**source) for source in fields["sources"])
+        sources = tuple(CorpusSource(*source) for source in fields["sources"])
         identities = tuple((size, version) for size, version in fields["identities"])
         return cls(**{**fields, "sources": sources, "identities": identities})
 

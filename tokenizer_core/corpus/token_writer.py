@@ -227,9 +227,10 @@ class TokenFilesWriter:
                 )
             if not splits or any(split.n_tokens == 0 for split in splits):
                 empty = [split.name for split in splits if split.n_tokens == 0] or list(SPLITS)
+                left_out = f" ({bad_documents})" if bad_documents.count else ""
                 raise TokenFilesError(
-                    f"no ids were written for {' and '.join(empty)}, and trainers cannot open "
-                    f"empty files; give documents with text"
+                    f"no ids were written for {' and '.join(empty)}{left_out}, and trainers cannot "
+                    f"open empty files; give documents with text"
                 )
             manifest = TokenManifest(
                 self.plan,

@@ -296,7 +296,13 @@ def _check_same(storage: Storage, rendered: bytes) -> None:
     except (ValueError, TypeError, RecursionError):
         raise RunError(f"{_RUN} in {storage.shown} is damaged; remove what is there") from None
     different = [key for key in sorted(before | now) if before.get(key) != now.get(key)]
+    why = f"{', '.join(different)} differ"
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # inputs without a path
+        pairs = list(zip(before["inputs"], now["inputs"], strict=True))
+        changed = [old["path"] for old, new in pairs if old != new]
+        if changed and all(old["path"] == new["path"] for old, new in pairs):
+            why = f"its file {changed[0]!r:.80} has changed"
     raise RunConflictError(
-        f"the storage {storage.shown} holds another run ({', '.join(different)} differ); name "
-        f"another place for this one, or remove what is there"
+        f"the storage {storage.shown} holds another run ({why}); name another place for this one, "
+        f"or remove what is there"
     )

@@ -164,24 +164,26 @@ def decode_blocks(blocks: Iterable[bytes], name: str) -> Iterator[str]:
     """The text of blocks of UTF-8, cut anywhere; a byte order mark counts as text.
 
     Raises:
-        CorpusError: not UTF-8; the message names the file and the byte offset in the (unpacked)
-            text.
+        CorpusError: not UTF-8; the message names the file, and the byte and the line in the
+            (unpacked) text.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("strict")
-    n_bytes = 0
+    n_bytes = n_line_ends = 0
     try:
         for block in blocks:
             n_held = len(decoder.getstate()[0])
             text = decoder.decode(block)
             n_bytes += len(block)
+            n_line_ends += block.count(b"\n")
             yield text
         n_held = len(decoder.getstate()[0])
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         offset = n_bytes - n_held + error.start
+        line = n_line_ends + error.object.count(b"\n", 0, error.start) + 1
         raise CorpusError(
-            f"the corpus file {name!r} is not UTF-8: its text is wrong at byte {offset}; convert "
-            f"it to UTF-8, or mend it there"
+            f"the corpus file {name!r} is not UTF-8: its text is wrong at byte {offset}, line "
+            f"{line}; convert it to UTF-8, or mend it there"
         ) from None
 
 

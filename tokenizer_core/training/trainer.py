@@ -194,6 +194,19 @@ class TrainingResult:
         """A new tokenizer of the spec."""
         return Tokenizer.from_spec(self.spec)
 
+    @property
+    def warning(self) -> str | None:
+        """What to say if a token was learned from `<|endoftext|>`, because it is no special token
+        and no separator here; else None."""
+        word, end = b"endoftext", "<|endoftext|>"
+        if end in self.spec.special_tokens or not any(word in a + b for a, b in self.merges):
+            return None
+        return (
+            f"the text has {end!r}, and tokens were learned from it: name it as a special token "
+            f"(--special-token, special_tokens), or as the separator of plain text (--separator, "
+            f"separator)"
+        )
+
     def at_size(self, vocab_size: int) -> TrainingResult:
         """The result of a run for this smaller size, without learning again.
 

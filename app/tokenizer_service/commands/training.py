@@ -350,3 +350,5 @@ def _report(result: TrainingResult) -> None:
         print(f"documents left out: {report.bad_documents}")
     if report.stopped_early:
         print(f"ended early: {report.stopped_early}")
+    if result.warning:
+        print(f"warning: {result.warning}")

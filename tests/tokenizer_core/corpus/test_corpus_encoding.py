@@ -231,16 +231,16 @@ def test_a_bad_document_is_reported_with_file_and_place(
 
 
 @pytest.mark.parametrize(("engine", "batch_bytes"), [("auto", 20), ("python", 1 << 19)])
-def test_bytes_that_are_not_utf8_are_reported_with_file_and_offset(
+def test_bytes_that_are_not_utf8_are_reported_with_file_byte_and_line(
     tmp_path, monkeypatch, engine, batch_bytes
 ):
     monkeypatch.setattr(corpus_encoding, "BATCH_BYTES", batch_bytes)
     tokenizer = Tokenizer.from_spec(NARROW.spec, engine=engine)
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     files[0].write_text("good|words")
-    files[1].write_bytes("né|".encode() * 30 + b"more\xffwords|" + b"end")
+    files[1].write_bytes("né|".encode() * 30 + b"mor\n\xffwords|" + b"end")
     plan, how = plan_token_files(tokenizer, end_of_document=""), CorpusFormat(separator="|")
-    with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: its text is wrong at byte 124;"):
+    with pytest.raises(CorpusError, match=r"b\.txt' is not UTF-8: .* at byte 124, line 2;"):
         encode_corpus(tokenizer, files, tmp_path / "tokens", plan, corpus_format=how)
     assert not (tmp_path / "tokens").exists()
 
@@ -447,6 +447,7 @@ def write_bad_corpus(folder: Path, *, is_bad: bool) -> list[Path]:
     return files
 
 
+@pytest.mark.row(46)
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("engine", ["auto", "python"])
 def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
@@ -476,6 +477,7 @@ def test_bad_documents_of_every_format_are_left_out(engine, tmp_path):
     assert content(tmp_path / "by workers") == content(tmp_path / "shuffled")
 
 
+@pytest.mark.row(46)
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("layout", ["npy", "megatron", "llmc"])
@@ -503,6 +505,7 @@ def test_a_mended_file_is_continued_after_the_last_whole_file(layout, shuffle, t
     assert len(RESUMED) < first[0].n_documents < 2 * len(RESUMED)
 
 
+@pytest.mark.row(46)
 @pytest.mark.usefixtures("small_batches")
 def test_too_many_bad_documents_end_the_run_and_keep_the_checkpoint(tmp_path):
     files, plan = (

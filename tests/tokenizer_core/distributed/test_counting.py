@@ -182,7 +182,7 @@ def test_a_committed_run_is_read_or_refused(corpus, tmp_path):
     with pytest.raises(RunConflictError, match=r"\(special_tokens differ\)"):
         distributed(corpus, [], tmp_path)
     corpus[0].write_text("other words")
-    with pytest.raises(RunConflictError, match=r"\(inputs differ\)"):
+    with pytest.raises(RunConflictError, match=rf"\(its file '.*{corpus[0].name}' has changed\)"):
         distributed(corpus, ["<|e|>"], tmp_path)
 
 

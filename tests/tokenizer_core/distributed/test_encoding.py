@@ -217,7 +217,8 @@ def test_a_run_is_resumed_only_with_its_own_inputs_and_settings(tmp_path, corpus
     refused(RunConflictError, r"another run \(inputs differ\)", files[:2])
     refused(RunConflictError, r"another run \(shard_bytes differ\)", shard_bytes=999)
     os.utime(files[0], ns=(1, 1))
-    refused(RunConflictError, r"another run \(inputs differ\)")
+    changed = rf"another run \(its file '.*{files[0].name}' has changed\); name another place"
+    refused(RunConflictError, changed)
 
 
 def test_invalid_input_ends_the_run_at_once(tmp_path, corpus):
@@ -287,8 +288,8 @@ FORBIDDEN = r"the text holds .*<\|end\|>"
 @pytest.mark.parametrize(
     ("data", "start", "message"),
     [
-        (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6;"),
-        (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2;"),
+        (b"one\ntw\xff\n", 0, r"a.txt' is .* byte 6, line 2;"),
+        (b"one\ntw\xff\n", 1, r"a.txt from byte 4' is not UTF-8: .* byte 2, line 1;"),
         (b"one\ntwo\nthree <|end|>", 0, rf"a.txt', document 2: {FORBIDDEN}"),
         (b"one\ntwo\nthree <|end|>", 2, rf"a.txt', document 1 from byte 2 on: {FORBIDDEN}"),
     ],

@@ -33,6 +33,7 @@ def read(path, **how) -> tuple[list[bytes], list[BadDocument]]:
     return documents[:-1], bad
 
 
+@pytest.mark.row(46)
 def test_a_bad_line_is_an_empty_document_with_its_reason(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\n".join(line for line, _ in LINES))
@@ -44,6 +45,7 @@ def test_a_bad_line_is_an_empty_document_with_its_reason(tmp_path):
     assert read(path) == ([b"good"] + [b""] * 11, expected)
 
 
+@pytest.mark.row(46)
 def test_a_bad_row_is_an_empty_document_with_its_reason(tmp_path):
     path, broken = tmp_path / "a.parquet", pa.array([b"\xff", b"ok"]).cast(pa.string(), safe=False)
     texts = pa.chunked_array([pa.array(["a", None]), broken])

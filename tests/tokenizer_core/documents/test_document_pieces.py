@@ -65,17 +65,19 @@ def test_all_pieces_but_the_last_are_full(text, max_chars):
     assert pieces == list(split_plain_text(text, None, max_chars))
 
 
-def test_invalid_utf8_is_named_by_its_offset():
-    for data, offset in (
-        (b"\xff", 0),
-        (b"caf\xc3", 3),
-        (b"caf\xc3\xa9\x80", 5),
-        (b"ab\xed\xa0\x80", 2),
-        ("a€".encode()[:-1], 1),
+def test_invalid_utf8_is_named_by_its_offset_and_line():
+    for data, offset, line in (
+        (b"\xff", 0, 1),
+        (b"\n\nf\xc3", 3, 3),
+        (b"c\nf\xc3\xa9\x80\n", 5, 2),
+        (b"ab\xed\xa0\x80", 2, 1),
+        ("a€".encode()[:-1], 1, 1),
     ):
         for size in range(1, len(data) + 1):
             blocks = [data[start : start + size] for start in range(0, len(data), size)]
-            with pytest.raises(CorpusError, match=rf"'some\.txt' is not UTF-8.* byte {offset};"):
+            with pytest.raises(
+                CorpusError, match=rf"'some\.txt' is not UTF-8.* byte {offset}, line {line};"
+            ):
                 list(decode_blocks(blocks, "some.txt"))
 
 
@@ -189,7 +191,7 @@ def test_an_error_in_a_part_names_the_line_or_the_first_byte(tmp_path, monkeypat
         assert place_of_document(path, "jsonl", 3 - n_before, start=start) == "line 4"
     (tmp_path / "b.txt").write_bytes(b"one|t\xffo|three")
     with (
-        pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* wrong at byte 1;"),
+        pytest.raises(CorpusError, match=r"b.txt from byte 4' is not UTF-8: .* byte 1, line 1;"),
         open_documents(tmp_path / "b.txt", separator="|", within=(2, 6)) as reader,
     ):
         list(reader)

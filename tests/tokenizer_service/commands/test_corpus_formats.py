@@ -74,6 +74,18 @@ def test_text_has_no_field_and_json_lines_have_no_separator(corpora):
         assert "--separator is of plain text, and by its name the corpus is none" in error
 
 
+def test_training_warns_of_document_ends_that_are_text(cli):
+    (cli.folder / "ends.txt").write_text("a b<|endoftext|>" * 20)
+    for names, is_learned in (
+        (["--special-token=</s>"], True),
+        (["--special-token=</s>", "--separator=<|endoftext|>"], False),
+        ([], False),
+    ):
+        said, _ = cli.run("train", "ends.txt", *names, "--vocab-size=275", "--quiet")
+        assert (b"warning: the text has '<|endoftext|>'" in said) == is_learned
+
+
+@pytest.mark.row(46)
 def test_bad_documents_are_left_out_up_to_a_share(corpora):
     (corpora.folder / "bad.jsonl").write_text(f'{STORIES}\n{{"story": null}}')
     read = ("bad.jsonl", "--field=story")
@@ -97,6 +109,7 @@ def test_bad_documents_are_left_out_up_to_a_share(corpora):
         assert figures["n_documents"] == 12 * wanted
 
 
+@pytest.mark.row(46)
 def test_a_mended_corpus_is_continued_with_resume(corpora):
     encode = ("corpus", "encode", "stories.jsonl", "bad.jsonl", "--field=story", "--output=tokens")
     bad = corpora.folder / "bad.jsonl"

@@ -75,6 +75,8 @@ def train_and_publish(job: WorkerJob) -> None:
     if result.report.stopped_early:
         n_entries = f"{result.report.curve[-1].vocab_size} of {request['vocab_size']} entries"
         say(f"training ended early, with {n_entries}: {result.report.stopped_early}")
+    if result.warning:
+        say(f"warning: {result.warning}")
     job.wait_for_permission()
     ref = open_artifacts(job.request["store"], job.artifacts_dir).publish(
         result.spec,
