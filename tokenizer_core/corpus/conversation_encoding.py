@@ -41,7 +41,7 @@ class ConversationEncoder:
 
     `loss` says where the loss counts, as `ChatEncoding.loss_mask`: between the `generation` tags of
     the template, in the turns of the role assistant, or `auto`: the first if the template has tags.
-    `turn_ends`: special tokens that end a turn, besides those that the model folder declares.
+    `turn_ends`: added tokens that end a turn, besides those that the model folder declares.
     `chat_template` is the name of one of the tokenizer's, or a Jinja source; `messages_form` that
     of `encode_chat`. A conversation that cannot be encoded, or that has nothing to learn, is a bad
     document (`encode_corpus`).
@@ -52,8 +52,8 @@ class ConversationEncoder:
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
-        ChatInputError: `loss` is `template`, and the template has no `generation` tags; a token of
-            `turn_ends` is not special; the template does not say where turns begin.
+        ChatInputError: `loss` is `template`, and the template has no `generation` tags; `turn_ends`
+            names no added token; the template does not say where turns begin.
         TurnEndError: the template ends turns with a token that is not declared.
 
     Example:
