@@ -190,8 +190,8 @@ def test_decoded_messages_are_written_as_in_one_of_their_shapes(
         outcome(lambda m=messages: ours.render_chat(m, messages_form="decoded").text)
         for messages in shapes[::2]
     }
-    if found == {None}:
-        return  # the template refuses such a conversation, or writes no calls
+    if found <= {None, ""}:
+        return  # the template refuses such a conversation, or writes no calls, or nothing
     texts = ("Sun?", "Yes.", *(("Oslo",) if with_calls else ()))
     for text in found:
         assert text in written
