@@ -126,12 +126,6 @@ class RenderedChat:
     """What the template was given."""
 
     @property
-    def segments(self) -> list[tuple[str, bool]]:
-        """The text in pieces, each with a flag: whether control tokens are recognised in it."""
-        spans = self._alternating((self.origins & ~GENERATED) == TRUSTED)
-        return [(self.text[start:end], is_trusted) for start, end, is_trusted in spans]
-
-    @property
     def trusted_runs(self) -> list[tuple[int, int]]:
         """Start and end, in characters, of the text in which special tokens are recognised."""
         return self.runs_with([])
@@ -162,15 +156,12 @@ class RenderedChat:
 
     def _spans(self, wanted: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Start and end, in characters, of the neighbouring wanted runs."""
-        return [(start, end) for start, end, is_wanted in self._alternating(wanted) if is_wanted]
-
-    def _alternating(self, wanted: NDArray[np.bool_]) -> Iterator[tuple[int, int, bool]]:
-        """Start, end and `wanted` of all spans of runs that agree in it."""
         if not len(wanted):
-            return iter(())
+            return []
         last = np.append(wanted[1:] != wanted[:-1], True)  # the last run of each span
         ends = np.cumsum(self.lengths, dtype=np.int64)[last].tolist()
-        return zip([0, *ends[:-1]], ends, wanted[last].tolist(), strict=True)
+        spans = zip([0, *ends[:-1]], ends, wanted[last].tolist(), strict=True)
+        return [(start, end) for start, end, is_wanted in spans if is_wanted]
 
 
 def render_chat(

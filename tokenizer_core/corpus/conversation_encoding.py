@@ -52,8 +52,9 @@ class ConversationEncoder:
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.
-        ChatInputError: `loss` is `template`, and the template has no `generation` tags; `turn_ends`
-            names no added token; the template does not say where turns begin.
+        ChatInputError: `messages_form` is `vllm`; `loss` is `template`, and the template has no
+            `generation` tags; `turn_ends` names no added token; the template does not say where
+            turns begin.
         TurnEndError: the template ends turns with a token that is not declared.
 
     Example:
@@ -79,6 +80,11 @@ class ConversationEncoder:
         messages_form: MessagesForm = "decoded",
         turn_ends: Sequence[str] = (),
     ) -> None:
+        if messages_form == "vllm":
+            raise ChatInputError(
+                "messages_form 'vllm' joins messages, so their weights would belong to others; "
+                "name 'decoded' or 'raw'"
+            )
         source = choose_template(tokenizer.chat_templates, chat_template, with_tools=False)
         if loss == "template" and not has_generation_tags(source):
             raise ChatInputError(

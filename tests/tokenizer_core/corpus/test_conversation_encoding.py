@@ -328,6 +328,8 @@ def test_a_template_that_does_not_say_where_turns_are_is_refused(tmp_path):
         ConversationEncoder(BY_ROLES)
     with pytest.raises(ChatInputError, match="'<none>' is no added token"):
         ConversationEncoder(BY_ROLES, turn_ends=["<none>"])
+    with pytest.raises(ChatInputError, match="'vllm' joins messages"):
+        ConversationEncoder(TOKENIZER, messages_form="vllm")
     with pytest.raises(ChatInputError, match="does not say where a turn of the assistant begins"):
         ConversationEncoder(TOKENIZER, chat_template="tagged", loss="role")
     # The template takes no such messages, so only a conversation shows it; none is left out.
