@@ -17,23 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenizer_core.chat.renderer import RenderedChat, TurnBorders
+    from tokenizer_core.chat.renderer import RenderedChat, TurnBorders, TurnProblem
     from tokenizer_core.spec import AddedToken
 
 LossRule = Literal["auto", "template", "role"]
-TurnProblem = Literal[
-    "end_of_conversation",
-    "no_special_token",
-    "outside_tags",
-    "unanswered",
-    "no_prompt",
-    "interleaved",
-    "no_text",
-]
-"""Why a turn has no learned end: nothing follows it, or no special token, or the token is outside
-the `generation` tags. Why it is not learned: the template refuses the messages in front of it (or
-would have to be asked too often), what asks for a turn is not in front of it, text of another
-message is inside it, or the template writes no text of it."""
 
 
 class Turn(NamedTuple):

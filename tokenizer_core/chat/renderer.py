@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,8 +42,6 @@ from tokenizer_core.stopping import check_stop, current
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from tokenizer_core.chat.encoding import TurnProblem
 
 _BOOTSTRAP: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
@@ -67,6 +65,20 @@ _OTHER_BYTES: Final = 1 << 16
 _LOOK_MILLISECONDS: Final = 50
 """How often a call looks whether its result is still wanted."""
 _MAX_IDLE: Final = max(2, min(8, os.cpu_count() or 1))
+
+TurnProblem = Literal[
+    "end_of_conversation",
+    "no_special_token",
+    "outside_tags",
+    "unanswered",
+    "no_prompt",
+    "interleaved",
+    "no_text",
+]
+"""Why a turn has no learned end: nothing follows it, or no special token, or the token is outside
+the `generation` tags. Why it is not learned: the template refuses the messages in front of it (or
+would have to be asked too often), what asks for a turn is not in front of it, text of another
+message is inside it, or the template writes no text of it."""
 
 
 @dataclass(frozen=True)

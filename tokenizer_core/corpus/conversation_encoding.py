@@ -48,7 +48,7 @@ class ConversationEncoder:
 
     The manifest counts the messages that have text of which the template writes none
     (`messages_left_out`), and the turns that are learned with their end (`turns_with_end`), without
-    it or not at all, by reason (`turns_` and a `chat.encoding.TurnProblem`).
+    it or not at all, by reason (`turns_` and a `chat.renderer.TurnProblem`).
 
     Raises:
         ChatTemplateMissingError: the tokenizer has no such template.

@@ -132,9 +132,10 @@ def compiled(source: str) -> ChatTemplate | None:
 
 
 def honest(count: int) -> list[dict[str, Any]]:
-    """Requests without anything that could be a control token."""
+    """Requests without anything that could be a control token, or a part of one: of the role
+    `Assistant`, which is text to us, a template makes `<|Assistant|>`."""
     return [
-        map_texts(chat, lambda text: re.sub(r"[<>\[\]|]", ".", text))
+        map_texts(chat, lambda text: re.sub(r"[<>\[\]|]|Assistant", ".", text))
         for chat in chat_requests(11, count)
     ]
 
